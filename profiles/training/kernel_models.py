@@ -33,6 +33,8 @@ TARGETS: Mapping[str, str] = {"time": "kernel_ms", "power": "kernel_mw"}
 _NEXT_TO_NOTHING = 20_000  # FLOPs and bytes together
 _LEAST_OF_TIMED = 0.25  # what must be left of a time without what timing adds
 _LEAF_STEP, _OF_RATE = 1 / 1024, 0.1  # of slow learners, whose many leaves are small, as much of the rate's square
+FEW_KERNELS = 5_000
+"""Up to so many are few: leaves need not hold several, and those of networks count for more."""
 _FAMILIAR = 1 / 3  # of the weight: with half of it, kernels of other networks were predicted worse, most of all convolutions
 _LEAST_MW = 100.0  # power above idle that sensors with steps of 150 mW cannot tell from none is taken as this
 
@@ -137,7 +139,8 @@ def table_of(
         kind: a kernel kind, or the family of the pointwise kinds.
         target: ``time`` or ``power``.
         familiar: signatures of kernels that networks are made of; they get a third of the weight, random kernels
-            the others.
+            the others. Where all kernels are few, they get half of what is between that and their part of the rows, if it is
+            more: a handful of random ones cannot stand for all that networks have.
         nodes: the boards to take rows from; all by default.
         without: signatures of kernels to leave out.
     """
@@ -164,7 +167,9 @@ def table_of(
         label = np.log(np.maximum(rows.value, _LEAST_MW))
     of_network = np.array([invocation.signature in familiar for invocation in invocations])[of_row]
     share = float(of_network.mean())
-    weight = np.where(of_network, _FAMILIAR / share, (1 - _FAMILIAR) / (1 - share)) if 0 < share < 1 else np.ones(len(rows))
+    few = len(measurements.invocations) <= FEW_KERNELS
+    whole = max(_FAMILIAR, (_FAMILIAR + share) / 2) if few else _FAMILIAR
+    weight = np.where(of_network, whole / share, (1 - whole) / (1 - share)) if 0 < share < 1 else np.ones(len(rows))
     return Table(features, label, weight, rows.node, of_row)
 
 

@@ -34,11 +34,10 @@ from .assembly import (
     train_all,
 )
 from .evaluation import summary
-from .kernel_models import Recipe, TrainingOptions
+from .kernel_models import FEW_KERNELS, Recipe, TrainingOptions
 from .left_out import measured_kinds, whole_networks
 
 _MOST_FOLDS = 5
-_FEW_KERNELS = 5_000  # up to so many, leaves need not hold several
 Evaluation: TypeAlias = Callable[[Bundle, Uncertainty], Mapping[str, Any]]
 
 
@@ -90,7 +89,7 @@ def bundle_from_record(
     own = whole_networks(measurements)
     networks, kinds = own.networks, measured_kinds(own)
     folds = make_folds(networks, own.nodes, min(len(networks), _MOST_FOLDS), seed)
-    few = len(own.invocations) <= _FEW_KERNELS
+    few = len(own.invocations) <= FEW_KERNELS
     recipes = {"": (Recipe(6, 0.1, min_child_weight=1.0 if few else 5.0),)}
     options = TrainingOptions({**recipes, **(tuned or {})}, most_rounds=300, threads=threads, seed=seed, cluster=cluster)
 

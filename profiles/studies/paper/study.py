@@ -13,7 +13,7 @@ from ....kernels.grid import FrequencyGrid
 from ...errors import MeasurementError
 from ...measuring.measurements import Measurements
 from ...training.assembly import train_all
-from ...training.kernel_models import Recipe, TrainedKind, TrainingOptions
+from ...training.kernel_models import FEW_KERNELS, Recipe, TrainedKind, TrainingOptions
 from ...training.left_out import measured_kinds
 from ...training.tuning.tuned import Tuned
 from .accuracy import Compared
@@ -35,14 +35,13 @@ PARTS = (
 )  # fmt: skip
 """What can be asked for: tables and figures by the paper's numbers."""
 _POWER = ("table-5", "table-7")
-_FEW_KERNELS = 5_000  # up to so many, leaves need not hold several, and a few trees that learn fast do
-_FEW_ROUNDS, _FAST = 150, 0.15
+_FEW_ROUNDS, _FAST = 150, 0.15  # a few trees that learn fast do for few kernels
 _MANY_ROUNDS, _SLOW = 500, 0.05
 
 
 def options_for(record: Measurements, threads: int, seed: int, tuned: Tuned | None = None) -> TrainingOptions:
     """How a report's models are trained: as a profile's, but sooner done; where a search found how, as it found."""
-    few = len(record.invocations) <= _FEW_KERNELS
+    few = len(record.invocations) <= FEW_KERNELS
     rounds, rate, least = (_FEW_ROUNDS, _FAST, 1.0) if few else (_MANY_ROUNDS, _SLOW, 5.0)
     deep = dict.fromkeys(("conv2d", "matmul"), (Recipe(8, rate, min_child_weight=least),))
     recipes = {**deep, "": (Recipe(6, rate, min_child_weight=least),), **(tuned.recipes() if tuned else {})}

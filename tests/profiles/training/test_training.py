@@ -36,7 +36,7 @@ from jetdvfs.profiles.training.assembly import (
 )
 from jetdvfs.profiles.training.host_fit import clocks_mhz, fit_host_active_mw, fit_host_model, fit_idle_mw, fit_issue_time
 from jetdvfs.profiles.training.inside import Inside
-from jetdvfs.profiles.training.kernel_models import Recipe, TrainingOptions
+from jetdvfs.profiles.training.kernel_models import FEW_KERNELS, Recipe, TrainingOptions, table_of
 from jetdvfs.profiles.training.leakage_fit import fit_leakage
 from jetdvfs.profiles.training.region_fit import fit_region
 from jetdvfs.tests.support.profiles.synthetic_meter import (
@@ -244,6 +244,24 @@ def test_trained_models_predict_networks_of_kernels_they_have_seen(trained_cost:
         energy = meter.network_rails_mw(tested, configurations)["GPU"] * latency / 1e3
         assert np.abs(predicted.latency_ms.ravel()[::37] / latency - 1).mean() < 0.06
         assert np.abs(predicted.energy_mj.ravel()[::37] / energy - 1).mean() < 0.08
+
+
+def test_a_handful_of_random_kernels_does_not_outweigh_those_of_networks(measurements: Measurements) -> None:
+    own = {launch.signature for one in NETWORKS for launch in one.launches}
+
+    def part_of_networks(record: Measurements) -> float:
+        table = table_of(record, BOARD, "relu", "time", own)
+        signatures = [one.signature for one in record.invocations if one.kind == "relu"]
+        theirs = np.array([signature in own for signature in signatures])[table.kernel]
+        return float(table.weight[theirs].sum() / table.weight.sum())
+
+    random = [what for what, one in enumerate(measurements.invocations) if one.signature not in own]
+    times = measurements.tables["kernel_ms"]
+    few = replace(measurements, tables={**measurements.tables, "kernel_ms": times.where(~np.isin(times.what, random[4:]))})
+    assert part_of_networks(few) > 0.5
+    assert part_of_networks(measurements) >= 1 / 3 - 1e-9
+    of_many = replace(few, invocations=(*few.invocations, *random_kernels("add", FEW_KERNELS)))
+    assert part_of_networks(of_many) == pytest.approx(1 / 3)
 
 
 def test_training_is_reproducible(measurements: Measurements) -> None:
