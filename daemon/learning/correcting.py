@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...kernels.correction.pinning import TELLING, pinned
 from ...kernels.grid import FrequencyConfiguration
 from ...kernels.surface import Surface
 from ..planning.settling import Warmth, settled
@@ -24,8 +25,6 @@ from .missed import HEAVIER_FROM, doubted
 if TYPE_CHECKING:
     from ...kernels.correction.observation import Observation
 
-_TELLING = 3
-"""From how many frames on what they took is held against a configuration."""
 _KEPT = 24
 # By how many standard deviations of what is expected of it a load is lighter or heavier.
 _SIGMAS = 2.0
@@ -120,7 +119,7 @@ def corrected(surface: Surface, observations: Sequence[Observation], slow: Seque
         slower = [
             seen.latency_ms / surface.at(seen.configuration).latency_ms
             for seen in known
-            if seen in slow and seen.latency_ms is not None and seen.frames >= _TELLING
+            if seen in slow and seen.latency_ms is not None and seen.frames >= TELLING
         ]
         found = replace(found, latency_ms=np.maximum(found.latency_ms, max(slower, default=0.0) * surface.latency_ms))
     return pinned(found, known)
@@ -153,25 +152,6 @@ def longer(one: Observation, factor: float) -> Observation:
     """What was observed, as little as one frame of another load; it works for the same part of the time."""
     latency_ms, period_ms = (None if figure is None else factor * figure for figure in (one.latency_ms, one.period_ms))
     return replace(one, latency_ms=latency_ms, period_ms=period_ms, frames=1, doubt=hypot(one.doubt, doubted(factor)))
-
-
-def pinned(surface: Surface, observations: Sequence[Observation]) -> Surface:
-    """The surface, nowhere at odds with what was seen: at its CPU clock, lower clocks take no less time, higher no more.
-
-    Of two that contradict each other the newer one stands; of the same age, the one that comes first.
-
-    Of the CPU's clock nothing follows: a faster host leaves less of the memory to the GPU
-    (:mod:`jetdvfs.kernels.cost.crowding`).
-    """
-    latency_ms = surface.latency_ms.copy()
-    for _, seen in sorted(enumerate(observations), key=lambda one: (-one[1].age_s, -one[0])):
-        if seen.latency_ms is None or seen.disturbed or seen.frames < _TELLING:
-            continue
-        cpu, gpu, emc = surface.grid.index(seen.configuration)
-        slower, faster = np.s_[cpu, : gpu + 1, : emc + 1], np.s_[cpu, gpu:, emc:]
-        latency_ms[slower] = np.maximum(latency_ms[slower], seen.latency_ms)
-        latency_ms[faster] = np.minimum(latency_ms[faster], seen.latency_ms)
-    return replace(surface, latency_ms=latency_ms, energy_mj=surface.power_mw * latency_ms / 1e3)
 
 
 def has(surface: Surface, configuration: FrequencyConfiguration) -> bool:

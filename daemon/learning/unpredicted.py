@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...kernels.correction.pinning import pinned
 from ...kernels.grid import FrequencyConfiguration
 from ...kernels.units import AXES
 from ...profiles.board import ModeSet
@@ -22,7 +23,7 @@ from ..leases import Need
 from ..planner import Limits
 from ..planning.wishes import Wish
 from ..targets import check_confidence, check_rate
-from .correcting import corrected, has, pinned
+from .correcting import corrected, has
 from .replanned import best_need
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ...kernels.correction.correct import correct
 from ...kernels.correction.informing import information
 from ...kernels.correction.observation import Corrected, Observation
+from ...kernels.correction.pinning import pinned
 from ...kernels.grid import FrequencyConfiguration
 from ...kernels.surface import Surface
 from ...kernels.units import AXES
@@ -98,7 +99,7 @@ def next_configuration(
         certain = _safe(now, target, fps, _with_tails(sure, _FREEDOM + count))
         safe &= certain | _never_late(surface, target, fps, observations) if count < _FEW else certain
     try:
-        chosen = plan(now, target, fps=fps, confidence=confidence, limits=limits)
+        chosen = plan(pinned(now, observations), target, fps=fps, confidence=confidence, limits=limits)
     except TargetNotAttainable as error:
         top = surface.grid.configuration(_top(permitted))
         return Step(top, f"the highest clocks: {error}", False, corrected)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ...kernels.correction.correct import Correcting, correct
 from ...kernels.correction.flat import flat_surface
 from ...kernels.correction.observation import Observation
+from ...kernels.correction.pinning import pinned
 from ...kernels.cost.model import surface
 from ...kernels.network import KernelInvocation, Network
 from ...kernels.surface import Surface
@@ -162,14 +163,15 @@ class _Loop:
         return Observation(self.table.grid.configuration(place), latency_ms, power_mw, frames=_FRAMES)
 
     def _standing(self, observations: Sequence[Observation], places: Sequence[Index]) -> Standing:
-        return self._judged(correct(self.start, observations).surface, places)
+        made = correct(self.start, observations).surface
+        return self._judged(made, pinned(made, observations), places)
 
-    def _judged(self, made: Surface, places: Sequence[Index]) -> Standing:
+    def _judged(self, made: Surface, planned_by: Surface, places: Sequence[Index]) -> Standing:
         rest = self.table.measured.copy()
         for place in places:
             rest[place] = False
         latency, power = (np.abs(getattr(made, name) / getattr(self.table, name) - 1) for name in ("latency_ms", "power_mw"))
-        chosen = self._plan(made)
+        chosen = self._plan(planned_by)
         return Standing(
             latency_error=_mean(latency, rest & self.reach),
             power_error=_mean(power, rest & self.reach),

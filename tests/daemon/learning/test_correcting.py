@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jetdvfs.daemon.learning.correcting import Corrections, pinned
+from jetdvfs.daemon.learning.correcting import Corrections
 from jetdvfs.daemon.learning.memory import Memory
 from jetdvfs.daemon.planning.settling import Warmth
 from jetdvfs.kernels.correction.flat import flat_surface
@@ -32,34 +32,6 @@ def _crowded() -> Surface:
 
 def _seen(surface: Surface, configuration: FrequencyConfiguration, slower: float = 1.0) -> Observation:
     return Observation(configuration, latency_ms=slower * surface.at(configuration).latency_ms, frames=30)
-
-
-def test_a_slow_frame_at_a_high_cpu_clock_says_nothing_of_lower_ones() -> None:
-    surface = _crowded()
-    fast_host = FrequencyConfiguration(2_000_000, 900_000_000, 600_000_000)
-    slow_host = fast_host._replace(cpu_khz=500_000)
-    assert surface.at(fast_host).latency_ms > 1.2 * surface.at(slow_host).latency_ms
-    left = pinned(surface, [_seen(surface, fast_host), _seen(surface, slow_host)])
-    np.testing.assert_allclose(left.latency_ms, surface.latency_ms)
-
-
-def test_lower_gpu_and_memory_clocks_are_no_faster_than_what_was_seen_and_higher_ones_no_slower() -> None:
-    surface = _crowded()
-    middle = FrequencyConfiguration(1_000_000, 900_000_000, 600_000_000)
-    seen = _seen(surface, middle, slower=9.0)
-    left = pinned(surface, [seen])
-    assert left.at(middle).latency_ms == left.at(middle._replace(gpu_hz=300_000_000)).latency_ms == seen.latency_ms
-    seen = _seen(surface, middle, slower=0.5)
-    assert pinned(surface, [seen]).at(middle._replace(emc_hz=2_100_000_000)).latency_ms <= (seen.latency_ms or 0.0)
-
-
-def test_of_two_that_contradict_each_other_what_the_lease_saw_itself_stands() -> None:
-    surface = _crowded()
-    here = FrequencyConfiguration(1_000_000, 300_000_000, 600_000_000)
-    below = _seen(surface, here, slower=0.8)
-    above = _seen(surface, here._replace(gpu_hz=900_000_000), slower=1.3)
-    left = pinned(surface, [above, below])
-    assert left.at(above.configuration).latency_ms == left.at(here).latency_ms == above.latency_ms
 
 
 def test_what_was_seen_before_a_program_became_heavier_promises_no_more_than_that(tmp_path: Path) -> None:

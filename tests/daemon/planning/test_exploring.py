@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -43,13 +45,18 @@ def runs(table: MeasuredTable) -> list[Replay]:
 
 def _walk(table: MeasuredTable, target: str, limits: Limits | None = None) -> list[Step]:
     steps: list[Step] = []
-    observations: list[Observation] = []
     while not steps or steps[-1].exploring:
-        steps.append(next_configuration(flat_surface(table.grid), target, observations, confidence=0.95, limits=limits))
-        at = table.grid.index(steps[-1].configuration)
-        figures = float(table.latency_ms[at]), float(table.power_mw[at])
-        observations.append(Observation(steps[-1].configuration, *figures, frames=30))
+        known = _observed(table, steps)
+        steps.append(next_configuration(flat_surface(table.grid), target, known, confidence=0.95, limits=limits))
     return steps
+
+
+def _observed(table: MeasuredTable, steps: Sequence[Step]) -> list[Observation]:
+    observations = []
+    for step in steps:
+        at = table.grid.index(step.configuration)
+        observations.append(Observation(step.configuration, float(table.latency_ms[at]), float(table.power_mw[at]), frames=30))
+    return observations
 
 
 def test_it_begins_at_the_highest_permitted_clocks(table: MeasuredTable) -> None:
@@ -93,6 +100,17 @@ def test_it_ends_with_the_plan_when_nothing_is_left_to_gain(table: MeasuredTable
     steps = _walk(table, "latency_ms=60")
     assert 5 < len(steps) < 22 and not steps[-1].exploring
     assert steps[-1].corrected is not None and "Least energy" in steps[-1].reason
+
+
+def test_the_plan_is_nowhere_that_frames_were_seen_late_whatever_the_others_say_of_it() -> None:
+    programs = islice(simulated_programs(load_bundle("agx-xavier-sim"), silicon=1, boards=3), 6, 9)  # GoogLeNet on three boards
+    for table, predicted in programs:
+        limit_ms = 1.15 * float(table.latency_ms.min())
+        steps: list[Step] = []
+        while not steps or steps[-1].configuration not in [step.configuration for step in steps[:-1]]:
+            known = _observed(table, steps)
+            steps.append(next_configuration(predicted, f"latency_ms={limit_ms}", known, confidence=0.95))
+        assert not steps[-1].exploring and table.latency_ms[table.grid.index(steps[-1].configuration)] <= limit_ms
 
 
 def test_a_target_out_of_reach_is_run_at_the_highest_clocks(table: MeasuredTable) -> None:

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was seen at a configuration stands, whatever a correction makes of all observations together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..surface import Surface
+
+if TYPE_CHECKING:
+    from .observation import Observation
+
+TELLING = 3
+"""From how many frames on what they took is held against a configuration."""
+
+
+def pinned(surface: Surface, observations: Sequence[Observation]) -> Surface:
+    """The surface, nowhere at odds with what was seen: at its CPU clock, lower clocks take no less time, higher no more.
+
+    Of two that contradict each other the newer one stands; of the same age, the one that comes first.
+
+    Of the CPU's clock nothing follows: a faster host leaves less of the memory to the GPU
+    (:mod:`jetdvfs.kernels.cost.crowding`).
+    """
+    latency_ms = surface.latency_ms.copy()
+    for _, seen in sorted(enumerate(observations), key=lambda one: (-one[1].age_s, -one[0])):
+        if seen.latency_ms is None or seen.disturbed or seen.frames < TELLING:
+            continue
+        cpu, gpu, emc = surface.grid.index(seen.configuration)
+        slower, faster = np.s_[cpu, : gpu + 1, : emc + 1], np.s_[cpu, gpu:, emc:]
+        latency_ms[slower] = np.maximum(latency_ms[slower], seen.latency_ms)
+        latency_ms[faster] = np.minimum(latency_ms[faster], seen.latency_ms)
+    return replace(surface, latency_ms=latency_ms, energy_mj=surface.power_mw * latency_ms / 1e3)
