@@ -14,37 +14,22 @@ from jetdvfs.daemon.learning.memory import Memory
 from jetdvfs.daemon.planning.settling import Warmth
 from jetdvfs.kernels.correction.flat import flat_surface
 from jetdvfs.kernels.correction.observation import Observation
-from jetdvfs.kernels.grid import FrequencyConfiguration, FrequencyGrid
+from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.kernels.heat import Heat
-from jetdvfs.kernels.surface import Surface
-
-GRID = FrequencyGrid(
-    cpu_khz=(500_000, 1_000_000, 2_000_000), gpu_hz=(300_000_000, 900_000_000), emc_hz=(600_000_000, 2_100_000_000)
-)
-
-
-def _crowded() -> Surface:
-    """A network whose kernels wait for the memory the longer the faster the host takes its part of it."""
-    flat = flat_surface(GRID)
-    crowding = np.array([0.0, 0.1, 0.3])[:, None, None] * np.array([1.0, 0.0])
-    return replace(flat, latency_ms=flat.latency_ms[-1:] * (1 + crowding))
-
-
-def _seen(surface: Surface, configuration: FrequencyConfiguration, slower: float = 1.0) -> Observation:
-    return Observation(configuration, latency_ms=slower * surface.at(configuration).latency_ms, frames=30)
+from jetdvfs.tests.support.surfaces import GRID, crowded, seen_at
 
 
 def test_what_was_seen_before_a_program_became_heavier_promises_no_more_than_that(tmp_path: Path) -> None:
-    surface, memory = replace(_crowded(), terms=None, latency_sigma=np.full(GRID.shape, 0.05)), Memory(tmp_path / "memory.json")
+    surface, memory = replace(crowded(), terms=None, latency_sigma=np.full(GRID.shape, 0.05)), Memory(tmp_path / "memory.json")
     slow, fast = FrequencyConfiguration(500_000, 300_000_000, 600_000_000), GRID.top
-    memory.remember("net", [_seen(surface, slow, slower=0.8)])
+    memory.remember("net", [seen_at(surface, slow, slower=0.8)])
     corrections = Corrections(memory, lambda: None)
     before_ms = surface.at(slow).latency_ms
     assert corrections.make(surface, "net", 1.0, (), False).at(slow).latency_ms == pytest.approx(0.8 * before_ms, rel=0.03)
-    heavier, as_usual = ([_seen(surface, fast, slower=factor)] for factor in (1.3, 0.8))
+    heavier, as_usual = ([seen_at(surface, fast, slower=factor)] for factor in (1.3, 0.8))
     assert corrections.make(surface, "net", 1.0, heavier, True).at(slow).latency_ms > 1.25 * before_ms
     assert corrections.make(surface, "net", 1.0, heavier, False).at(slow).latency_ms > before_ms
-    lighter = [_seen(surface, fast, slower=0.6)]
+    lighter = [seen_at(surface, fast, slower=0.6)]
     assert corrections.make(surface, "net", 1.0, lighter, False).at(slow).latency_ms < 0.75 * before_ms
     kept_ms = corrections.make(surface, "net", 1.0, as_usual, False).at(slow).latency_ms
     assert kept_ms == pytest.approx(0.8 * before_ms, rel=0.03)
