@@ -138,7 +138,7 @@ def lay_out(forest: Forest, n_features: int, base_score: float, axes: int) -> No
 
     boxes, box_of_leaf = _share(box[forest.leaf].reshape(-1, 2 * axes))
     key = 2 * forest.feature + forest.default_left
-    key[forest.leaf] = 2 * n_features + box_shapes(boxes, thresholds)[box_of_leaf]
+    key[forest.leaf] = 2 * n_features + box_shapes(boxes, thresholds).astype(np.int64)[box_of_leaf]
     payload = np.where(forest.leaf, 0, 1 + size[forest.left])
     payload[forest.leaf] = box_of_leaf
     wrong = payload > MAX_PAYLOAD

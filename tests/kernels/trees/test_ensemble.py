@@ -21,6 +21,7 @@ import jetdvfs
 from jetdvfs.kernels.errors import EnsembleError
 from jetdvfs.kernels.trees import ensemble as ensemble_module
 from jetdvfs.kernels.trees.ensemble import TreeEnsemble
+from jetdvfs.kernels.trees.node_table import most_features
 from jetdvfs.tests.support.profiles.boosted import (
     XAVIER,
     kernel_samples,
@@ -89,6 +90,14 @@ def test_sweep_equals_xgboost_for_any_model_and_axes(compiled: bool, model: Any,
 @given(st.sampled_from([1, 2, 4, 5, 6]).flatmap(lambda axes: trained(axes=axes)), st.data())
 def test_sweep_equals_xgboost_for_any_number_of_axes(compiled: bool, model: Any, data: st.DataObject) -> None:
     check_anywhere(model, data, most_levels=3 if len(model[3]) > 4 else 6)
+
+
+@pytest.mark.parametrize("n_features", [125, 128, most_features(3)])
+def test_a_model_of_as_many_features_as_there_is_room_for_sweeps_as_xgboost_predicts(n_features: int, compiled: bool) -> None:
+    rows, target = kernel_samples(300, seed=5)
+    work, clocks = np.split(rows, [-3], axis=1)
+    wide = np.hstack([work, np.zeros((len(rows), n_features - rows.shape[1]), np.float32), clocks])
+    assert_sweeps_as_predicted(train(wide, target, 5, max_depth=4), wide[:2], tuple(axis[::4] for axis in XAVIER))
 
 
 def check_anywhere(model: Any, data: st.DataObject, most_levels: int) -> None:
