@@ -16,7 +16,7 @@ from ....profiles.errors import ProfilesError
 from ... import arguments
 from ..output import print_json
 from ..paper import report
-from ..records import sharing, tuning
+from ..records import importing, sharing, tuning
 from . import (
     adapting,
     applications,
@@ -26,7 +26,6 @@ from . import (
     comparison,
     counting,
     evaluating,
-    importing,
     making,
     networks,
     real,

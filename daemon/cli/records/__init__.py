@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of ``jetdvfs profile`` that take records further: hyperparameters searched, records of several owners put together."""
+"""The parts of ``jetdvfs profile`` that make and take records: imported, put together, searched for recipes."""
