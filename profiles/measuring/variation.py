@@ -68,7 +68,7 @@ class Draw:
 
 
 FEW, MANY = Draw(), Draw(batch_alone=0.25, one_at_a_time=2 / 3, powers=0.75, by_intensity=0.25)
-"""For campaigns of some thousand kernels, and of a hundred thousand: few are of more use near those of networks."""
+"""For campaigns of some thousand kernels, and of tens of thousands: few are of more use near those of networks."""
 
 
 class Variations:

@@ -13,6 +13,7 @@ from jetdvfs.kernels.surface import Surface
 from jetdvfs.profiles.bundle.bundle import bundle_bytes, load_bundle, read_manifest
 from jetdvfs.profiles.bundle.finding import SHIPPED, find_bundles, resolve_bundle
 from jetdvfs.profiles.reference import reference_names, reference_network
+from jetdvfs.profiles.training import production
 from jetdvfs.profiles.training.evaluation import (
     NetworkError,
     NetworkMeasurement,
@@ -114,7 +115,10 @@ def test_each_shipped_profile_is_marked_simulated_small_and_of_the_silicon_there
 
 
 @pytest.mark.parametrize("silicon", [1, 2])
-def test_what_is_measured_is_the_version_of_the_silicon_that_the_manifest_names(silicon: int) -> None:
+def test_what_is_measured_is_the_version_of_the_silicon_that_the_manifest_names(
+    silicon: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(production, "QUICK", replace(production.QUICK, random_kernels={}))  # idle power is enough
     plan = plan_simulated("tx2", "tx2-sim", "command", quick=True, silicon=silicon)
     idle_first = replace(plan, campaign=replace(plan.campaign, units=plan.campaign.units[:1]))
     measurements = measure_simulated(idle_first, None, lambda done, total, text: None)
