@@ -52,10 +52,14 @@ make_root() {
         || fail "debootstrap failed, see $folder.log"
     rm -f "$folder.new"/var/cache/apt/archives/*.deb
     # Certificates get a name of their own: the one they have here may be that of a package in there.
-    pip_configuration | sed 's|^cert = .*|cert = /etc/outside.crt|' >"$folder.new/etc/pip.conf"
-    local certificates
+    pip_configuration | sed -e 's|^cert = .*|cert = /etc/outside.crt|' \
+        -e 's|^constraint = .*|constraint = /etc/outside.constraints|' >"$folder.new/etc/pip.conf"
+    local certificates constraints
     certificates=$(pip_configuration | sed -n 's/^cert = //p')
     [ -z "$certificates" ] || cp "$certificates" "$folder.new/etc/outside.crt"
+    constraints=$(pip_configuration | sed -n 's/^constraint = //p')
+    # shellcheck disable=SC2086
+    [ -z "$constraints" ] || cat $constraints >"$folder.new/etc/outside.constraints"
     apt-config dump 2>/dev/null | grep -E '^Acquire::(https?|Check-[A-Za-z-]*|Retries)\b.* ".+";' \
         >"$folder.new/etc/apt/apt.conf.d/90as-outside" || true
     echo debian >"$folder.new/etc/hostname"
