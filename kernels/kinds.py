@@ -112,6 +112,11 @@ def served_by(model: str) -> frozenset[str]:
     return frozenset(row.name for row in KINDS.values() if row.served_by == model and not row.fused)
 
 
+def fused_of(kind: str) -> tuple[KernelKind, ...]:
+    """The kinds of convolutions, say, that do more on their way out, and what they are made of."""
+    return tuple(row for row in KINDS.values() if row.members[:1] == (kind,))
+
+
 def is_fused(kind: str) -> bool:
     """Whether fusion makes kernels of this kind."""
     row = KINDS.get(kind)

@@ -27,6 +27,8 @@ from .totals import NO_SHARES, Shares
 # quadrature): what is added to a launch's work is free at best and costs as much as its own traffic at worst.
 STAND_IN_SIGMA = 0.15
 UNSCALED = Pair(1.0, 1.0)
+EPILOGUE = "epilogue"
+"""The feature by which a model is told of what a fused kernel does on its way out."""
 
 
 class Regressor(Protocol):
@@ -149,8 +151,8 @@ class BoardCost:
         """The model that serves a kernel; None where there is none.
 
         It is the kind's own, else that of the kind or family by which its row says it is served
-        (:data:`jetdvfs.kernels.kinds.KINDS`); for a fused kernel that one is less certain by :data:`STAND_IN_SIGMA`, and so is
-        any for a kernel that does something else on its way out (its parameter ``epilogue``).
+        (:data:`jetdvfs.kernels.kinds.KINDS`); for a fused kernel that one is less certain by :data:`STAND_IN_SIGMA`, unless it
+        was trained on such, and so is any for a kernel that does something else on its way out (its parameter ``epilogue``).
         """
         model = self.kind_model(invocation)
         return model if model is not None and invocation.dtype in model.dtypes else None
@@ -169,7 +171,7 @@ class BoardCost:
     def _stand_ins(self) -> dict[str, KernelModel]:
         """The models that stand in for fused kernels, by the kind of those."""
         return {
-            row.name: _less_certain(model)
+            row.name: model if EPILOGUE in model.features else _less_certain(model)
             for row in KINDS.values()
             if row.fused and (model := self.kernels.get(row.served_by)) is not None
         }

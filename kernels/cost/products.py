@@ -84,7 +84,7 @@ CONV2D = (
     *WORK, *_GEMM, "batch", "in_channels", "out_channels", "log2_groups", "in_channels_per_group", "out_channels_per_group",
     "depthwise", "in_height", "in_width", "out_height", "out_width", "width_alignment", "kernel_height", "kernel_width",
     "stride_height", "stride_width", "padding_height", "padding_width", "dilation_height", "dilation_width", "bias",
-    "log2_input_bytes", "log2_weight_bytes", "log2_output_bytes", *_TRAFFIC, *_WINOGRAD,
+    "log2_input_bytes", "log2_weight_bytes", "log2_output_bytes", *_TRAFFIC, *_WINOGRAD, "epilogue",
 )  # fmt: skip
 
 
@@ -98,6 +98,8 @@ def conv2d(call: Described) -> Row:
     product = (batch * out_height * out_width, filters // groups, per_group * taps)
     image, weights, output = (numel(shape) * call.element for shape in (call.inputs[0], weight, call.output))
     plain = groups == 1 and weight[2:] == (3, 3) and call.pair("stride") == call.pair("dilation") == (1, 1)
+    # What is done to each output on its way out, by a fused kernel.
+    epilogue = max(call.flops / max(numel(call.output), 1) - 2 * per_group * taps, 0)
     return [
         *work(call),
         *_gemm(*product, groups),
@@ -106,7 +108,7 @@ def conv2d(call: Described) -> Row:
         *call.pair("stride"), *call.pair("padding"), *call.pair("dilation"), bool(call.params["bias"]),
         *map(log2, (image, weights, output)),
         *_traffic(*product, groups, call.flops, image, weights, output, call.element),
-        *_winograd(plain, batch, out_height, out_width, channels, filters, call.element),
+        *_winograd(plain, batch, out_height, out_width, channels, filters, call.element), epilogue,
     ]  # fmt: skip
 
 

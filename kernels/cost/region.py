@@ -30,6 +30,7 @@ MOST_SIGMA = 0.7
 """No kernel is less certain than one without a model, for lying outside."""
 
 _TYPE = ("element_bytes", "bfloat16")
+_IN_PART = 1.5
 # What follows from other features, or is a share or an alignment: there a new value is nothing new.
 _DERIVED = ("alignment", "tile", "_use", "traffic", "intensity", "reread", "winograd", "share", "unfolding", "_last")
 
@@ -191,12 +192,23 @@ def _pool(row: Mapping[str, Any]) -> str:
     return f"{int(row['kernel_height'])}x{int(row['kernel_width'])} by {int(row['stride_height'])}x{int(row['stride_width'])}"
 
 
+def _pointwise(row: Mapping[str, Any]) -> str:
+    tensors = int(row["tensors"])
+    # Of what is read in part, such as a table or an image made smaller, the bytes count all.
+    times = 2 ** (row["log2_bytes"] - row["log2_elements"]) / row["element_bytes"]
+    more = ", broadcast" if row["broadcast"] else ""
+    return f"{tensors} tensors{more}" + (", read in part" if times > _IN_PART * (tensors + 1) else "")
+
+
+def _batch_norm(row: Mapping[str, Any]) -> str:
+    """Rows of features are as many as there are points or words, images come a few at a time."""
+    return ("of images" if row["log2_plane"] else "of rows") + ("" if row["affine"] else ", not affine")
+
+
 _WINDOW = ("kernel_height", "kernel_width", "stride_height", "stride_width")
+_SETTINGS = ("dilation_height", "dilation_width", "depthwise", "log2_groups", "padding_height", "padding_width", "bias")
 _VARIETIES: Mapping[FeatureFamily, _Told] = {
-    "conv2d": _Told(
-        (*_WINDOW, "dilation_height", "dilation_width", "depthwise", "log2_groups", "padding_height", "padding_width", "bias"),
-        _convolution,
-    ),
+    "conv2d": _Told((*_WINDOW, *_SETTINGS, "epilogue"), _convolution),
     "matmul": _Told(
         ("two_activations", "bias"), lambda row: "two activations" if row["two_activations"] else "activation by weight"
     ),
@@ -213,9 +225,9 @@ _VARIETIES: Mapping[FeatureFamily, _Told] = {
     "cat": _Told(("dim",), lambda row: f"along dimension {int(row['dim'])}"),
     "pointwise": _Told(
         ("tensors", "broadcast"),
-        lambda row: f"{int(row['tensors'])} tensors" + (", broadcast" if row["broadcast"] else ""),
+        _pointwise,
     ),
-    "batch_norm": _Told(("affine",), lambda row: "" if row["affine"] else "not affine"),
+    "batch_norm": _Told(("affine",), _batch_norm),
 }
 
 

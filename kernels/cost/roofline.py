@@ -55,16 +55,23 @@ def terms_ms(
         invocations: n kernel invocations. Types the chip has no rate for count at its float32 rate.
         gpu_mhz: GPU clocks in MHz that broadcast against ``(n, ...)``.
         emc_mhz: memory clocks in MHz that broadcast against ``(n, ...)``.
-        chip: the rates.
+        chip: the rates; those of ``tf32`` are of convolutions in single precision, which libraries take to tensor cores where
+            there are such.
     """
     rates = chip.flops_per_gpu_cycle
     gpu, emc = np.asarray(gpu_mhz, np.float64), np.asarray(emc_mhz, np.float64)
     column = (len(invocations),) + (1,) * max(gpu.ndim - 1, emc.ndim - 1, 0)
-    own = [rates.get(_RATED_AS.get(call.dtype, call.dtype), rates["float32"]) for call in invocations]
+    own = [rates.get(_rated_as(call), rates["float32"]) for call in invocations]
     cycles = np.array([call.flops / rate for call, rate in zip(invocations, own, strict=True)]).reshape(column)
     # One byte at least: a bound of zero would have no logarithm.
     transfers = np.array([max(call.bytes, 1) / chip.bytes_per_emc_cycle for call in invocations]).reshape(column)
     return cycles / (gpu * _CYCLES_PER_MS), transfers / (emc * _CYCLES_PER_MS)
+
+
+def _rated_as(call: KernelInvocation) -> str:
+    if call.dtype == "float32" and call.kind.startswith("conv"):
+        return "tf32"
+    return _RATED_AS.get(call.dtype, call.dtype)
 
 
 def bound_at_ms(

@@ -11,10 +11,9 @@ networks have a variety of them (:mod:`jetdvfs.kernels.cost.region`), but as the
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -22,23 +21,19 @@ import numpy as np
 
 from ...kernels.cost.features import feature_rows
 from ...kernels.cost.region import varieties_of
-from ...kernels.kinds import flops, kind_of, served_by
-from ...kernels.network import DTYPE_BYTES, KernelInvocation, Network, ParamValue, Shape
-from ...kernels.operators.layers.pooling import pooled
+from ...kernels.kinds import fused_of, kind_of, served_by
+from ...kernels.network import KernelInvocation, Network
 from ..errors import ProfilesError
+from .remade import MAKERS, WINDOWS, Sizes, fused, other_window, renamed, typed
 
 MOST_FLOPS, MOST_ELEMENTS = 60e9, 64e6
 """What no campaign could wait for, or no board has the memory for, is not drawn."""
 
-Params = dict[str, ParamValue]
-
 _NEAR, _FAR = 1.0, 3.0  # doublings, up and down, of sizes that are varied
 _FAR_SHARE = 0.25
-_KEPT = 0.3  # of the sizes of a kernel: as the network has them
-_ALIGNED = 0.6  # of the sizes that are varied: a multiple of eight
-_MULTIPLE = 8
-_SMALL = 4  # sizes up to this are a matter of form
 _MOST_BATCH_DOUBLINGS = 6
+_MORE_DOUBLINGS = 2  # of kernels that only move data or little more, which tell of large batches what others cost too much to
+_PRODUCTS = ("matmul", "attention", "conv")
 _FLOATS = ("float32", "float16", "bfloat16")
 _TYPES = (0.5, 0.3, 0.2)
 _INTEGER_SHARE = 0.15
@@ -57,6 +52,8 @@ class Draw:
         one_at_a_time: of the others, those of a batch of one.
         powers: of the larger batches, a power of two, as people take them.
         by_intensity: of all, those spread over operations per byte as well.
+        other_windows: of pools and transposed convolutions, those whose window is another than the network's.
+        fused: of convolutions, those that do more on their way out, as fusers make them.
         dtype: the element type of all of them; an empty string mixes types.
     """
 
@@ -64,10 +61,13 @@ class Draw:
     one_at_a_time: float = 0.5
     powers: float = 0.0
     by_intensity: float = 0.0
+    other_windows: float = 0.0
+    fused: float = 0.0
     dtype: str = ""
 
 
-FEW, MANY = Draw(), Draw(batch_alone=0.25, one_at_a_time=2 / 3, powers=0.75, by_intensity=0.25)
+FEW = Draw()
+MANY = Draw(batch_alone=0.25, one_at_a_time=2 / 3, powers=0.75, by_intensity=0.25, other_windows=0.3, fused=0.06)
 """For campaigns of some thousand kernels, and of tens of thousands: few are of more use near those of networks."""
 
 
@@ -145,23 +145,34 @@ class Variations:
         return like
 
     def _varied(self, like: KernelInvocation) -> KernelInvocation | None:
-        change = _MAKERS.get(like.kind, _renamed)
+        change = MAKERS.get(like.kind, renamed)
+        windows = WINDOWS.get(like.kind)
+        if windows and self._draw.other_windows and self._random.random() < self._draw.other_windows:
+            like = other_window(like, *windows[self._random.integers(len(windows))])
         if self._draw.batch_alone and self._random.random() < self._draw.batch_alone:
-            call = change(like, Sizes(self._random, 0.0), self._larger_batch())
+            call = change(like, Sizes(self._random, 0.0), self._larger_batch(like.kind))
         else:
-            call = change(like, self._sizes(), self._batch())
-        return None if call is None else _typed(call, self._type(like))
+            call = change(like, self._sizes(), self._batch(like.kind))
+        if call is None:
+            return None
+        call = typed(call, self._type(like))
+        made = fused_of(like.kind)
+        if made and self._draw.fused and self._random.random() < self._draw.fused:
+            call = fused(call, made[self._random.integers(len(made))])
+        return call
 
     def _sizes(self) -> Sizes:
         return Sizes(self._random, _FAR if self._random.random() < _FAR_SHARE else _NEAR)
 
-    def _batch(self) -> int:
-        return 1 if self._random.random() < self._draw.one_at_a_time else self._larger_batch()
+    def _batch(self, kind: str) -> int:
+        return 1 if self._random.random() < self._draw.one_at_a_time else self._larger_batch(kind)
 
-    def _larger_batch(self) -> int:
+    def _larger_batch(self, kind: str) -> int:
+        most = _MOST_BATCH_DOUBLINGS
         if self._draw.powers and self._random.random() < self._draw.powers:
-            return int(2 ** self._random.integers(1, _MOST_BATCH_DOUBLINGS + 1))
-        return max(int(2 ** self._random.uniform(0, _MOST_BATCH_DOUBLINGS)), 1)
+            most += 0 if kind.startswith(_PRODUCTS) else _MORE_DOUBLINGS
+            return int(2 ** self._random.integers(1, most + 1))
+        return max(int(2 ** self._random.uniform(0, most)), 1)
 
     def _type(self, like: KernelInvocation) -> str:
         if like.dtype not in _FLOATS:
@@ -212,175 +223,3 @@ def _in_turns(
 
 def _octave(value: int) -> int:
     return max(value, 1).bit_length()
-
-
-class Sizes:
-    """How the sizes of one kernel are varied: equal ones alike.
-
-    Args:
-        spread: by how many doublings at most, up and down; 0 to leave them as they are.
-    """
-
-    def __init__(self, random: np.random.Generator, spread: float) -> None:
-        self._random, self._spread = random, spread
-        self._new: dict[int, int] = {}
-
-    def __call__(self, size: int) -> int:
-        """What becomes of a size."""
-        if size <= _SMALL:
-            return size
-        if size not in self._new:
-            self._new[size] = self.anew(size)
-        return self._new[size]
-
-    def anew(self, size: int) -> int:
-        """What becomes of a size by itself, a small one too."""
-        if not self._spread or self._random.random() < _KEPT:
-            return size
-        varied = size * 2 ** self._random.uniform(-self._spread, self._spread)
-        if varied > _MULTIPLE and self._random.random() < _ALIGNED:
-            return round(varied / _MULTIPLE) * _MULTIPLE
-        return max(round(varied), 1)
-
-
-def _typed(call: KernelInvocation, dtype: str) -> KernelInvocation:
-    """The same in another element type."""
-    if dtype == call.dtype:
-        return call
-    return replace(call, dtype=dtype, bytes=round(call.bytes * DTYPE_BYTES[dtype] / DTYPE_BYTES[call.dtype]))
-
-
-def _again(
-    like: KernelInvocation,
-    inputs: Sequence[Shape],
-    output: Shape,
-    params: Mapping[str, ParamValue],
-    parameters: int | None = None,
-) -> KernelInvocation:
-    """A kernel of other sizes.
-
-    Args:
-        parameters: elements of its weights; None: the bytes it moves go with the elements of its tensors.
-    """
-    tensors = sum(map(prod, inputs)) + prod(output)
-    if parameters is None:
-        moved = round(like.bytes * tensors / max(sum(map(prod, like.inputs)) + prod(like.output), 1))
-    else:
-        moved = DTYPE_BYTES[like.dtype] * (tensors + parameters)
-    return KernelInvocation(
-        like.kind, "", tuple(inputs), output, like.dtype, params, flops(like.kind, inputs, output, params), moved
-    )
-
-
-def _renamed(like: KernelInvocation, sizes: Sizes, batch: int) -> KernelInvocation:
-    """Every size of its tensors and parameters replaced by another, the same by the same."""
-    first = like.output[0] if like.output else 0
-
-    def shape(old: Shape) -> Shape:
-        new = tuple(map(sizes, old))
-        whole = len(old) > 1 and len(old) == len(like.output) and old[0] == first
-        return (batch * new[0], *new[1:]) if whole else new
-
-    params = {
-        name: shape(value) if name in ("normalized_shape", "weight") and isinstance(value, tuple) else value
-        for name, value in like.params.items()
-    }
-    if like.kind == "group_norm":  # as many channels in a group as before
-        groups, channels = int(like.params["groups"] or 1), shape(like.output)[1]  # type: ignore[arg-type]
-        params["groups"] = math.gcd(groups, channels)
-    return _again(like, tuple(map(shape, like.inputs)), shape(like.output), params)
-
-
-def _matmul(like: KernelInvocation, sizes: Sizes, batch: int) -> KernelInvocation:
-    m, n, k, count = (int(like.params[name] or 1) for name in ("m", "n", "k", "batch"))  # type: ignore[arg-type]
-    bias, two = bool(like.params.get("bias")), len(like.inputs) > 1
-    n, k = sizes.anew(n), sizes.anew(k)
-    if two:
-        m, count = sizes.anew(m), sizes.anew(count) * batch
-    else:
-        m = (m if m == 1 else sizes.anew(m)) * batch
-    params: Params = {**like.params, "m": m, "n": n, "k": k, "batch": count}
-    inputs: list[Shape] = [(count, m, k), (count, k, n)] if two else [(m, k)]
-    output: Shape = (count, m, n) if two else (m, n)
-    return _again(like, inputs, output, params, 0 if two else k * n + (n if bias else 0))
-
-
-def _convolution(like: KernelInvocation, sizes: Sizes, batch: int) -> KernelInvocation | None:
-    weight, groups = like.params["weight"], int(like.params["groups"] or 1)  # type: ignore[arg-type]
-    assert isinstance(weight, tuple)
-    transposed = "output_padding" in like.params
-    channels, filters = like.inputs[0][1], like.output[1]
-    depthwise = groups > 1 and groups == channels
-    if depthwise:
-        times = filters // channels
-        groups = channels = sizes.anew(channels)
-        filters = times * channels
-    else:
-        groups = groups if groups == 1 else sizes(groups)
-        channels, filters = (max(round(sizes.anew(one) / groups), 1) * groups for one in (channels, filters))
-    window = weight[2:]
-    image = tuple(map(sizes, like.inputs[0][2:]))
-    out = tuple(
-        _outputs(size, *each, transposed=transposed)
-        for size, *each in zip(
-            image, window, *(_steps(like, name, len(window)) for name in ("stride", "padding", "dilation")), strict=True
-        )
-    )
-    if min(out) < 1:
-        return None
-    shape = (channels, filters // groups, *window) if transposed else (filters, channels // groups, *window)
-    params: Params = {**like.params, "weight": shape, "groups": groups}
-    inputs: list[Shape] = [(batch * like.inputs[0][0], channels, *image)]
-    parameters = prod(shape) + (filters if like.params.get("bias") else 0)
-    return _again(like, inputs, (inputs[0][0], filters, *out), params, parameters)
-
-
-def _pool(like: KernelInvocation, sizes: Sizes, batch: int) -> KernelInvocation | None:
-    channels, image = sizes.anew(like.inputs[0][1]), tuple(map(sizes, like.inputs[0][2:]))
-    if "output_size" in like.params:
-        out = tuple(min(sizes(size), side) for size, side in zip(like.output[2:], image, strict=True))
-        params: Params = {**like.params, "output_size": out}
-    else:
-        params = dict(like.params)
-        names = ("kernel_size", "stride", "padding", "dilation")
-        steps = zip(image, *(_steps(like, name, len(image)) for name in names), strict=True)
-        ceil_mode = bool(like.params.get("ceil_mode"))
-        out = tuple(pooled(size, window, step, pad, gap, ceil_mode) for size, window, step, pad, gap in steps)
-    if min(out) < 1:
-        return None
-    first = batch * like.inputs[0][0]
-    return _again(like, [(first, channels, *image)], (first, channels, *out), params, 0)
-
-
-def _cat(like: KernelInvocation, sizes: Sizes, batch: int) -> KernelInvocation | None:
-    dim = int(like.params["dim"] or 0) % max(len(like.output), 1)  # type: ignore[arg-type]
-    rest = [size if index == dim else sizes(size) for index, size in enumerate(like.output)]
-    if dim and rest:
-        rest[0] *= batch
-    inputs = [
-        (*rest[:dim], sizes.anew(shape[dim]), *rest[dim + 1 :]) for shape in like.inputs if len(shape) == len(like.output)
-    ]
-    if not inputs:
-        return None
-    output = (*rest[:dim], sum(shape[dim] for shape in inputs), *rest[dim + 1 :])
-    return _again(like, inputs, output, like.params, 0)
-
-
-def _steps(call: KernelInvocation, name: str, dimensions: int) -> Shape:
-    value = call.params.get(name, 1)
-    if isinstance(value, tuple):
-        return value * dimensions if len(value) == 1 else value
-    return (int(value or 0),) * dimensions
-
-
-def _outputs(size: int, window: int, stride: int, padding: int, dilation: int, *, transposed: bool) -> int:
-    reach = dilation * (window - 1)
-    return (size - 1) * stride - 2 * padding + reach + 1 if transposed else (size + 2 * padding - reach - 1) // stride + 1
-
-
-_MAKERS: Mapping[str, Callable[[KernelInvocation, Sizes, int], KernelInvocation | None]] = {
-    "matmul": _matmul,
-    "cat": _cat,
-    **dict.fromkeys(("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _convolution),
-    **dict.fromkeys(("max_pool2d", "avg_pool2d", "adaptive_avg_pool2d"), _pool),
-}

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ...kernels.cost.features import feature_rows
 from ...kernels.cost.roofline import LaunchFloor, bound_at_ms
-from ...kernels.kinds import served_by
+from ...kernels.kinds import fused_of, served_by
 from ...kernels.network import KernelInvocation
 from ...kernels.trees.compact import compacted
 from ...kernels.trees.ensemble import TreeEnsemble
@@ -175,7 +175,8 @@ def table_of(
 
 def kernels_of(measurements: Measurements, kind: str, without: Collection[Any] = ()) -> list[int]:
     """The numbers of the kernels that train a kind's models; ``Table.kernel`` counts in this list."""
-    kinds, kernels = {kind, *served_by(kind)}, enumerate(measurements.invocations)
+    kinds = {kind, *served_by(kind), *(made.name for made in fused_of(kind))}
+    kernels = enumerate(measurements.invocations)
     return [number for number, kernel in kernels if kernel.kind in kinds and kernel.signature not in without]
 
 
