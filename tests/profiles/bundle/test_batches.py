@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What shipped profiles say of more images at a time than most of their kernels were measured with."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from jetdvfs.kernels.cost.model import surface
+from jetdvfs.profiles.bundle.bundle import load_bundle
+from jetdvfs.profiles.reference import reference_network
+from jetdvfs.profiles.training.truth import true_surface
+from jetdvfs.profiles.twin.silicon.silicon import Silicon, version_of
+
+_MANY = (96, 128, 256)
+_MUCH = 1 / 3  # of the GPU's time
+_FAR = 0.3
+
+
+@pytest.mark.parametrize("name", ["agx-xavier-sim", "agx-orin-64gb-sim", "agx-thor-sim", "orin-nano-8gb-sim", "tx2-sim"])
+@pytest.mark.parametrize("network", ["resnet18", "mobilenet_v2", "squeezenet1_0"])
+def test_large_batches_are_predicted_well_or_said_to_be_guessed(name: str, network: str) -> None:
+    bundle = load_bundle(name)
+    silicon = Silicon(None, bundle.manifest.board, version=version_of(bundle.manifest.silicon_version, bundle.manifest.board))
+    for batch in _MANY:
+        many = reference_network(network, batch)
+        predicted = surface(many, bundle.cost)
+        true = true_surface(many, silicon, bundle.cost.grid, bundle.manifest.rails)
+        off = np.abs(np.log(predicted.latency_ms / true.latency_ms))
+        told = predicted.guessed_share > _MUCH
+        assert (told | (off < _FAR)).all(), (batch, float(off[~told].max()))
+        # A guess is worth something, too, and its range says how much.
+        assert np.median(off) < max(_FAR, 2 * float(np.median(predicted.latency_sigma))), (batch, float(np.median(off)))
