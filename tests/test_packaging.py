@@ -81,6 +81,11 @@ def test_the_wheel_holds_the_product_and_nothing_else(wheel: zipfile.ZipFile) ->
     assert names == product_files()
 
 
+def test_the_wheel_stays_small_enough_for_a_board(built: Path) -> None:
+    (file,) = built.glob("*.whl")
+    assert file.stat().st_size < 10_000_000, f"{file.stat().st_size} bytes: which profile or list grew?"
+
+
 def test_one_wheel_with_the_c_core_serves_every_supported_python(built: Path, wheel: zipfile.ZipFile) -> None:
     if shutil.which(os.environ.get("CC", "cc")) is None:
         pytest.skip("needs a C compiler")
