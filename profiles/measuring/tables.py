@@ -186,7 +186,7 @@ def _take(line: int, row: Mapping[str, str], mapping: Mapped, found: dict[str, _
     called = _text(row, mapping.device)
     described = mapping.devices.get(called)
     name = described.name if described is not None else mapping.boards.get(called, called)
-    if wanted and name not in wanted:
+    if wanted and name.casefold() not in map(str.casefold, wanted):
         return
     one = found.get(name) or _Found(_device(called, mapping))
     time_ms = _positive(row, mapping.time.column) * MS[mapping.time.unit]
