@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--from-csv: expected --mapping NAME|FILE, which says what the columns mean")
     records = {path: imported(path, args)[1] for path in args.from_csv}
     if args.out is not None:
-        lacking = "; ".join(f"{path.name} has no {_lacking(path, found)}" for path, found in records.items())
+        lacking = "; ".join(f"{path.name} has no {_lacking(found)}" for path, found in records.items())
         raise InputError(
             f"--out: not enough for a profile: {lacking}; valid: no --out, or the RECORD of 'jetdvfs profile collect'"
         )
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"profile train: needs the Python package {error.name} (jetdvfs[train])") from error
 
 
-def _lacking(path: Path, records: Mapping[str, Measurements]) -> str:
+def _lacking(records: Mapping[str, Measurements]) -> str:
     """What the records of a table have not that a profile is made of; a table never says what issuing calls costs the host."""
     found = list(records.values())
     lacks = {
