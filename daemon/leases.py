@@ -14,6 +14,7 @@ from typing import Any
 
 from ..kernels.boundary import Boundary
 from ..kernels.grid import FrequencyConfiguration
+from ..kernels.surface import Guess
 from .budgets.asked import Asked
 from .errors import LimitReached, NotPermitted, UsageError
 from .learning.frames import Frames
@@ -53,6 +54,7 @@ class Need:
         work: what its frames ask of the GPU; None where nobody knows.
         closest: plans for what comes closest to the target, whether anything meets it or not; None as ``again``.
         asked: what it asks of the board as a whole.
+        guessed: the kernels whose cost is guessed, those that take most of the GPU's time first.
     """
 
     configuration: FrequencyConfiguration
@@ -72,6 +74,7 @@ class Need:
     closest: Callable[[Limits], Need] | None = field(default=None, compare=False)
     asked: Asked = field(default_factory=Asked)
     method: str = ""
+    guessed: tuple[Guess, ...] = ()
 
     @property
     def paced(self) -> bool:

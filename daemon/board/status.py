@@ -10,6 +10,7 @@ from dataclasses import asdict
 from statistics import median
 from typing import Any, Protocol
 
+from ...kernels.surface import Guess
 from ...kernels.text import printable
 from ...profiles.board import BoardDescription
 from ..hardware.sensors.sensors import Sensing
@@ -17,6 +18,8 @@ from ..learning.missed import Missed
 from ..leases import Lease, raised_by
 from ..profile import Profile
 from .snapshot import Snapshot
+
+_GUESSES, _LONGEST = 4, 200  # of a lease: any user may hold one, of a network with any names
 
 
 class Watched(Protocol):
@@ -105,7 +108,13 @@ def _lease(lease: Lease, snapshot: Snapshot, frames: Watched) -> dict[str, Any]:
         "first_ms": median(lease.frames.first_ms) if lease.frames.first_ms else None,
         "energy_mj": frames.energy_mj(lease),
         "boundary": need.boundary and need.boundary.to_json(),
+        "guessed": [_guess(each) for each in need.guessed[:_GUESSES]],
+        "guessed_more": max(len(need.guessed) - _GUESSES, 0),
     }
+
+
+def _guess(guess: Guess) -> dict[str, Any]:
+    return {**asdict(guess), "kind": printable(guess.kind)[:_LONGEST], "why": printable(guess.why)[:_LONGEST]}
 
 
 def beside_others(lease_id: str, snapshot: Snapshot) -> dict[str, Any]:

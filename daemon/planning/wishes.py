@@ -86,6 +86,7 @@ class Wish:
             closest=self.closest,
             asked=self.asked,
             method=self.surface.method,
+            guessed=self.surface.guessed,
         )
 
     def closest(self, limits: Limits) -> Need:
@@ -137,6 +138,7 @@ class Wish:
             closest=self.closest if known else None,
             asked=self.asked,
             method=self.surface.method if known else "",
+            guessed=self.surface.guessed if known else (),
         )
 
     @property

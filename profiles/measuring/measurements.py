@@ -19,6 +19,7 @@ from ...kernels.network import Call, HostOp, KernelInvocation, Network
 from ..board import load_board
 from ..device import Device, MeasuredDevice
 from ..errors import MeasurementError
+from .plausible import check_record
 
 
 @dataclass(frozen=True)
@@ -155,7 +156,8 @@ class Measurements:
         """Read what :meth:`save` wrote.
 
         Raises:
-            MeasurementError: the file cannot be read as such.
+            MeasurementError: the file cannot be read as such, or has a figure that cannot be.
+            BoardDescriptionError: it is of a board that has no description here.
         """
         try:
             with np.load(path, allow_pickle=False) as arrays:
@@ -164,7 +166,7 @@ class Measurements:
             tables = {**{name: Rows.joined(()) for name in LATER}, **tables}
             if set(tables) != set(TABLES):
                 raise ValueError(f"tables {', '.join(tables)}; expected {', '.join(TABLES)}")
-            return cls(
+            record = cls(
                 board=about["board"],
                 silicon_version=about["silicon_version"],
                 temperature_c=float(about["temperature_c"]),
@@ -179,6 +181,11 @@ class Measurements:
             )
         except (OSError, KeyError, TypeError, ValueError, EOFError, zipfile.BadZipFile, KernelsError) as error:
             raise MeasurementError(f"measurements {path}: not a campaign's result ({error})") from error
+        try:
+            check_record(record)
+        except MeasurementError as error:
+            raise MeasurementError(f"{path}: {error}") from error
+        return record
 
 
 def arrays_of(tables: Mapping[str, Rows]) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables that others measured, as records: every row is checked, and one that cannot be is named by its line.
 
-What no device can do tells wrong units: a kernel that is over before the device's rates allow it, or a whole table whose best
-kernel reaches next to nothing of them.
+What no device can do tells wrong units: a kernel that is over before the device's rates allow it, one that takes a thousand
+times as long as the others beside what it has to do, or a whole table whose best kernel reaches next to nothing of the rates.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from ..errors import MeasurementError
 from ..reference import reference_network
 from .mapping import MS, Cell, Mapped
 from .measurements import TABLES, Measurements, Rows
+from .plausible import ABSURD, LONGEST_MS, has_work, least_ms, most_mw, too_far
 from .shapes import NEEDS, kernel_of
 
 _TOO_FAST = 10.0  # caches, tensor cores and fewer multiplications than the definition has make kernels faster than the bound
 _TOO_SLOW = 1000.0  # times the bound, of the best kernel of a table
-_LONGEST_MS = 3.6e6
 _TOLD = 5  # rows that are named
 _NEAR = 0.01  # clocks as tables round them
 _HZ: Mapping[str, float] = {"Hz": 1.0, "kHz": 1e3, "MHz": 1e6}
@@ -40,12 +40,17 @@ _HZ: Mapping[str, float] = {"Hz": 1.0, "kHz": 1e3, "MHz": 1e6}
 
 @dataclass
 class _Found:
-    """What the rows of one device come to."""
+    """What the rows of one device come to.
+
+    Attributes:
+        distances: of each row whose work is known, its line, its time in ms, and that beside what its work takes.
+    """
 
     device: MeasuredDevice
     invocations: dict[Any, tuple[int, KernelInvocation]] = field(default_factory=dict)
     networks: dict[str, tuple[int, Network]] = field(default_factory=dict)
     rows: dict[str, list[tuple[int, int, float]]] = field(default_factory=dict)
+    distances: list[tuple[int, float, float]] = field(default_factory=list)
     best: float = math.inf
 
 
@@ -66,19 +71,20 @@ def import_table(path: Path, mapping: Mapped, devices: Sequence[str] = ()) -> di
     if not mapping.device:
         raise MeasurementError(f"{path}: the mapping does not say what was measured; say the board")
     found: dict[str, _Found] = {}
-    wrong: list[str] = []
+    wrong: list[tuple[int, str]] = []
     count = 0
     for line, row in read_table(path, mapping):
         if any(row.get(column) != text for column, text in mapping.only.items()):
             continue
         count += 1
         try:
-            _take(row, mapping, found, devices)
+            _take(line, row, mapping, found, devices)
         except (_Wrong, KernelsError) as error:
-            wrong.append(f"line {line}: {error}")
+            wrong.append((line, str(error)))
+    wrong += [one for device in found.values() for one in _far(device)]
     if wrong:
         more = f" and {len(wrong) - _TOLD} more" if len(wrong) > _TOLD else ""
-        told = "; ".join(wrong[:_TOLD])
+        told = "; ".join(f"line {line}: {why}" for line, why in sorted(wrong)[:_TOLD])
         raise MeasurementError(f"{path}: {len(wrong)} of {count} rows cannot be, nothing was imported; {told}{more}")
     if not found:
         of = f" of {', '.join(devices)}" if devices else ""
@@ -168,36 +174,52 @@ def _columns(mapping: Mapped) -> Iterator[str]:
     yield from (cell if isinstance(cell, str) else cell.column for cell in cells if cell)
 
 
-def _take(row: Mapping[str, str], mapping: Mapped, found: dict[str, _Found], wanted: Sequence[str]) -> None:
+def _far(one: _Found) -> Iterator[tuple[int, str]]:
+    """Rows whose time is no device's beside the other rows', by their lines."""
+    far = too_far(np.array([distance for *_, distance in one.distances]))
+    for (line, time_ms, _), is_far in zip(one.distances, far, strict=True):
+        if is_far:
+            yield line, f"{time_ms:.3g} ms is not within {ABSURD:,.0f} times the middle row's distance from its bound"
+
+
+def _take(line: int, row: Mapping[str, str], mapping: Mapped, found: dict[str, _Found], wanted: Sequence[str]) -> None:
     called = _text(row, mapping.device)
     described = mapping.devices.get(called)
     name = described.name if described is not None else mapping.boards.get(called, called)
-    if wanted and name not in wanted:
+    if wanted and name.casefold() not in map(str.casefold, wanted):
         return
     one = found.get(name) or _Found(_device(called, mapping))
     time_ms = _positive(row, mapping.time.column) * MS[mapping.time.unit]
-    if time_ms > _LONGEST_MS:
+    if time_ms > LONGEST_MS:
         raise _Wrong(f"{mapping.time.column} of {row[mapping.time.column]} {mapping.time.unit} is more than an hour")
     configuration = _configuration(row, mapping, one.device)
+    index = int(np.ravel_multi_index(one.device.grid.index(configuration), one.device.grid.shape))
     power_mw = None
     if mapping.power is not None:
         value = _positive(row, mapping.power.column) * (1.0 if mapping.power.unit in ("mW", "mJ") else 1e3)
         power_mw = value if mapping.power.unit in ("W", "mW") else value / time_ms * 1e3
+        if power_mw > (most := most_mw(one.device)):
+            raise _Wrong(
+                f"{mapping.power.column}: {power_mw / 1e3:.4g} W, and {one.device.name} draws at most {most / 1e3:g} W"
+            )
     if mapping.network is not None:
         batch = _whole(row, mapping.network.batch) if mapping.network.batch else 1
         title = _text(row, mapping.network.name)
-        what = one.networks.setdefault(f"{title} {batch}", (len(one.networks), _network(title, batch, mapping)))[0]
+        what, network = one.networks.setdefault(f"{title} {batch}", (len(one.networks), _network(title, batch, mapping)))
+        work: Sequence[KernelInvocation] = network.launches
         tables, power = ("network_ms", "network_mw"), power_mw
     else:
         kernel = kernel_of_row(row, mapping)
         what = one.invocations.setdefault((kernel.signature, kernel.flops, kernel.bytes), (len(one.invocations), kernel))[0]
         if mapping.kernel is not None:
             _check_possible(kernel, time_ms, configuration, one)
+        work = (kernel,)
         tables = ("kernel_ms", "kernel_mw")
         power = None if power_mw is None or mapping.power is None else power_mw - mapping.power.idle_mw
         if power is not None and power <= 0:
             raise _Wrong(f"{mapping.power and mapping.power.column}: no more than when nothing runs")
-    index = int(np.ravel_multi_index(one.device.grid.index(configuration), one.device.grid.shape))
+    if any(map(has_work, work)):
+        one.distances.append((line, time_ms, time_ms / float(least_ms(work, np.array([index]), one.device).sum())))
     found[name] = one
     for table, figure in zip(tables, (time_ms, power), strict=True):
         if figure is not None:

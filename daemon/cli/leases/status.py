@@ -92,6 +92,7 @@ def _lease(lease: Mapping[str, Any]) -> Iterator[str]:
         foreseen = lease["predicted"]
         by = " by the predictor of whole networks" if lease.get("method") == "network" else ""
         yield f"     predicted {foreseen['latency_ms']:.2f} ms, {foreseen['energy_mj']:.1f} mJ per inference{by}"
+    yield from _guessed(lease)
     if proposal := lease.get("proposal"):
         yield f"     better: {proposal['note']}"
     if end := lease.get("boundary"):
@@ -107,6 +108,18 @@ def _lease(lease: Mapping[str, Any]) -> Iterator[str]:
         yield f"     missed: {missed['target']}: {over}: {missed['reason']}"
         if missed["doing"]:
             yield f"     therefore: {missed['doing']}"
+
+
+def _guessed(lease: Mapping[str, Any]) -> Iterator[str]:
+    """What of a lease's prediction is guessed; a daemon of an earlier release does not say."""
+    if not (guesses := lease.get("guessed")):
+        return
+    yield f"     guessed: {lease['predicted']['guessed_share']:.0%} of the GPU's time"
+    for guess in guesses:
+        part = f"{guess['launches']} launches, {guess['time_share']:.1%} at the top clocks"
+        yield f"       {guess['kind']}, {guess['why']} ({part})"
+    if more := lease["guessed_more"]:
+        yield f"       and {more} more"
 
 
 def _policy(policy: Mapping[str, Any]) -> str:

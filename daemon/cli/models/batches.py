@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....kernels.inputs import parse_input
+from ....kernels.text import printable
 from ....profiles.bundle.bundle import Bundle
 from ...errors import TargetNotAttainable, UsageError
 from ...planner import Plan, parse_target, plan
@@ -109,11 +110,13 @@ def batched(inputs: Sequence[str], size: int) -> list[str]:
 
 
 def _show(found: Sequence[Batch], best: Batch, bundle: Bundle, args: argparse.Namespace) -> None:
+    assert best.chosen is not None
+    if best.chosen.caution:
+        print(printable(best.chosen.caution))
     rate = f" at {args.fps:g} items per second" if args.fps else ""
     print(f"{args.model} on {bundle.manifest.board}, profile {bundle.manifest.name}, batches within {args.deadline:g} ms{rate}")
     if bundle.manifest.simulated:
         print(output.SIMULATED)
-    assert best.chosen is not None
     print(f"\nset {best.chosen.configuration}, batch {best.size}\n")
     headers = ("batch", "CPU MHz", "GPU MHz", "EMC MHz", "latency ms", "items/s", "mJ per item", "")
     print(output.table(headers, [_row(batch, best) for batch in found]))

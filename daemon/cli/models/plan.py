@@ -124,10 +124,10 @@ def _planned(network: Network, target: Target, bundle: Bundle, args: argparse.Na
         return {**about, "method": surface.method, **told, **chosen.to_json(), "proposal": mode}
     name = common.network_label(network, args)
     inputs = f" ({network.inputs[0].name} of {network.inputs[0].value[0]})" if phase and network.inputs[0].value else ""
-    print(f"{name}{inputs} on {bundle.manifest.board}, profile {bundle.manifest.name}, target {target}")
-    common.print_origin(network, bundle, args)
     if chosen.caution:
         print(printable(chosen.caution))
+    print(f"{name}{inputs} on {bundle.manifest.board}, profile {bundle.manifest.name}, target {target}")
+    common.print_origin(network, bundle, args)
     print(f"\nset {chosen.configuration}\n")
     print(_comparison(chosen))
     if phase:

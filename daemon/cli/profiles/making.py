@@ -18,6 +18,7 @@ from ... import arguments
 from ...errors import InputError, UsageError
 from ..clusters import cluster
 from ..output import print_json, progress_bar
+from . import tables
 
 NOT_SEEN = "other boards were not seen: errors are of networks and kernels left out on the one that was measured"
 _UNPOWERED = "none: power was not measured; this profile knows times only"
@@ -34,8 +35,14 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
         help="what 'profile collect' or 'import' wrote, be it of one board",
     )
     sub.add_argument("--simulated", action="store_true", help="instead of a record: measure on simulated boards")
-    sub.add_argument("--board", metavar="NAME", help="with --simulated: the board, for instance agx-xavier")
-    sub.add_argument("--out", type=Path, required=True, metavar="DIR", help="new folder for the profile")
+    tables.add_arguments(sub)
+    sub.add_argument(
+        "--board",
+        metavar="NAME",
+        help="with --simulated: the board, for instance agx-xavier; with --from-csv: the one that was measured, where the "
+        "mapping does not say",
+    )
+    sub.add_argument("--out", type=Path, metavar="DIR", help="new folder for the profile")
     sub.add_argument("--name", help="its name (default: BOARD, or BOARD-sim if simulated)")
     sub.add_argument(
         "--recipes",
@@ -228,6 +235,12 @@ def _finished(args: argparse.Namespace, what: Literal["warm", "bounds"]) -> int:
 
 
 def train(args: argparse.Namespace) -> int:
+    if args.from_csv:
+        return tables.run(args)
+    if args.mapping is not None or args.device:
+        raise UsageError("--mapping, --device: are of a table; valid: --from-csv TABLE --mapping NAME|FILE")
+    if args.out is None:
+        raise UsageError("--out: expected a new folder for the profile")
     check_new(args.out)
     if args.record is not None:
         of_simulated = [option for option in ("simulated", "board", "quick", "campaign") if getattr(args, option)]

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -59,14 +59,28 @@ def run(args: argparse.Namespace) -> int:
 
 
 def layers(args: argparse.Namespace) -> int:
-    from ....profiles.studies.comparison.real.layers import GOALS, left_out, means, nearest
+    from ....profiles.studies.comparison.agx_orin import LAYERS
+    from ....profiles.studies.comparison.fit import find_file
+    from ....profiles.studies.comparison.real.layers import read_layers
 
     try:
-        found, floor = list(left_out(args.data, args.threads, args.seed, progress_bar)), nearest(args.data)
+        return MISSED if show_layers(read_layers(find_file(args.data, LAYERS)), args) else 0
     except ModuleNotFoundError as error:
         raise InputError(f"profile layers: needs the Python package {error.name} (jetdvfs[train])") from error
     except ComparisonDataError as error:
         raise InputError(f"--data: {error}") from error
+
+
+def show_layers(rows: Sequence[Mapping[str, str]], args: argparse.Namespace) -> bool:
+    """Leave each network of a table of layers out and print how far predictions are off; whether a goal is missed.
+
+    Raises:
+        ComparisonDataError: the table is not as it was published.
+        ModuleNotFoundError: what trains is not installed.
+    """
+    from ....profiles.studies.comparison.real.layers import GOALS, left_out, means, nearest
+
+    found, floor = list(left_out(rows, args.threads, args.seed, progress_bar)), nearest(rows)
     mean = means(found)
     missed = [batch for batch, own in mean.items() if own.percent > GOALS[batch]]
     if args.json:
@@ -77,7 +91,7 @@ def layers(args: argparse.Namespace) -> int:
         for batch, percent in floor.items():
             about[str(batch)]["nearest"] = round(percent, 4)
         print_json({"networks": [asdict(row) for row in found], "batches": about})
-        return MISSED if missed else 0
+        return bool(missed)
     print(
         "mean error of networks' times, the sums of their layers', each network left out of training; AGX Orin 64GB, four modes"
     )
@@ -94,7 +108,7 @@ def layers(args: argparse.Namespace) -> int:
         print(
             f"batch {batch}: campaigns that measured the same differ; no prediction could be nearer to all than {percent:.1f}%"
         )
-    return MISSED if missed else 0
+    return bool(missed)
 
 
 def _cells(row: NetworkRow) -> list[str]:

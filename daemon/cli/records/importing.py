@@ -14,6 +14,7 @@ from ...errors import InputError
 from ..output import print_json, progress, table
 
 if TYPE_CHECKING:
+    from ....profiles.measuring.mapping import Mapped
     from ....profiles.measuring.measurements import Measurements
 
 
@@ -30,15 +31,24 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
     sub.add_argument("--dry-run", action="store_true", help="check the table; write nothing")
 
 
-def run(args: argparse.Namespace) -> int:
+def imported(table: Path, args: argparse.Namespace) -> tuple[Mapped, dict[str, Measurements]]:
+    """What --mapping, --board and --device make of a table: the mapping, and a record for each device.
+
+    Raises:
+        MeasurementError: there is no such mapping, or rows of the table cannot be.
+    """
     from ....profiles.measuring.mapping import load_mapping
     from ....profiles.measuring.tables import import_table
 
     mapping = load_mapping(args.mapping)
     if args.board is not None:
         mapping = replace(mapping, device=args.board)
-    with progress(f"reading {args.table.name}"):
-        records = import_table(args.table, mapping, args.device)
+    with progress(f"reading {table.name}"):
+        return mapping, import_table(table, mapping, args.device)
+
+
+def run(args: argparse.Namespace) -> int:
+    mapping, records = imported(args.table, args)
     written = {name: args.out / f"{name}.npz" for name in records}
     if not args.dry_run:
         there = [str(path) for path in written.values() if path.exists()]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 import gzip
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -132,7 +132,15 @@ def read_rows(folder: Path, name: str) -> Iterator[Mapping[str, str]]:
     Raises:
         ComparisonDataError: there is no such file, or it is no table.
     """
-    path = find_file(folder, name)
+    yield from read_table(find_file(folder, name))
+
+
+def read_table(path: Path) -> Iterator[Mapping[str, str]]:
+    """The rows of one file, as of :func:`read_rows`.
+
+    Raises:
+        ComparisonDataError: it cannot be read, or is no table.
+    """
     try:
         with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as stream:
             yield from csv.DictReader(line for line in stream if not line.startswith("#"))
@@ -140,7 +148,7 @@ def read_rows(folder: Path, name: str) -> Iterator[Mapping[str, str]]:
         raise ComparisonDataError(f"{path}: {error}") from error
 
 
-def numbers(rows: list[Mapping[str, str]], name: str, source: str) -> NDArray[np.float64]:
+def numbers(rows: Sequence[Mapping[str, str]], name: str, source: str) -> NDArray[np.float64]:
     """One column; empty cells are NaN.
 
     Raises:

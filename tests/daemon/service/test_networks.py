@@ -154,6 +154,13 @@ def test_answers_on_the_socket_name_what_is_guessed(board: Board, found: dict[st
             assert lease.plan is not None and lease.plan["why"].startswith("Guessed: 100% of the GPU's time (")
             (seen,) = client.status()["leases"]
             assert seen["predicted"]["guessed_share"] == 1
+            assert seen["guessed"] == lease.plan["guessed"][:4]
+            assert seen["guessed_more"] == len(lease.plan["guessed"]) - len(seen["guessed"])
+            command = [sys.executable, "-m", "jetdvfs.daemon.cli", "status", "--socket", str(daemon.socket)]
+            shown = subprocess.run(command, capture_output=True, check=True, text=True).stdout
+            first = seen["guessed"][0]
+            assert "guessed: 100% of the GPU's time" in shown
+            assert f"{first['kind']}, {first['why']} ({first['launches']} launches, {first['time_share']:.1%}" in shown
     assert board.settings() == found
 
 

@@ -63,6 +63,7 @@ def test_each_device_of_a_table_gets_a_record_of_its_own(tmp_path: Path, capsys:
         ("Tesla T4,,64,64,64\n", "line 5: latency_ms '' is no number"),
         ("Tesla T4,inf,64,64,64\n", "line 5: latency_ms 'inf' is no number"),
         ("Tesla T4,1e9,64,64,64\n", "line 5: latency_ms of 1e9 ms is more than an hour"),
+        ("Tesla T4,3e6,64,64,64\n", "line 5: 3e+06 ms is not within 1,000 times the middle row's distance from its bound"),
         ("Tesla T4,0.0004,1024,1024,1024\n", "line 5: 0.0004 ms, and t4 needs about 0.264 ms: another unit?"),
         ("Tesla T4,0.4,64.5,64,64\n", "line 5: M '64.5' is not a whole number"),
         ("Tesla T4,0.4,0,64,64\n", "line 5: its sizes make no kernel"),
@@ -202,6 +203,7 @@ def test_power_that_a_table_has_is_kept_above_what_idles(tmp_path: Path) -> None
     assert record.invocations[0].params["k"] == 256 and record.invocations[0].dtype == "float16"
     for row, said in (
         ("200,3.9,fp16,512x256x128", "no more than when nothing runs"),
+        ("200,1e9,fp16,512x256x128", "watts: 1e[+]09 W, and orin-nano-8gb draws at most 75 W"),
         ("200,9,fp8,1x1x1", "the mapping knows fp16"),
         ("200,9,fp16,512x256", "has no part 2"),
     ):

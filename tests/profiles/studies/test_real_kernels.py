@@ -18,6 +18,7 @@ HEADERS = {
     "relu": "Device,latency_ms,B,H",
     "conv": "Device,latency_ms,B,Input_Channel,Output_Channel,Kernel_Size,Input_Size,Stride,Padding",
 }  # fmt: skip
+MAPPED = ("--mapping", "gpu-kernels")
 FLOOR_MS = 0.01
 DRIFT_MS = 0.001
 
@@ -62,6 +63,70 @@ def test_what_is_learned_of_the_bound_and_its_floor_beats_sizes_as_they_stand(
         assert pair["own_percent"] < pair["plain_percent"], pair
         assert pair["table"] != "conv" or pair["own_percent"] < 20  # 45% by models that do not know when it was measured
         assert pair["passed"] == (pair["own_percent"] <= min(pair["plain_percent"], pair["goal_percent"]))
+    tables = [str(data / f"{name}.csv.gz") for name in ("conv", "relu")]
+    asked = ["profile", "train", "--from-csv", *tables, *MAPPED, "--device", "V100", "--threads", "1"]
+    assert main([*asked, "--json"]) == 0
+    trained = json.loads(capsys.readouterr().out)
+    assert not trained["written"] and [pair["table"] for pair in trained["kernels"]] == ["conv", "relu"]
+    for pair in trained["kernels"]:
+        assert pair == {name: value for name, value in found[pair["table"]].items() if name != "passed"}
+
+
+def test_of_a_table_alone_the_errors_are_printed_and_nothing_is_written(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("xgboost", reason="training needs xgboost")
+    before = sorted(data.iterdir())
+    asked = ["profile", "train", "--from-csv", str(data / "relu.csv.gz"), *MAPPED, "--threads", "1"]
+    assert main([*asked, "--dry-run"]) == 0
+    assert capsys.readouterr().out.split()[-4:] == ["relu.csv.gz", "v100", "100", "0"]
+    assert main(asked) == 0
+    shown = capsys.readouterr().out
+    assert "left out of training; no profile comes of it" in shown and shown.splitlines()[-1].split()[:4] == [
+        "relu", "v100", "relu", "100",
+    ]  # fmt: skip
+    assert sorted(data.iterdir()) == before
+
+
+def test_clocks_and_types_that_a_table_has_are_told_to_both_recipes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("xgboost", reason="training needs xgboost")
+    (tmp_path / "mapping.yaml").write_text(
+        "source: me\ndevice: orin-nano-8gb\ntime: {column: ms, unit: ms}\nclocks: {gpu_hz: {column: mhz, unit: MHz}}\n"
+        "kernel: {form: elements, kind: tanh, dtype: {column: type}, sizes: {rows: rows, columns: columns}}\n"
+    )
+    lines = [
+        f"{0.02 + rows * 2e-3 * (1.0 if dtype == 'float16' else 2.0) * 1020 / mhz},{mhz},{dtype},{rows},512"
+        for rows in range(20, 2000, 40)
+        for mhz in (306, 612, 1020)
+        for dtype in ("float16", "float32")
+    ]
+    (tmp_path / "own.csv").write_text("\n".join(["ms,mhz,type,rows,columns", *lines, ""]))
+    asked = ["profile", "train", "--from-csv", str(tmp_path / "own.csv"), "--mapping", str(tmp_path / "mapping.yaml")]
+    assert main([*asked, "--threads", "1", "--json"]) == 0
+    (pair,) = json.loads(capsys.readouterr().out)["kernels"]
+    assert (pair["table"], pair["gpu"], pair["kind"], pair["kernels"]) == ("own", "orin-nano-8gb", "elementwise", 300)
+    assert max(pair["own_percent"], pair["plain_percent"]) < 15
+
+
+def test_a_table_that_cannot_be_trained_on_is_told_in_one_line(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    relu, record = data / "relu.csv.gz", data / "out"
+    rows = gzip.decompress(relu.read_bytes()).decode()
+    (data / "bad").mkdir()
+    (data / "bad" / "relu.csv").write_text(f"{rows}Tesla V100-PCIE-32GB,nan,1,1\n")
+    (data / "bad" / "add.csv").write_text("\n".join(["Device,latency_ms,B,H", *["Tesla V100-PCIE-32GB,0.01,640,640"] * 6, ""]))
+    for words, code, said in (
+        ([str(data / "bad" / "relu.csv"), *MAPPED], 3, "line 102: latency_ms 'nan' is no number"),
+        ([str(data / "bad" / "add.csv"), *MAPPED], 3, "fewer than 20 kernels of every kind"),
+        ([str(relu), *MAPPED, "--device", "p4"], 3, "no rows of p4"),
+        ([str(relu), *MAPPED, "--out", str(record)], 3, "no networks measured as a whole and no issue times of the host"),
+        ([str(relu)], 2, "expected --mapping NAME|FILE"),
+        ([str(relu), *MAPPED, "--quick"], 2, "--quick: does not go with --from-csv"),
+    ):
+        assert main(["profile", "train", "--from-csv", *words]) == code
+        told = capsys.readouterr().err
+        assert said in told and told.count("\n") == 1 and not record.exists()
+    assert main(["profile", "train", "--simulated", "--board", "tx2", "--mapping", "ncu", "--out", str(record)]) == 2
+    assert "valid: --from-csv TABLE" in capsys.readouterr().err
+    assert main(["profile", "train", "--simulated", "--board", "tx2"]) == 2
+    assert "--out: expected a new folder" in capsys.readouterr().err
 
 
 def test_a_folder_without_the_tables_is_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,15 @@ from jetdvfs.daemon.cli import main
 from jetdvfs.profiles.errors import ComparisonDataError
 from jetdvfs.profiles.studies.comparison.agx_orin import LAYERS, MODES
 from jetdvfs.profiles.studies.comparison.fit import read_rows
-from jetdvfs.profiles.studies.comparison.real.layers import BatchMeans, NetworkRow, left_out, means, nearest
+from jetdvfs.profiles.studies.comparison.real.layers import (
+    MAPPING,
+    BatchMeans,
+    NetworkRow,
+    left_out,
+    means,
+    nearest,
+    read_layers,
+)
 from jetdvfs.profiles.studies.comparison.real.nodes import KINDS, fitted_ms, works
 from jetdvfs.tests.support.paths import SHARED_DATA
 
@@ -49,6 +57,9 @@ def test_networks_are_predicted_from_the_layers_of_others(data: Path, capsys: py
     assert pairs == {(name, batch) for name in ("one", "two", "three") for batch in (1, 16)}
     assert all(row["cases"] == 4 and row["percent"] < 15 for row in told["networks"])
     assert code == (0 if all(one["percent"] <= one["goal"] for one in told["batches"].values()) else 4)
+    asked = ["profile", "train", "--from-csv", str(data / LAYERS), "--mapping", MAPPING, "--threads", "1", "--json"]
+    assert main(asked) == 0
+    assert json.loads(capsys.readouterr().out) == told
 
 
 def _again(data: Path, network: str, first: float, second: float) -> None:
@@ -68,7 +79,7 @@ def _again(data: Path, network: str, first: float, second: float) -> None:
 
 
 def _row(data: Path, network: str, batch: int) -> NetworkRow:
-    return next(row for row in left_out(data, threads=1) if (row.network, row.batch) == (network, batch))
+    return next(row for row in left_out(read_layers(data / LAYERS), threads=1) if (row.network, row.batch) == (network, batch))
 
 
 def test_runs_that_scatter_make_up_for_each_other_together_and_remain_in_hindsight(data: Path) -> None:
@@ -87,7 +98,7 @@ def test_a_network_that_is_slower_than_others_tell_is_so_together_and_hardly_sca
 
 
 def test_campaigns_that_measured_the_same_network_say_how_near_a_prediction_could_be(data: Path) -> None:
-    assert nearest(data) == {}
+    assert nearest(read_layers(data / LAYERS)) == {}
     begun, *lines = gzip.decompress((data / LAYERS).read_bytes()).decode().splitlines()
     took = COLUMNS.index("lat_mean_ms")
     again = []
@@ -96,7 +107,7 @@ def test_campaigns_that_measured_the_same_network_say_how_near_a_prediction_coul
         cells[0], cells[took] = "elsewhere", str(1.25 * float(cells[took]))
         again.append(",".join(cells))
     (data / LAYERS).write_bytes(gzip.compress("\n".join([begun, *lines, *again, ""]).encode()))
-    assert nearest(data) == {16: pytest.approx(100 * 0.2 / 2)}
+    assert nearest(read_layers(data / LAYERS)) == {16: pytest.approx(100 * 0.2 / 2)}
 
 
 def test_a_folder_without_the_table_is_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,12 +18,19 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ....errors import ComparisonDataError
 from ..agx_orin import LAYERS, MODES, MeasuredMode
-from ..fit import numbers, read_rows
+from ..fit import numbers, read_table
 from .nodes import fitted_ms, works
 
 GOALS: Mapping[int, float] = {1: 7.0, 4: 4.0, 16: 10.0, 64: 14.0}
 """Mean error in per cent that is aimed at, by batch."""
+MAPPING = "orin-agx-layers"
+"""The mapping of tables of this form, among those that are shipped."""
+_HEADINGS = (
+    "calib_dir", "model", "batch", "precision", "thermal_profile", "date", "fusion_pattern", "flops", "total_bytes",
+    "lat_mean_ms", "nodes",
+)  # fmt: skip
 _BYTES = {"FP32": 4, "FP16": 2, "BF16": 2}
 _NODE_MS, _NODE_HZ = 0.15, 2.2016e9  # of an interpreter's call at that clock
 _LANES, _BYTES_PER_CYCLE = 256, 64
@@ -69,15 +76,29 @@ class BatchMeans:
     scatter_percent: float
 
 
-def left_out(
-    folder: Path, threads: int, seed: int = 0, progress: Callable[[int, int, str], None] = lambda done, total, text: None
-) -> Iterator[NetworkRow]:
-    """Each network left out in turn, a row for each of its batches.
+def read_layers(path: Path) -> list[Mapping[str, str]]:
+    """The rows of the table.
 
     Raises:
-        ComparisonDataError: the table is not in the folder, or is no such table.
+        ComparisonDataError: it cannot be read, or is no such table.
     """
-    rows = list(read_rows(folder, LAYERS))
+    rows = list(read_table(path))
+    if missing := [column for column in _HEADINGS if not rows or column not in rows[0]]:
+        raise ComparisonDataError(f"{path}: no column {', '.join(missing)}; expected a table such as {LAYERS}")
+    return rows
+
+
+def left_out(
+    rows: Sequence[Mapping[str, str]],
+    threads: int,
+    seed: int = 0,
+    progress: Callable[[int, int, str], None] = lambda done, total, text: None,
+) -> Iterator[NetworkRow]:
+    """Each network left out in turn, a row for each of its batches; ``rows`` are those of :func:`read_layers`.
+
+    Raises:
+        ComparisonDataError: a row has no time.
+    """
     measured_ms = np.asarray(numbers(rows, "lat_mean_ms", LAYERS))
     cases, case = np.unique(
         [f"{row['calib_dir']}|{row['model']}|{row['batch']}|{row['precision']}|{row['date']}" for row in rows],
@@ -154,14 +175,13 @@ class _Predictor:
         return np.asarray(np.log(first_ms[out]) + booster.predict(xgboost.DMatrix(features[out])).astype(np.float64))
 
 
-def nearest(folder: Path) -> dict[int, float]:
+def nearest(rows: Sequence[Mapping[str, str]]) -> dict[int, float]:
     """By batch, the mean error in per cent of the best figure there could be for a network that several campaigns measured
     alike; batches that nobody measured twice have none.
 
     Raises:
-        ComparisonDataError: the table is not in the folder, or is no such table.
+        ComparisonDataError: a row has no time.
     """
-    rows = list(read_rows(folder, LAYERS))
     runs: dict[tuple[str, ...], dict[str, float]] = {}
     for row, took_ms in zip(rows, numbers(rows, "lat_mean_ms", LAYERS), strict=True):
         whole = runs.setdefault(tuple(row[name] for name in ("batch", "model", "precision", "thermal_profile")), {})

@@ -13,6 +13,7 @@ import pytest
 from jetdvfs.daemon.cli import main
 from jetdvfs.kernels.cost.features import feature_rows
 from jetdvfs.kernels.cost.region import Pair, Region, spans_of
+from jetdvfs.tests.support.paths import REFERENCE
 from jetdvfs.tests.support.profiles.analytic import conv2d, network, recurrent, relu
 from jetdvfs.tests.support.profiles.only import COST, only_profile
 
@@ -78,9 +79,13 @@ def test_a_plan_of_which_much_is_guessed_says_so_before_all_else(
     plan = json_of(capsys, "plan", strange, "--target", "min-energy")
     said = f"Guessed: {plan['choice']['guessed_share']:.0%} of the GPU's time (conv2d, {WHY})"
     assert plan["why"].startswith(said)
-    lines = out_of(capsys, "plan", strange, "--target", "min-energy").splitlines()
-    assert lines.index(said) < next(number for number, line in enumerate(lines) if line.startswith("set "))
+    assert out_of(capsys, "plan", strange, "--target", "min-energy").splitlines()[0] == said
     assert "Guessed" not in out_of(capsys, "plan", familiar, "--target", "min-energy")
+
+
+def test_a_plan_of_batches_of_which_much_is_guessed_says_so_before_all_else(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("plan", str(REFERENCE / "squeezenet1_0.pt"), "--input", "1x3x64x64", "--batches", "2,4", "--deadline", "1000")
+    assert out_of(capsys, *asked).startswith("Guessed: ")
 
 
 def test_decompose_tells_it_before_anything_is_predicted(
