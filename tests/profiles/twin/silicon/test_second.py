@@ -195,6 +195,28 @@ def test_an_engine_joins_concatenated_branches_without_copies() -> None:
     assert "cat" not in built.kinds and "relu" not in built.kinds
 
 
+@pytest.mark.parametrize("board", ["agx-xavier", "tx2"])
+def test_fusing_a_network_never_makes_it_slower(board: str) -> None:
+    silicon, clocks = Silicon(None, board), top(board)
+    for name in reference_names():
+        network = reference_network(name)
+        fused, plain = (execute(one, silicon, clocks) for one in (fuse(network), network))
+        assert 0 < fused.latency_s[0] <= plain.latency_s[0], name
+        assert all(np.isfinite(joules).all() for joules in fused.rail_energy_j.values()), name
+
+
+def test_joining_many_tensors_in_one_launch_costs_less_than_one_launch_after_the_other() -> None:
+    part = (1, 48, 56, 56)
+    for count in (2, 8, 16, 20, 24, 25, 26, 40, 120):
+        whole = (1, 48 * count, 56, 56)
+        parts = (part,) * count
+        joined = KernelInvocation("cat", "", parts, whole, "float32", {"dim": 1})
+        normed = KernelInvocation("batch_norm", "", (whole,), whole, "float32", {"affine": True})
+        fused = KernelInvocation("fused_pointwise", "", parts, whole, "float32", {"kinds": "cat+batch_norm", "outputs": 1})
+        first, second, both = Silicon(None).kernels([joined, normed, fused], top("agx-xavier")).seconds[:, 0]
+        assert 0 < both < first + second, count
+
+
 def listed_networks() -> list[Network]:
     known = [reference_network(name) for name in reference_names()]
     return [*known, *trained_networks(), *left_out_networks(), *calibrating_networks()]
