@@ -4,8 +4,8 @@
 Networks are run by the simulated silicon's own engine and listed as the front end lists engines (``decompose --as engine``), so
 that factors have in them what the two do otherwise. Factors are fitted to networks and boards that the profile knows,
 uncertainty to boards that it does not, and to families that it does not as well. The reference networks are among those by
-which it is judged, because two of them show how far lists may lie from an engine: of convolutions side by side TensorRT makes
-one, where the silicon's engine keeps them apart.
+which it is judged, because two of them show how far lists may lie from an engine: TensorRT makes one of convolutions side by
+side, where the silicon's engine keeps them apart.
 """
 
 from __future__ import annotations
