@@ -10,7 +10,7 @@ from ...kernels.cost.model import METHODS, surface
 from ...kernels.network import Network
 from ...kernels.surface import Surface
 from ...profiles.bundle.bundle import Bundle
-from ...profiles.measuring.meters.simulated import twin_meter
+from ...profiles.measuring.engines import board_of, engine_meter, listed
 from ...profiles.training.evaluation import NetworkError, compare, measure_network, with_frames
 from ...profiles.training.truth import mean_surface, true_surface
 from ...profiles.twin.silicon.silicon import Silicon
@@ -63,6 +63,7 @@ def evaluate_profile(
     configurations: int = 100,
     seed: int = 0,
     temperature_c: float | None = None,
+    compiled: str = "",
     progress: Callable[[int, int, str], None] = lambda done, total, text: None,
 ) -> Iterator[NetworkResult]:
     """Compare predictions with measurements at random configurations, and plans with exhaustive searches, network by network.
@@ -72,30 +73,33 @@ def evaluate_profile(
         silicon: version of the simulated boards' behaviour.
         configurations: how many each network is measured at on each board.
         temperature_c: of the boards' dies, which the predictions are told; by default that of the profile's idle power.
+        compiled: one of :data:`jetdvfs.kernels.engine.fusing.ENGINE_TYPES` where the boards run engines.
         progress: called with the steps done, the steps in all, and what is being done.
 
     Raises:
-        TwinError: that silicon does not know one of a network's kinds.
+        TwinError: that silicon does not know one of a network's kinds, or no engine can be built of it.
+        ModelError: a network cannot be listed as an engine has it.
         CostModelError: a network cannot be predicted, or the profile does not know that temperature.
     """
     manifest, cost = bundle.manifest, bundle.cost if temperature_c is None else bundle.cost.warmed(temperature_c)
     die_c = manifest.measured_at_c if temperature_c is None else temperature_c
-    boards = {node: Silicon(node, manifest.board, version=silicon) for node in {*nodes, *manifest.nodes}}
-    meters = {node: twin_meter(manifest.board, node, seed + 1, silicon, die_c) for node in nodes}
+    boards = {node: board_of(manifest.board, node, silicon, compiled) for node in {*nodes, *manifest.nodes}}
+    meters = {node: engine_meter(manifest.board, node, seed + 1, silicon, compiled, die_c) for node in nodes}
     steps, done = len(networks) * (len(manifest.nodes) + len(nodes)), 0
 
     def truth(network: Network, chip: Silicon) -> Surface:
         return true_surface(network, chip, cost.grid, manifest.rails, die_c)
 
     for number, network in enumerate(networks):
-        predicted = {method: surface(network, cost, method) for method in METHODS}
+        view = listed(network, compiled)
+        predicted = {method: surface(view, cost, method) for method in METHODS}
         known = []
         for node in manifest.nodes:
             progress(done, steps, f"{network.name}: board {node}, which the profile knows")
             known.append(truth(network, boards[node]))
             done += 1
         mean = mean_surface(known)
-        targets = usual_targets(truth(network, Silicon(None, manifest.board, version=silicon)))
+        targets = usual_targets(truth(network, board_of(manifest.board, None, silicon, compiled)))
         own = predicted[METHODS[0]]
         plans = {
             PLAIN: plans_for(own, targets),

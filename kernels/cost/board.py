@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from ..errors import CostModelError
 from ..grid import FrequencyGrid
 from ..heat import Heat
-from ..kinds import KINDS
+from ..kinds import KINDS, is_fused
 from ..network import KernelInvocation
 from ..surface import Tails
+from .engines import Engines, without_bias
 from .host import HostModel
 from .region import Pair, Region
 from .roofline import NO_FLOOR, DeviceRates, LaunchFloor
@@ -97,6 +98,9 @@ class BoardCost:
         emc_use: how much of what its clock could move each memory clock moves, beside the highest; empty: all as much.
         own_scale: what kernels' own deviations make of a latency and an energy is multiplied by these.
         tails: how networks' errors exceed their deviations; None where they are taken to be log-normal.
+        engines: what kernels take inside of engines, and how uncertain that is; None where nobody measured it.
+        in_engine: whether they are those of an engine's kernels.
+        observed: whether observations of whole networks, as the board runs them, have corrected them.
 
     Raises:
         CostModelError: an array has not the grid's shape.
@@ -120,6 +124,9 @@ class BoardCost:
     heat: Heat | None = None
     own_scale: Pair = UNSCALED
     tails: Tails | None = None
+    engines: Engines | None = None
+    in_engine: bool = False
+    observed: bool = False
 
     def __post_init__(self) -> None:
         for name, shape in (("idle_mw", self.grid.shape), ("host_active_mw", self.grid.shape[:1])):
@@ -147,6 +154,27 @@ class BoardCost:
         idle_mw = self.idle_mw + np.float32(self.heat.growth(temperature_c)) * self.leakage_mw
         return replace(self, idle_mw=idle_mw, leakage_mw=None, heat=None)
 
+    def run_by(self, execution: str) -> BoardCost:
+        """The costs as an execution (:data:`.execution.EXECUTIONS`) makes them: of engines where one runs the network."""
+        if execution != "engine" or self.in_engine:
+            return self
+        running, own = replace(self, in_engine=True), self.engines
+        if own is None:
+            return running
+        return replace(
+            running,
+            sigma_latency=own.sigma_latency,
+            sigma_energy=own.sigma_energy,
+            latency_shares=own.latency_shares,
+            energy_shares=own.energy_shares,
+            own_scale=own.own_scale,
+            tails=own.tails,
+        )
+
+    def modelled_as(self, invocation: KernelInvocation) -> KernelInvocation:
+        """The kernel for which models are asked: in an engine, a product without the bias that it adds on its way out."""
+        return without_bias(invocation) if self.in_engine and self.engines is not None else invocation
+
     def model_for(self, invocation: KernelInvocation) -> KernelModel | None:
         """The model that serves a kernel; None where there is none.
 
@@ -166,6 +194,11 @@ class BoardCost:
         elif model is not None and invocation.params.get("epilogue"):
             model = self._finishing[invocation.kind]
         return model
+
+    def stands_in(self, invocation: KernelInvocation) -> bool:
+        """Whether a kernel that does more on its way out is served by the model of those that do not."""
+        fused = invocation.kind not in self.kernels and is_fused(invocation.kind)
+        return fused or bool(invocation.params.get("epilogue"))
 
     @cached_property
     def _stand_ins(self) -> dict[str, KernelModel]:

@@ -3,7 +3,7 @@
 
 ``eager``: the framework issues call after call. ``graph``: the same kernels were captured once (a CUDA graph) and start
 together. ``engine``: a runtime such as TensorRT has compiled the network and starts it as a whole. In the last two the host
-issues one thing, however many kernels it starts, and calls that launch nothing cost nothing.
+issues one thing, which takes a little longer with each kernel that it starts, and calls that launch nothing cost nothing.
 """
 
 from __future__ import annotations
@@ -98,7 +98,8 @@ def host_times(
         variance = np.zeros(once_us.shape)
     else:
         start_us = cost.host.start_us(execution, cpu_mhz, emc_mhz)
-        issued_us = np.broadcast_to(start_us, (len(launches) + 1, *start_us.shape))
+        handed = np.minimum(np.arange(1, len(launches) + 2), len(launches))[:, None, None]
+        issued_us = start_us + handed * cost.host.handing_us(execution, cpu_mhz, emc_mhz)
         known = cost.host.knows(execution)
         variance = np.zeros(once_us.shape) if known else (_START_SIGMA * start_us / 1e3) ** 2
     slower = 1.0 + cost.waiting * use
@@ -136,7 +137,8 @@ def parts(network: Network, cost: BoardCost, execution: Execution, at: tuple[int
     cpu_mhz, _, emc_mhz = cost.grid.levels_mhz()
     cpu, emc = cpu_mhz[at[0] : at[0] + 1], emc_mhz[at[1] : at[1] + 1]
     if execution != "eager":
-        return {execution: (1, float(cost.host.start_us(execution, cpu, emc)[0, 0]) / 1e3)}
+        us = cost.host.start_us(execution, cpu, emc) + len(network.launches) * cost.host.handing_us(execution, cpu, emc)
+        return {execution: (1, float(us[0, 0]) / 1e3)}
     found: dict[str, tuple[int, float]] = {}
     for call, us in zip(network.calls, cost.host.issue_us(network.calls, cpu, emc)[:, 0, 0], strict=True):
         name = call.kind if isinstance(call, KernelInvocation) else call.name

@@ -139,8 +139,9 @@ def explain(
         CostModelError: as :func:`jetdvfs.kernels.cost.model.surface`.
     """
     index = cost.grid.index(configuration)
-    costs = kernel_costs(network, cost)
     way = check_execution(execution, network)
+    cost = cost.run_by(way)
+    costs = kernel_costs(network, cost)
     surface = assemble(network, cost, costs, method, way, beside)
     at = surface.at(configuration)
     host: tuple[HostPart, ...] = ()

@@ -47,8 +47,8 @@ class HostModel:
 
     Attributes:
         calls: (a, b, c, d) by names of :func:`issue_key`, ``"inference"`` for what is paid once, ``"graph"`` and ``"engine"``
-            for starting a network as a whole. A name that is not there counts as what stands before its last dot, or as one
-            that goes further.
+            for starting a network as a whole, ``"engine.launch"`` for each kernel that such a start hands over. A name that is
+            not there counts as what stands before its last dot, or as one that goes further.
         default: the same of every other call.
         per_tensor: the same of each tensor that a call gathers, besides the call itself.
     """
@@ -115,6 +115,10 @@ class HostModel:
         is not known where nobody measured it."""
         return np.asarray(_over_clocks(np.array([self.calls.get(start, self.default)]), cpu_mhz, emc_mhz)[0])
 
+    def handing_us(self, start: str, cpu_mhz: NDArray[np.float32], emc_mhz: NDArray[np.float32]) -> NDArray[np.float64]:
+        """What such a start costs for each kernel besides, in the same shape; nothing where nobody measured it."""
+        return np.asarray(_over_clocks(np.array([self.calls.get(handing(start), NO_TIME)]), cpu_mhz, emc_mhz)[0])
+
     def _table(self, calls: Sequence[Call]) -> NDArray[np.float64]:
         """(a, b, c, d) of each call, shape ``(calls, 4)``."""
         rows: dict[tuple[str, int], NDArray[np.float64]] = {}
@@ -124,6 +128,11 @@ class HostModel:
                 name, tensors = key
                 rows[key] = np.asarray(self.coefficients(name)) + tensors * np.asarray(self.per_tensor)
         return np.array([rows[key] for key in keys]).reshape(-1, 4)
+
+
+def handing(start: str) -> str:
+    """The name of what a start (``graph``, ``engine``) costs the host for each kernel."""
+    return f"{start}.launch"
 
 
 def _over_clocks(

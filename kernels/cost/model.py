@@ -22,6 +22,7 @@ from ..surface import Surface
 from . import timeline
 from .board import BoardCost, KernelModel, Regressor
 from .crowding import crowd, memory_use
+from .engines import run_in_engine
 from .execution import NOTHING_BESIDE, Beside, Execution, check_execution, execution_note, host_times
 from .features import columns, feature_rows
 from .guesses import Trust, guessed_share, guesses, trust_in, unmodelled_kinds
@@ -32,7 +33,7 @@ from .totals import Group, add_up, common_variance, together_variance
 Method: TypeAlias = Literal["timeline", "sum"]
 METHODS: tuple[Method, ...] = get_args(Method)
 
-COST_VERSION = 7
+COST_VERSION = 8
 """Raised when the same models come to give another surface, so that surfaces kept on disk are made anew."""
 
 # A kernel without a model is assumed to reach this part of its roofline bound, and to hold the GPU for at least this many
@@ -112,6 +113,10 @@ def kernel_costs(network: Network, cost: BoardCost, each: Each = map) -> KernelC
     for model, run in costs.models:
         if model is None:
             _bound_unmodelled(costs, run, cost)
+    if cost.in_engine and cost.engines is not None:
+        clocks_mhz = cost.grid.levels_mhz()[1:]
+        run_in_engine(costs.kernels, costs.gpu_ms, costs.dynamic_mw, cost.engines, cost.floor, cost.chip, clocks_mhz)
+        _fall_with_clocks(costs.gpu_ms, (2, 3))
     return costs
 
 
@@ -142,6 +147,7 @@ def surface(
     if method not in METHODS:
         raise CostModelError(f"method {method!r}; valid: {', '.join(METHODS)}")
     way = check_execution(execution, network)
+    cost = cost.run_by(way)
     return assemble(network, cost, kernel_costs(network, cost, each), method, way, beside)
 
 
@@ -213,7 +219,7 @@ def _sweeps(model: KernelModel, costs: KernelCosts, run: slice, cost: BoardCost)
     """What fills in the times, and what the powers, of the kernels that a model serves."""
     levels = cost.grid.levels_mhz()
     kernels = costs.kernels[run]
-    features = feature_rows(model.kind, kernels)
+    features = feature_rows(model.kind, [cost.modelled_as(kernel) for kernel in kernels])
     if model.features:
         features = np.ascontiguousarray(features[:, columns(model.kind, model.features)])
 
@@ -294,7 +300,7 @@ def _as_products(costs: KernelCosts, row: int, cost: BoardCost) -> None:
     products = products_of(costs.kernels[row])
     if not products or not all(cost.model_for(product) for product, _ in products):
         return
-    alone = kernel_costs(Network("", (), tuple(product for product, _ in products)), cost)
+    alone = kernel_costs(Network("", (), tuple(product for product, _ in products)), replace(cost, in_engine=False))
     gpu_ms = np.array([times for _, times in products], np.float32)[:, None, None, None] * alone.gpu_ms[alone.order]
     costs.gpu_ms[row] = gpu_ms.sum(axis=0)
     costs.dynamic_mw[row] = (gpu_ms * alone.dynamic_mw[alone.order]).sum(axis=0) / costs.gpu_ms[row]

@@ -28,6 +28,7 @@ published engines show them; ``tests/kernels/engine/test_fusing.py`` and ``test_
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from ..errors import ModelError
@@ -38,6 +39,9 @@ from .absorbing import NORMS, PARALLEL
 from .copies import CONVOLUTIONS, Copying
 from .fused import halved, launch
 from .program import RUNTIME
+
+ENGINE_TYPES: Mapping[str, str] = {"engine": "float32", "engine-half": "float16"}
+"""The element type in which an engine runs, by the name that ``--as`` has for it."""
 
 _BETWEEN = frozenset(["mul", "div", "add", "where", "masked_fill", "mul_scalar", "div_scalar"])
 _KEPT = frozenset(["cat"])

@@ -172,6 +172,8 @@ def load_bundle(
             heat=manifest.heat,
             own_scale=manifest.bounds.own if manifest.bounds else UNSCALED,
             tails=manifest.bounds.tails if manifest.bounds else None,
+            engines=manifest.engines.engines if manifest.engines else None,
+            observed=manifest.carried is not None,
         )
     except (BundleError, KernelsError) as error:
         raise BundleError(f"bundle {directory}: {error}") from error

@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeAlias
 
 from msgspec import Meta
 
+from ...kernels.cost.engines import EngineRates, Engines
 from ...kernels.cost.region import Pair, Span
 from ...kernels.cost.roofline import NO_FLOOR, LaunchFloor
 from ...kernels.cost.totals import NO_SHARES, Shares
@@ -32,6 +33,8 @@ UNSEEN_BOARD_AND_NETWORK = "unseen_board_and_network"
 """The evaluation of networks left out of training, and boards with them."""
 UNSEEN_FAMILY = "unseen_board_and_family"
 """The evaluation of networks whose whole families were left out of training."""
+UNSEEN_BOARD_ENGINE = {"engine": "unseen_board_engine", "engine-half": "unseen_board_engine_half"}
+"""The evaluations of engines on boards left out of training, by what ``decompose --as`` makes of networks."""
 BundleName: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]{0,80}\Z", description="a plain name")]
 FileName: TypeAlias = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_.-]{0,80}\Z", description="a plain file name")]
 Sha256: TypeAlias = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z", description="a SHA-256 digest")]
@@ -123,6 +126,47 @@ class BoundsEntry:
 
 
 @dataclass(frozen=True)
+class EnginesEntry:
+    """What engines cost on its board, and how far its predictions of them were found to be off.
+
+    Attributes:
+        rates: by the element type of kernels, the narrowest last.
+        bounds: for networks of families, and boards, that neither models nor rates were fitted to.
+        latency_shares, energy_shares, sigma_latency, sigma_energy: fitted together with them.
+        nodes, networks: what the rates were fitted to.
+    """
+
+    rates: Mapping[str, EngineRates]
+    bounds: BoundsEntry
+    latency_shares: Shares
+    energy_shares: Shares
+    sigma_latency: NotNegative
+    sigma_energy: NotNegative
+    nodes: tuple[int, ...]
+    networks: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if not self.rates:
+            raise ValueError("rates: expected those of one element type or more")
+
+    @property
+    def engines(self) -> Engines:
+        return Engines(
+            self.rates,
+            self.bounds.own,
+            self.latency_shares,
+            self.energy_shares,
+            self.sigma_latency,
+            self.sigma_energy,
+            self.bounds.tails,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        lists = {"bounds": self.bounds.to_json(), "nodes": list(self.nodes), "networks": list(self.networks)}
+        return {**asdict(self), **lists}
+
+
+@dataclass(frozen=True)
 class PredictorEntry:
     """A predictor of whole networks, trained on networks that were measured as a whole.
 
@@ -182,6 +226,7 @@ class Manifest:
         device: what it is a profile of, where that is no board that has a description.
         carried: where it comes from, where its models were trained for another board.
         predictor: of its predictor of whole networks; None where it has none.
+        engines: what engines cost; None where nobody measured it.
     """
 
     name: BundleName
@@ -210,6 +255,7 @@ class Manifest:
     emc_use: tuple[NotNegative, ...] = ()
     carried: Carried | None = None
     predictor: PredictorEntry | None = None
+    engines: EnginesEntry | None = None
 
     @property
     def heat(self) -> Heat | None:
@@ -281,6 +327,7 @@ class Manifest:
             **({} if not self.emc_use else {"emc_use": list(self.emc_use)}),
             **({} if self.bounds is None else {"bounds": self.bounds.to_json()}),
             **({} if self.predictor is None else {"predictor": self.predictor.to_json()}),
+            **({} if self.engines is None else {"engines": self.engines.to_json()}),
             "kinds": {
                 kind: {
                     "features": list(entry.features),

@@ -81,6 +81,13 @@ def write_around(directory: Path, manifest: Manifest, cost: BoardCost, models: C
     )
 
 
+def write_with_host(directory: Path, manifest: Manifest, host: HostModel) -> Manifest:
+    """Write (again) a bundle's host times, and its manifest with their checksum."""
+    data = _json(_host_json(host))
+    write_atomically(directory / HOST, data)
+    return write_manifest(directory, manifest, {**manifest.checksums, HOST: hashlib.sha256(data).hexdigest()})
+
+
 def board_file(
     idle_mw: NDArray[np.float32], host_active_mw: NDArray[np.float32], leakage_mw: NDArray[np.float32] | None
 ) -> bytes:

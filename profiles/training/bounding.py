@@ -78,12 +78,13 @@ class _Seen:
     parts: NDArray[np.float64]
 
 
-def fit_bounds(cost: BoardCost, measured: Sequence[NetworkMeasurement]) -> BoardCost:
+def fit_bounds(cost: BoardCost, measured: Sequence[NetworkMeasurement], kept_by: float = _KEPT_BY) -> BoardCost:
     """The cost with uncertainties and tails as networks show them that it was not trained on.
 
     Args:
         measured: networks as a whole, of families and boards that are neither known to the models nor used to judge them; those
             with frames show how far single ones are off.
+        kept_by: the share of the networks that keep a bound as often as it says.
 
     Raises:
         MeasurementError: there are too few networks to tell, or their power was not measured.
@@ -105,7 +106,7 @@ def fit_bounds(cost: BoardCost, measured: Sequence[NetworkMeasurement]) -> Board
         tails=None,
     )
     made = {digest: surface(network, fitted) for digest, network in networks.items()}
-    tails = [_tail(made, measured, figure) for figure in _FIGURES]
+    tails = [_tail(made, measured, figure, kept_by) for figure in _FIGURES]
     return replace(fitted, tails=Tails(tails[0], tails[1], _jitter(measured)))
 
 
@@ -149,14 +150,14 @@ def _explained(
     return float(own), Shares(float(host), float(compute), float(memory)), max(float(common), _LEAST_SIGMA)
 
 
-def _tail(made: Mapping[str, Surface], measured: Sequence[NetworkMeasurement], figure: Figure) -> Tail:
-    """How far errors go in units of their sigma, for six of seven networks at least; surfaces by the networks' digests."""
+def _tail(made: Mapping[str, Surface], measured: Sequence[NetworkMeasurement], figure: Figure, kept_by: float) -> Tail:
+    """How far errors go in units of their sigma, for so many networks at least; surfaces by the networks' digests."""
     by_network: dict[str, list[NDArray[np.float64]]] = {digest: [] for digest in made}
     for item in measured:
         predicted, sigma = (getattr(made[item.network.digest], name).ravel()[item.index] for name in _NAMES[figure])
         by_network[item.network.digest].append(_errors(item, figure, predicted, sigma))
     errors = [np.concatenate(parts) for parts in by_network.values()]
-    quantiles = np.quantile([np.quantile(each, LEVELS) for each in errors], _KEPT_BY, axis=0, method="higher")
+    quantiles = np.quantile([np.quantile(each, LEVELS) for each in errors], kept_by, axis=0, method="higher")
     return _with_peaks(quantiles, np.concatenate(errors))
 
 

@@ -7,7 +7,7 @@ Everything follows from the board's name, the silicon's version and a seed, so t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,8 @@ from ..board import load_board
 from ..bundle.bundle import Bundle
 from ..bundle.manifest import UNSEEN_BOARD, UNSEEN_BOARD_AND_NETWORK, UNSEEN_FAMILY
 from ..measuring.campaign import Campaign, CampaignSize, plan_campaign
+from ..measuring.engines import engine_meter, listed
 from ..measuring.measurements import Measurements
-from ..measuring.meters.simulated import twin_meter
 from ..measuring.one_twin import WARMER_C, measure_twin
 from ..measuring.variation import MANY, Variations
 from ..reference import calibrating_networks, left_out_networks, reference_names, reference_network, trained_networks
@@ -87,6 +87,11 @@ class Production:
     @property
     def networks(self) -> tuple[Network, ...]:
         return self.campaign.networks
+
+    @property
+    def has_engines(self) -> bool:
+        """Whether the simulated boards run engines: version 1 of their behaviour knows none."""
+        return self.silicon > 1
 
 
 Progress = Callable[[int, int, str], None]
@@ -169,9 +174,18 @@ def make_bundle(production: Production, measurements: Measurements, directory: P
 
 
 def evaluate_simulated(
-    bundle: Bundle, networks: Sequence[Network], nodes: Sequence[int], *, configurations: int = 100, seed: int = 0
+    bundle: Bundle,
+    networks: Sequence[Network],
+    nodes: Sequence[int],
+    *,
+    configurations: int = 100,
+    seed: int = 0,
+    compiled: str = "",
 ) -> list[NetworkError]:
     """Both methods' errors against networks measured on simulated boards of the silicon that the bundle was trained on.
+
+    Args:
+        compiled: one of :data:`jetdvfs.kernels.engine.fusing.ENGINE_TYPES` where engines run the networks.
 
     Raises:
         TwinError: there is no such silicon here.
@@ -179,11 +193,11 @@ def evaluate_simulated(
     silicon = version_of(bundle.manifest.silicon_version, bundle.manifest.board)
     measured = []
     for node in nodes:
-        meter = twin_meter(bundle.manifest.board, node, seed + 1, silicon)
+        meter = engine_meter(bundle.manifest.board, node, seed + 1, silicon, compiled)
         for number, network in enumerate(networks):
             choice = seed + 100 * node + number
             taken = measure_network(network, bundle.cost.grid, bundle.manifest.rails, meter, configurations, choice)
-            measured.append(with_frames(taken, bundle.cost.grid, meter))
+            measured.append(replace(with_frames(taken, bundle.cost.grid, meter), network=listed(network, compiled)))
     return evaluate(bundle.cost, measured)
 
 

@@ -13,7 +13,7 @@ from ....kernels.cost.board import BoardCost
 from ....kernels.cost.execution import Beside, check_execution, execution_note
 from ....kernels.cost.guesses import NO_MODEL, unmodelled_kinds
 from ....kernels.cost.model import surface
-from ....kernels.engine.fusing import as_engine
+from ....kernels.engine.fusing import ENGINE_TYPES, as_engine
 from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ....kernels.kinds import GATES, is_fused
 from ....kernels.network import Network
@@ -29,7 +29,6 @@ from ..output import SIMULATED, progress
 if TYPE_CHECKING:
     from ....profiles.bundle.bundle import Bundle
 
-ENGINES = ("engine", "engine-half")
 _GUESSES = 8
 
 
@@ -47,7 +46,7 @@ def add_model_arguments(parser: argparse.ArgumentParser, *, optimized: bool = Tr
     parser.add_argument(
         "--as",
         dest="compiled",
-        choices=ENGINES,
+        choices=tuple(ENGINE_TYPES),
         help="take the launches as TensorRT would fuse them, from the model it would build an engine of; engine-half: with "
         "half precision allowed (trtexec --fp16). The layers of an engine that was built say more (trtexec --exportLayerInfo)",
     )
@@ -135,7 +134,7 @@ def compiled(network: Network, args: argparse.Namespace) -> Network:
     if args.compiled and args.fused:
         raise UsageError("--fused is PyTorch's view, --as engine TensorRT's: ask for one of them")
     if args.compiled:
-        return as_engine(network, half=args.compiled == ENGINES[1])
+        return as_engine(network, half=ENGINE_TYPES[args.compiled] == "float16")
     return fuse(network) if args.fused else network
 
 

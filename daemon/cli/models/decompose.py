@@ -62,6 +62,7 @@ from pathlib import Path
 from typing import Any
 
 from ....kernels.cost.board import KernelModel
+from ....kernels.cost.execution import check_execution
 from ....kernels.cost.features import can_be_modelled
 from ....kernels.cost.guesses import GuessedKind, guessed_kinds, unmodelled_kinds
 from ....kernels.kinds import is_fused
@@ -111,11 +112,12 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"--tree: the launches of {network.runtime} do not say which modules they come from")
     times = read_measured(args.measured, network) if args.measured else None
     model_for = bundle.cost.model_for if bundle else can_be_modelled
+    cost = bundle.cost.run_by(check_execution(None, network)) if bundle else None
     against = f"profile {bundle.manifest.name}" if bundle else ""
     if args.plot:
         _draw(network, args)
     if args.json:
-        guessed = {"guessed": [asdict(kind) for kind in guessed_kinds(network, bundle.cost)]} if bundle else {}
+        guessed = {"guessed": [asdict(kind) for kind in guessed_kinds(network, cost)]} if cost else {}
         measured = {"measured_ms": times.launches_ms, "measured_others_ms": times.others_ms} if times else {}
         graph = {"graph": graph_of(network).to_json()} if args.graph else {}
         output.print_json({**_to_json(network, args, model_for, against), **guessed, **measured, **graph})
@@ -138,8 +140,8 @@ def run(args: argparse.Namespace) -> int:
         print(f"\n{_graph(graph_of(network))}")
     if not args.launches:
         print(f"\n{_coverage(network, model_for, against)}")
-        if bundle:
-            print(_guessed(guessed_kinds(network, bundle.cost), against))
+        if cost:
+            print(_guessed(guessed_kinds(network, cost), against))
     return 0
 
 

@@ -13,6 +13,8 @@ profile can know another board better.
 MODEL is a model file, the .json of 'jetdvfs decompose --json', or the name of a reference network (default: all of those);
 --input goes for all of them, reference networks have one of their own.
 
+With --as, engines are compared: boards that run each network by their own engine, with what 'predict --as' says of it.
+
 With --networks, predictors that take a network as a whole are compared instead, on a record of 'jetdvfs profile networks': each
 learns from so many networks and is judged by networks, families, sizes, boards and clocks that it has not seen. --board takes
 one board of the record and sets the kernel-level method of --profile beside them.
@@ -21,6 +23,7 @@ examples:
   jetdvfs profile evaluate --profile agx-xavier-sim
   jetdvfs profile evaluate --families-left-out --boards 10
   jetdvfs profile evaluate resnet18 lists/*.json --temperature 80
+  jetdvfs profile evaluate --profile agx-orin-64gb-sim --as engine-half
   jetdvfs profile evaluate --silicon 2 mobilenet_v2 --json
   jetdvfs profile evaluate --networks records/cpu --predictor xgboost --predictor seernet --train-size 1000
 """
@@ -35,6 +38,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ....kernels.cost.model import METHODS
+from ....kernels.engine.fusing import ENGINE_TYPES
 from ....kernels.text import printable
 from ....profiles.bundle.bundle import Bundle, load_bundle
 from ....profiles.bundle.manifest import UNSEEN_BOARD_AND_NETWORK, UNSEEN_NETWORK, Manifest
@@ -84,6 +88,13 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
         action="store_true",
         help="also evaluate networks of the families that no profile is trained on: transformers, detectors, language models",
     )
+    sub.add_argument(
+        "--as",
+        dest="compiled",
+        choices=tuple(ENGINE_TYPES),
+        default="",
+        help="compare engines: in single precision, or in half (engine-half)",
+    )
     arguments.add_temperature(sub)
     arguments.add_seed(sub)
     bench.configure(sub)
@@ -116,14 +127,15 @@ def evaluate(args: argparse.Namespace) -> int:
             configurations=args.configs,
             seed=args.seed,
             temperature_c=args.temperature,
+            compiled=args.compiled,
             progress=output.progress_bar,
         )
     )
     version = Silicon(board=manifest.board, version=silicon).version
     if args.json:
-        output.print_json(_to_json(bundle, results, nodes, version))
+        output.print_json({**_to_json(bundle, results, nodes, version), "as": args.compiled or None})
     else:
-        print("\n".join(_report(bundle, results, nodes, version, args.configs)))
+        print("\n".join(_report(bundle, results, nodes, version, args.configs, args.compiled)))
     return 0
 
 
@@ -147,13 +159,14 @@ def _left_out(args: argparse.Namespace, manifest: Manifest) -> int:
 
 
 def _report(
-    bundle: Bundle, results: Sequence[NetworkResult], nodes: Sequence[int], version: str, configurations: int
+    bundle: Bundle, results: Sequence[NetworkResult], nodes: Sequence[int], version: str, configurations: int, compiled: str
 ) -> Iterator[str]:
     from ....profiles.training.evaluation import coverage
 
     known = sorted(set(nodes) & set(bundle.manifest.nodes))
     trained = f"it was trained on board {', '.join(map(str, known))}" if known else "it was trained on none of them"
-    yield f"profile {bundle.manifest.name} on simulated {version}, boards {', '.join(map(str, nodes))}; {trained}"
+    run = f" run as {compiled}" if compiled else ""
+    yield f"profile {bundle.manifest.name} on simulated {version}{run}, boards {', '.join(map(str, nodes))}; {trained}"
     yield f"\nMean absolute error at {configurations} random configurations, share of measurements under the 95% bounds"
     yield _errors(results)
     yield coverage([board.errors[METHODS[0]] for result in results for board in result.boards])

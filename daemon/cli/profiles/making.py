@@ -71,6 +71,9 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
     sub = verb("bounds", "fit a profile's bounds to simulated networks and boards that it does not know", bounds)
     _add_finished(sub)
 
+    sub = verb("engines", "measure what engines cost on simulated boards, and add it to a profile", engines)
+    _add_finished(sub)
+
 
 def _add_finished(sub: argparse.ArgumentParser) -> None:
     """The arguments of what adds something to a profile that was trained."""
@@ -104,6 +107,7 @@ def describe(path: Path, manifest: Manifest) -> str:
         f"  reproduce     {manifest.command}",
         f"  bounds        {_bounds(manifest)}",
         *_predictor(manifest),
+        f"  engines       {_engines(manifest)}",
         f"  made with     {', '.join(f'{name} {version}' for name, version in manifest.tools.items())}",
         f"  uncertainty   a whole network or board: {common}; a kernel:",
     ]
@@ -175,6 +179,17 @@ def _bounds(manifest: Manifest) -> str:
     return f"fitted to {len(manifest.bounds.networks)} networks on {len(manifest.bounds.nodes)} boards: {at}"
 
 
+def _engines(manifest: Manifest) -> str:
+    entry = manifest.engines
+    if entry is None:
+        return "not measured: what starts and kernels of engines take is guessed"
+    times = "; ".join(
+        f"{dtype} " + ", ".join(f"{name} {getattr(rates, name):.2f}" for name in ("windows", "products", "others", "floor"))
+        for dtype, rates in entry.rates.items()
+    )
+    return f"measured with {len(entry.networks)} networks on {len(entry.nodes)} boards; times beside the framework's: {times}"
+
+
 def _temperature(manifest: Manifest) -> str:
     if not manifest.rails:
         return "of no account to times"
@@ -212,7 +227,11 @@ def bounds(args: argparse.Namespace) -> int:
     return _finished(args, "bounds")
 
 
-def _finished(args: argparse.Namespace, what: Literal["warm", "bounds"]) -> int:
+def engines(args: argparse.Namespace) -> int:
+    return _finished(args, "engines")
+
+
+def _finished(args: argparse.Namespace, what: Literal["warm", "bounds", "engines"]) -> int:
     """Add to a profile that was trained what simulated boards show besides."""
     check_new(args.out)
     bundle = load_bundle(args.profile)
@@ -222,8 +241,9 @@ def _finished(args: argparse.Namespace, what: Literal["warm", "bounds"]) -> int:
         )
     try:
         from ....profiles.training import bounding, warming
+        from ....profiles.training.compiled.adding import add_engines
 
-        add = warming.warm if what == "warm" else bounding.bound
+        add = {"warm": warming.warm, "bounds": bounding.bound, "engines": add_engines}[what]
         found = add(bundle, args.out, args.seed, progress_bar)
     except ModuleNotFoundError as error:
         raise InputError(f"profile {what}: needs the Python package {error.name} (jetdvfs[train])") from error
@@ -308,6 +328,7 @@ def _train_simulated(args: argparse.Namespace) -> Bundle | None:
     """The bundle of simulated boards; None with --dry-run."""
     try:
         from ....profiles.training import bounding, production
+        from ....profiles.training.compiled.adding import add_engines
     except ModuleNotFoundError as error:
         raise InputError(f"profile train: needs the Python package {error.name} (jetdvfs[train])") from error
     name = args.name or f"{args.board}-sim"
@@ -329,4 +350,5 @@ def _train_simulated(args: argparse.Namespace) -> Bundle | None:
         return None
     measurements = production.measure_simulated(plan, args.campaign, progress_bar)
     bundle = production.make_bundle(plan, measurements, args.out, progress_bar)
-    return bounding.bound(bundle, args.out, args.seed, progress_bar)
+    bounded = bounding.bound(bundle, args.out, args.seed, progress_bar)
+    return add_engines(bounded, args.out, args.seed, progress_bar) if plan.has_engines else bounded

@@ -200,4 +200,5 @@ def _manifest(
         carried=after.carried,
         emc_use=cost.emc_use,
         predictor=None,  # it knows the networks of the other board
+        engines=None,  # of the other board
     )

@@ -73,6 +73,8 @@ def prior_of(bundle: Bundle, device: MeasuredDevice) -> Prior:
             latency_shares=shares,
             energy_shares=shares,
             leakage_mw=leakage_mw,
+            engines=None,  # of the other board
+            observed=True,
             host=cost.host.falling(ours),
             emc_use=cost.emc_use if ours.emc_hz == theirs.emc_hz else (),
         ),

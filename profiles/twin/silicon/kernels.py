@@ -52,13 +52,14 @@ _COPY_PATTERN = (0.70, 0.55, 0.32)  # of long rows, of short ones, of single ele
 _COPY_L2 = (1.2, 2.5)  # reads and writes for each byte, with full sectors and without
 
 
-def pointwise(instructions: float, *, by_size: bool = True) -> Family:
+def pointwise(instructions: float, *, by_size: bool = True, least_share: float = -np.inf) -> Family:
     """Arithmetic on each element, in so many instructions beyond a load and a store.
 
     Args:
         by_size: whether threads take four elements at once only where four divides how many there are.
+        least_share: of the bandwidth that one operand has, what many have together at least.
     """
-    return partial(_pointwise, instructions, by_size)
+    return partial(_pointwise, instructions, by_size, least_share)
 
 
 def rowwise(readings: float, instructions: float) -> Family:
@@ -66,7 +67,9 @@ def rowwise(readings: float, instructions: float) -> Family:
     return partial(_rowwise, readings, instructions)
 
 
-def _pointwise(instructions: float, by_size: bool, chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
+def _pointwise(
+    instructions: float, by_size: bool, least_share: float, chip: Chip, calls: Sequence[KernelInvocation]
+) -> list[Pass]:
     """Elementwise arithmetic: four elements per thread where everything is aligned and nothing is broadcast."""
     code = _POINTWISE
     elements = column(calls, lambda call: prod(call.output))
@@ -90,7 +93,7 @@ def _pointwise(instructions: float, by_size: bool, chip: Chip, calls: Sequence[K
             l2_bytes=moved,
             dram_bytes=moved * chip.missing(moved) + code.streamed * moved,
             pattern=np.where(vectors, code.pattern, code.unaligned)
-            * (1.0 - _STREAM_LOSS * np.maximum(streams - 1.0, 0.0))
+            * np.maximum(1.0 - _STREAM_LOSS * np.maximum(streams - 1.0, 0.0), least_share)
             * utilisation(chip, elements / VECTOR),
             overlap=code.overlap,
             operations=executed,

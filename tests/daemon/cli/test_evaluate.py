@@ -53,6 +53,24 @@ def test_every_network_has_errors_bounds_and_what_became_of_four_targets(found: 
             assert all(len(trials) == 4 for trials in board["trials"].values())
 
 
+def test_engines_are_compared_with_boards_that_run_them(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["profile", "evaluate", "squeezenet1_0", "--profile", "tx2-sim", "--boards", "1", "--configs", "10"]
+    figures = {}
+    for compiled in ("engine", "engine-half"):
+        assert main([*asked, "--as", compiled, "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found["as"] == compiled
+        figures[compiled] = found["networks"][0]["boards"][0]
+    limits_ms = []
+    for board in figures.values():
+        floor = next(error for error in board["errors"] if error["method"] == "floor")
+        assert floor["latency_percent"] < 6  # it knows the training boards' engines
+        limits_ms.append(float(board["trials"]["floor"][0]["target"].partition("latency_ms=")[2]))
+    assert limits_ms[1] < 0.8 * limits_ms[0]
+    assert main([*asked, "--as", "engine-half"]) == 0
+    assert "tx2-2 run as engine-half, boards" in capsys.readouterr().out
+
+
 def test_what_is_not_like_the_training_is_guessed_and_further_off(found: Any) -> None:
     familiar, sorting = found["networks"]
     assert familiar["guessed_share"] == 0 and sorting["guessed_share"] > 0.5

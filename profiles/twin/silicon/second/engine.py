@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from math import prod
 
 from .....kernels.network import Call, HostOp, KernelInvocation, Network, ParamValue, Shape
 from ....errors import TwinError
@@ -77,9 +78,14 @@ def _host_of(
     readers: dict[int, int],
     engine: Engine,
 ) -> _Unit | None:
-    """The unit that takes a launch in: the last one whose result nobody else reads."""
+    """The unit that takes a launch in: the last one whose result nobody else reads, if both make as many elements.
+
+    What makes more or fewer reads others' elements too: it cannot begin before the whole of them is there.
+    """
     for (writer,) in sorted((place for place in places if len(place) == 1), reverse=True):
         unit = unit_of[writer]
+        if prod(launch.output) != prod(launches[unit.root].output):
+            continue
         root = launches[unit.root].kind
         taken = (*engine.folds, *engine.follows) if root in PRODUCTS else engine.joins if root in engine.joins else ()
         if launch.kind in taken and readers[writer] == 1 and unit.members[-1] == writer:
@@ -95,7 +101,7 @@ def _made(
     engine: Engine,
     dtype: str,
 ) -> KernelInvocation:
-    root, last = launches[unit.root], launches[unit.members[-1]]
+    root = launches[unit.root]
     inputs: list[Shape] = list(root.inputs)
     for number in unit.members[1:]:
         for shape, place in zip(launches[number].inputs, sources[number], strict=True):
@@ -112,4 +118,4 @@ def _made(
     narrow = dtype
     if dtype in _EIGHT_BITS and (kind in _SENSITIVE or root.kind in _SENSITIVE):
         narrow = "float16"
-    return replace(root, kind=kind, inputs=tuple(inputs), output=last.output, dtype=narrow, params=params)
+    return replace(root, kind=kind, inputs=tuple(inputs), dtype=narrow, params=params)

@@ -23,7 +23,9 @@ from ..kinds import KINDS, SiliconKind
 from ..passes import Pass
 from ..products import matmul
 
-pointwise = partial(pointwise_by_size, by_size=False)
+# Assumed: that of 13 operands. More are in fused launches alone; without a bound, 26 would have no bandwidth at all.
+_LEAST_SHARE = 0.5
+pointwise = partial(pointwise_by_size, by_size=False, least_share=_LEAST_SHARE)
 """Threads take four elements at once wherever the tensors begin where they can, and the few at the end one by one: on five
 GPUs, additions and ReLU of a size that four divides are no faster than others (sitar-lab/NeuSight, to 0.1%)."""
 # Instructions for each element, by what the arithmetic unit has for it: a few plain ones, a reciprocal or a table, a series.

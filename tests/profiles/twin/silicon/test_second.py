@@ -15,10 +15,16 @@ from jetdvfs.kernels.network import KernelInvocation, Network
 from jetdvfs.kernels.rewriting.fusion import fuse
 from jetdvfs.profiles.board import list_boards, load_board
 from jetdvfs.profiles.errors import TwinError
-from jetdvfs.profiles.reference import reference_network
+from jetdvfs.profiles.reference import (
+    calibrating_networks,
+    left_out_networks,
+    reference_names,
+    reference_network,
+    trained_networks,
+)
 from jetdvfs.profiles.twin.silicon.chip import Clocks, load_chip
 from jetdvfs.profiles.twin.silicon.execution import execute
-from jetdvfs.profiles.twin.silicon.second.fused import product_of
+from jetdvfs.profiles.twin.silicon.second.fused import PRODUCTS, product_of
 from jetdvfs.profiles.twin.silicon.second.kinds import ROWS
 from jetdvfs.profiles.twin.silicon.silicon import Silicon
 from jetdvfs.tests.support.profiles.analytic import recurrent
@@ -187,6 +193,65 @@ def test_an_engine_launches_what_is_left_after_folding_fusing_and_planning(resne
 def test_an_engine_joins_concatenated_branches_without_copies() -> None:
     built = Silicon(None, version=2, engine="tensorrt", dtype="float32").prepared(reference_network("squeezenet1_0"))
     assert "cat" not in built.kinds and "relu" not in built.kinds
+
+
+@pytest.mark.parametrize("board", ["agx-xavier", "tx2"])
+def test_fusing_a_network_never_makes_it_slower(board: str) -> None:
+    silicon, clocks = Silicon(None, board), top(board)
+    for name in reference_names():
+        network = reference_network(name)
+        fused, plain = (execute(one, silicon, clocks) for one in (fuse(network), network))
+        assert 0 < fused.latency_s[0] <= plain.latency_s[0], name
+        assert all(np.isfinite(joules).all() for joules in fused.rail_energy_j.values()), name
+
+
+def test_joining_many_tensors_in_one_launch_costs_less_than_one_launch_after_the_other() -> None:
+    part = (1, 48, 56, 56)
+    for count in (2, 8, 16, 20, 24, 25, 26, 40, 120):
+        whole = (1, 48 * count, 56, 56)
+        parts = (part,) * count
+        joined = KernelInvocation("cat", "", parts, whole, "float32", {"dim": 1})
+        normed = KernelInvocation("batch_norm", "", (whole,), whole, "float32", {"affine": True})
+        fused = KernelInvocation("fused_pointwise", "", parts, whole, "float32", {"kinds": "cat+batch_norm", "outputs": 1})
+        first, second, both = Silicon(None).kernels([joined, normed, fused], top("agx-xavier")).seconds[:, 0]
+        assert 0 < both < first + second, count
+
+
+def listed_networks() -> list[Network]:
+    known = [reference_network(name) for name in reference_names()]
+    return [*known, *trained_networks(), *left_out_networks(), *calibrating_networks()]
+
+
+def test_every_network_runs_as_an_engine_whose_launches_make_what_their_products_make() -> None:
+    networks, clocks = listed_networks(), top("agx-xavier")
+    assert len(networks) > 100
+    for dtype in ("float32", "float16", "int8"):
+        silicon = Silicon(None, engine="tensorrt", dtype=dtype)
+        for network in networks:
+            (seconds,) = execute(network, silicon, clocks).latency_s
+            assert 0 < seconds < np.inf, (network.name, dtype)
+            made, listed = (
+                {launch.output for launch in one.launches if launch.kind in PRODUCTS}
+                for one in (silicon.prepared(network), network)
+            )
+            assert made <= listed, (network.name, dtype)
+
+
+def test_an_engine_does_not_scale_a_large_tensor_in_the_launch_that_makes_a_small_one() -> None:
+    """Squeeze and excitation: a sigmoid of one number for each channel, by which an image is multiplied."""
+    image, gate = (1, 48, 56, 56), (1, 48, 1, 1)
+    squeeze = KernelInvocation("mean", "", (image,), gate, "float32", {"dim": (2, 3)})
+    weigh = KernelInvocation("sigmoid", "", (gate,), gate, "float32", {})
+    scale = KernelInvocation("mul", "", (gate, image), image, "float32", {})
+    excite = replace(
+        convolution(channels=48),
+        inputs=(gate,),
+        output=gate,
+        params={**convolution().params, "weight": (48, 48, 1, 1), "padding": (0, 0)},
+    )
+    listed = Network("squeeze", (), (squeeze, excite, weigh, scale), reads=((-1,), (0,), (1,), (2, -1)))
+    built = Silicon(None, engine="tensorrt", dtype="float32").prepared(listed).launches
+    assert [(launch.kind, launch.output) for launch in built] == [("mean", gate), ("conv2d", gate), ("mul", image)]
 
 
 def test_an_engine_copies_no_layouts() -> None:

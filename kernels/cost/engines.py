@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What kernels take and draw inside of an engine, beside what models say of them that were trained under a framework.
+
+An engine starts its kernels together and chooses those of products by measuring. So what a launch takes in any case is
+multiplied by a factor, and what a kernel takes beyond that by another: for convolutions with a window, of which there are most
+ways, other products, and other kernels, for each element type. Two things that a framework does are not done at all: a bias is
+added on a product's way out, in no launch of its own, so models are asked for the product without one; and images are kept in
+the layout that tensor cores want, so the copies into it and back are taken off, as so many times what a convolution's images
+take to move. Copies between layers are listed where published engines have them (:mod:`jetdvfs.kernels.engine.copies`), which
+is more or less than a given engine has: they have a factor of their own, of all that they take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..kinds import KINDS
+from ..network import KernelInvocation, numel, tensor_bytes
+from ..surface import Tails
+from .region import Pair
+from .roofline import DeviceRates, LaunchFloor
+from .totals import Shares
+
+Sort: TypeAlias = Literal["window", "product", "other", "copy"]
+_CONVOLUTION_FEATURES = frozenset(["conv2d", "conv_nd"])
+_PRODUCT_FEATURES = _CONVOLUTION_FEATURES | {"matmul", "attention"}
+_COPIES = frozenset(["clone"])
+_LEAST_LEFT = 0.25  # of a convolution, whatever copies are taken off it
+
+
+@dataclass(frozen=True)
+class EngineRates:
+    """What kernels of one element type take and draw in an engine, as factors of what they do under a framework.
+
+    Attributes:
+        floor: of the time that a launch takes which does next to nothing.
+        windows: of the time beyond that of dense convolutions with a window.
+        products, others: the same of other convolutions, matrix products and attention; and of other kernels.
+        copies: of all the time of copies.
+        layouts: how many times what dense convolutions' images take to move at the memory's rate is taken off them.
+        product_power, other_power: of power above idle.
+
+    Raises:
+        ValueError: a factor is not positive, or ``layouts`` is negative.
+    """
+
+    floor: float = 1.0
+    windows: float = 1.0
+    products: float = 1.0
+    others: float = 1.0
+    copies: float = 1.0
+    layouts: float = 0.0
+    product_power: float = 1.0
+    other_power: float = 1.0
+
+    def __post_init__(self) -> None:
+        factors = [value for name, value in vars(self).items() if name != "layouts"]
+        if not (all(0 < factor < np.inf for factor in factors) and 0 <= self.layouts < np.inf):
+            raise ValueError(f"expected factors that are positive, and layouts that are not negative, got {self}")
+
+
+@dataclass(frozen=True)
+class Engines:
+    """What a profile knows of engines on its board.
+
+    Attributes:
+        rates: by element type, the narrowest last; it stands for types that are not there.
+        own_scale, latency_shares, energy_shares, sigma_latency, sigma_energy, tails: how uncertain predictions of engines are,
+            as of :class:`.board.BoardCost`.
+    """
+
+    rates: Mapping[str, EngineRates]
+    own_scale: Pair
+    latency_shares: Shares
+    energy_shares: Shares
+    sigma_latency: float
+    sigma_energy: float
+    tails: Tails | None
+
+    def rates_of(self, dtype: str) -> EngineRates:
+        """The factors of kernels of an element type."""
+        return self.rates.get(dtype) or list(self.rates.values())[-1]
+
+
+def sort_of(kernel: KernelInvocation) -> Sort:
+    """Which of the factors are a kernel's."""
+    if kernel.kind in _COPIES:
+        return "copy"
+    if _features(kernel) not in _PRODUCT_FEATURES:
+        return "other"
+    weight = kernel.params.get("weight")
+    return "window" if _is_dense(kernel) and isinstance(weight, tuple) and numel(weight[2:]) > 1 else "product"
+
+
+def without_bias(kernel: KernelInvocation) -> KernelInvocation:
+    """A product as an engine runs it: where a framework adds a bias in a launch of its own, it does so on the way out."""
+    return replace(kernel, params={**kernel.params, "bias": False}) if kernel.params.get("bias") else kernel
+
+
+def images_ms(kernel: KernelInvocation, emc_mhz: NDArray[Any], chip: DeviceRates) -> NDArray[np.float64]:
+    """What the images that a dense convolution reads and writes take to move once at each memory clock; nothing for others."""
+    elements = numel(kernel.inputs[0]) + numel(kernel.output) if _is_dense(kernel) else 0
+    moved = tensor_bytes(elements, kernel.dtype)
+    return np.asarray(moved / chip.bytes_per_emc_cycle / (np.asarray(emc_mhz, np.float64) * 1e3))
+
+
+def time_in_engine(
+    gpu_ms: NDArray[Any], floor_ms: NDArray[Any], images: NDArray[Any], sort: Sort, rates: EngineRates
+) -> NDArray[Any]:
+    """The time of one kernel in an engine; arrays that broadcast against each other.
+
+    Args:
+        gpu_ms: what it takes under a framework.
+        floor_ms: what a launch takes there in any case.
+        images: what its images take to move (:func:`images_ms`).
+    """
+    if sort == "copy":
+        return np.asarray(rates.copies * gpu_ms)
+    least = np.minimum(gpu_ms, floor_ms)
+    beyond = {"window": rates.windows, "product": rates.products, "other": rates.others}[sort] * (gpu_ms - least)
+    return np.asarray(rates.floor * least + np.maximum(beyond - rates.layouts * images, _LEAST_LEFT * beyond))
+
+
+def power_in_engine(sort: Sort, rates: EngineRates) -> float:
+    """By what the power above idle of a kernel is multiplied in an engine."""
+    return rates.product_power if sort in ("window", "product") else rates.other_power
+
+
+def run_in_engine(
+    kernels: Sequence[KernelInvocation],
+    gpu_ms: NDArray[np.float32],
+    dynamic_mw: NDArray[np.float32],
+    engines: Engines,
+    floor: LaunchFloor,
+    chip: DeviceRates,
+    clocks_mhz: tuple[NDArray[Any], NDArray[Any]],
+) -> None:
+    """Make of what k kernels take and draw under a framework what they do in an engine, in place.
+
+    Args:
+        gpu_ms, dynamic_mw: over the grid, ``(k, n_cpu, n_gpu, n_emc)``.
+        floor: what a launch takes in any case, under the framework.
+        clocks_mhz: the GPU's clocks, ``(n_gpu,)``, and the memory's, ``(n_emc,)``.
+    """
+    gpu_mhz, emc_mhz = clocks_mhz
+    floor_ms = floor.ms(gpu_mhz).astype(np.float32)[None, :, None]
+    for row, kernel in enumerate(kernels):
+        sort, rates = sort_of(kernel), engines.rates_of(kernel.dtype)
+        images = images_ms(kernel, emc_mhz, chip).astype(np.float32)
+        gpu_ms[row] = time_in_engine(gpu_ms[row], floor_ms, images, sort, rates)
+        dynamic_mw[row] *= np.float32(power_in_engine(sort, rates))
+
+
+def _is_dense(kernel: KernelInvocation) -> bool:
+    return _features(kernel) in _CONVOLUTION_FEATURES and kernel.params.get("groups") == 1
+
+
+def _features(kernel: KernelInvocation) -> str:
+    """The family of features of the model that serves a kernel; empty where none does."""
+    row = KINDS.get(kernel.kind)
+    served = row if row is None or row.features else KINDS.get(row.served_by)
+    return "" if served is None else served.features

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels inside of engines: what they take beside a framework's, and what is said where nobody measured it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from jetdvfs.kernels.cost.board import UNSCALED, BoardCost
+from jetdvfs.kernels.cost.engines import EngineRates, Engines
+from jetdvfs.kernels.cost.explain import explain
+from jetdvfs.kernels.cost.host import HostModel
+from jetdvfs.kernels.cost.model import surface
+from jetdvfs.kernels.cost.roofline import LaunchFloor
+from jetdvfs.kernels.cost.totals import NO_SHARES
+from jetdvfs.kernels.network import KernelInvocation, Network
+from jetdvfs.tests.support.profiles.analytic import GRID, board, conv2d, matmul, network, relu
+
+FLOOR = LaunchFloor(5.0, 2000.0)
+STARTS = HostModel({"engine": (60.0, 0, 0, 0), "engine.launch": (2.0, 0, 0, 0)}, (0, 10_000.0, 0, 0))
+
+
+def cost(rates: EngineRates, *, sigma: float = 0.1) -> BoardCost:
+    engines = Engines({"float32": rates}, UNSCALED, NO_SHARES, NO_SHARES, sigma, sigma, None)
+    return replace(board(), host=STARTS, floor=FLOOR, engines=engines)
+
+
+def copy() -> KernelInvocation:
+    return replace(relu(), kind="clone")
+
+
+def engine(*calls: KernelInvocation) -> Network:
+    return replace(network(*calls), runtime="TensorRT")
+
+
+MIXED = (conv2d(), conv2d(groups=64), matmul(300), relu(1 << 16), copy())
+
+
+def test_where_every_factor_is_one_an_engine_s_kernels_take_what_the_framework_s_do() -> None:
+    same, framework = (surface(engine(*MIXED), one, "sum") for one in (cost(EngineRates()), replace(board(), floor=FLOOR)))
+    np.testing.assert_allclose(same.latency_ms, framework.latency_ms, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("factor", "kinds"),
+    [("windows", ()), ("products", ("matmul", "conv2d")), ("others", ("relu",)), ("copies", ("clone",))],
+)
+def test_each_factor_is_of_its_own_kernels(factor: str, kinds: tuple[str, ...]) -> None:
+    plain, faster = (cost(rates) for rates in (EngineRates(), EngineRates(**{factor: 0.5})))
+    for one in MIXED:
+        before, after = (surface(engine(one), each, "sum").latency_ms for each in (plain, faster))
+        dense = one.kind == "conv2d" and one.params["groups"] == 1
+        mine = dense if factor == "windows" else one.kind in kinds and not dense
+        if mine:
+            assert (after < before).all()
+        else:
+            np.testing.assert_array_equal(after, before)
+
+
+def test_small_kernels_gain_where_a_launch_takes_less() -> None:
+    usual, less = cost(EngineRates()), cost(EngineRates(floor=0.4))
+    for one, gain in ((relu(64), 1.4), (matmul(1500), 1.0)):
+        ratio = surface(engine(one), usual, "sum").latency_ms / surface(engine(one), less, "sum").latency_ms
+        assert (ratio >= gain).all() and (ratio < gain + 0.4).all()
+
+
+def test_copies_into_a_layout_are_taken_off_dense_convolutions_alone_and_leave_something() -> None:
+    usual, less = cost(EngineRates()), cost(EngineRates(layouts=100.0))
+    for one, changes in ((conv2d(), True), (conv2d(groups=64), False), (matmul(300), False)):
+        before, after = (surface(engine(one), each, "sum").latency_ms for each in (usual, less))
+        assert ((after < before) == changes).all() and (after > 0.2 * before).all()
+
+
+def test_no_time_rises_with_a_clock_whatever_the_factors_are() -> None:
+    random = np.random.default_rng(0)
+    for _ in range(20):
+        rates = EngineRates(*random.uniform(0.02, 2, 6))
+        latency_ms = surface(engine(*MIXED), cost(rates), "sum").latency_ms
+        for axis in (1, 2):
+            assert (np.diff(latency_ms, axis=axis) <= 1e-6 * latency_ms.max()).all()
+
+
+def test_power_above_idle_and_uncertainty_are_the_engine_s_own() -> None:
+    usual, more = cost(EngineRates(), sigma=0.2), cost(EngineRates(product_power=1.5, other_power=1.5))
+    before, after = (surface(engine(*MIXED), one, "sum") for one in (usual, more))
+    dynamic = [one.energy_mj - one.idle_mw * one.latency_ms / 1e3 for one in (before, after)]
+    np.testing.assert_allclose(dynamic[1], 1.5 * dynamic[0], rtol=1e-4)
+    assert (before.latency_sigma >= 0.2).all() and (surface(network(*MIXED), usual).latency_sigma < 0.2).all()
+
+
+def test_an_engine_s_start_takes_longer_with_each_kernel_and_is_one_part_of_the_host_s() -> None:
+    known = cost(EngineRates())
+    many = engine(*[relu(64)] * 100)
+    parts = explain(many, known, GRID.top).host
+    assert [(part.name, part.calls) for part in parts if part.name != "inference"] == [("engine", 1)]
+    assert parts[0].host_ms == pytest.approx(0.060 + 100 * 0.002)
+
+
+def test_an_explanation_is_of_the_same_kernels_as_the_surface() -> None:
+    known = cost(EngineRates(floor=0.5, products=0.8, others=0.9))
+    assert explain(engine(*MIXED), known, GRID.top).prediction == surface(engine(*MIXED), known).at(GRID.top)
+
+
+def test_eager_predictions_do_not_change_with_what_is_known_of_engines() -> None:
+    known = cost(EngineRates(others=0.1, product_power=2.0))
+    found, without = (surface(network(*MIXED), one) for one in (known, replace(known, engines=None)))
+    for figure in ("latency_ms", "energy_mj", "latency_sigma"):
+        np.testing.assert_array_equal(getattr(found, figure), getattr(without, figure))
+
+
+def test_what_an_engine_fused_is_a_guess_where_engines_were_not_measured() -> None:
+    fused = replace(conv2d(), kind="conv2d_relu")
+    known, unknown = cost(EngineRates()), replace(board(), floor=FLOOR)
+    guessed = surface(engine(fused, relu()), unknown)
+    assert [guess.kind for guess in guessed.guessed] == ["conv2d_relu"]
+    assert "engines were not measured" in guessed.guessed[0].why
+    assert surface(engine(fused, relu()), known).guessed == ()
+    assert surface(network(fused, relu()), unknown).guessed == ()  # PyTorch's fusers
+    assert (guessed.latency_sigma > surface(network(fused, relu()), unknown).latency_sigma).all()
+    assert surface(engine(fused, relu()), replace(unknown, observed=True)).guessed == ()  # as the board runs them
+
+
+def test_factors_that_make_no_sense_are_refused() -> None:
+    for factors in ({"floor": 0.0}, {"products": -1.0}, {"layouts": -0.1}, {"other_power": float("nan")}):
+        with pytest.raises(ValueError, match="expected factors that are positive"):
+            EngineRates(**factors)
