@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from jetdvfs.profiles.measuring.measurements import Measurements
 from jetdvfs.profiles.measuring.meters.cpu import CpuMeter, Patience, processor
 from jetdvfs.profiles.measuring.meters.rapl import Rapl
 from jetdvfs.profiles.measuring.meters.torch_process import WORKER, TorchProcess
+from jetdvfs.profiles.measuring.meters.torch_worker import Worker
 from jetdvfs.profiles.measuring.processor import Model, measure_processor, plan_processor, processor_size, start_processor
 from jetdvfs.profiles.reference import left_out_networks, reference_network, trained_networks
 
@@ -59,6 +62,35 @@ def test_a_kernel_of_each_modelled_kind_runs_and_makes_what_it_should(kind: str,
     answer = process.ask({"do": "kernel", "kernel": smallest(kind).to_json(), "timings": 5, "seconds": 0.0})
     assert answer["ms"] > 0 and answer["timings"] >= 5
     assert any(name.startswith("aten::") for name in answer["ran"])
+
+
+class WatchedTorch:
+    """PyTorch that notes when its profiler was done."""
+
+    def __init__(self, torch: Any) -> None:
+        self._torch, self.profiler, self.profiled_s = torch, self, list[float]()
+        self.ProfilerActivity = torch.profiler.ProfilerActivity
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._torch, name)
+
+    @contextlib.contextmanager
+    def profile(self, activities: Any) -> Iterator[Any]:
+        with self._torch.profiler.profile(activities=activities) as profiler:
+            yield profiler
+        self.profiled_s.append(time.monotonic())
+
+
+def test_what_runs_until_a_network_is_answered_for_are_inferences_and_no_profiler(models: list[Model]) -> None:
+    watched = WatchedTorch(pytest.importorskip("torch"))
+    worker, seconds = Worker(watched, "cpu"), 0.1
+    for _ in range(2):
+        for model in models[:2]:
+            inputs = [spec.to_json() for spec in model.inputs]
+            request = {"do": "network", "path": str(model.path), "inputs": inputs, "timings": 10**6, "seconds": seconds}
+            assert "aten::conv2d" in worker.answer(request)["ran"]
+            assert time.monotonic() - watched.profiled_s[-1] >= seconds
+    assert len(watched.profiled_s) == 2  # once of each model
 
 
 def test_a_kernel_that_takes_more_is_measured_as_taking_more(process: TorchProcess) -> None:
