@@ -22,9 +22,10 @@ from jetdvfs.profiles.measuring.measurements import Measurements
 from jetdvfs.profiles.measuring.meters.cpu import CpuMeter, Patience, processor
 from jetdvfs.profiles.measuring.meters.rapl import Rapl
 from jetdvfs.profiles.measuring.meters.torch_process import WORKER, TorchProcess
-from jetdvfs.profiles.measuring.meters.torch_worker import Worker
+from jetdvfs.profiles.measuring.meters.torch_worker import Refused, Worker
 from jetdvfs.profiles.measuring.processor import Model, measure_processor, plan_processor, processor_size, start_processor
 from jetdvfs.profiles.reference import left_out_networks, reference_network, trained_networks
+from jetdvfs.tests.support.profiles.cuda_stand_in import StandInCuda
 
 SHORT = Patience(kernel_s=0.0, network_s=0.0, power_s=0.01, timings=5)
 
@@ -91,6 +92,25 @@ def test_what_runs_until_a_network_is_answered_for_are_inferences_and_no_profile
             assert "aten::conv2d" in worker.answer(request)["ran"]
             assert time.monotonic() - watched.profiled_s[-1] >= seconds
     assert len(watched.profiled_s) == 2  # once of each model
+
+
+@pytest.mark.parametrize("issue_ms", [0.01, 0.3, 3.0])
+def test_a_gpus_kernels_take_what_they_take_however_slowly_the_host_issues_them(issue_ms: float) -> None:
+    gpu = StandInCuda(pytest.importorskip("torch"), issue_ms, kernel_ms=0.02, gpu_hz=1.377e9)
+    request = {"do": "kernel", "kernel": smallest("relu").to_json(), "timings": 60, "seconds": 5.0}
+    answer = Worker(gpu, "cuda").answer(request)
+    assert answer["ms"] == pytest.approx(0.02) and answer["timings"] == 60
+
+
+def test_a_kernel_that_waits_for_the_gpu_itself_is_refused() -> None:
+    gpu = StandInCuda(pytest.importorskip("torch"), issue_ms=1e5, kernel_ms=0.02, gpu_hz=1.377e9)
+    with pytest.raises(Refused, match="20 launches of a kernel are not issued while the GPU is kept busy"):
+        Worker(gpu, "cuda").answer({"do": "kernel", "kernel": smallest("relu").to_json()})
+
+
+def test_a_gpus_real_clock_is_told_by_cycles_that_it_counts() -> None:
+    gpu = StandInCuda(pytest.importorskip("torch"), issue_ms=0.01, kernel_ms=0.02, gpu_hz=0.9e9)
+    assert Worker(gpu, "cuda").answer({"do": "gpu_clock"})["gpu_hz"] == pytest.approx(0.9e9)
 
 
 def test_a_kernel_that_takes_more_is_measured_as_taking_more(process: TorchProcess) -> None:
