@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from ..errors import MeasurementError
-from .campaign import Campaign, Progress, Unit, measure_unit, measurements_of
+from .campaign import Campaign, Unit
 from .figures import Tables
 from .keeping import KeptUnits
 from .measurements import Measurements
 from .meters.meter import Meter
+from .steps import Progress, measure_unit, measurements_of
 
 MeterMaker: TypeAlias = Callable[[int, int], Meter]
 """Gives the meter of a board by its number, for a step by its own; it is sent to the workers."""

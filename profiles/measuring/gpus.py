@@ -13,7 +13,7 @@ from pathlib import Path
 from ...kernels.grid import FrequencyGrid
 from ..board import BoardDescription
 from ..device import Device
-from .campaign import Campaign, CampaignSize, Progress, run_campaign
+from .campaign import Campaign, CampaignSize
 from .measurements import Measurements
 from .meters.cpu import Counters, CpuMeter, Patience, Worker
 from .meters.gpu import Clocks, GpuMeter
@@ -21,6 +21,7 @@ from .meters.nvml import LockedClocks, Nvml, NvmlLibrary, gpu_device
 from .meters.torch_process import TorchProcess
 from .one_twin import one_board_size
 from .processor import Model, Most, plan_processor, processor_size
+from .steps import Progress, run_campaign
 
 _MOST_CONFIGURATIONS = 4
 _MOST = Most(2e10, 6.4e7, ("float32", "float16"))  # the slowest board takes a tenth of a second for them

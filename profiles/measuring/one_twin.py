@@ -13,9 +13,10 @@ from ...kernels.network import Network
 from ..board import load_board
 from ..twin.silicon.chip import AMBIENT_DIE_C
 from ..twin.silicon.silicon import Silicon
-from .campaign import Campaign, CampaignSize, Progress, plan_campaign, run_campaign
+from .campaign import Campaign, CampaignSize, plan_campaign
 from .measurements import Measurements
 from .meters.simulated import TwinMeter, twin_meter
+from .steps import Progress, run_campaign
 from .variation import FEW, Variations
 
 WARMER_C = (25.0, 65.0, 85.0)

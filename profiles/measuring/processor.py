@@ -12,11 +12,12 @@ from ...kernels.kinds import ELEMENTWISE
 from ...kernels.network import Call, HostOp, KernelInvocation, Network, TensorSpec, numel
 from ..device import Device, MeasuredDevice
 from ..errors import MeasurementError
-from .campaign import Campaign, CampaignSize, Progress, plan_campaign, run_campaign
+from .campaign import Campaign, CampaignSize, plan_campaign
 from .measurements import Measurements
 from .meters.cpu import DTYPES, CpuMeter, Patience, processor
 from .meters.rapl import Rapl
 from .meters.torch_process import TorchProcess
+from .steps import Progress, run_campaign
 from .variation import Variations
 
 

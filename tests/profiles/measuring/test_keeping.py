@@ -12,9 +12,10 @@ import pytest
 
 from jetdvfs.kernels.network import KernelInvocation
 from jetdvfs.profiles.errors import MeasurementError
-from jetdvfs.profiles.measuring.campaign import Campaign, CampaignSize, plan_campaign, run_campaign
+from jetdvfs.profiles.measuring.campaign import Campaign, CampaignSize, plan_campaign
 from jetdvfs.profiles.measuring.keeping import KeptUnits
 from jetdvfs.profiles.measuring.measurements import Measurements
+from jetdvfs.profiles.measuring.steps import run_campaign
 from jetdvfs.tests.support.profiles.synthetic_meter import BOARD, SyntheticMeter, network, pointwise
 
 FULL = Path("/dev/full")
