@@ -17,6 +17,7 @@ from .campaign import Campaign, CampaignSize
 from .measurements import Measurements
 from .meters.cpu import Counters, CpuMeter, Patience, Worker
 from .meters.gpu import Clocks, GpuMeter
+from .meters.notes import Notebook
 from .meters.nvml import LockedClocks, Nvml, NvmlLibrary, gpu_device
 from .meters.torch_process import TorchProcess
 from .one_twin import one_board_size
@@ -129,7 +130,7 @@ def measure_gpu(
         MeasurementError: a measurement did not come out; what was measured until then is kept in ``folder``.
     """
     clocks = LockedClocks(gpu.nvml, gpu.locking)
-    found = _measured(campaign, models, gpu.process, gpu.nvml, clocks, patience, folder, progress)
+    found = _measured(campaign, models, gpu.process, gpu.nvml, clocks, patience, folder, progress, Notebook())
     about = {"meter": "PyTorch and NVML", **found.environment, "clocks_locked": gpu.locking}
     return replace(found, environment={**about, "clocks_seen_mhz": sorted(clocks.seen_mhz)})
 
@@ -143,18 +144,23 @@ def measure_board(
     patience: Patience,
     folder: Path | None = None,
     progress: Progress = lambda done, total, text: None,
+    notebook: Notebook | None = None,
 ) -> Measurements:
-    """Run a campaign on a board's GPU.
+    """Run a campaign on a board's GPU. What did not count stands in the record, with the die's temperature.
 
     Args:
         counters: of the board's energy rails.
         clocks: what holds a configuration of the board.
+        notebook: that in which they note what they see.
 
     Raises:
         MeasurementError: a measurement did not come out; what was measured until then is kept in ``folder``.
     """
-    found = _measured(campaign, models, process, counters, clocks, patience, folder, progress)
-    return replace(found, environment={"meter": "PyTorch and the board's sensors", **found.environment})
+    notebook = notebook or Notebook()
+    found = _measured(campaign, models, process, counters, clocks, patience, folder, progress, notebook)
+    about = {"meter": "PyTorch and the board's sensors", **found.environment, **notebook.told()}
+    die_c = notebook.die_c()
+    return replace(found, environment=about, temperature_c=found.temperature_c if die_c is None else die_c)
 
 
 def _measured(
@@ -166,9 +172,11 @@ def _measured(
     patience: Patience,
     folder: Path | None,
     progress: Progress,
+    notebook: Notebook,
 ) -> Measurements:
     files = {model.network.name: (model.path, model.inputs) for model in models}
     torch = CpuMeter(process, files, counters, patience)
-    meter = GpuMeter(torch, process, clocks, patience)
-    found = run_campaign(campaign, lambda node: meter, folder, progress)
+    lowest = (campaign.offered or campaign.board.grid).configuration((0, 0, 0))
+    meter = GpuMeter(torch, process, clocks, patience, lowest, notebook)
+    found = run_campaign(campaign, lambda node: meter, folder, progress, notebook)
     return replace(found, environment={**process.about, "ran": torch.ran})

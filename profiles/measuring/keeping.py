@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 
 from ..errors import MeasurementError
 from .measurements import Rows, arrays_of, rows_of
+from .meters.notes import Page
 
 
 class KeptUnits:
@@ -42,8 +44,15 @@ class KeptUnits:
         except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile):
             return None
 
-    def put(self, number: int, tables: Mapping[str, Rows]) -> None:
-        """Keep a finished unit.
+    def page(self, number: int) -> Page:
+        """What was noted with a finished unit; an empty one where nothing was."""
+        if self._folder is None:
+            return Page()
+        with np.load(self._path(self._folder, number), allow_pickle=False) as arrays:
+            return Page.from_json(json.loads(arrays["page"].tobytes())) if "page" in arrays else Page()
+
+    def put(self, number: int, tables: Mapping[str, Rows], page: Page | None = None) -> None:
+        """Keep a finished unit, and what was noted with it.
 
         Raises:
             MeasurementError: it cannot be written; those before are there.
@@ -52,9 +61,12 @@ class KeptUnits:
             return
         path = self._path(self._folder, number)
         fresh = path.with_suffix(".tmp")
+        arrays = arrays_of(tables)
+        if page is not None:
+            arrays["page"] = np.frombuffer(json.dumps(page.to_json()).encode(), np.uint8)
         try:
             with fresh.open("wb") as file:
-                np.savez(file, **arrays_of(tables))
+                np.savez(file, **arrays)
             fresh.replace(path)
         except OSError as error:
             with contextlib.suppress(OSError):

@@ -21,6 +21,7 @@ from .figures import LEAST_BUSY, Tables, above, configurations_at, figure_rows, 
 from .keeping import KeptUnits
 from .measurements import TABLES, Measurements, Rows
 from .meters.meter import Meter
+from .meters.notes import Notebook
 
 Progress = Callable[[int, int, str], None]
 """Called with the units done, the units in all, and what is being measured."""
@@ -34,6 +35,7 @@ def run_campaign(
     meter: Callable[[int], Meter],
     folder: Path | None = None,
     progress: Progress = lambda done, total, text: None,
+    notebook: Notebook | None = None,
 ) -> Measurements:
     """Measure everything that is not yet in ``folder`` and return all of it.
 
@@ -45,6 +47,7 @@ def run_campaign(
         meter: gives the measuring instrument of a board by its number.
         folder: where each finished unit is kept, so that an interrupted campaign goes on from there; ``None`` keeps nothing.
         progress: called before each unit and at the end.
+        notebook: where the meter notes what it sees; its pages are kept with the units.
 
     Raises:
         MeasurementError: a measurement did not come out; what was measured until then is kept.
@@ -59,7 +62,9 @@ def run_campaign(
             if unit.node not in meters:
                 meters = {unit.node: meter(unit.node)}
             rows = measure_unit(campaign, number, unit, meters[unit.node])
-            kept.put(number, rows)
+            kept.put(number, rows, None if notebook is None else notebook.turn())
+        elif notebook is not None:
+            notebook.put_back(kept.page(number))
         finished.append(rows)
     progress(len(campaign.units), len(campaign.units), "done")
     return measurements_of(campaign, finished)
@@ -148,25 +153,26 @@ def _measure_host_active_mw(campaign: Campaign, unit: Unit, meter: Meter, rng: n
 
     Where no rail is the host's own, calls that launch nothing instead.
     """
-    smallest = min(campaign.invocations, key=_work)
     grid = campaign.offered or campaign.board.grid
-    configurations = [FrequencyConfiguration(cpu_khz, grid.gpu_hz[-1], grid.emc_hz[-1]) for cpu_khz in grid.cpu_khz]
-    top = _flat(campaign.board.grid, configurations)
-    rails = campaign.board.host_rails
-    parts = []
-    for _ in range(max(unit.configurations // 8, 1)):
-        idle = meter.idle_rails_mw(configurations)
-        if not rails:
-            parts.append(
-                figure_rows(0, unit.node, top, above(meter.host_rails_mw(configurations), idle, campaign.board.energy_rails))
-            )
-            continue
-        power = meter.kernel_powers([smallest] * len(configurations), configurations)
-        busy = np.asarray(power.host_ms) / np.asarray(power.period_ms)
-        above_idle = above(power.rails_mw, idle, rails)
-        rows = figure_rows(0, unit.node, top, above_idle / np.maximum(busy, LEAST_BUSY))
-        parts.append(rows.where(busy >= _MOSTLY_BUSY))
+    repeats = max(unit.configurations // 8, 1)
+    parts: list[Rows] = []
+    for gpu_hz in (grid.gpu_hz[-1], grid.gpu_hz[len(grid.gpu_hz) // 2]):
+        if not any(map(len, parts)):  # at first, or where nothing counts at the GPU's top clock
+            configurations = [FrequencyConfiguration(cpu_khz, gpu_hz, grid.emc_hz[-1]) for cpu_khz in grid.cpu_khz]
+            parts = [_host_active_rows(campaign, unit, meter, configurations) for _ in range(repeats)]
     return {"host_active_mw": Rows.joined(parts)}
+
+
+def _host_active_rows(campaign: Campaign, unit: Unit, meter: Meter, configurations: Sequence[FrequencyConfiguration]) -> Rows:
+    flat, rails = _flat(campaign.board.grid, configurations), campaign.board.host_rails
+    idle = meter.idle_rails_mw(configurations)
+    if not rails:
+        return figure_rows(0, unit.node, flat, above(meter.host_rails_mw(configurations), idle, campaign.board.energy_rails))
+    smallest = min(campaign.invocations, key=_work)
+    power = meter.kernel_powers([smallest] * len(configurations), configurations)
+    busy = np.asarray(power.host_ms) / np.asarray(power.period_ms)
+    above_idle, known = above(power.rails_mw, idle, rails), busy >= _MOSTLY_BUSY
+    return figure_rows(0, unit.node, flat[known], (above_idle / np.maximum(busy, LEAST_BUSY))[known])
 
 
 def _measure_idle_mw(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:
@@ -201,12 +207,15 @@ def _idle_rows(
 def _measure_network(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:
     (what,) = unit.what
     flat, configurations = _random_configurations(campaign, unit.configurations, rng)
-    network, rails, tables = campaign.networks[what], campaign.board.energy_rails, dict[str, Rows]()
+    network, rails = campaign.networks[what], campaign.board.energy_rails
+    power_mw = np.zeros(len(flat))
     if rails:
         measured = meter.network_rails_mw(network, configurations)
-        tables["network_mw"] = figure_rows(what, unit.node, flat, above(measured, dict.fromkeys(measured, 0.0), rails))
-    tables["network_ms"] = figure_rows(what, unit.node, flat, meter.network_latency_ms(network, configurations))
-    return tables
+        power_mw = above(measured, dict.fromkeys(measured, 0.0), rails)
+    latency_ms = np.asarray(meter.network_latency_ms(network, configurations))
+    both = ~np.isnan(latency_ms) & ~np.isnan(power_mw)  # one says little without the other
+    tables = {"network_ms": figure_rows(what, unit.node, flat[both], latency_ms[both])}
+    return {**tables, "network_mw": figure_rows(what, unit.node, flat[both], power_mw[both])} if rails else tables
 
 
 def _measure_fixed_network(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:

@@ -23,6 +23,7 @@ from ...errors import DaemonError, NoDaemon
 from ...hardware.files import LONGEST_S, Files
 from ...hardware.hardware import Hardware
 from ...hardware.sensors.sensors import Sensors
+from ...planning.settling import die_mc
 from ...wire.client import Client
 from ...wire.protocol import default_socket
 from ..children import spawn, when_it_answers
@@ -102,9 +103,10 @@ class SetUpBoard:
         """Over-current events so far, by what counts them."""
         return self._sensors.over_current()
 
-    def hottest_c(self) -> float | None:
-        """The hottest zone's temperature; None where none can be read."""
-        return max((mc / 1e3 for mc in self._sensors.temperatures_mc().values()), default=None)
+    def die_c(self) -> float | None:
+        """The temperature of the hottest zone that throttles; None where none can be read."""
+        read_mc = die_mc(self._sensors)
+        return None if read_mc is None else read_mc / 1e3
 
     def why_rejected(
         self, accepted: FrequencyConfiguration, notes: Sequence[str], over_before: Mapping[str, int], seconds: float
@@ -125,7 +127,7 @@ class SetUpBoard:
             return f"over-current throttling ({often[0]}) takes more than a twentieth of the time"
         grid = self.description.grid
         astray = [axis for axis, value in accepted._asdict().items() if value not in grid.levels(axis)]
-        return f"{astray[0]} is at {getattr(accepted, astray[0])}, no level of it" if astray else ""
+        return f"clocks are no levels: {astray[0]} is at {getattr(accepted, astray[0])}" if astray else ""
 
     @contextlib.contextmanager
     def daemon(self, own: bool) -> Iterator[Client]:

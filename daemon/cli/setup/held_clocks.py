@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from ....kernels.grid import FrequencyConfiguration
 from ....profiles.errors import MeasurementError
+from ....profiles.measuring.meters.notes import Notebook
 from ....profiles.timing import SystemClock
 from ...errors import DaemonError, NoDaemon
 from ...wire.client import Client
@@ -24,11 +25,12 @@ class HeldClocks:
     """The clocks of a :class:`~jetdvfs.profiles.measuring.meters.gpu.GpuMeter`: one lease after the other.
 
     Args:
+        notebook: where what is seen is noted.
         rest_s: how long the board is left alone after what was measured did not count.
     """
 
-    def __init__(self, board: SetUpBoard, client: Client, rest_s: float = _REST_S) -> None:
-        self._board, self._client, self._rest_s = board, client, rest_s
+    def __init__(self, board: SetUpBoard, client: Client, notebook: Notebook, rest_s: float = _REST_S) -> None:
+        self._board, self._client, self._notebook, self._rest_s = board, client, notebook, rest_s
         self._clock = SystemClock()
         self._lease: HeldLease | None = None
         self._amiss = ""
@@ -36,7 +38,6 @@ class HeldClocks:
         self._notes: tuple[str, ...] = ()
         self._over: Mapping[str, int] = {}
         self._since_s = 0.0
-        self.hottest_c: list[float] = []
 
     def set(self, configuration: FrequencyConfiguration) -> None:
         """Hold a configuration; at rest first where what was measured last did not count.
@@ -53,13 +54,13 @@ class HeldClocks:
         except NoDaemon:
             raise
         except DaemonError as error:  # heat takes levels away; others' limits do
-            self._notes = (str(error),)
+            self._notes = (f"clocks could not be set: {error}",)
         else:
             applied = self._lease.applied
             assert applied is not None
             self._accepted = FrequencyConfiguration(**applied["accepted"])
             if not applied["verified"] or self._accepted != configuration:
-                self._notes = (*applied["notes"], f"{configuration} was asked for, {self._accepted} is held")
+                self._notes = (f"clocks were not as asked for: {configuration} was, {self._accepted} is held",)
         self._clock.sleep(SETTLING_S)
         self._over, self._since_s = self._board.over_current(), self._clock.monotonic()
 
@@ -71,8 +72,8 @@ class HeldClocks:
         if not self._notes and (applied is None or applied["accepted"] != self._accepted._asdict()):
             self._notes = ("clocks were set otherwise for other work meanwhile",)
         self._amiss = self._board.why_rejected(self._accepted, self._notes, self._over, seconds)
-        if (hottest_c := self._board.hottest_c()) is not None:
-            self.hottest_c.append(hottest_c)
+        if not self._amiss and (die_c := self._board.die_c()) is not None:
+            self._notebook.open.die_c.append(die_c)
         return self._amiss
 
     def close(self) -> None:

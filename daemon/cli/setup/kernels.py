@@ -7,11 +7,11 @@ import argparse
 import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
-from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from ....profiles.measuring.gpus import about_s, measure_board, plan_board
 from ....profiles.measuring.meters.cpu import Patience
+from ....profiles.measuring.meters.notes import Notebook
 from ....profiles.measuring.meters.torch_process import TorchProcess
 from ...errors import InputError
 from ..output import progress_bar
@@ -54,10 +54,10 @@ def collect_board(args: argparse.Namespace, models: Sequence[Model], kernels: in
         with (
             board.daemon(own=False) as client,
             SampledRails(board).sampling() as rails,
-            contextlib.closing(HeldClocks(board, client)) as clocks,
+            contextlib.closing(HeldClocks(board, client, notebook := Notebook())) as clocks,
         ):
-            found = measure_board(campaign, models, worker, rails, clocks, patience, args.folder, progress_bar)
-    replace(found, temperature_c=mean(clocks.hottest_c or [found.temperature_c])).save(args.out)
+            found = measure_board(campaign, models, worker, rails, clocks, patience, args.folder, progress_bar, notebook)
+    found.save(args.out)
     return what
 
 

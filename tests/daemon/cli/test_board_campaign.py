@@ -27,6 +27,7 @@ from jetdvfs.profiles.measuring.campaign import Campaign
 from jetdvfs.profiles.measuring.gpus import about_s, measure_board, plan_board
 from jetdvfs.profiles.measuring.meters.cpu import CpuMeter, Patience
 from jetdvfs.profiles.measuring.meters.gpu import GpuMeter
+from jetdvfs.profiles.measuring.meters.notes import Notebook
 from jetdvfs.profiles.measuring.processor import Model
 from jetdvfs.profiles.reference import reference_input, reference_model
 from jetdvfs.profiles.twin.silicon.chip import Clocks
@@ -65,7 +66,7 @@ def measuring(stage: Stage, model: Model) -> Iterator[tuple[SetUpBoard, TwinWork
         contextlib.closing(TwinWorker(Path(stage.application_port), {model.path: model.network})) as worker,
         board.daemon(own=False) as client,
         SampledRails(board).sampling() as rails,
-        contextlib.closing(HeldClocks(board, client)) as clocks,
+        contextlib.closing(HeldClocks(board, client, Notebook())) as clocks,
     ):
         yield board, worker, rails, clocks
 
@@ -117,53 +118,78 @@ class Failing:
 
 
 class HotFor:
-    """Clocks of a board that is too hot for so many measurements."""
+    """Clocks of a board on which so many measurements do not count, or all at some clocks of the GPU."""
 
-    def __init__(self, times: int) -> None:
-        self.times, self.set_to = times, list[FrequencyConfiguration]()
+    def __init__(self, times: int = 0, gpu_hz: tuple[int, ...] = ()) -> None:
+        self._times, self._gpu_hz, self.set_to = times, gpu_hz, list[FrequencyConfiguration]()
 
     def set(self, configuration: FrequencyConfiguration) -> None:
         self.set_to.append(configuration)
 
     def amiss(self) -> str:
-        return "it throttles" if len(self.set_to) <= self.times else ""
+        hot = len(self.set_to) <= self._times or self.set_to[-1].gpu_hz in self._gpu_hz
+        return "it throttles: GPU-therm" if hot else ""
 
 
 class Counting:
     """A worker that answers every request with how many there were."""
 
-    about: Mapping[str, Any] = {}
+    about: Mapping[str, Any] = {"kinds": ["conv2d", "relu"]}
     asked = 0
 
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
         self.asked += 1
-        return {"ms": float(self.asked)}
+        return {"ms": float(self.asked), "period_ms": float(self.asked), "ran": []}
 
 
-class NoRails:
-    rails = ()
+class Steady:
+    """Counters of energy of which each rail takes a joule between two readings."""
+
+    rails = BOARD.energy_rails
 
     def read_uj(self) -> dict[str, int]:
-        return {}
+        return dict.fromkeys(self.rails, 0)
 
     def since_mj(self, before: Mapping[str, int]) -> dict[str, float]:
-        return {}
+        return dict.fromkeys(self.rails, 1e3)
 
 
-def hot_meter(clocks: HotFor) -> GpuMeter:
+def hot_meter(clocks: HotFor, notebook: Notebook) -> GpuMeter:
     worker = Counting()
-    return GpuMeter(CpuMeter(worker, {}, NoRails(), SHORT), worker, clocks, SHORT)
+    torch = CpuMeter(worker, {}, Steady(), SHORT, wait=lambda seconds: None)
+    return GpuMeter(torch, worker, clocks, SHORT, BOARD.grid.configuration((0, 0, 0)), notebook)
 
 
 def test_what_was_measured_while_it_throttled_is_measured_again() -> None:
-    clocks = HotFor(2)
-    assert hot_meter(clocks).host_time_ms([], [BOARD.grid.top]) == 3.0
+    clocks, notebook = HotFor(2), Notebook()
+    assert hot_meter(clocks, notebook).host_time_ms([], [BOARD.grid.top]) == 3.0
     assert clocks.set_to == [BOARD.grid.top] * 3
+    notebook.turn()
+    assert notebook.told() == {"rejected": {}, "measured_again": {"it throttles": 2}}
 
 
 def test_a_board_that_stays_too_hot_ends_the_campaign_with_the_reason() -> None:
-    with pytest.raises(MeasurementError, match="4 measurements one after the other do not count: it throttles"):
-        hot_meter(HotFor(100)).host_time_ms([], [BOARD.grid.top])
+    clocks = HotFor(10_000)
+    said = r"5 samples one after the other do not count, the last at .*: it throttles"
+    with pytest.raises(MeasurementError, match=said) as told:
+        hot_meter(clocks, Notebook()).host_time_ms([], [BOARD.grid.top] * 20)
+    assert "\n" not in str(told.value) and len(clocks.set_to) < 10  # which soon shows
+
+
+def test_clocks_that_a_board_does_not_keep_are_left_out_and_the_rest_is_measured(model: Model, tmp_path: Path) -> None:
+    top = BOARD.grid.gpu_hz[-1]
+    whole = plan_board(BOARD, BOARD.grid, [model], Counting.about["kinds"], 1, quick=True)
+    found = measure_board(
+        whole, [model], Counting(), Steady(), HotFor(gpu_hz=(top,)), replace(SHORT, power_s=0.0), tmp_path, notebook=Notebook()
+    )
+    for name in ("kernel_ms", "kernel_mw", "host_us", "host_active_mw", "idle_mw", "network_ms", "network_mw"):
+        assert len(found.tables[name]), name
+        assert top not in np.array(BOARD.grid.gpu_hz)[np.unravel_index(found.tables[name].configuration, BOARD.grid.shape)[1]]
+    assert list(found.tables["network_ms"].configuration) == list(found.tables["network_mw"].configuration)
+    rejected = found.environment["rejected"]["it throttles"]
+    assert 2 * len(BOARD.grid.cpu_khz) <= rejected < found.environment["measured_again"]["it throttles"]
+    again = measure_board(whole, [model], Counting(), Steady(), HotFor(), SHORT, tmp_path)
+    assert again.environment["rejected"] == found.environment["rejected"]  # what is kept keeps that too
 
 
 def test_a_dry_run_says_what_would_be_measured_and_how_long_it_takes(
