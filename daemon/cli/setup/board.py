@@ -48,6 +48,7 @@ class Observed:
             sensor.
         rejected: why it does not count, or an empty string.
         launches_ms: what each of the network's launches took, where that was measured.
+        die_c, idle_die_c: the die's temperature after inferences, and with nothing running; None where it cannot be read.
     """
 
     configuration: FrequencyConfiguration
@@ -56,6 +57,8 @@ class Observed:
     idle_mw: float | None
     rejected: str = ""
     launches_ms: tuple[float, ...] = ()
+    die_c: float | None = None
+    idle_die_c: float | None = None
 
 
 class SetUpBoard:
@@ -184,9 +187,10 @@ class SetUpBoard:
             before = self.over_current()
             mean_s = self.averaging_s()
             idle_mw = self._mean_mw(_IDLE_S) if mean_s <= _LONG_MEAN_S else None
+            idle_die_c = self.die_c()
             with self._sampling() as samples:
                 ran = runner.run(candidate, seconds + mean_s)
-            ended = self._clock.monotonic() - ran.over_s
+            ended, die_c = self._clock.monotonic() - ran.over_s, self.die_c()
             began = ended - seconds
             after = client.status()["applied"]
             if after is not None and after["accepted"] != lease.applied["accepted"]:
@@ -194,7 +198,7 @@ class SetUpBoard:
             rejected = self.why_rejected(accepted, notes, before, seconds + mean_s)
         return Observed(
             accepted, ran.latency_ms, _mean([mw for at, mw in samples if began < at <= ended]), idle_mw,
-            rejected, ran.launches_ms,
+            rejected, ran.launches_ms, die_c, idle_die_c,
         )  # fmt: skip
 
     def _total_mw(self) -> float | None:

@@ -28,6 +28,7 @@ from ....profiles.training.transfer.prior import prior_of
 from ...planner import Limits, plan
 from ...wire.client import Client
 from .board import Observed, SetUpBoard, spread_out
+from .cooling import cooled
 from .knowing import Known
 from .runners import Candidate, Runner
 
@@ -92,6 +93,7 @@ def measure(what: Plan, runner: Runner, client: Client, progress: Callable[[int,
     """
     board, end, start = what.board, time.monotonic() + what.seconds, time.monotonic()
     record = _begun(what, runner)
+    expected = surface(what.candidates[0].network, prior_of(load_bundle(what.known.prior), board.description).cost)
     rejected: list[str] = []
     order = _Spread(what, record) if what.accuracy is None else _LeastCertain(what, what.accuracy)
     pace_ms: dict[str, float] = {}
@@ -117,7 +119,7 @@ def measure(what: Plan, runner: Runner, client: Client, progress: Callable[[int,
                 )
             continue
         rejected.clear()
-        record = _with(record, what, candidate.network, seen)
+        record = _with(record, what, candidate.network, cooled(seen, expected))
         record.save(what.record)
     progress(1, 1, "measured")
     return record
@@ -198,6 +200,7 @@ def prove(what: Plan, bundle: Bundle, runner: Runner, client: Client) -> list[Pr
     """The first network at configurations that were not observed before."""
     first, grid = what.candidates[0], what.board.grid
     predicted = surface(first.network, bundle.cost)
+    warm = predicted.heat is not None
     limits = Limits.within({axis: (grid.levels(axis)[0], grid.levels(axis)[-1]) for axis in AXES})
     chosen = [("least energy", plan(predicted, "min-energy", limits=limits).configuration)]
     chosen += [("any", one) for one in spread_out(grid, _PROOF + 1, seed=10_007)[2:]]
@@ -206,7 +209,8 @@ def prove(what: Plan, bundle: Bundle, runner: Runner, client: Client) -> list[Pr
         seen = what.board.observe(client, runner, first, configuration, _RUN_S)
         if seen.power_mw is None or seen.rejected:
             continue
-        expected = predicted.at(seen.configuration)
+        there = predicted.warmed(seen.die_c) if warm and seen.die_c is not None else predicted
+        expected = there.at(seen.configuration)
         rows.append(Proof(name, seen.configuration, expected.latency_ms, seen.latency_ms, expected.power_mw, seen.power_mw))
     return rows
 
@@ -248,6 +252,10 @@ def _with(record: Measurements, what: Plan, network: Network, seen: Observed) ->
     if seen.idle_mw is not None:
         more["idle_mw"] = (node, seen.idle_mw)
     tables = dict(record.tables)
+    if seen.die_c is not None:
+        low_c, high_c = record.environment.get("die_c", (seen.die_c, seen.die_c))
+        range_c = [min(low_c, seen.die_c), max(high_c, seen.die_c)]
+        record = replace(record, environment={**record.environment, "die_c": range_c})
     for name, (of, value) in more.items():
         tables[name] = Rows.joined([tables[name], Rows(of, node, flat, np.array([value]))])
     if not seen.launches_ms:

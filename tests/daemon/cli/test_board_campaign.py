@@ -60,24 +60,24 @@ def few(model: Model, kinds: list[str]) -> Campaign:
 
 
 @contextlib.contextmanager
-def measuring(stage: Stage, model: Model) -> Iterator[tuple[SetUpBoard, TwinWorker, SampledRails, HeldClocks]]:
-    board = SetUpBoard(stage.root, BOARD.name)
+def measuring(stage: Stage, model: Model) -> Iterator[tuple[Notebook, TwinWorker, SampledRails, HeldClocks]]:
+    board, notebook = SetUpBoard(stage.root, BOARD.name), Notebook()
     with (
         contextlib.closing(TwinWorker(Path(stage.application_port), {model.path: model.network})) as worker,
         board.daemon(own=False) as client,
         SampledRails(board).sampling() as rails,
-        contextlib.closing(HeldClocks(board, client, Notebook())) as clocks,
+        contextlib.closing(HeldClocks(board, client, notebook)) as clocks,
     ):
-        yield board, worker, rails, clocks
+        yield notebook, worker, rails, clocks
 
 
 def test_kernels_are_measured_where_the_daemon_holds_the_clocks_which_go_back(
     stage: Stage, model: Model, tmp_path: Path
 ) -> None:
     before = clock_files(Files(stage.root), BOARD)
-    with measuring(stage, model) as (_, worker, rails, clocks):
+    with measuring(stage, model) as (notebook, worker, rails, clocks):
         campaign = few(model, worker.about["kinds"])
-        found = measure_board(campaign, [model], worker, rails, clocks, SHORT, tmp_path)
+        found = measure_board(campaign, [model], worker, rails, clocks, SHORT, tmp_path, notebook=notebook)
     assert clock_files(Files(stage.root), BOARD) == before
     grid, silicon = BOARD.grid, Silicon(NODE, BOARD, version=SILICON)
     (kernel,) = (campaign.invocations[what] for what in found.tables["kernel_ms"].what)
@@ -91,6 +91,8 @@ def test_kernels_are_measured_where_the_daemon_holds_the_clocks_which_go_back(
     assert found.tables["idle_mw"].value == pytest.approx(1e3 * sum(idle[rail] for rail in BOARD.energy_rails), rel=0.25)
     assert (found.tables["network_mw"].value > found.tables["idle_mw"].value.min()).all()
     assert len(list(tmp_path.rglob("unit-*.npz"))) == len(MEASURED)
+    low_c, high_c = found.environment["die_c"]
+    assert low_c <= found.temperature_c <= high_c < 50  # which the power supply's zone says always
 
 
 def test_a_worker_that_fails_ends_it_with_the_clocks_back_and_what_was_measured_kept(

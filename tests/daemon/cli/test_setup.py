@@ -29,7 +29,8 @@ from jetdvfs.profiles.measuring.meters.trtexec import Trtexec
 from jetdvfs.profiles.reference import reference_input, reference_network
 from jetdvfs.profiles.training.transfer.prior import prior_of
 from jetdvfs.profiles.twin.application import Application
-from jetdvfs.profiles.twin.silicon.silicon import version_of
+from jetdvfs.profiles.twin.silicon.chip import Clocks
+from jetdvfs.profiles.twin.silicon.silicon import Silicon, version_of
 from jetdvfs.tests.support.models.handmade_engine import profile, small
 from jetdvfs.tests.support.paths import REFERENCE
 from jetdvfs.tests.support.profiles.trtexec_stand_in import write_engine, write_program
@@ -155,6 +156,26 @@ def test_a_board_that_throttles_all_the_time_is_told_and_given_back(
     }
 
 
+def test_what_is_observed_on_a_warm_board_is_what_a_profile_knows_of_a_cooler_one(tmp_path: Path) -> None:
+    board, candidate, prior = BOARD, _candidate("squeezenet1_0"), load_bundle(PRIOR)
+    version = version_of(prior.manifest.silicon_version, board.name)
+    silicon = Silicon(5, board, version=version)
+    with Stage(board.name, 5, PRIOR, "auto", version) as stage:
+        with Application(stage.application_port) as application:
+            application.request("fault", kind="heat", degrees=25)
+        there = SetUpBoard(stage.root, board.name)
+        plan = Plan(there, what_is_known(there, PRIOR), (candidate,), 6.0, tmp_path / "record.npz", "made", tmp_path)
+        with there.daemon(own=False) as client, contextlib.closing(TwinRunner(Path(stage.application_port))) as runner:
+            found = measure(plan, runner, client, lambda *_: None)
+    low_c, high_c = found.environment["die_c"]
+    assert 60 < low_c <= high_c < 89  # by the zones that throttle: PMIC-Die says 50 C whatever is the case
+    assert found.temperature_c == prior.manifest.temperature_c
+    rows = found.tables["idle_mw"]
+    places = [board.grid.configuration(np.unravel_index(flat, board.grid.shape)) for flat in rows.configuration]
+    true_mw = 1e3 * sum(silicon.sensed(silicon.idle_rails_w(Clocks.of(places)))[rail] for rail in board.energy_rails)
+    assert np.median(rows.value / true_mw) == pytest.approx(1.0, abs=0.05)
+
+
 def test_an_engine_is_observed_over_the_clocks_with_its_layers(stage: Stage, tmp_path: Path) -> None:
     layers = {"Layers": small(), "Bindings": ["x", "y"]}
     times = json.loads(profile([layer["Name"] for layer in small()]))
@@ -175,8 +196,7 @@ def test_an_engine_is_observed_over_the_clocks_with_its_layers(stage: Stage, tmp
 
 
 def test_it_ends_when_plans_are_known_as_well_as_asked(stage: Stage, tmp_path: Path) -> None:
-    path, spec = REFERENCE / "resnet18.pt", reference_input("resnet18")
-    candidate = Candidate(path, reference_network("resnet18"), (spec,))
+    candidate = _candidate("resnet18")
     board, record = SetUpBoard(stage.root, BOARD.name), tmp_path / "record.npz"
     plan = Plan(board, what_is_known(board, PRIOR), (candidate,), 120.0, record, "made", tmp_path, accuracy=0.5)
     told: list[str] = []
@@ -234,6 +254,10 @@ def test_observed_configurations_begin_at_the_top_and_leave_no_part_of_an_axis_o
     for axis, levels in zip(np.array(found).T, (BOARD.grid.cpu_khz, BOARD.grid.gpu_hz, BOARD.grid.emc_hz), strict=True):
         assert len(set(axis.tolist())) >= 0.8 * len(levels)
     assert spread_out(BOARD.grid, 60, seed=2) != found
+
+
+def _candidate(name: str) -> Candidate:
+    return Candidate(REFERENCE / f"{name}.pt", reference_network(name), (reference_input(name),))
 
 
 def _place(flat: int) -> list[int]:
