@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,9 @@ from ..device import MeasuredDevice
 from .measurements import call_json
 
 _CALLS_OF_A_NAME = 48
+_KERNELS_AT_ONCE = 64
+
+Thing = TypeVar("Thing")
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,8 @@ class CampaignSize:
         warm_configurations: random configurations per board and temperature of the die beside the campaign's.
         idle_configurations: random configurations per board that idle power is measured at; 0 for all.
         fixed_observations: of each network at the same few configurations on every board; its kernels are measured there once.
-        kernels_at_once: how many kernels a step measures; an interruption loses no more.
+        small_steps: whether a step is one kernel, one call, or one configuration, for an interruption loses no more: in real
+            time, where each takes a second or more.
     """
 
     nodes: tuple[int, ...]
@@ -51,7 +56,7 @@ class CampaignSize:
     warm_configurations: int = 0
     idle_configurations: int = 0
     fixed_observations: int = 0
-    kernels_at_once: int = 64
+    small_steps: bool = False
 
     def kernels_of(self, kind: str) -> int:
         return self.random_kernels.get(kind, self.random_kernels_default)
@@ -59,12 +64,22 @@ class CampaignSize:
 
 @dataclass(frozen=True)
 class Unit:
-    """One resumable step: what kind of measurement, one board, some things, and how many random configurations for each."""
+    """One resumable step: what kind of measurement, one board, some things, and how many random configurations for each.
+
+    Attributes:
+        part: which of the configurations that the same kind of measurement of the same things takes, by their order; all where
+            it is empty.
+    """
 
     kind: str
     node: int
     what: tuple[int, ...]
     configurations: int
+    part: tuple[int, ...] = ()
+
+    def of(self, items: Sequence[Thing]) -> list[Thing]:
+        """Its part of a list."""
+        return [items[place] for place in self.part] if self.part else list(items)
 
 
 @dataclass(frozen=True)
@@ -98,12 +113,34 @@ class Campaign:
     offered: FrequencyGrid | None = None
 
     @property
+    def grid(self) -> FrequencyGrid:
+        """The clocks that are measured."""
+        return self.offered or self.board.grid
+
+    def samples(self, unit: Unit) -> int:
+        """At how many configurations a unit measures its things, all taken together."""
+        size, grid = self.size, self.grid
+        if unit.part:
+            return len(unit.part)
+        if unit.kind == "idle_mw":
+            return min(size.idle_configurations or grid.size, grid.size)
+        return len(grid.cpu_khz) if unit.kind == "host_active_mw" else len(unit.what) * min(unit.configurations, grid.size)
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What tells it from others, for people."""
+        return {
+            "board": self.board.name, "clocks": self.grid.to_json(), "networks": [network.name for network in self.networks],
+            "kernels": len(self.invocations), "seed": self.seed,
+        }  # fmt: skip
+
+    @property
     def digest(self) -> str:
         """A name for exactly this campaign: equal campaigns measure the same things in the same order."""
         about = [self.board.name, self.silicon_version, self.temperature_c, self.temperatures_c, self.seed]
         about += [self.size.idle_configurations] if self.size.idle_configurations else []
         about += [self.offered.to_json()] if self.offered else []
-        about += [[unit.kind, unit.node, unit.what, unit.configurations] for unit in self.units]
+        about += [[u.kind, u.node, u.what, u.configurations, *([u.part] if u.part else [])] for u in self.units]
         about += [invocation.to_json() for invocation in self.invocations]
         about += [call_json(call) for call in self.calls]
         about += [network.digest for network in self.networks]
@@ -123,6 +160,7 @@ def plan_campaign(
     warmer_c: Sequence[float] = (),
     silicon_version: str = "",
     seed: int = 0,
+    offered: FrequencyGrid | None = None,
 ) -> Campaign:
     """Decide what a campaign measures.
 
@@ -138,7 +176,17 @@ def plan_campaign(
         warmer_c: others that idle power is measured at besides.
         silicon_version: version of the simulated silicon, or an empty string.
         seed: what random choices follow from.
+        offered: the part of the board's grid that is measured; None for all of it.
     """
+    offered = None if offered == board.grid else offered
+    grid = offered or board.grid
+    small = size.small_steps
+
+    def parts(kind: str, node: int, what: int, configurations: int, count: int) -> list[Unit]:
+        """One unit of all ``count`` configurations, or one of each."""
+        return [Unit(kind, node, (what,), configurations, (place,) if small else ()) for place in range(count if small else 1)]
+
+    at_once = 1 if small else _KERNELS_AT_ONCE
     unique = {launch.signature: launch for network in networks for launch in network.launches if launch.kind in kinds}
     of_networks = list(unique.values())
     drawn = [kernel for kind in kinds for kernel in random_kernels(kind, size.kernels_of(kind))]
@@ -149,19 +197,20 @@ def plan_campaign(
     for position, node in enumerate(size.nodes):
         mine = order[position :: len(size.nodes)]
         if board.energy_rails:
-            units.append(Unit("idle_mw", node, (0,), size.warm_configurations))
-            units.append(Unit("host_active_mw", node, (0,), size.host_configurations))
-        units += [Unit("host_us", node, tuple(range(len(calls))), size.host_configurations)]
-        units += [Unit("network", node, (what,), size.whole_network_configurations) for what in range(len(networks))]
+            idle = min(size.idle_configurations or grid.size, grid.size)
+            units += parts("idle_mw", node, 0, size.warm_configurations, idle)
+            units += parts("host_active_mw", node, 0, size.host_configurations, len(grid.cpu_khz))
+        each = [(what,) for what in range(len(calls))] if small else [tuple(range(len(calls)))]
+        units += [Unit("host_us", node, some, size.host_configurations) for some in each]
+        whole = size.whole_network_configurations
+        for what in range(len(networks)):
+            units += parts("network", node, what, whole, min(whole, grid.size))
         for kind in ("kernel_ms", "kernel_mw") if board.energy_rails else ("kernel_ms",):
-            units += [
-                Unit(kind, node, part, size.network_configurations)
-                for part in _parts(range(len(of_networks)), size.kernels_at_once)
-            ]
-            units += [Unit(kind, node, part, size.configurations) for part in _parts(mine, size.kernels_at_once)]
+            units += [Unit(kind, node, part, size.network_configurations) for part in _parts(range(len(of_networks)), at_once)]
+            units += [Unit(kind, node, part, size.configurations) for part in _parts(mine, at_once)]
         if size.fixed_observations:
             units += [Unit("fixed_network", node, (what,), size.fixed_observations) for what in range(len(networks))]
-            units += [Unit("fixed_kernel", node, part, 1) for part in _parts(range(len(of_networks)), size.kernels_at_once)]
+            units += [Unit("fixed_kernel", node, part, 1) for part in _parts(range(len(of_networks)), at_once)]
     return Campaign(
         board,
         silicon_version,
@@ -173,6 +222,7 @@ def plan_campaign(
         tuple(networks),
         tuple(units),
         tuple(warmer_c),
+        offered,
     )
 
 

@@ -75,7 +75,7 @@ def run_on_fleet(
         MeasurementError: there are not as many workers, a measurement did not come out, or all boards are lost; what was
             measured until then is kept.
     """
-    kept = KeptUnits(None if folder is None else folder / campaign.digest)
+    kept = KeptUnits(folder, campaign.digest, campaign.about)
     finished = {number: rows for number in range(len(campaign.units)) if (rows := kept.get(number)) is not None}
     fleet = _Fleet(campaign, client, meter, patience_s, set(finished))
     with contextlib.closing(fleet):

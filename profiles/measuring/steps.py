@@ -7,6 +7,7 @@ how boards differ from each other, and each from itself.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -36,6 +37,7 @@ def run_campaign(
     folder: Path | None = None,
     progress: Progress = lambda done, total, text: None,
     notebook: Notebook | None = None,
+    lasts_s: Callable[[Unit], float] | None = None,
 ) -> Measurements:
     """Measure everything that is not yet in ``folder`` and return all of it.
 
@@ -46,28 +48,57 @@ def run_campaign(
         campaign: what to measure.
         meter: gives the measuring instrument of a board by its number.
         folder: where each finished unit is kept, so that an interrupted campaign goes on from there; ``None`` keeps nothing.
-        progress: called before each unit and at the end.
+        progress: called before each unit and at the end; with ``lasts_s``, with seconds in place of units.
         notebook: where the meter notes what it sees; its pages are kept with the units.
+        lasts_s: about how long a unit takes.
 
     Raises:
         MeasurementError: a measurement did not come out; what was measured until then is kept.
     """
-    kept = KeptUnits(None if folder is None else folder / campaign.digest)
+    kept = KeptUnits(folder, campaign.digest, campaign.about)
     finished: list[Tables] = []
     meters: dict[int, Meter] = {}
+    pace = _Pace(campaign, lasts_s)
     for number, unit in enumerate(campaign.units):
-        progress(number, len(campaign.units), f"board {unit.node}: {unit.kind}")
+        progress(*pace.so_far(number), f"board {unit.node}: {unit.kind}{pace.left(number)}")
         rows = kept.get(number)
         if rows is None:
             if unit.node not in meters:
                 meters = {unit.node: meter(unit.node)}
             rows = measure_unit(campaign, number, unit, meters[unit.node])
             kept.put(number, rows, None if notebook is None else notebook.turn())
+            pace.measured(number)
         elif notebook is not None:
             notebook.put_back(kept.page(number))
         finished.append(rows)
-    progress(len(campaign.units), len(campaign.units), "done")
+    progress(*pace.so_far(len(campaign.units)), "done")
     return measurements_of(campaign, finished)
+
+
+class _Pace:
+    """How far a campaign is, and how long it still takes: units by how long each is expected to take, at the pace so far."""
+
+    def __init__(self, campaign: Campaign, lasts_s: Callable[[Unit], float] | None) -> None:
+        self._known = lasts_s is not None
+        each = [lasts_s(unit) if lasts_s is not None else 1.0 for unit in campaign.units]
+        self._each_s, self._until_s = each, np.cumsum([0.0, *each])
+        self._began_s, self._expected_s = time.monotonic(), 0.0
+
+    def measured(self, number: int) -> None:
+        """A unit has been measured, not read."""
+        self._expected_s += self._each_s[number]
+
+    def so_far(self, number: int) -> tuple[int, int]:
+        """What was done before a unit, and all."""
+        return int(self._until_s[number]), int(self._until_s[-1])
+
+    def left(self, number: int) -> str:
+        """How long the rest takes, for people."""
+        if not self._known:
+            return ""
+        pace = (time.monotonic() - self._began_s) / self._expected_s if self._expected_s else 1.0
+        left_s = pace * float(self._until_s[-1] - self._until_s[number])
+        return f", {left_s / 3600:.1f} h left" if left_s > 5400 else f", {left_s / 60:.0f} min left"
 
 
 def measure_unit(campaign: Campaign, number: int, unit: Unit, meter: Meter) -> Tables:
@@ -153,12 +184,12 @@ def _measure_host_active_mw(campaign: Campaign, unit: Unit, meter: Meter, rng: n
 
     Where no rail is the host's own, calls that launch nothing instead.
     """
-    grid = campaign.offered or campaign.board.grid
+    grid = campaign.grid
     repeats = max(unit.configurations // 8, 1)
     parts: list[Rows] = []
     for gpu_hz in (grid.gpu_hz[-1], grid.gpu_hz[len(grid.gpu_hz) // 2]):
         if not any(map(len, parts)):  # at first, or where nothing counts at the GPU's top clock
-            configurations = [FrequencyConfiguration(cpu_khz, gpu_hz, grid.emc_hz[-1]) for cpu_khz in grid.cpu_khz]
+            configurations = [FrequencyConfiguration(cpu_khz, gpu_hz, grid.emc_hz[-1]) for cpu_khz in unit.of(grid.cpu_khz)]
             parts = [_host_active_rows(campaign, unit, meter, configurations) for _ in range(repeats)]
     return {"host_active_mw": Rows.joined(parts)}
 
@@ -177,12 +208,13 @@ def _host_active_rows(campaign: Campaign, unit: Unit, meter: Meter, configuratio
 
 def _measure_idle_mw(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:
     """Over the grid, and at other temperatures at random configurations."""
-    grid = campaign.offered or campaign.board.grid
+    grid = campaign.grid
     if (some := campaign.size.idle_configurations) and some < grid.size:
         flat, configurations = _random_configurations(campaign, some, np.random.default_rng([campaign.seed, 6, unit.node]))
     else:
         configurations = list(grid)
         flat = _flat(campaign.board.grid, configurations)
+    flat, configurations = np.array(unit.of(flat.tolist()), np.int64), unit.of(configurations)
     tables = {"idle_mw": _idle_rows(campaign, unit, flat, configurations, meter)}
     warm = []
     for what, temperature_c in enumerate(campaign.temperatures_c):
@@ -206,7 +238,10 @@ def _idle_rows(
 
 def _measure_network(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:
     (what,) = unit.what
+    if unit.part:  # of configurations that do not depend on the unit's own number
+        rng = np.random.default_rng([campaign.seed, 7, unit.node, what])
     flat, configurations = _random_configurations(campaign, unit.configurations, rng)
+    flat, configurations = np.array(unit.of(flat.tolist()), np.int64), unit.of(configurations)
     network, rails = campaign.networks[what], campaign.board.energy_rails
     power_mw = np.zeros(len(flat))
     if rails:
@@ -252,7 +287,7 @@ def _pairs(
 def _random_configurations(
     campaign: Campaign, count: int, rng: np.random.Generator
 ) -> tuple[NDArray[np.int64], list[FrequencyConfiguration]]:
-    grid = campaign.offered or campaign.board.grid
+    grid = campaign.grid
     flat = rng.choice(grid.size, min(count, grid.size), replace=False)
     configurations = configurations_at(grid, flat)
     return (_flat(campaign.board.grid, configurations) if campaign.offered else flat), configurations

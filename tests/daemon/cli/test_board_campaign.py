@@ -24,11 +24,11 @@ from jetdvfs.kernels.grid import FrequencyConfiguration, FrequencyGrid
 from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.errors import MeasurementError
 from jetdvfs.profiles.measuring.campaign import Campaign
-from jetdvfs.profiles.measuring.gpus import about_s, measure_board, plan_board
+from jetdvfs.profiles.measuring.gpus import SWITCH_S, measure_board, plan_board
 from jetdvfs.profiles.measuring.meters.cpu import CpuMeter, Patience
 from jetdvfs.profiles.measuring.meters.gpu import GpuMeter
 from jetdvfs.profiles.measuring.meters.notes import Notebook
-from jetdvfs.profiles.measuring.processor import Model
+from jetdvfs.profiles.measuring.processor import Model, about_s, unit_s
 from jetdvfs.profiles.reference import reference_input, reference_model
 from jetdvfs.profiles.twin.silicon.chip import Clocks
 from jetdvfs.profiles.twin.silicon.silicon import Silicon
@@ -208,6 +208,15 @@ def test_a_dry_run_says_what_would_be_measured_and_how_long_it_takes(
 def test_more_kernels_and_slower_monitors_take_longer(model: Model) -> None:
     few_of_them, many = (plan_board(BOARD, BOARD.grid, [model], ["conv2d", "relu"], count) for count in (2, 20))
     assert about_s(few_of_them, SHORT) < about_s(many, SHORT) < about_s(many, replace(SHORT, lead_s=3.4))
+
+
+def test_an_interruption_loses_one_kernel_call_or_configuration(model: Model) -> None:
+    campaign = plan_board(BOARD, BOARD.grid, [model], ["conv2d", "relu"], 2)
+    for unit in campaign.units:
+        assert len(unit.what) == 1 and (unit.part or campaign.samples(unit) == unit.configurations)
+        assert unit_s(campaign, unit, Patience(power_s=0.6), SWITCH_S) < 20
+    whole = sum(campaign.samples(unit) for unit in campaign.units if unit.kind == "idle_mw")
+    assert whole == campaign.size.idle_configurations
 
 
 def test_a_campaign_of_a_part_of_the_grid_is_another_one(model: Model) -> None:

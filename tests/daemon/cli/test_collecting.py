@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -176,6 +177,48 @@ def test_what_cannot_be_measured_or_judged_is_one_line(
     told = capsys.readouterr().err
     assert said in told and told.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+WORKER = """
+import json, sys
+answer = {
+    "torch": "2", "device_name": "stub", "threads": 1, "kinds": ["conv2d", "relu"], "ran": [], "timings": 5,
+    "ms": 1.0, "period_ms": 1.0, "flops_per_s": 1e11, "bytes_per_s": 1e10,
+}
+for number, line in enumerate(sys.stdin):
+    if number == LAST:
+        sys.exit(3)
+    print(json.dumps(answer), flush=True)
+"""
+
+
+def stub(folder: Path, last: int = -1) -> str:
+    """A Python whose worker takes a millisecond for everything, and ends at a request."""
+    (folder / "worker.py").write_text(WORKER.replace("LAST", str(last)))
+    path = folder / "python"
+    path.write_text(f"#!/bin/sh\nexec {sys.executable} {folder / 'worker.py'}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_what_is_measured_is_kept_beside_the_record_until_that_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "r.npz"
+    words = ["profile", "collect", "squeezenet1_0", "--quick", "--kernels", "1", "--out", str(out), "--python"]
+    assert main([*words, stub(tmp_path, last=40)]) == 3
+    said = capsys.readouterr().err
+    assert "ended at 'kernel' with code 3" in said.splitlines()[-1] and " min left" in said
+    before = len(list(tmp_path.glob("r.npz.parts/*/unit-*.npz")))
+    assert before > 20 and not out.exists()
+    assert main([*words[:3], "--seed", "1", *words[3:], stub(tmp_path), "--dry-run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["hours"] >= 0
+    assert main([*words, stub(tmp_path), "--seed", "1"]) == 0
+    assert "r.npz.parts: keeps a campaign of other " in capsys.readouterr().err
+    assert len(list(tmp_path.glob("r.npz.parts/*/unit-*.npz"))) == before  # those of the other one
+    assert main([*words, stub(tmp_path)]) == 0
+    assert "keeps a campaign" not in capsys.readouterr().err
+    assert len(Measurements.load(out).tables["network_ms"]) == 1 and not out.with_name("r.npz.parts").exists()
 
 
 def test_a_python_without_torch_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
