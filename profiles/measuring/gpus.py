@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ... import __version__
 from ...kernels.grid import FrequencyGrid
 from ..board import BoardDescription
 from ..device import Device
@@ -119,7 +120,7 @@ def measure_gpu(
     """
     clocks = LockedClocks(gpu.nvml, gpu.locking)
     found = _measured(campaign, models, gpu.process, gpu.nvml, clocks, patience, folder, progress, Notebook())
-    about = {"meter": "PyTorch and NVML", **found.environment, "clocks_locked": gpu.locking}
+    about = {"meter": "PyTorch and NVML", "jetdvfs": __version__, **found.environment, "clocks_locked": gpu.locking}
     return replace(found, environment={**about, "clocks_seen_mhz": sorted(clocks.seen_mhz)})
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ... import __version__
 from ...kernels.cost.features import MODELLED_KINDS
 from ...kernels.grid import FrequencyGrid
 from ...kernels.kinds import ELEMENTWISE
@@ -153,7 +154,9 @@ def measure_processor(
     }
     meter = CpuMeter(process, files, rapl, patience)
     found = run_campaign(campaign, lambda node: meter, folder, progress, lasts_s=lambda unit: unit_s(campaign, unit, patience))
-    return replace(found, environment={"meter": "PyTorch on the processor", **process.about, "ran": meter.ran})
+    return replace(
+        found, environment={"meter": "PyTorch on the processor", "jetdvfs": __version__, **process.about, "ran": meter.ran}
+    )
 
 
 def start_processor(python: str, threads: int, root: Path = Path("/")) -> tuple[TorchProcess, Rapl, Device]:

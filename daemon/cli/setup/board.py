@@ -12,10 +12,12 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .... import __version__
 from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ....profiles.board import BoardDescription
 from ....profiles.timing import SystemClock
@@ -87,6 +89,17 @@ class SetUpBoard:
     def grid(self) -> FrequencyGrid:
         """The levels that its power mode and others' limits leave."""
         return self.hardware.grid()
+
+    def at_first(self) -> dict[str, Any]:
+        """What is known of the board before its clocks are set, for the record; what cannot be told is not there."""
+        hardware, identity = self.hardware, self.hardware.identity
+        mode, fan = hardware.mode(), hardware.fan()
+        governors = {axis: sorted({reading.mode for reading in each}) for axis, each in hardware.read().items()}
+        found = {
+            "jetdvfs": __version__, "jetpack": identity.jetpack, "l4t": identity.l4t, "kernel": identity.kernel,
+            "power_mode": mode and f"{mode.id} {mode.name}", "fan_drive": fan and round(fan.drive, 3), "governors": governors,
+        }  # fmt: skip
+        return {name: value for name, value in found.items() if value not in (None, "")}
 
     def averaging_s(self) -> float:
         """Over how long the slowest power monitor averages, as its driver says; 0 where none does."""

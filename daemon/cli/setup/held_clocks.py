@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from ....kernels.grid import FrequencyConfiguration
 from ....profiles.errors import MeasurementError
+from ....profiles.measuring.meters.cpu import Worker
 from ....profiles.measuring.meters.notes import Notebook
 from ....profiles.timing import SystemClock
 from ...errors import DaemonError, NoDaemon
@@ -18,6 +19,7 @@ from .board import SETTLING_S, SetUpBoard
 
 _REST_S = 20.0  # without work and at the board's own clocks, after it was too hot
 _READ_EVERY_S = 0.05
+_SLOWER = 0.05  # than the clock that is held, by so much the GPU may really be
 _BLIND_S = 1.0  # for so long a rail may not be read
 
 
@@ -26,11 +28,12 @@ class HeldClocks:
 
     Args:
         notebook: where what is seen is noted.
+        worker: what runs on the GPU, and counts its cycles.
         rest_s: how long the board is left alone after what was measured did not count.
     """
 
-    def __init__(self, board: SetUpBoard, client: Client, notebook: Notebook, rest_s: float = _REST_S) -> None:
-        self._board, self._client, self._notebook, self._rest_s = board, client, notebook, rest_s
+    def __init__(self, board: SetUpBoard, client: Client, notebook: Notebook, worker: Worker, rest_s: float = _REST_S) -> None:
+        self._board, self._client, self._notebook, self._worker, self._rest_s = board, client, notebook, worker, rest_s
         self._clock = SystemClock()
         self._lease: HeldLease | None = None
         self._amiss = ""
@@ -65,16 +68,27 @@ class HeldClocks:
         self._over, self._since_s = self._board.over_current(), self._clock.monotonic()
 
     def amiss(self) -> str:
-        """Heat, over-current events, clocks that were not as asked for, or did not stay so."""
+        """Heat, over-current, clocks that were not as asked for or did not stay so, a GPU that is slower than its clock."""
         assert self._accepted is not None
         seconds = max(self._clock.monotonic() - self._since_s, 1e-3)
         applied = self._client.status()["applied"]
         if not self._notes and (applied is None or applied["accepted"] != self._accepted._asdict()):
             self._notes = ("clocks were set otherwise for other work meanwhile",)
+        if not self._notes:
+            self._notes = self._slow(self._accepted.gpu_hz)
         self._amiss = self._board.why_rejected(self._accepted, self._notes, self._over, seconds)
         if not self._amiss and (die_c := self._board.die_c()) is not None:
             self._notebook.open.die_c.append(die_c)
         return self._amiss
+
+    def _slow(self, held_hz: int) -> tuple[str, ...]:
+        """Why a clock that is held is not the real one; firmware slows the GPU down without telling its driver."""
+        real_hz = self._worker.ask({"do": "gpu_clock"}).get("gpu_hz")
+        if real_hz is None:
+            return ()
+        self._notebook.open.gpu_hz.append((held_hz, float(real_hz)))
+        slow = float(real_hz) < (1 - _SLOWER) * held_hz
+        return (f"the GPU is slower than its clock: {real_hz / 1e6:.0f} of {held_hz / 1e6:.0f} MHz",) if slow else ()
 
     def close(self) -> None:
         """Give the clocks back; a second time is no harm."""

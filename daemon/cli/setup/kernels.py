@@ -58,9 +58,11 @@ def collect_board(args: argparse.Namespace, models: Sequence[Model], kernels: in
             kept_for(args, campaign) as folder,
             board.daemon(own=False) as client,
             SampledRails(board).sampling() as rails,
-            contextlib.closing(HeldClocks(board, client, notebook := Notebook())) as clocks,
+            contextlib.closing(HeldClocks(board, client, notebook := Notebook(), worker)) as clocks,
         ):
-            measure_board(campaign, models, worker, rails, clocks, patience, folder, uneven_progress(), notebook).save(args.out)
+            at_first = board.at_first()
+            found = measure_board(campaign, models, worker, rails, clocks, patience, folder, uneven_progress(), notebook)
+            replace(found, environment={**found.environment, **at_first}).save(args.out)
     return what
 
 

@@ -237,7 +237,7 @@ def _begun(what: Plan, runner: Runner) -> Measurements:
         calls=(),
         networks=networks,
         tables={name: Rows.joined([]) for name in TABLES},
-        environment={"meter": runner.what},
+        environment={"meter": runner.what, **what.board.at_first()},
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import platform
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -66,7 +67,7 @@ def measuring(stage: Stage, model: Model) -> Iterator[tuple[Notebook, TwinWorker
         contextlib.closing(TwinWorker(Path(stage.application_port), {model.path: model.network})) as worker,
         board.daemon(own=False) as client,
         SampledRails(board).sampling() as rails,
-        contextlib.closing(HeldClocks(board, client, notebook)) as clocks,
+        contextlib.closing(HeldClocks(board, client, notebook, worker, rest_s=0.1)) as clocks,
     ):
         yield notebook, worker, rails, clocks
 
@@ -117,6 +118,33 @@ class Failing:
         if request["do"] == "kernel":
             raise MeasurementError("meter: the GPU fell off")
         return self._worker.ask(request)
+
+
+@pytest.mark.parametrize(("real", "counts"), [(1.01, True), (0.97, True), (0.9, False)])
+def test_a_gpu_that_runs_slower_than_the_clock_that_is_held_does_not_count(stage: Stage, real: float, counts: bool) -> None:
+    class Cycles:
+        about: Mapping[str, Any] = {}
+
+        def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+            assert request == {"do": "gpu_clock"}
+            return {"gpu_hz": real * BOARD.grid.gpu_hz[5]}
+
+    board, notebook, at = SetUpBoard(stage.root, BOARD.name), Notebook(), BOARD.grid.configuration((20, 5, 3))
+    with board.daemon(own=False) as client, contextlib.closing(HeldClocks(board, client, notebook, Cycles())) as clocks:
+        clocks.set(at)
+        amiss = clocks.amiss()
+    assert amiss == (
+        "" if counts else f"the GPU is slower than its clock: {0.9 * at.gpu_hz / 1e6:.0f} of {at.gpu_hz / 1e6:.0f} MHz"
+    )
+    notebook.turn()
+    assert notebook.told()["gpu_really_hz"] == {str(at.gpu_hz): round(real * at.gpu_hz)}
+
+
+def test_what_is_known_of_the_board_before_it_is_measured_is_told_without_its_name(stage: Stage) -> None:
+    told = SetUpBoard(stage.root, BOARD.name).at_first()
+    assert told["jetdvfs"] and told["l4t"] and told["power_mode"].startswith("0 ")
+    assert 0 <= told["fan_drive"] <= 1 and set(told["governors"]) == {"cpu_khz", "gpu_hz", "emc_hz"}
+    assert platform.node() not in json.dumps(told)
 
 
 class HotFor:
