@@ -38,7 +38,7 @@ def collect_board(args: argparse.Namespace, models: Sequence[Model], kernels: in
     """
     board = SetUpBoard(args.root, args.board)
     if missing := board.missing_rails():
-        raise InputError(f"{board.description.title}: no sensor of rail {missing[0]} can be read; see 'jetdvfs board show'")
+        raise InputError(f"{board.description.title}: no sensor of rail {missing[0]} can be read; see 'sudo jetdvfs board'")
     mean_s = board.averaging_s()
     patience = replace(_QUICK if args.quick else Patience(power_s=_POWER_S), lead_s=mean_s)
     with _worker(args, models) as worker:

@@ -99,7 +99,7 @@ def measure(what: Plan, runner: Runner, client: Client, progress: Callable[[int,
     pace_ms: dict[str, float] = {}
     for _ in range(_MOST):
         left_s = end - time.monotonic()
-        if left_s <= 0 and len(record.tables["network_ms"]) >= len(what.candidates):
+        if left_s <= 0 and _all_seen(record, what):
             break
         chosen = order.next(record)
         if chosen is None:
@@ -113,9 +113,10 @@ def measure(what: Plan, runner: Runner, client: Client, progress: Callable[[int,
         if seen.rejected or seen.power_mw is None:
             rejected.append(seen.rejected or "power could not be read")
             if len(rejected) >= _MOST_REJECTED:
+                advice = ": let it cool" if "throttle" in rejected[-1] else ""
                 kept = f"{len(record.tables['network_ms'])} are kept in {what.record}, and the clocks are back"
                 raise MeasurementError(
-                    f"{len(rejected)} observations one after the other do not count ({rejected[-1]}): let it cool; {kept}"
+                    f"{len(rejected)} observations one after the other do not count ({rejected[-1]}){advice}; {kept}"
                 )
             continue
         rejected.clear()
@@ -216,18 +217,20 @@ def prove(what: Plan, bundle: Bundle, runner: Runner, client: Client) -> list[Pr
 
 
 def _begun(what: Plan, runner: Runner) -> Measurements:
-    """The record there is, where it is of this board and these networks; else an empty one.
+    """The record there is, with the networks that are new added; where there is none an empty one.
 
     Raises:
-        MeasurementError: there is one of something else.
+        MeasurementError: there is one of another board.
     """
     networks = tuple(candidate.network for candidate in what.candidates)
     description = what.board.description
     if what.record.exists():
         found = Measurements.load(what.record)
-        if (found.board, [one.digest for one in found.networks]) != (description.name, [one.digest for one in networks]):
-            raise MeasurementError(f"{what.record}: is of another board or other networks; give another --record")
-        return found
+        if (found.board, bool(found.silicon_version)) != (description.name, runner.simulated):
+            theirs = f"{'the simulated' if found.silicon_version else 'a real'} {found.board}"
+            raise MeasurementError(f"{what.record}: is of another board, {theirs}; give another --record")
+        known = {one.digest for one in found.networks}
+        return replace(found, networks=(*found.networks, *(one for one in networks if one.digest not in known)))
     return Measurements(
         board=description.name,
         silicon_version="simulated" if runner.simulated else "",
@@ -239,6 +242,12 @@ def _begun(what: Plan, runner: Runner) -> Measurements:
         tables={name: Rows.joined([]) for name in TABLES},
         environment={"meter": runner.what, **what.board.at_first()},
     )
+
+
+def _all_seen(record: Measurements, what: Plan) -> bool:
+    """Whether each network was observed."""
+    seen = {record.networks[place].digest for place in set(record.tables["network_ms"].what.tolist())}
+    return all(candidate.network.digest in seen for candidate in what.candidates)
 
 
 def _with(record: Measurements, what: Plan, network: Network, seen: Observed) -> Measurements:

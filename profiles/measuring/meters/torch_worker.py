@@ -51,7 +51,7 @@ class Worker:
 
     def __init__(self, torch: Any, device: str) -> None:
         if device == "cuda" and not torch.cuda.is_available():
-            raise Refused(f"torch {torch.__version__} here has no CUDA; valid: --device cpu")
+            raise Refused(f"torch {torch.__version__} here has no CUDA; valid: the --python of one that has")
         self.torch = torch
         self.device = device
         # One thread's own time leaves out what others did meanwhile; several threads' would count each of them.

@@ -7,6 +7,7 @@ import contextlib
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 
 from jetdvfs.daemon.cli import main
 from jetdvfs.daemon.cli.demo.stage import Stage, clock_files
-from jetdvfs.daemon.cli.setup.board import SetUpBoard, spread_out
+from jetdvfs.daemon.cli.setup.board import Observed, SetUpBoard, spread_out
 from jetdvfs.daemon.cli.setup.knowing import what_is_known
 from jetdvfs.daemon.cli.setup.measuring import Plan, measure
 from jetdvfs.daemon.cli.setup.runners import Candidate, EngineRunner, TwinRunner
@@ -24,6 +25,7 @@ from jetdvfs.kernels.cost.model import surface
 from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.bundle.bundle import load_bundle, read_manifest
 from jetdvfs.profiles.bundle.finding import resolve_bundle
+from jetdvfs.profiles.errors import MeasurementError
 from jetdvfs.profiles.measuring.measurements import Measurements
 from jetdvfs.profiles.measuring.meters.trtexec import Trtexec
 from jetdvfs.profiles.reference import reference_input, reference_network
@@ -110,6 +112,54 @@ def test_a_dry_run_says_what_is_known_and_changes_nothing(
     said = capsys.readouterr().out
     assert BOARD.title in said and PRIOR in said and "29 of 29 levels" in said and "VDDRQ" in said
     assert not list(tmp_path.iterdir()) and clock_files(Files(stage.root), BOARD) == before
+
+
+def test_setup_goes_on_with_a_record_of_other_networks_in_any_order(
+    stage: Stage, about: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record, into = tmp_path / "record.npz", tmp_path / "my profiles"
+    words = [*about, "--bench", stage.application_port, "--minutes", "0.2", "--record", str(record), "--into", str(into)]
+    assert main(["setup", "squeezenet1_0", *words]) == 0
+    first = Measurements.load(record)
+    assert first.environment["l4t"] and first.environment["governors"]
+    capsys.readouterr()
+    assert main(["setup", "resnet18", "squeezenet1_0", *words]) == 0
+    both = Measurements.load(record)
+    assert [one.name for one in both.networks] == ["squeezenet1_0", "resnet18"]
+    assert set(both.tables["network_ms"].what) == {0, 1} and len(both.tables["network_ms"]) > len(first.tables["network_ms"])
+    said = capsys.readouterr().out
+    assert f"--profile '{into / 'agx-xavier-adapted'}' --target" in said and "profile install '" in said
+    assert load_bundle(resolve_bundle(into / "agx-xavier-adapted")).manifest.carried is not None
+
+
+def test_a_record_of_another_board_is_not_gone_on_with(
+    stage: Stage, about: list[str], done: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = tmp_path / "record.npz"
+    replace(Measurements.load(Path(done["record"])), silicon_version="").save(record)
+    assert main(["setup", "resnet18", *about, "--bench", stage.application_port, "--record", str(record)]) == 3
+    assert "is of another board, a real agx-xavier; give another --record" in capsys.readouterr().err
+
+
+def test_clocks_that_cannot_be_set_are_told_without_advice_to_cool(stage: Stage, tmp_path: Path) -> None:
+    class Astray:
+        """A board whose clocks cannot be set."""
+
+        grid, description = BOARD.grid, BOARD
+
+        def at_first(self) -> dict[str, Any]:
+            return {}
+
+        def observe(self, client: Any, runner: Any, candidate: Any, configuration: Any, seconds: float) -> Observed:
+            return Observed(configuration, 0.0, None, None, "cannot write cpufreq/scaling_setspeed: ENOENT")
+
+    class Never:
+        what, simulated = "nothing", True
+
+    known = what_is_known(SetUpBoard(stage.root, BOARD.name), PRIOR)
+    plan = Plan(Astray(), known, (_candidate("resnet18"),), 5.0, tmp_path / "r.npz", "made", tmp_path)  # type: ignore[arg-type]
+    with pytest.raises(MeasurementError, match=r"ENOENT\); 0 are kept"):
+        measure(plan, Never(), None, lambda *_: None)  # type: ignore[arg-type]
 
 
 WORKER = """

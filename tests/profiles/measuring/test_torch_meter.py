@@ -173,7 +173,7 @@ def test_a_python_that_is_not_there_or_has_no_cuda_is_told(process: TorchProcess
     with pytest.raises(MeasurementError, match="/nowhere/python cannot be started"):
         TorchProcess("/nowhere/python")
     if not torch.cuda.is_available():
-        with pytest.raises(MeasurementError, match="has no CUDA; valid: --device cpu"):
+        with pytest.raises(MeasurementError, match="has no CUDA; valid: the --python of one that has"):
             TorchProcess(device="cuda")
 
 
