@@ -83,7 +83,7 @@ def plan_twin(
 
 
 def measure_twin(campaign: Campaign, board: str, silicon: int, folder: Path | None, progress: Progress) -> Measurements:
-    """Run a campaign on simulated boards, in virtual time."""
+    """Run a campaign on simulated boards, in virtual time; noise goes on from step to step, as shipped profiles have it."""
     return run_campaign(campaign, lambda node: twin_meter(board, node, campaign.seed, silicon), folder, progress)
 
 

@@ -55,17 +55,35 @@ def run_campaign(
     Raises:
         MeasurementError: a measurement did not come out; what was measured until then is kept.
     """
+    meters: dict[int, Meter] = {}
+
+    def one(node: int, number: int) -> Meter:
+        if node not in meters:
+            meters.clear()
+            meters[node] = meter(node)
+        return meters[node]
+
+    return run_units(campaign, one, folder, progress, notebook, lasts_s)
+
+
+def run_units(
+    campaign: Campaign,
+    meter: Callable[[int, int], Meter],
+    folder: Path | None = None,
+    progress: Progress = lambda done, total, text: None,
+    notebook: Notebook | None = None,
+    lasts_s: Callable[[Unit], float] | None = None,
+) -> Measurements:
+    """The same with a measuring instrument for each unit, by the board's number and the unit's own: where what it adds follows
+    from these, nothing depends on interruptions."""
     kept = KeptUnits(folder, campaign.digest, campaign.about)
     finished: list[Tables] = []
-    meters: dict[int, Meter] = {}
     pace = _Pace(campaign, lasts_s)
     for number, unit in enumerate(campaign.units):
         progress(*pace.so_far(number), f"board {unit.node}: {unit.kind}{pace.left(number)}")
         rows = kept.get(number)
         if rows is None:
-            if unit.node not in meters:
-                meters = {unit.node: meter(unit.node)}
-            rows = measure_unit(campaign, number, unit, meters[unit.node])
+            rows = measure_unit(campaign, number, unit, meter(unit.node, number))
             kept.put(number, rows, None if notebook is None else notebook.turn())
             pace.measured(number)
         elif notebook is not None:

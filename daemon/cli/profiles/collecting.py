@@ -143,7 +143,8 @@ def _collect_board(args: argparse.Namespace) -> int:
 
 
 def _collect_simulated(args: argparse.Namespace) -> int:
-    from ....profiles.measuring.one_twin import measure_twin, plan_twin
+    from ....profiles.measuring.one_twin import TwinMeters, plan_twin
+    from ....profiles.measuring.steps import run_units
 
     args.board = args.board or arguments.BOARD
     networks = named_networks(args.models, args.inputs)
@@ -152,7 +153,8 @@ def _collect_simulated(args: argparse.Namespace) -> int:
     campaign = plan_twin(args.board, networks, _twins_size(args, args.node), args.silicon, args.seed, args.dtype)
     what = _about_twins(args, campaign)
     if not args.dry_run:
-        measure_twin(campaign, args.board, args.silicon, args.folder, progress_bar).save(args.out)
+        meters = TwinMeters(args.board, args.silicon, args.seed)
+        run_units(campaign, meters, args.folder, progress_bar).save(args.out)
     _print_about(what, args.json)
     return 0
 

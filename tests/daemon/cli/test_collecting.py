@@ -125,6 +125,28 @@ def twin_record(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return record
 
 
+def test_a_simulated_boards_record_does_not_depend_on_interruptions(tmp_path: Path) -> None:
+    words = [
+        "profile",
+        "collect",
+        "squeezenet1_0",
+        "--meter",
+        "simulated",
+        "--kernels",
+        "1",
+        "--folder",
+        str(tmp_path / "kept"),
+    ]
+    assert main([*words, "--out", str(tmp_path / "one.npz")]) == 0
+    units = sorted(tmp_path.glob("kept/*/unit-*.npz"))
+    for number in (1, len(units) - 1):
+        units[number].unlink()
+    assert main([*words, "--out", str(tmp_path / "two.npz")]) == 0
+    one, two = (Measurements.load(tmp_path / name).tables for name in ("one.npz", "two.npz"))
+    for name, rows in one.items():
+        assert (rows.value == two[name].value).all(), name
+
+
 def test_one_simulated_board_makes_a_profile_that_says_how_far_off_it_is_on_networks_left_out(
     twin_record: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
