@@ -38,20 +38,28 @@ class Warmth:
     k_per_w: float
 
 
+def die_mc(sensors: Sensing) -> int | None:
+    """The hottest zone that throttles, in thousandths of a degree Celsius; None where none can be read.
+
+    Other zones are of other chips, or no sensors at all: that of the power supply stands at 50 or 100 C always.
+    """
+    zones = {trip.zone for trip in sensors.trips}
+    return max((value for name, value in sensors.temperatures_mc().items() if name in zones), default=None)
+
+
 def warmth_of(sensors: Sensing, description: BoardDescription) -> Warmth | None:
     """How warm the board is by its sensors' last values; None where no zone can be read.
 
     Where a rail cannot be read, nobody knows where the die will settle: it is taken to stay as it is.
     """
-    zones = {trip.zone for trip in sensors.trips}
-    read_mc = [value for name, value in sensors.temperatures_mc().items() if name in zones]
-    if not read_mc:
+    read_mc = die_mc(sensors)
+    if read_mc is None:
         return None
     rails_mw = sensors.rails_mw()
     known = all(rail in rails_mw for rail in description.energy_rails)
     drawn_mw = sum(rails_mw[rail] for rail in description.energy_rails) if known else 0.0
     k_per_w = float(description.section("thermal").get("k_per_w", 0.0)) if known else 0.0
-    return Warmth(_STEP_C * round(max(read_mc) / 1e3 / _STEP_C), _STEP_MW * round(drawn_mw / _STEP_MW), k_per_w)
+    return Warmth(_STEP_C * round(read_mc / 1e3 / _STEP_C), _STEP_MW * round(drawn_mw / _STEP_MW), k_per_w)
 
 
 def settled(surface: Surface, warmth: Warmth | None, fps: float | None) -> Surface:

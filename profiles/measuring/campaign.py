@@ -11,27 +11,21 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...kernels.cost.host import issue_key
-from ...kernels.grid import FrequencyConfiguration, FrequencyGrid
-from ...kernels.network import Call, HostOp, KernelInvocation, Network
-from ..device import Device, MeasuredDevice
-from .figures import LEAST_BUSY, Tables, above, configurations_at, figure_rows, kernel_power
-from .fixed import fixed_kernels, fixed_network
-from .keeping import KeptUnits
-from .measurements import TABLES, Measurements, Rows, call_json
-from .meters.meter import Meter
-
-Progress = Callable[[int, int, str], None]
-"""Called with the units done, the units in all, and what is being measured."""
+from ...kernels.grid import FrequencyGrid
+from ...kernels.network import Call, KernelInvocation, Network
+from ..device import MeasuredDevice
+from .measurements import call_json
 
 _CALLS_OF_A_NAME = 48
-_BURST = 32  # calls issued at once to time the host: well under a CUDA launch queue's 1,024
-_MOSTLY_BUSY = 0.5  # the same for the host
+_KERNELS_AT_ONCE = 64
+
+Thing = TypeVar("Thing")
 
 
 @dataclass(frozen=True)
@@ -48,7 +42,8 @@ class CampaignSize:
         warm_configurations: random configurations per board and temperature of the die beside the campaign's.
         idle_configurations: random configurations per board that idle power is measured at; 0 for all.
         fixed_observations: of each network at the same few configurations on every board; its kernels are measured there once.
-        kernels_at_once: how many kernels a step measures; an interruption loses no more.
+        small_steps: whether a step is one kernel, one call, or one configuration, for an interruption loses no more: in real
+            time, where each takes a second or more.
     """
 
     nodes: tuple[int, ...]
@@ -61,7 +56,7 @@ class CampaignSize:
     warm_configurations: int = 0
     idle_configurations: int = 0
     fixed_observations: int = 0
-    kernels_at_once: int = 64
+    small_steps: bool = False
 
     def kernels_of(self, kind: str) -> int:
         return self.random_kernels.get(kind, self.random_kernels_default)
@@ -69,12 +64,22 @@ class CampaignSize:
 
 @dataclass(frozen=True)
 class Unit:
-    """One resumable step: what kind of measurement, one board, some things, and how many random configurations for each."""
+    """One resumable step: what kind of measurement, one board, some things, and how many random configurations for each.
+
+    Attributes:
+        part: which of the configurations that the same kind of measurement of the same things takes, by their order; all where
+            it is empty.
+    """
 
     kind: str
     node: int
     what: tuple[int, ...]
     configurations: int
+    part: tuple[int, ...] = ()
+
+    def of(self, items: Sequence[Thing]) -> list[Thing]:
+        """Its part of a list."""
+        return [items[place] for place in self.part] if self.part else list(items)
 
 
 @dataclass(frozen=True)
@@ -108,12 +113,34 @@ class Campaign:
     offered: FrequencyGrid | None = None
 
     @property
+    def grid(self) -> FrequencyGrid:
+        """The clocks that are measured."""
+        return self.offered or self.board.grid
+
+    def samples(self, unit: Unit) -> int:
+        """At how many configurations a unit measures its things, all taken together."""
+        size, grid = self.size, self.grid
+        if unit.part:
+            return len(unit.part)
+        if unit.kind == "idle_mw":
+            return min(size.idle_configurations or grid.size, grid.size)
+        return len(grid.cpu_khz) if unit.kind == "host_active_mw" else len(unit.what) * min(unit.configurations, grid.size)
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What tells it from others, for people."""
+        return {
+            "board": self.board.name, "clocks": self.grid.to_json(), "networks": [network.name for network in self.networks],
+            "kernels": len(self.invocations), "seed": self.seed,
+        }  # fmt: skip
+
+    @property
     def digest(self) -> str:
         """A name for exactly this campaign: equal campaigns measure the same things in the same order."""
         about = [self.board.name, self.silicon_version, self.temperature_c, self.temperatures_c, self.seed]
         about += [self.size.idle_configurations] if self.size.idle_configurations else []
         about += [self.offered.to_json()] if self.offered else []
-        about += [[unit.kind, unit.node, unit.what, unit.configurations] for unit in self.units]
+        about += [[u.kind, u.node, u.what, u.configurations, *([u.part] if u.part else [])] for u in self.units]
         about += [invocation.to_json() for invocation in self.invocations]
         about += [call_json(call) for call in self.calls]
         about += [network.digest for network in self.networks]
@@ -133,6 +160,7 @@ def plan_campaign(
     warmer_c: Sequence[float] = (),
     silicon_version: str = "",
     seed: int = 0,
+    offered: FrequencyGrid | None = None,
 ) -> Campaign:
     """Decide what a campaign measures.
 
@@ -148,7 +176,17 @@ def plan_campaign(
         warmer_c: others that idle power is measured at besides.
         silicon_version: version of the simulated silicon, or an empty string.
         seed: what random choices follow from.
+        offered: the part of the board's grid that is measured; None for all of it.
     """
+    offered = None if offered == board.grid else offered
+    grid = offered or board.grid
+    small = size.small_steps
+
+    def parts(kind: str, node: int, what: int, configurations: int, count: int) -> list[Unit]:
+        """One unit of all ``count`` configurations, or one of each."""
+        return [Unit(kind, node, (what,), configurations, (place,) if small else ()) for place in range(count if small else 1)]
+
+    at_once = 1 if small else _KERNELS_AT_ONCE
     unique = {launch.signature: launch for network in networks for launch in network.launches if launch.kind in kinds}
     of_networks = list(unique.values())
     drawn = [kernel for kind in kinds for kernel in random_kernels(kind, size.kernels_of(kind))]
@@ -159,19 +197,20 @@ def plan_campaign(
     for position, node in enumerate(size.nodes):
         mine = order[position :: len(size.nodes)]
         if board.energy_rails:
-            units.append(Unit("idle_mw", node, (0,), size.warm_configurations))
-            units.append(Unit("host_active_mw", node, (0,), size.host_configurations))
-        units += [Unit("host_us", node, tuple(range(len(calls))), size.host_configurations)]
-        units += [Unit("network", node, (what,), size.whole_network_configurations) for what in range(len(networks))]
+            idle = min(size.idle_configurations or grid.size, grid.size)
+            units += parts("idle_mw", node, 0, size.warm_configurations, idle)
+            units += parts("host_active_mw", node, 0, size.host_configurations, len(grid.cpu_khz))
+        each = [(what,) for what in range(len(calls))] if small else [tuple(range(len(calls)))]
+        units += [Unit("host_us", node, some, size.host_configurations) for some in each]
+        whole = size.whole_network_configurations
+        for what in range(len(networks)):
+            units += parts("network", node, what, whole, min(whole, grid.size))
         for kind in ("kernel_ms", "kernel_mw") if board.energy_rails else ("kernel_ms",):
-            units += [
-                Unit(kind, node, part, size.network_configurations)
-                for part in _parts(range(len(of_networks)), size.kernels_at_once)
-            ]
-            units += [Unit(kind, node, part, size.configurations) for part in _parts(mine, size.kernels_at_once)]
+            units += [Unit(kind, node, part, size.network_configurations) for part in _parts(range(len(of_networks)), at_once)]
+            units += [Unit(kind, node, part, size.configurations) for part in _parts(mine, at_once)]
         if size.fixed_observations:
             units += [Unit("fixed_network", node, (what,), size.fixed_observations) for what in range(len(networks))]
-            units += [Unit("fixed_kernel", node, part, 1) for part in _parts(range(len(of_networks)), size.kernels_at_once)]
+            units += [Unit("fixed_kernel", node, part, 1) for part in _parts(range(len(of_networks)), at_once)]
     return Campaign(
         board,
         silicon_version,
@@ -183,198 +222,8 @@ def plan_campaign(
         tuple(networks),
         tuple(units),
         tuple(warmer_c),
+        offered,
     )
-
-
-def run_campaign(
-    campaign: Campaign,
-    meter: Callable[[int], Meter],
-    folder: Path | None = None,
-    progress: Progress = lambda done, total, text: None,
-) -> Measurements:
-    """Measure everything that is not yet in ``folder`` and return all of it.
-
-    What is measured does not depend on interruptions: each unit's random choices follow from the campaign's seed and its own
-    number. A meter's noise does, where it goes on from unit to unit: it starts anew with the meter.
-
-    Args:
-        campaign: what to measure.
-        meter: gives the measuring instrument of a board by its number.
-        folder: where each finished unit is kept, so that an interrupted campaign goes on from there; ``None`` keeps nothing.
-        progress: called before each unit and at the end.
-
-    Raises:
-        MeasurementError: a measurement did not come out; what was measured until then is kept.
-    """
-    kept = KeptUnits(None if folder is None else folder / campaign.digest)
-    finished: list[Tables] = []
-    meters: dict[int, Meter] = {}
-    for number, unit in enumerate(campaign.units):
-        progress(number, len(campaign.units), f"board {unit.node}: {unit.kind}")
-        rows = kept.get(number)
-        if rows is None:
-            if unit.node not in meters:
-                meters = {unit.node: meter(unit.node)}
-            rows = measure_unit(campaign, number, unit, meters[unit.node])
-            kept.put(number, rows)
-        finished.append(rows)
-    progress(len(campaign.units), len(campaign.units), "done")
-    return measurements_of(campaign, finished)
-
-
-def measure_unit(campaign: Campaign, number: int, unit: Unit, meter: Meter) -> Tables:
-    """Measure one step, on whichever board; its random choices follow from its number."""
-    return _MEASURE[unit.kind](campaign, unit, meter, np.random.default_rng([campaign.seed, 2, number]))
-
-
-def measurements_of(campaign: Campaign, finished: Sequence[Tables]) -> Measurements:
-    """What finished steps have found together."""
-    return Measurements(
-        board=campaign.board.name,
-        silicon_version=campaign.silicon_version,
-        temperature_c=campaign.temperature_c,
-        rails=campaign.board.energy_rails,
-        invocations=campaign.invocations,
-        calls=campaign.calls,
-        networks=campaign.networks,
-        tables={name: Rows.joined([rows[name] for rows in finished if name in rows]) for name in TABLES},
-        temperatures_c=campaign.temperatures_c,
-        device=campaign.board if isinstance(campaign.board, Device) else None,
-    )
-
-
-def _measure_kernel_ms(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:
-    what, flat, calls, configurations = _pairs(campaign, unit, rng)
-    return {"kernel_ms": figure_rows(what, unit.node, flat, meter.kernel_times_ms(calls, configurations))}
-
-
-def _measure_kernel_mw(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:
-    what, flat, calls, configurations = _pairs(campaign, unit, rng)
-    return kernel_power(campaign.board, unit.node, what, flat, calls, configurations, meter)
-
-
-def _measure_host_us(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:
-    parts = []
-    for what in unit.what:
-        flat, configurations = _random_configurations(campaign, unit.configurations, rng)
-        burst_ms = meter.host_time_ms([campaign.calls[what]] * _BURST, configurations)
-        parts.append(figure_rows(what, unit.node, flat, np.asarray(burst_ms) * 1e3 / _BURST))
-    return {"host_us": Rows.joined(parts)}
-
-
-def _measure_host_active_mw(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:
-    """The smallest kernel again and again: where launching it takes longer than running it, the host never rests.
-
-    Where no rail is the host's own, calls that launch nothing instead.
-    """
-    smallest = min(campaign.invocations, key=_work)
-    grid = campaign.offered or campaign.board.grid
-    configurations = [FrequencyConfiguration(cpu_khz, grid.gpu_hz[-1], grid.emc_hz[-1]) for cpu_khz in grid.cpu_khz]
-    top = _flat(campaign.board.grid, configurations)
-    rails = campaign.board.host_rails
-    parts = []
-    for _ in range(max(unit.configurations // 8, 1)):
-        idle = meter.idle_rails_mw(configurations)
-        if not rails:
-            parts.append(
-                figure_rows(0, unit.node, top, above(meter.host_rails_mw(configurations), idle, campaign.board.energy_rails))
-            )
-            continue
-        power = meter.kernel_powers([smallest] * len(configurations), configurations)
-        busy = np.asarray(power.host_ms) / np.asarray(power.period_ms)
-        above_idle = above(power.rails_mw, idle, rails)
-        rows = figure_rows(0, unit.node, top, above_idle / np.maximum(busy, LEAST_BUSY))
-        parts.append(rows.where(busy >= _MOSTLY_BUSY))
-    return {"host_active_mw": Rows.joined(parts)}
-
-
-def _measure_idle_mw(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:
-    """Over the grid, and at other temperatures at random configurations."""
-    grid = campaign.offered or campaign.board.grid
-    if (some := campaign.size.idle_configurations) and some < grid.size:
-        flat, configurations = _random_configurations(campaign, some, np.random.default_rng([campaign.seed, 6, unit.node]))
-    else:
-        configurations = list(grid)
-        flat = _flat(campaign.board.grid, configurations)
-    tables = {"idle_mw": _idle_rows(campaign, unit, flat, configurations, meter)}
-    warm = []
-    for what, temperature_c in enumerate(campaign.temperatures_c):
-        flat, configurations = _random_configurations(campaign, unit.configurations, rng)
-        warm.append(_idle_rows(campaign, unit, flat, configurations, meter, what, temperature_c))
-    return {**tables, "warm_idle_mw": Rows.joined(warm)}
-
-
-def _idle_rows(
-    campaign: Campaign,
-    unit: Unit,
-    flat: NDArray[np.int64],
-    configurations: Sequence[FrequencyConfiguration],
-    meter: Meter,
-    what: int = 0,
-    temperature_c: float | None = None,
-) -> Rows:
-    rails = meter.idle_rails_mw(configurations, temperature_c)
-    return figure_rows(what, unit.node, flat, above(rails, dict.fromkeys(rails, 0.0), campaign.board.energy_rails))
-
-
-def _measure_network(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:
-    (what,) = unit.what
-    flat, configurations = _random_configurations(campaign, unit.configurations, rng)
-    network, rails, tables = campaign.networks[what], campaign.board.energy_rails, dict[str, Rows]()
-    if rails:
-        measured = meter.network_rails_mw(network, configurations)
-        tables["network_mw"] = figure_rows(what, unit.node, flat, above(measured, dict.fromkeys(measured, 0.0), rails))
-    tables["network_ms"] = figure_rows(what, unit.node, flat, meter.network_latency_ms(network, configurations))
-    return tables
-
-
-def _measure_fixed_network(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:
-    (what,) = unit.what
-    return fixed_network(campaign.board, unit.node, what, campaign.networks[what], unit.configurations, meter)
-
-
-def _measure_fixed_kernel(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:
-    return fixed_kernels(campaign.board, unit.node, unit.what, campaign.invocations, meter)
-
-
-_MEASURE: Mapping[str, Callable[[Campaign, Unit, Meter, np.random.Generator], Tables]] = {
-    "kernel_ms": _measure_kernel_ms,
-    "kernel_mw": _measure_kernel_mw,
-    "host_us": _measure_host_us,
-    "host_active_mw": _measure_host_active_mw,
-    "idle_mw": _measure_idle_mw,
-    "network": _measure_network,
-    "fixed_network": _measure_fixed_network,
-    "fixed_kernel": _measure_fixed_kernel,
-}
-
-
-def _pairs(
-    campaign: Campaign, unit: Unit, rng: np.random.Generator
-) -> tuple[NDArray[np.int64], NDArray[np.int64], list[KernelInvocation], list[FrequencyConfiguration]]:
-    """Each kernel of a unit at random configurations: which kernel, which configuration (flat index), and both themselves."""
-    drawn = [_random_configurations(campaign, unit.configurations, rng) for _ in unit.what]
-    what = np.repeat(np.array(unit.what, np.int64), [len(flat) for flat, _ in drawn])
-    configurations = [configuration for _, each in drawn for configuration in each]
-    return what, np.concatenate([flat for flat, _ in drawn]), [campaign.invocations[index] for index in what], configurations
-
-
-def _random_configurations(
-    campaign: Campaign, count: int, rng: np.random.Generator
-) -> tuple[NDArray[np.int64], list[FrequencyConfiguration]]:
-    grid = campaign.offered or campaign.board.grid
-    flat = rng.choice(grid.size, min(count, grid.size), replace=False)
-    configurations = configurations_at(grid, flat)
-    return (_flat(campaign.board.grid, configurations) if campaign.offered else flat), configurations
-
-
-def _flat(grid: FrequencyGrid, configurations: Sequence[FrequencyConfiguration]) -> NDArray[np.int64]:
-    """The flat index of each configuration."""
-    return np.array([np.ravel_multi_index(grid.index(one), grid.shape) for one in configurations], np.int64)
-
-
-def _work(call: Call) -> int:
-    return 0 if isinstance(call, HostOp) else call.flops + call.bytes
 
 
 def _some_of_each_name(calls: Sequence[Call], rng: np.random.Generator) -> list[Call]:

@@ -24,17 +24,18 @@ _SHORT_MS = 0.5  # of longer kernels, the pause between two launches is less tha
 
 
 def figure_rows(what: int | NDArray[np.int64], node: int, flat: NDArray[np.int64], value: NDArray[np.float64]) -> Rows:
-    """A meter's figures at these configurations (flat indices) as rows.
+    """A meter's figures at these configurations (flat indices) as rows; those that do not count (NaN) are left out.
 
     Raises:
-        MeasurementError: they are not one finite figure for each.
+        MeasurementError: they are not one figure for each, or not finite.
     """
     figures = np.asarray(value, np.float64)
-    if figures.shape != flat.shape or not np.isfinite(figures).all():
+    if figures.shape != flat.shape or np.isinf(figures).any():
         raise MeasurementError(f"board {node}: expected {len(flat)} finite figures, got {figures!r:.80}")
-    return Rows(
+    rows = Rows(
         np.broadcast_to(what, flat.shape).astype(np.int64), np.full(len(flat), node), np.asarray(flat, np.int64), figures
     )
+    return rows.where(~np.isnan(figures))
 
 
 def above(rails_mw: Mapping[str, Any], idle_mw: Mapping[str, Any], rails: Sequence[str]) -> NDArray[np.float64]:
@@ -67,13 +68,10 @@ def kernel_power(
     if not of_host:  # what the host draws is among it
         host_mw = above(meter.host_rails_mw(configurations), idle, gpu_side)
         above_idle = above_idle - host_mw * np.asarray(power.host_ms) / period_ms
-    rows = figure_rows(what, node, flat, above_idle / np.maximum(busy, LEAST_BUSY))
-    gpu_bound = (period_ms > 1.2 * np.asarray(power.host_ms)) & (gpu_ms < _SHORT_MS)
-    gaps = figure_rows(what, node, flat, (period_ms - gpu_ms) * 1e3)
     alone = meter.kernel_times_ms(calls, configurations)
-    timing = figure_rows(what, node, flat, (alone - gpu_ms) * 1e3)
-    return {
-        "kernel_mw": rows.where(busy >= LEAST_BUSY),
-        "gap_us": gaps.where(gpu_bound),
-        "timing_us": timing.where(gpu_ms < _SHORT_MS),
+    figures = {
+        "kernel_mw": (above_idle / np.maximum(busy, LEAST_BUSY), busy >= LEAST_BUSY),
+        "gap_us": ((period_ms - gpu_ms) * 1e3, (period_ms > 1.2 * np.asarray(power.host_ms)) & (gpu_ms < _SHORT_MS)),
+        "timing_us": ((alone - gpu_ms) * 1e3, gpu_ms < _SHORT_MS),
     }
+    return {name: figure_rows(what[known], node, flat[known], value[known]) for name, (value, known) in figures.items()}

@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from ..errors import MeasurementError
-from .campaign import Campaign, Progress, Unit, measure_unit, measurements_of
+from .campaign import Campaign, Unit
 from .figures import Tables
 from .keeping import KeptUnits
 from .measurements import Measurements
 from .meters.meter import Meter
+from .steps import Progress, measure_unit, measurements_of
 
 MeterMaker: TypeAlias = Callable[[int, int], Meter]
 """Gives the meter of a board by its number, for a step by its own; it is sent to the workers."""
@@ -74,7 +75,7 @@ def run_on_fleet(
         MeasurementError: there are not as many workers, a measurement did not come out, or all boards are lost; what was
             measured until then is kept.
     """
-    kept = KeptUnits(None if folder is None else folder / campaign.digest)
+    kept = KeptUnits(folder, campaign.digest, campaign.about)
     finished = {number: rows for number in range(len(campaign.units)) if (rows := kept.get(number)) is not None}
     fleet = _Fleet(campaign, client, meter, patience_s, set(finished))
     with contextlib.closing(fleet):

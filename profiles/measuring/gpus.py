@@ -10,22 +10,26 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ... import __version__
 from ...kernels.grid import FrequencyGrid
 from ..board import BoardDescription
 from ..device import Device
-from .campaign import Campaign, CampaignSize, Progress, run_campaign
+from .campaign import Campaign, CampaignSize
 from .measurements import Measurements
 from .meters.cpu import Counters, CpuMeter, Patience, Worker
 from .meters.gpu import Clocks, GpuMeter
+from .meters.notes import Notebook
 from .meters.nvml import LockedClocks, Nvml, NvmlLibrary, gpu_device
 from .meters.torch_process import TorchProcess
 from .one_twin import one_board_size
-from .processor import Model, Most, plan_processor, processor_size
+from .processor import BETWEEN_S, Model, Most, plan_processor, processor_size, unit_s
+from .steps import Progress, run_campaign
 
 _MOST_CONFIGURATIONS = 4
 _MOST = Most(2e10, 6.4e7, ("float32", "float16"))  # the slowest board takes a tenth of a second for them
 _QUICK_CONFIGURATIONS, _QUICK_IDLE = 2, 30
-_SWITCH_S = 0.9  # to set clocks, see them settle, and give them back, as on a simulated board
+SWITCH_S = 0.9
+"""To set a board's clocks, see them settle, and give them back, as on a simulated one."""
 
 
 @dataclass(frozen=True)
@@ -91,27 +95,14 @@ def plan_board(
     Raises:
         MeasurementError: two models have one name, or a model's list of launches ends early.
     """
-    size = replace(one_board_size(0, kernels), warm_configurations=0, kernels_at_once=1)
+    size = replace(one_board_size(0, kernels), warm_configurations=0, small_steps=True)
     if quick:
         few = _QUICK_CONFIGURATIONS
         size = replace(
             size, configurations=few, network_configurations=few, whole_network_configurations=few, host_configurations=few,
             idle_configurations=_QUICK_IDLE,
         )  # fmt: skip
-    campaign = plan_processor(board, models, runnable, size, seed, issued=lambda call: True, most=_MOST)
-    return replace(campaign, offered=None if offered == board.grid else offered)
-
-
-def about_s(campaign: Campaign, patience: Patience) -> float:
-    """How long a campaign takes on a board, roughly: clocks are set and figures taken one after the other."""
-    power_s = _SWITCH_S + patience.lead_s + patience.power_s
-    each = {
-        "kernel_ms": _SWITCH_S + patience.kernel_s, "host_us": _SWITCH_S + patience.kernel_s,
-        "kernel_mw": 2 * power_s + 3 * patience.kernel_s + _SWITCH_S, "idle_mw": power_s, "host_active_mw": 2 * power_s,
-        "network": power_s + _SWITCH_S + patience.network_s,
-    }  # fmt: skip
-    counts = {"idle_mw": campaign.size.idle_configurations}
-    return sum(each[unit.kind] * len(unit.what) * counts.get(unit.kind, unit.configurations) for unit in campaign.units)
+    return plan_processor(board, models, runnable, size, seed, issued=lambda call: True, most=_MOST, offered=offered)
 
 
 def measure_gpu(
@@ -128,8 +119,8 @@ def measure_gpu(
         MeasurementError: a measurement did not come out; what was measured until then is kept in ``folder``.
     """
     clocks = LockedClocks(gpu.nvml, gpu.locking)
-    found = _measured(campaign, models, gpu.process, gpu.nvml, clocks, patience, folder, progress)
-    about = {"meter": "PyTorch and NVML", **found.environment, "clocks_locked": gpu.locking}
+    found = _measured(campaign, models, gpu.process, gpu.nvml, clocks, patience, folder, progress, Notebook())
+    about = {"meter": "PyTorch and NVML", "jetdvfs": __version__, **found.environment, "clocks_locked": gpu.locking}
     return replace(found, environment={**about, "clocks_seen_mhz": sorted(clocks.seen_mhz)})
 
 
@@ -142,18 +133,23 @@ def measure_board(
     patience: Patience,
     folder: Path | None = None,
     progress: Progress = lambda done, total, text: None,
+    notebook: Notebook | None = None,
 ) -> Measurements:
-    """Run a campaign on a board's GPU.
+    """Run a campaign on a board's GPU. What did not count stands in the record, with the die's temperature.
 
     Args:
         counters: of the board's energy rails.
         clocks: what holds a configuration of the board.
+        notebook: that in which they note what they see.
 
     Raises:
         MeasurementError: a measurement did not come out; what was measured until then is kept in ``folder``.
     """
-    found = _measured(campaign, models, process, counters, clocks, patience, folder, progress)
-    return replace(found, environment={"meter": "PyTorch and the board's sensors", **found.environment})
+    notebook = notebook or Notebook()
+    found = _measured(campaign, models, process, counters, clocks, patience, folder, progress, notebook, SWITCH_S)
+    about = {"meter": "PyTorch and the board's sensors", **found.environment, **notebook.told()}
+    die_c = notebook.die_c()
+    return replace(found, environment=about, temperature_c=found.temperature_c if die_c is None else die_c)
 
 
 def _measured(
@@ -165,9 +161,14 @@ def _measured(
     patience: Patience,
     folder: Path | None,
     progress: Progress,
+    notebook: Notebook,
+    switch_s: float = BETWEEN_S,
 ) -> Measurements:
     files = {model.network.name: (model.path, model.inputs) for model in models}
     torch = CpuMeter(process, files, counters, patience)
-    meter = GpuMeter(torch, process, clocks, patience)
-    found = run_campaign(campaign, lambda node: meter, folder, progress)
+    lowest = campaign.grid.configuration((0, 0, 0))
+    meter = GpuMeter(torch, process, clocks, patience, lowest, notebook)
+    found = run_campaign(
+        campaign, lambda node: meter, folder, progress, notebook, lambda unit: unit_s(campaign, unit, patience, switch_s)
+    )
     return replace(found, environment={**process.about, "ran": torch.ran})

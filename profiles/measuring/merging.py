@@ -31,6 +31,16 @@ _TOLD = (
     "clocks_seen_mhz",
     "source",
     "jetdvfs",
+    "jetpack",
+    "l4t",
+    "kernel",
+    "power_mode",
+    "fan_drive",
+    "governors",
+    "rejected",
+    "measured_again",
+    "die_c",
+    "gpu_really_hz",
 )
 _ALIKE_C = 3.0  # idle power at dies further apart is not of one table
 

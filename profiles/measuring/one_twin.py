@@ -13,9 +13,10 @@ from ...kernels.network import Network
 from ..board import load_board
 from ..twin.silicon.chip import AMBIENT_DIE_C
 from ..twin.silicon.silicon import Silicon
-from .campaign import Campaign, CampaignSize, Progress, plan_campaign, run_campaign
+from .campaign import Campaign, CampaignSize, plan_campaign
 from .measurements import Measurements
 from .meters.simulated import TwinMeter, twin_meter
+from .steps import Progress, run_campaign
 from .variation import FEW, Variations
 
 WARMER_C = (25.0, 65.0, 85.0)
@@ -82,7 +83,7 @@ def plan_twin(
 
 
 def measure_twin(campaign: Campaign, board: str, silicon: int, folder: Path | None, progress: Progress) -> Measurements:
-    """Run a campaign on simulated boards, in virtual time."""
+    """Run a campaign on simulated boards, in virtual time; noise goes on from step to step, as shipped profiles have it."""
     return run_campaign(campaign, lambda node: twin_meter(board, node, campaign.seed, silicon), folder, progress)
 
 

@@ -7,16 +7,19 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ... import __version__
 from ...kernels.cost.features import MODELLED_KINDS
+from ...kernels.grid import FrequencyGrid
 from ...kernels.kinds import ELEMENTWISE
 from ...kernels.network import Call, HostOp, KernelInvocation, Network, TensorSpec, numel
 from ..device import Device, MeasuredDevice
 from ..errors import MeasurementError
-from .campaign import Campaign, CampaignSize, Progress, plan_campaign, run_campaign
+from .campaign import Campaign, CampaignSize, Unit, plan_campaign
 from .measurements import Measurements
 from .meters.cpu import DTYPES, CpuMeter, Patience, processor
 from .meters.rapl import Rapl
 from .meters.torch_process import TorchProcess
+from .steps import Progress, run_campaign
 from .variation import Variations
 
 
@@ -29,6 +32,8 @@ class Most:
     dtypes: tuple[str, ...]
 
 
+BETWEEN_S = 0.05
+"""From one figure to the next where no clocks are set: operands are made."""
 _MOST = Most(2e9, 8e6, DTYPES)  # a processor takes a tenth of a second for them
 
 
@@ -51,6 +56,7 @@ def processor_size(random_kernels: int) -> CampaignSize:
         network_configurations=1,
         whole_network_configurations=1,
         host_configurations=1,
+        small_steps=True,
     )
 
 
@@ -67,12 +73,15 @@ def plan_processor(
     seed: int = 0,
     issued: Callable[[Call], bool] = only_host_calls,
     most: Most = _MOST,
+    offered: FrequencyGrid | None = None,
 ) -> Campaign:
     """Decide what is measured: the networks, their kernels and random ones around them, and calls that launch nothing.
 
     Args:
         runnable: the kinds that the meter can run; kernels of others get no model.
         issued: the calls whose issuing is measured.
+        most: the largest kernels that are measured.
+        offered: the part of the device's grid that is measured; None for all of it.
 
     Raises:
         MeasurementError: two models have one name, or a model's list of launches ends early.
@@ -100,7 +109,30 @@ def plan_processor(
         temperature_c=float("nan"),
         issued=issued,
         seed=seed,
+        offered=offered,
     )
+
+
+def about_s(campaign: Campaign, patience: Patience, switch_s: float = BETWEEN_S) -> float:
+    """How long a campaign takes in real time, roughly, in s.
+
+    Args:
+        switch_s: how long clocks take to be set.
+    """
+    return sum(unit_s(campaign, unit, patience, switch_s) for unit in campaign.units)
+
+
+def unit_s(campaign: Campaign, unit: Unit, patience: Patience, switch_s: float = BETWEEN_S) -> float:
+    """The same of one of its units: figures are taken one after the other."""
+    kernel_s, power_s = switch_s + patience.kernel_s, switch_s + patience.lead_s + patience.power_s
+    apart = bool(campaign.board.host_rails)  # else what the host draws is measured each time, to be taken off
+    each = {
+        "kernel_ms": kernel_s, "host_us": kernel_s, "idle_mw": power_s,
+        "kernel_mw": (2 if apart else 3) * power_s + kernel_s + 2 * patience.kernel_s,
+        "host_active_mw": (2 * power_s + (2 * patience.kernel_s if apart else 0)) * max(unit.configurations // 8, 1),
+        "network": (power_s if campaign.board.energy_rails else 0.0) + switch_s + patience.network_s,
+    }  # fmt: skip
+    return each[unit.kind] * campaign.samples(unit)
 
 
 def measure_processor(
@@ -121,8 +153,10 @@ def measure_processor(
         model.network.name: (model.path, model.inputs) for model in models
     }
     meter = CpuMeter(process, files, rapl, patience)
-    found = run_campaign(campaign, lambda node: meter, folder, progress)
-    return replace(found, environment={"meter": "PyTorch on the processor", **process.about, "ran": meter.ran})
+    found = run_campaign(campaign, lambda node: meter, folder, progress, lasts_s=lambda unit: unit_s(campaign, unit, patience))
+    return replace(
+        found, environment={"meter": "PyTorch on the processor", "jetdvfs": __version__, **process.about, "ran": meter.ran}
+    )
 
 
 def start_processor(python: str, threads: int, root: Path = Path("/")) -> tuple[TorchProcess, Rapl, Device]:

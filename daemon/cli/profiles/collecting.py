@@ -15,8 +15,9 @@ from ....profiles.reference import reference_input, reference_model, reference_n
 from ... import arguments
 from ...errors import InputError, UsageError
 from ..clusters import cluster
+from ..keeping import kept_for
 from ..networks import named_networks
-from ..output import print_json, progress_bar, table
+from ..output import print_json, progress_bar, table, uneven_progress
 
 if TYPE_CHECKING:
     from ....kernels.network import Network
@@ -87,7 +88,11 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
     arguments.add_silicon(sub)
     sub.add_argument("--out", type=arguments.named_file, required=True, metavar="FILE", help="the record to write (.npz)")
     sub.add_argument(
-        "--folder", type=Path, metavar="DIR", help="keep what is measured here, and go on from what is there already"
+        "--folder",
+        type=Path,
+        metavar="DIR",
+        help="keep what is measured here, and go on from what is there already (default: FILE.parts until FILE is written; "
+        "nothing with --meter simulated)",
     )
     sub.add_argument(
         "--kernels",
@@ -138,7 +143,8 @@ def _collect_board(args: argparse.Namespace) -> int:
 
 
 def _collect_simulated(args: argparse.Namespace) -> int:
-    from ....profiles.measuring.one_twin import measure_twin, plan_twin
+    from ....profiles.measuring.one_twin import TwinMeters, plan_twin
+    from ....profiles.measuring.steps import run_units
 
     args.board = args.board or arguments.BOARD
     networks = named_networks(args.models, args.inputs)
@@ -147,7 +153,8 @@ def _collect_simulated(args: argparse.Namespace) -> int:
     campaign = plan_twin(args.board, networks, _twins_size(args, args.node), args.silicon, args.seed, args.dtype)
     what = _about_twins(args, campaign)
     if not args.dry_run:
-        measure_twin(campaign, args.board, args.silicon, args.folder, progress_bar).save(args.out)
+        meters = TwinMeters(args.board, args.silicon, args.seed)
+        run_units(campaign, meters, args.folder, progress_bar).save(args.out)
     _print_about(what, args.json)
     return 0
 
@@ -195,25 +202,25 @@ def _twins_size(args: argparse.Namespace, nodes: Sequence[int]) -> CampaignSize:
 
 def _collect_processor(args: argparse.Namespace) -> int:
     from ....profiles.measuring.meters.cpu import Patience
-    from ....profiles.measuring.processor import measure_processor, plan_processor, processor_size, start_processor
+    from ....profiles.measuring.processor import about_s, measure_processor, plan_processor, processor_size, start_processor
 
     models = _models(args.models, args.inputs)
     process, rapl, device = start_processor(args.python, args.threads)
     with process:
         kernels = args.kernels or (QUICK_KERNELS if args.quick else KERNELS)
+        patience = Patience(0.05, 0.5, 0.3, 30) if args.quick else Patience()
         campaign = plan_processor(device, models, process.about["kinds"], processor_size(kernels), args.seed)
         what: dict[str, Any] = {
             "device": process.about["device_name"], "torch": process.about["torch"], "threads": process.about["threads"],
             "power": ", ".join(device.energy_rails) or "none: no counter can be read",
             "networks": len(campaign.networks), "kernels": len(campaign.invocations), "calls": len(campaign.calls),
-            "steps": len(campaign.units), "writes": str(args.out),
+            "steps": len(campaign.units), "hours": round(about_s(campaign, patience) / 3600, 2), "writes": str(args.out),
         }  # fmt: skip
         if args.dry_run:
             _print_about(what, args.json)
             return 0
-        patience = Patience(0.05, 0.5, 0.3, 30) if args.quick else Patience()
-        found = measure_processor(campaign, models, process, rapl, patience, args.folder, progress_bar)
-    found.save(args.out)
+        with kept_for(args, campaign) as folder:
+            measure_processor(campaign, models, process, rapl, patience, folder, uneven_progress()).save(args.out)
     _print_about(what, args.json)
     return 0
 
@@ -223,6 +230,7 @@ def _collect_gpu(args: argparse.Namespace) -> int:
     from ....profiles.measuring.meters.cpu import Patience
     from ....profiles.measuring.meters.nvml import installed_library
     from ....profiles.measuring.meters.torch_process import TorchProcess
+    from ....profiles.measuring.processor import about_s
 
     models = _models(args.models, args.inputs)
 
@@ -231,18 +239,17 @@ def _collect_gpu(args: argparse.Namespace) -> int:
 
     with workstation(installed_library(), start, args.gpu_mhz) as gpu:
         kernels = args.kernels or (QUICK_KERNELS if args.quick else KERNELS)
+        patience = Patience(0.05, 0.5, 0.3, 30) if args.quick else Patience()
         campaign = plan_gpu(gpu.device, models, gpu.process.about["kinds"], kernels, args.seed)
         what = {
             "device": gpu.process.about["device_name"], "torch": gpu.process.about["torch"],
             "clocks": f"{len(args.gpu_mhz)} locked" if args.gpu_mhz else "as they are", "networks": len(campaign.networks),
             "kernels": len(campaign.invocations), "calls": len(campaign.calls), "steps": len(campaign.units),
-            "writes": str(args.out),
+            "hours": round(about_s(campaign, patience) / 3600, 2), "writes": str(args.out),
         }  # fmt: skip
         if not args.dry_run:
-            patience = Patience(0.05, 0.5, 0.3, 30) if args.quick else Patience()
-            found = measure_gpu(campaign, models, gpu, patience, args.folder, progress_bar)
-    if not args.dry_run:
-        found.save(args.out)
+            with kept_for(args, campaign) as folder:
+                measure_gpu(campaign, models, gpu, patience, folder, uneven_progress()).save(args.out)
     _print_about(what, args.json)
     return 0
 

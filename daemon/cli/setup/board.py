@@ -12,10 +12,12 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .... import __version__
 from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ....profiles.board import BoardDescription
 from ....profiles.timing import SystemClock
@@ -23,6 +25,7 @@ from ...errors import DaemonError, NoDaemon
 from ...hardware.files import LONGEST_S, Files
 from ...hardware.hardware import Hardware
 from ...hardware.sensors.sensors import Sensors
+from ...planning.settling import die_mc
 from ...wire.client import Client
 from ...wire.protocol import default_socket
 from ..children import spawn, when_it_answers
@@ -47,6 +50,7 @@ class Observed:
             sensor.
         rejected: why it does not count, or an empty string.
         launches_ms: what each of the network's launches took, where that was measured.
+        die_c, idle_die_c: the die's temperature after inferences, and with nothing running; None where it cannot be read.
     """
 
     configuration: FrequencyConfiguration
@@ -55,6 +59,8 @@ class Observed:
     idle_mw: float | None
     rejected: str = ""
     launches_ms: tuple[float, ...] = ()
+    die_c: float | None = None
+    idle_die_c: float | None = None
 
 
 class SetUpBoard:
@@ -84,6 +90,17 @@ class SetUpBoard:
         """The levels that its power mode and others' limits leave."""
         return self.hardware.grid()
 
+    def at_first(self) -> dict[str, Any]:
+        """What is known of the board before its clocks are set, for the record; what cannot be told is not there."""
+        hardware, identity = self.hardware, self.hardware.identity
+        mode, fan = hardware.mode(), hardware.fan()
+        governors = {axis: sorted({reading.mode for reading in each}) for axis, each in hardware.read().items()}
+        found = {
+            "jetdvfs": __version__, "jetpack": identity.jetpack, "l4t": identity.l4t, "kernel": identity.kernel,
+            "power_mode": mode and f"{mode.id} {mode.name}", "fan_drive": fan and round(fan.drive, 3), "governors": governors,
+        }  # fmt: skip
+        return {name: value for name, value in found.items() if value not in (None, "")}
+
     def averaging_s(self) -> float:
         """Over how long the slowest power monitor averages, as its driver says; 0 where none does."""
         nodes = {path.rpartition("/")[0] for channel in self._sensors.channels() for path in channel.paths}
@@ -102,9 +119,10 @@ class SetUpBoard:
         """Over-current events so far, by what counts them."""
         return self._sensors.over_current()
 
-    def hottest_c(self) -> float | None:
-        """The hottest zone's temperature; None where none can be read."""
-        return max((mc / 1e3 for mc in self._sensors.temperatures_mc().values()), default=None)
+    def die_c(self) -> float | None:
+        """The temperature of the hottest zone that throttles; None where none can be read."""
+        read_mc = die_mc(self._sensors)
+        return None if read_mc is None else read_mc / 1e3
 
     def why_rejected(
         self, accepted: FrequencyConfiguration, notes: Sequence[str], over_before: Mapping[str, int], seconds: float
@@ -125,7 +143,7 @@ class SetUpBoard:
             return f"over-current throttling ({often[0]}) takes more than a twentieth of the time"
         grid = self.description.grid
         astray = [axis for axis, value in accepted._asdict().items() if value not in grid.levels(axis)]
-        return f"{astray[0]} is at {getattr(accepted, astray[0])}, no level of it" if astray else ""
+        return f"clocks are no levels: {astray[0]} is at {getattr(accepted, astray[0])}" if astray else ""
 
     @contextlib.contextmanager
     def daemon(self, own: bool) -> Iterator[Client]:
@@ -182,9 +200,10 @@ class SetUpBoard:
             before = self.over_current()
             mean_s = self.averaging_s()
             idle_mw = self._mean_mw(_IDLE_S) if mean_s <= _LONG_MEAN_S else None
+            idle_die_c = self.die_c()
             with self._sampling() as samples:
                 ran = runner.run(candidate, seconds + mean_s)
-            ended = self._clock.monotonic() - ran.over_s
+            ended, die_c = self._clock.monotonic() - ran.over_s, self.die_c()
             began = ended - seconds
             after = client.status()["applied"]
             if after is not None and after["accepted"] != lease.applied["accepted"]:
@@ -192,7 +211,7 @@ class SetUpBoard:
             rejected = self.why_rejected(accepted, notes, before, seconds + mean_s)
         return Observed(
             accepted, ran.latency_ms, _mean([mw for at, mw in samples if began < at <= ended]), idle_mw,
-            rejected, ran.launches_ms,
+            rejected, ran.launches_ms, die_c, idle_die_c,
         )  # fmt: skip
 
     def _total_mw(self) -> float | None:

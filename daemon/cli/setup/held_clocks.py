@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping
 
 from ....kernels.grid import FrequencyConfiguration
 from ....profiles.errors import MeasurementError
+from ....profiles.measuring.meters.cpu import Worker
+from ....profiles.measuring.meters.notes import Notebook
 from ....profiles.timing import SystemClock
 from ...errors import DaemonError, NoDaemon
 from ...wire.client import Client
@@ -17,6 +19,7 @@ from .board import SETTLING_S, SetUpBoard
 
 _REST_S = 20.0  # without work and at the board's own clocks, after it was too hot
 _READ_EVERY_S = 0.05
+_SLOWER = 0.05  # than the clock that is held, by so much the GPU may really be
 _BLIND_S = 1.0  # for so long a rail may not be read
 
 
@@ -24,11 +27,13 @@ class HeldClocks:
     """The clocks of a :class:`~jetdvfs.profiles.measuring.meters.gpu.GpuMeter`: one lease after the other.
 
     Args:
+        notebook: where what is seen is noted.
+        worker: what runs on the GPU, and counts its cycles.
         rest_s: how long the board is left alone after what was measured did not count.
     """
 
-    def __init__(self, board: SetUpBoard, client: Client, rest_s: float = _REST_S) -> None:
-        self._board, self._client, self._rest_s = board, client, rest_s
+    def __init__(self, board: SetUpBoard, client: Client, notebook: Notebook, worker: Worker, rest_s: float = _REST_S) -> None:
+        self._board, self._client, self._notebook, self._worker, self._rest_s = board, client, notebook, worker, rest_s
         self._clock = SystemClock()
         self._lease: HeldLease | None = None
         self._amiss = ""
@@ -36,7 +41,6 @@ class HeldClocks:
         self._notes: tuple[str, ...] = ()
         self._over: Mapping[str, int] = {}
         self._since_s = 0.0
-        self.hottest_c: list[float] = []
 
     def set(self, configuration: FrequencyConfiguration) -> None:
         """Hold a configuration; at rest first where what was measured last did not count.
@@ -53,27 +57,38 @@ class HeldClocks:
         except NoDaemon:
             raise
         except DaemonError as error:  # heat takes levels away; others' limits do
-            self._notes = (str(error),)
+            self._notes = (f"clocks could not be set: {error}",)
         else:
             applied = self._lease.applied
             assert applied is not None
             self._accepted = FrequencyConfiguration(**applied["accepted"])
             if not applied["verified"] or self._accepted != configuration:
-                self._notes = (*applied["notes"], f"{configuration} was asked for, {self._accepted} is held")
+                self._notes = (f"clocks were not as asked for: {configuration} was, {self._accepted} is held",)
         self._clock.sleep(SETTLING_S)
         self._over, self._since_s = self._board.over_current(), self._clock.monotonic()
 
     def amiss(self) -> str:
-        """Heat, over-current events, clocks that were not as asked for, or did not stay so."""
+        """Heat, over-current, clocks that were not as asked for or did not stay so, a GPU that is slower than its clock."""
         assert self._accepted is not None
         seconds = max(self._clock.monotonic() - self._since_s, 1e-3)
         applied = self._client.status()["applied"]
         if not self._notes and (applied is None or applied["accepted"] != self._accepted._asdict()):
             self._notes = ("clocks were set otherwise for other work meanwhile",)
+        if not self._notes:
+            self._notes = self._slow(self._accepted.gpu_hz)
         self._amiss = self._board.why_rejected(self._accepted, self._notes, self._over, seconds)
-        if (hottest_c := self._board.hottest_c()) is not None:
-            self.hottest_c.append(hottest_c)
+        if not self._amiss and (die_c := self._board.die_c()) is not None:
+            self._notebook.open.die_c.append(die_c)
         return self._amiss
+
+    def _slow(self, held_hz: int) -> tuple[str, ...]:
+        """Why a clock that is held is not the real one; firmware slows the GPU down without telling its driver."""
+        real_hz = self._worker.ask({"do": "gpu_clock"}).get("gpu_hz")
+        if real_hz is None:
+            return ()
+        self._notebook.open.gpu_hz.append((held_hz, float(real_hz)))
+        slow = float(real_hz) < (1 - _SLOWER) * held_hz
+        return (f"the GPU is slower than its clock: {real_hz / 1e6:.0f} of {held_hz / 1e6:.0f} MHz",) if slow else ()
 
     def close(self) -> None:
         """Give the clocks back; a second time is no harm."""

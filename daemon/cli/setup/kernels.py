@@ -7,14 +7,16 @@ import argparse
 import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
-from statistics import mean
 from typing import TYPE_CHECKING, Any
 
-from ....profiles.measuring.gpus import about_s, measure_board, plan_board
+from ....profiles.measuring.gpus import SWITCH_S, measure_board, plan_board
 from ....profiles.measuring.meters.cpu import Patience
+from ....profiles.measuring.meters.notes import Notebook
 from ....profiles.measuring.meters.torch_process import TorchProcess
+from ....profiles.measuring.processor import about_s
 from ...errors import InputError
-from ..output import progress_bar
+from ..keeping import kept_for
+from ..output import uneven_progress
 from .board import SetUpBoard
 from .held_clocks import HeldClocks, SampledRails
 from .twin_worker import TwinWorker
@@ -32,11 +34,11 @@ def collect_board(args: argparse.Namespace, models: Sequence[Model], kernels: in
     Raises:
         InputError: a rail has no sensor.
         DaemonError: it is no board that is known, or no daemon can be had.
-        MeasurementError: a measurement did not come out; what was measured is kept in ``--folder``.
+        MeasurementError: a measurement did not come out; what was measured is kept.
     """
     board = SetUpBoard(args.root, args.board)
     if missing := board.missing_rails():
-        raise InputError(f"{board.description.title}: no sensor of rail {missing[0]} can be read; see 'jetdvfs board show'")
+        raise InputError(f"{board.description.title}: no sensor of rail {missing[0]} can be read; see 'sudo jetdvfs board'")
     mean_s = board.averaging_s()
     patience = replace(_QUICK if args.quick else Patience(power_s=_POWER_S), lead_s=mean_s)
     with _worker(args, models) as worker:
@@ -47,17 +49,20 @@ def collect_board(args: argparse.Namespace, models: Sequence[Model], kernels: in
             "device": board.description.title, "measured by": worker.about["device_name"], "torch": worker.about["torch"],
             "power": ", ".join(campaign.board.energy_rails), "configurations": board.grid.size,
             "networks": len(campaign.networks), "kernels": len(campaign.invocations), "calls": len(campaign.calls),
-            "steps": len(campaign.units), "hours": round(about_s(campaign, patience) / 3600, 2), "writes": str(args.out),
+            "steps": len(campaign.units), "hours": round(about_s(campaign, patience, SWITCH_S) / 3600, 2),
+            "writes": str(args.out),
         }  # fmt: skip
         if args.dry_run:
             return what
         with (
+            kept_for(args, campaign) as folder,
             board.daemon(own=False) as client,
             SampledRails(board).sampling() as rails,
-            contextlib.closing(HeldClocks(board, client)) as clocks,
+            contextlib.closing(HeldClocks(board, client, notebook := Notebook(), worker)) as clocks,
         ):
-            found = measure_board(campaign, models, worker, rails, clocks, patience, args.folder, progress_bar)
-    replace(found, temperature_c=mean(clocks.hottest_c or [found.temperature_c])).save(args.out)
+            at_first = board.at_first()
+            found = measure_board(campaign, models, worker, rails, clocks, patience, folder, uneven_progress(), notebook)
+            replace(found, environment={**found.environment, **at_first}).save(args.out)
     return what
 
 

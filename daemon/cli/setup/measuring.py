@@ -28,6 +28,7 @@ from ....profiles.training.transfer.prior import prior_of
 from ...planner import Limits, plan
 from ...wire.client import Client
 from .board import Observed, SetUpBoard, spread_out
+from .cooling import cooled
 from .knowing import Known
 from .runners import Candidate, Runner
 
@@ -92,12 +93,13 @@ def measure(what: Plan, runner: Runner, client: Client, progress: Callable[[int,
     """
     board, end, start = what.board, time.monotonic() + what.seconds, time.monotonic()
     record = _begun(what, runner)
+    expected = surface(what.candidates[0].network, prior_of(load_bundle(what.known.prior), board.description).cost)
     rejected: list[str] = []
     order = _Spread(what, record) if what.accuracy is None else _LeastCertain(what, what.accuracy)
     pace_ms: dict[str, float] = {}
     for _ in range(_MOST):
         left_s = end - time.monotonic()
-        if left_s <= 0 and len(record.tables["network_ms"]) >= len(what.candidates):
+        if left_s <= 0 and _all_seen(record, what):
             break
         chosen = order.next(record)
         if chosen is None:
@@ -111,13 +113,14 @@ def measure(what: Plan, runner: Runner, client: Client, progress: Callable[[int,
         if seen.rejected or seen.power_mw is None:
             rejected.append(seen.rejected or "power could not be read")
             if len(rejected) >= _MOST_REJECTED:
+                advice = ": let it cool" if "throttle" in rejected[-1] else ""
                 kept = f"{len(record.tables['network_ms'])} are kept in {what.record}, and the clocks are back"
                 raise MeasurementError(
-                    f"{len(rejected)} observations one after the other do not count ({rejected[-1]}): let it cool; {kept}"
+                    f"{len(rejected)} observations one after the other do not count ({rejected[-1]}){advice}; {kept}"
                 )
             continue
         rejected.clear()
-        record = _with(record, what, candidate.network, seen)
+        record = _with(record, what, candidate.network, cooled(seen, expected))
         record.save(what.record)
     progress(1, 1, "measured")
     return record
@@ -198,6 +201,7 @@ def prove(what: Plan, bundle: Bundle, runner: Runner, client: Client) -> list[Pr
     """The first network at configurations that were not observed before."""
     first, grid = what.candidates[0], what.board.grid
     predicted = surface(first.network, bundle.cost)
+    warm = predicted.heat is not None
     limits = Limits.within({axis: (grid.levels(axis)[0], grid.levels(axis)[-1]) for axis in AXES})
     chosen = [("least energy", plan(predicted, "min-energy", limits=limits).configuration)]
     chosen += [("any", one) for one in spread_out(grid, _PROOF + 1, seed=10_007)[2:]]
@@ -206,24 +210,27 @@ def prove(what: Plan, bundle: Bundle, runner: Runner, client: Client) -> list[Pr
         seen = what.board.observe(client, runner, first, configuration, _RUN_S)
         if seen.power_mw is None or seen.rejected:
             continue
-        expected = predicted.at(seen.configuration)
+        there = predicted.warmed(seen.die_c) if warm and seen.die_c is not None else predicted
+        expected = there.at(seen.configuration)
         rows.append(Proof(name, seen.configuration, expected.latency_ms, seen.latency_ms, expected.power_mw, seen.power_mw))
     return rows
 
 
 def _begun(what: Plan, runner: Runner) -> Measurements:
-    """The record there is, where it is of this board and these networks; else an empty one.
+    """The record there is, with the networks that are new added; where there is none an empty one.
 
     Raises:
-        MeasurementError: there is one of something else.
+        MeasurementError: there is one of another board.
     """
     networks = tuple(candidate.network for candidate in what.candidates)
     description = what.board.description
     if what.record.exists():
         found = Measurements.load(what.record)
-        if (found.board, [one.digest for one in found.networks]) != (description.name, [one.digest for one in networks]):
-            raise MeasurementError(f"{what.record}: is of another board or other networks; give another --record")
-        return found
+        if (found.board, bool(found.silicon_version)) != (description.name, runner.simulated):
+            theirs = f"{'the simulated' if found.silicon_version else 'a real'} {found.board}"
+            raise MeasurementError(f"{what.record}: is of another board, {theirs}; give another --record")
+        known = {one.digest for one in found.networks}
+        return replace(found, networks=(*found.networks, *(one for one in networks if one.digest not in known)))
     return Measurements(
         board=description.name,
         silicon_version="simulated" if runner.simulated else "",
@@ -233,8 +240,14 @@ def _begun(what: Plan, runner: Runner) -> Measurements:
         calls=(),
         networks=networks,
         tables={name: Rows.joined([]) for name in TABLES},
-        environment={"meter": runner.what},
+        environment={"meter": runner.what, **what.board.at_first()},
     )
+
+
+def _all_seen(record: Measurements, what: Plan) -> bool:
+    """Whether each network was observed."""
+    seen = {record.networks[place].digest for place in set(record.tables["network_ms"].what.tolist())}
+    return all(candidate.network.digest in seen for candidate in what.candidates)
 
 
 def _with(record: Measurements, what: Plan, network: Network, seen: Observed) -> Measurements:
@@ -248,6 +261,10 @@ def _with(record: Measurements, what: Plan, network: Network, seen: Observed) ->
     if seen.idle_mw is not None:
         more["idle_mw"] = (node, seen.idle_mw)
     tables = dict(record.tables)
+    if seen.die_c is not None:
+        low_c, high_c = record.environment.get("die_c", (seen.die_c, seen.die_c))
+        range_c = [min(low_c, seen.die_c), max(high_c, seen.die_c)]
+        record = replace(record, environment={**record.environment, "die_c": range_c})
     for name, (of, value) in more.items():
         tables[name] = Rows.joined([tables[name], Rows(of, node, flat, np.array([value]))])
     if not seen.launches_ms:

@@ -21,6 +21,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import math
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -136,12 +137,17 @@ def run(args: argparse.Namespace) -> int:
     print(f"\n{candidates[0].network.name}, predicted beside observed at clocks not observed before")
     headers = ["", "CPU MHz", "GPU MHz", "EMC MHz", "ms", "observed", "", "W", "observed", ""]
     print(table(headers, [row.cells() for row in rows]))
-    print(f"\nnext: {_next(args, candidates[0], plan)}")
+    print(f"\nnext: {_next(args, candidates[0], plan, installed)}")
     return 0
 
 
-def _next(args: argparse.Namespace, first: Candidate, plan: Plan) -> str:
-    about = ""
+def _next(args: argparse.Namespace, first: Candidate, plan: Plan, installed: Path) -> str:
+    about, profile = "", plan.name if args.into is None else shlex.quote(str(installed))
+    served = (
+        "the daemon takes the profile when it starts again: sudo systemctl restart jetdvfsd"
+        if args.into is None
+        else f"where the daemon looks for profiles, sudo jetdvfs profile install {profile} puts it"
+    )
     if args.trtexec is None:
         inputs = " ".join(f"--input {spec}" for spec in (args.inputs or ["x".join(map(str, first.inputs[0].shape))]))
         model = f"{first.path} {inputs}"
@@ -149,8 +155,8 @@ def _next(args: argparse.Namespace, first: Candidate, plan: Plan) -> str:
         model = f"{first.network.name}.json"
         about = f"      that file: {args.trtexec.name} --loadEngine={first.path} --exportLayerInfo={model}\n"
     return (
-        f"jetdvfs plan {model} --profile {plan.name} --target min-energy --fps 15\n{about}"
-        "      the daemon takes the profile when it starts again: sudo systemctl restart jetdvfsd\n"
+        f"jetdvfs plan {model} --profile {profile} --target min-energy --fps 15\n{about}"
+        f"      {served}\n"
         "      more networks and minutes make it better: run setup again with them"
     )
 

@@ -120,6 +120,11 @@ class CpuMeter:
         self._patience, self._execution, self._wait = patience, execution, wait
         self.ran: dict[str, list[str]] = {}
 
+    @property
+    def rails(self) -> tuple[str, ...]:
+        """Those that are measured."""
+        return self._counters.rails
+
     def kernel_times_ms(
         self, invocations: Sequence[KernelInvocation], configurations: Sequence[FrequencyConfiguration]
     ) -> NDArray[np.float64]:

@@ -39,7 +39,7 @@ class KernelPower:
 
 
 class Meter(Protocol):
-    """Measures one board. Methods return arrays over ``configurations``, in their order.
+    """Measures one board. Methods return arrays over ``configurations``, in their order; NaN is what does not count.
 
     Any method may raise :class:`~jetdvfs.profiles.errors.MeasurementError`.
     """

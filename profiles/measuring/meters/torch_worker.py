@@ -28,7 +28,7 @@ Run = Callable[[], Any]
 _WARM_UP = 3
 _LEAST = 5  # timings, whatever they take
 _EVENTS = 20  # timings of a burst on a GPU, each between two events
-_SLEEP_CYCLES = 2000000  # keeps a GPU busy until a burst is issued, so that no launch waits for the host
+_SLEEP_CYCLES, _MOST_CYCLES = 2000000, 1 << 30  # keep a GPU busy until a burst is issued, so that no launch waits for the host
 _PROBE_SIDE, _PROBE_BYTES = 768, 1 << 27
 
 _POSITIVE = {"log", "sqrt", "rsqrt"}
@@ -36,9 +36,8 @@ _UNARY = (
     "relu hardtanh sigmoid silu gelu tanh elu leaky_relu softplus hardswish hardsigmoid mish exp log sqrt rsqrt reciprocal abs "
     "neg sin cos tan erf floor ceil round trunc sign clone"
 )
-_WINDOW = ("stride", "padding", "ceil_mode")
-_BINARY = "add sub mul div pow eq ne lt le gt ge minimum maximum"
 _SCALAR = "add_scalar sub_scalar mul_scalar div_scalar pow_scalar eq_scalar ne_scalar lt_scalar le_scalar gt_scalar ge_scalar"
+_WINDOW = ("stride", "padding", "ceil_mode", "dilation")
 
 
 class Refused(Exception):
@@ -48,25 +47,25 @@ class Refused(Exception):
 class Worker:
     """Answers requests; whoever runs this loads torch."""
 
-    actions: tuple[str, ...] = ("hello", "rates", "kernel", "repeat", "issue", "network")
+    actions: tuple[str, ...] = ("hello", "rates", "kernel", "repeat", "issue", "network", "gpu_clock")
 
     def __init__(self, torch: Any, device: str) -> None:
         if device == "cuda" and not torch.cuda.is_available():
-            raise Refused(f"torch {torch.__version__} here has no CUDA; valid: --device cpu")
+            raise Refused(f"torch {torch.__version__} here has no CUDA; valid: the --python of one that has")
         self.torch = torch
         self.device = device
         # One thread's own time leaves out what others did meanwhile; several threads' would count each of them.
         alone = device == "cpu" and torch.get_num_threads() == 1
         self.clock, self._now = ("thread", time.thread_time) if alone else ("wall", time.perf_counter)
         self._last: tuple[str, Run] | None = None
+        self._seen: dict[str, list[str]] = {}
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         action = request.get("do")
         if action not in self.actions:
             raise Refused(f"{action!r} is not known; valid: {', '.join(self.actions)}")
         with self.torch.no_grad():
-            answer: dict[str, Any] = getattr(self, str(action))(request)
-        return answer
+            return dict(getattr(self, str(action))(request))
 
     def hello(self, request: dict[str, Any]) -> dict[str, Any]:
         """What runs here, and which kinds of kernels it can run."""
@@ -90,9 +89,9 @@ class Worker:
 
     def kernel(self, request: dict[str, Any]) -> dict[str, Any]:
         """Time of one kernel in ms: on a GPU between events around it, elsewhere from call to return."""
-        run = self._kernel_of(request["kernel"])
-        found = self._between_events(run, request) if self.device == "cuda" else self._timed(run, request, waiting=True)
-        return {**found, "ran": self._ran(run)}
+        run, cuda = self._kernel_of(request["kernel"]), self.device == "cuda"
+        ran = self._ran(run)
+        return {"ran": ran, **(self._between_events(run, request) if cuda else self._timed(run, request, waiting=True))}
 
     def repeat(self, request: dict[str, Any]) -> dict[str, Any]:
         """Run a kernel or network back to back for so many seconds; the parent reads sensors meanwhile."""
@@ -114,9 +113,9 @@ class Worker:
         return self._timed(lambda: [run() for run in burst], request, waiting=False)
 
     def network(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Latency of a model file in ms, from the first call to the end of the last kernel."""
+        """Latency of a model file in ms, first call to end of last kernel; inferences go on until the answer."""
         run = self._network_of(request)
-        return {**self._timed(run, request, waiting=True), "ran": self._ran(run)}
+        return {"ran": self._ran(run), **self._timed(run, request, waiting=True)}
 
     def _timed(self, run: Run, request: dict[str, Any], waiting: bool) -> dict[str, Any]:
         """The median time of a call, with or without waiting for what it launched."""
@@ -141,29 +140,47 @@ class Worker:
     def _between_events(self, run: Run, request: dict[str, Any]) -> dict[str, Any]:
         """The median time of a kernel on a GPU, without the gaps between launches."""
         found: list[float] = []
-        until = time.perf_counter() + float(request.get("seconds", 1.0))
+        cycles, until = _SLEEP_CYCLES, time.perf_counter() + float(request.get("seconds", 1.0))
         while len(found) < int(request.get("timings", 100)) and (not found or time.perf_counter() < until):
             events = [self.torch.cuda.Event(enable_timing=True) for _ in range(_EVENTS + 1)]
-            self.torch.cuda._sleep(_SLEEP_CYCLES)
+            self.torch.cuda._sleep(cycles)
             events[0].record()
             for event in events[1:]:
                 run()
                 event.record()
+            waited = events[0].query()  # the GPU was done with sleeping: what followed waited for a slow host to issue it
             self._wait()
-            found += [first.elapsed_time(second) for first, second in zip(events, events[1:])]
+            if not waited:
+                found += [first.elapsed_time(second) for first, second in zip(events, events[1:])]
+            elif cycles >= _MOST_CYCLES:
+                raise Refused(f"{_EVENTS} launches of a kernel are not issued while the GPU is kept busy for {cycles} cycles")
+            else:
+                cycles *= 2
         return {"ms": statistics.median(found), "timings": len(found)}
 
+    def gpu_clock(self, request: dict[str, Any]) -> dict[str, Any]:
+        """A GPU's clock in Hz, by cycles that it counts itself: it may be slowed down without its driver telling."""
+        before, after = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
+        self.torch.cuda._sleep(_SLEEP_CYCLES)  # it may have been off
+        before.record()
+        self.torch.cuda._sleep(_SLEEP_CYCLES)
+        after.record()
+        self._wait()
+        return {"gpu_hz": 1e3 * _SLEEP_CYCLES / before.elapsed_time(after)}
+
     def _ran(self, run: Run) -> list[str]:
-        """What the profiler saw run: the kernels of a GPU; elsewhere PyTorch's operators, those that others call among them."""
-        activity = self.torch.profiler.ProfilerActivity
-        kinds = [activity.CPU, activity.CUDA] if self.device == "cuda" else [activity.CPU]
-        with self.torch.profiler.profile(activities=kinds) as profiler:
-            run()
-            self._wait()
-        events = profiler.events()
-        if self.device == "cuda":
-            return sorted({event.name for event in events if "CUDA" in str(event.device_type)})
-        return sorted({event.name for event in events if event.name.startswith("aten::")})
+        """What the profiler saw run: the kernels of a GPU; elsewhere PyTorch's operators, those that others call among them.
+
+        It looks once, before anything is timed: it takes as long and draws as much as what it looks at, or more.
+        """
+        key, cuda, activity = self._last[0] if self._last else "", self.device == "cuda", self.torch.profiler.ProfilerActivity
+        if key not in self._seen:
+            with self.torch.profiler.profile(activities=[activity.CPU, *([activity.CUDA] if cuda else [])]) as profiler:
+                run()
+                self._wait()
+            ran = (one for one in profiler.events() if ("CUDA" in str(one.device_type) if cuda else one.name[:6] == "aten::"))
+            self._seen[key] = sorted({one.name for one in ran})
+        return self._seen[key]
 
     def _kernel_of(self, kernel: dict[str, Any]) -> Run:
         """A kernel as a function without arguments."""
@@ -214,32 +231,25 @@ class Worker:
         raise Refused(f"execution {execution!r} of {path} on {self.device}; valid: eager, frozen (TorchScript), graph (CUDA)")
 
     def _captured(self, model: Any, given: tuple[Any, ...]) -> Run:
-        torch = self.torch
-        side = torch.cuda.Stream()
-        with torch.cuda.stream(side):
+        side, graph = self.torch.cuda.Stream(), self.torch.cuda.CUDAGraph()
+        with self.torch.cuda.stream(side):
             for _ in range(_WARM_UP):
                 model(*given)
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        self._wait()
+        with self.torch.cuda.graph(graph):
             model(*given)
-        replay: Run = graph.replay
-        return replay
+        return functools.partial(graph.replay)
 
     def _fill(self, model: Any) -> None:
         """Random weights in place of those there are, which may be zeros; of a size that keeps activations finite."""
         for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
-            if not tensor.is_floating_point():
-                continue
-            if name.endswith(("running_var", "bn.weight")):
+            if tensor.is_floating_point() and name.endswith(("running_var", "bn.weight")):
                 tensor.data.uniform_(0.5, 1.5)
-            else:
-                fan = math.prod(tensor.shape[1:]) if tensor.dim() > 1 else 1
-                tensor.data.normal_(0.0, 1.0 / math.sqrt(max(fan, 1)))
+            elif tensor.is_floating_point():
+                tensor.data.normal_(0.0, 1.0 / math.sqrt(max(math.prod(tensor.shape[1:]), 1)))
 
     def _random(self, shape: Sequence[int], dtype: str = "float32") -> Any:
-        torch = self.torch
-        kind = getattr(torch, dtype, None)
+        torch, kind = self.torch, getattr(self.torch, dtype, None)
         if kind is None:
             raise Refused(f"element type {dtype!r} is not one of torch's")
         if kind.is_floating_point:
@@ -254,36 +264,27 @@ def _tensors(worker: Worker, kernel: dict[str, Any]) -> list[Any]:
     return [worker._random(shape, dtype) for shape in kernel["inputs"]]
 
 
+def _named(params: dict[str, Any], *options: str) -> dict[str, Any]:
+    return {option: params[option] for option in options if option in params}
+
+
 def _convolution(worker: Worker, kernel: dict[str, Any]) -> Run:
     functional, params = worker.torch.nn.functional, kernel["params"]
     (x,) = _tensors(worker, kernel)
     weight = worker._random(params["weight"], kernel["dtype"])
     bias = worker._random((kernel["output"][1],), kernel["dtype"]) if params["bias"] else None
-    apply = getattr(functional, kernel["kind"])
-    stride, padding, dilation, groups = (params[name] for name in ("stride", "padding", "dilation", "groups"))
-    if "output_padding" in params:
-        return lambda: apply(x, weight, bias, stride, padding, params["output_padding"], groups, dilation)
-    return lambda: apply(x, weight, bias, stride, padding, dilation, groups)
+    named = _named(params, "stride", "padding", "output_padding", "dilation", "groups")
+    return functools.partial(getattr(functional, kernel["kind"]), x, weight, bias, **named)
 
 
 def _matmul(worker: Worker, kernel: dict[str, Any]) -> Run:
     torch, params = worker.torch, kernel["params"]
     tensors = _tensors(worker, kernel)
     if len(tensors) > 1:
-        left, right = tensors[:2]
-        return lambda: torch.matmul(left, right)
+        return functools.partial(torch.matmul, *tensors[:2])
     weight = worker._random((params["n"], params["k"]), kernel["dtype"])
     bias = worker._random((params["n"],), kernel["dtype"]) if params.get("bias") else None
-    return lambda: torch.nn.functional.linear(tensors[0], weight, bias)
-
-
-def _batch_norm(worker: Worker, kernel: dict[str, Any]) -> Run:
-    functional = worker.torch.nn.functional
-    (x,) = _tensors(worker, kernel)
-    mean, bias = (worker._random((x.shape[1],)) for _ in range(2))
-    variance, weight = (worker._random((x.shape[1],)).abs() + 0.1 for _ in range(2))
-    affine = kernel["params"].get("affine", True)
-    return lambda: functional.batch_norm(x, mean, variance, weight if affine else None, bias if affine else None, False)
+    return functools.partial(torch.nn.functional.linear, tensors[0], weight, bias)
 
 
 def _short(arguments: Callable[[list[Any], dict[str, Any]], tuple[Any, ...]], *options: str) -> Callable[..., Run]:
@@ -294,19 +295,21 @@ def _short(arguments: Callable[[list[Any], dict[str, Any]], tuple[Any, ...]], *o
         if name in _POSITIVE:
             tensors[0] = tensors[0].abs() + 1
         apply = getattr(worker.torch.nn.functional, name, None) or getattr(worker.torch, name)
-        named = {option: params[option] for option in options if option in params}
-        return functools.partial(apply, *arguments(tensors, params), **named)
+        return functools.partial(apply, *arguments(tensors, params), **_named(params, *options))
 
     return make
 
 
 def _norm(worker: Worker, kernel: dict[str, Any]) -> Run:
-    functional, params = worker.torch.nn.functional, kernel["params"]
+    functional, params, kind = worker.torch.nn.functional, kernel["params"], kernel["kind"]
     (x,) = _tensors(worker, kernel)
-    shape = params["normalized_shape"] if kernel["kind"] == "layer_norm" else x.shape[1:2]
-    affine = params.get("affine", True)
-    weight, bias = (worker._random(shape, kernel["dtype"]) if affine else None for _ in range(2))
-    if kernel["kind"] == "layer_norm":
+    shape = params["normalized_shape"] if kind == "layer_norm" else x.shape[1:2]
+    dtype = "float32" if kind == "batch_norm" else kernel["dtype"]  # in which a batch norm keeps its statistics
+    weight, bias = (worker._random(shape, dtype) if params.get("affine", True) else None for _ in range(2))
+    if kind == "batch_norm":
+        mean, variance = worker._random(shape), worker._random(shape).abs() + 0.1
+        return lambda: functional.batch_norm(x, mean, variance, weight, bias, False)
+    if kind == "layer_norm":
         return lambda: functional.layer_norm(x, shape, weight, bias)
     return lambda: functional.group_norm(x, params["groups"], weight, bias)
 
@@ -315,8 +318,7 @@ def _attention(worker: Worker, kernel: dict[str, Any]) -> Run:
     apply, params = worker.torch.nn.functional.scaled_dot_product_attention, kernel["params"]
     query, key, value = _tensors(worker, kernel)[:3]
     mask = worker._random((query.shape[-2], key.shape[-2]), kernel["dtype"]) if params.get("mask") else None
-    causal = bool(params.get("causal"))
-    return lambda: apply(query, key, value, attn_mask=mask, is_causal=causal)
+    return functools.partial(apply, query, key, value, attn_mask=mask, is_causal=bool(params.get("causal")))
 
 
 def _embedding(worker: Worker, kernel: dict[str, Any]) -> Run:
@@ -327,26 +329,23 @@ def _embedding(worker: Worker, kernel: dict[str, Any]) -> Run:
 
 
 def _upsample(worker: Worker, kernel: dict[str, Any]) -> Run:
-    apply, mode = worker.torch.nn.functional.interpolate, kernel["kind"][len("upsample_") : -len("2d")]
-    (x,) = _tensors(worker, kernel)
-    return functools.partial(apply, x, size=tuple(kernel["output"][2:]), mode=mode)
+    mode, size = kernel["kind"][len("upsample_") : -len("2d")], tuple(kernel["output"][2:])
+    return functools.partial(worker.torch.nn.functional.interpolate, *_tensors(worker, kernel), size=size, mode=mode)
 
 
 _FAMILIES = (
     ("conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d", _convolution),
     ("matmul", _matmul),
-    ("batch_norm", _batch_norm),
     ("cat stack", _short(lambda tensors, params: (tensors, params["dim"]))),
-    ("max_pool2d", _short(lambda tensors, params: (tensors[0], params["kernel_size"]), *_WINDOW, "dilation")),
-    ("avg_pool2d", _short(lambda tensors, params: (tensors[0], params["kernel_size"]), *_WINDOW)),
+    ("max_pool2d avg_pool2d", _short(lambda tensors, params: (tensors[0], params["kernel_size"]), *_WINDOW)),
     ("adaptive_avg_pool2d", _short(lambda tensors, params: (tensors[0], params["output_size"]))),
     ("mean sum amax softmax log_softmax", _short(lambda tensors, params: (tensors[0], params["dim"]), "keepdim")),
-    ("layer_norm group_norm", _norm),
+    ("batch_norm layer_norm group_norm", _norm),
     ("attention", _attention),
     ("embedding", _embedding),
     ("upsample_bilinear2d upsample_nearest2d upsample_bicubic2d", _upsample),
     (_UNARY, _short(lambda tensors, params: (tensors[0],))),
-    (_BINARY, _short(lambda tensors, params: (tensors[0], tensors[-1]))),
+    ("add sub mul div pow eq ne lt le gt ge minimum maximum", _short(lambda tensors, params: (tensors[0], tensors[-1]))),
     (_SCALAR, _short(lambda tensors, params: (tensors[0], 1.5 if tensors[0].is_floating_point() else 3))),
 )
 _MAKERS: dict[str, Callable[..., Run]] = {name: maker for names, maker in _FAMILIES for name in names.split()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import platform
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -24,10 +25,11 @@ from jetdvfs.kernels.grid import FrequencyConfiguration, FrequencyGrid
 from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.errors import MeasurementError
 from jetdvfs.profiles.measuring.campaign import Campaign
-from jetdvfs.profiles.measuring.gpus import about_s, measure_board, plan_board
+from jetdvfs.profiles.measuring.gpus import SWITCH_S, measure_board, plan_board
 from jetdvfs.profiles.measuring.meters.cpu import CpuMeter, Patience
 from jetdvfs.profiles.measuring.meters.gpu import GpuMeter
-from jetdvfs.profiles.measuring.processor import Model
+from jetdvfs.profiles.measuring.meters.notes import Notebook
+from jetdvfs.profiles.measuring.processor import Model, about_s, unit_s
 from jetdvfs.profiles.reference import reference_input, reference_model
 from jetdvfs.profiles.twin.silicon.chip import Clocks
 from jetdvfs.profiles.twin.silicon.silicon import Silicon
@@ -59,24 +61,24 @@ def few(model: Model, kinds: list[str]) -> Campaign:
 
 
 @contextlib.contextmanager
-def measuring(stage: Stage, model: Model) -> Iterator[tuple[SetUpBoard, TwinWorker, SampledRails, HeldClocks]]:
-    board = SetUpBoard(stage.root, BOARD.name)
+def measuring(stage: Stage, model: Model) -> Iterator[tuple[Notebook, TwinWorker, SampledRails, HeldClocks]]:
+    board, notebook = SetUpBoard(stage.root, BOARD.name), Notebook()
     with (
         contextlib.closing(TwinWorker(Path(stage.application_port), {model.path: model.network})) as worker,
         board.daemon(own=False) as client,
         SampledRails(board).sampling() as rails,
-        contextlib.closing(HeldClocks(board, client)) as clocks,
+        contextlib.closing(HeldClocks(board, client, notebook, worker, rest_s=0.1)) as clocks,
     ):
-        yield board, worker, rails, clocks
+        yield notebook, worker, rails, clocks
 
 
 def test_kernels_are_measured_where_the_daemon_holds_the_clocks_which_go_back(
     stage: Stage, model: Model, tmp_path: Path
 ) -> None:
     before = clock_files(Files(stage.root), BOARD)
-    with measuring(stage, model) as (_, worker, rails, clocks):
+    with measuring(stage, model) as (notebook, worker, rails, clocks):
         campaign = few(model, worker.about["kinds"])
-        found = measure_board(campaign, [model], worker, rails, clocks, SHORT, tmp_path)
+        found = measure_board(campaign, [model], worker, rails, clocks, SHORT, tmp_path, notebook=notebook)
     assert clock_files(Files(stage.root), BOARD) == before
     grid, silicon = BOARD.grid, Silicon(NODE, BOARD, version=SILICON)
     (kernel,) = (campaign.invocations[what] for what in found.tables["kernel_ms"].what)
@@ -90,6 +92,8 @@ def test_kernels_are_measured_where_the_daemon_holds_the_clocks_which_go_back(
     assert found.tables["idle_mw"].value == pytest.approx(1e3 * sum(idle[rail] for rail in BOARD.energy_rails), rel=0.25)
     assert (found.tables["network_mw"].value > found.tables["idle_mw"].value.min()).all()
     assert len(list(tmp_path.rglob("unit-*.npz"))) == len(MEASURED)
+    low_c, high_c = found.environment["die_c"]
+    assert low_c <= found.temperature_c <= high_c < 50  # which the power supply's zone says always
 
 
 def test_a_worker_that_fails_ends_it_with_the_clocks_back_and_what_was_measured_kept(
@@ -116,54 +120,106 @@ class Failing:
         return self._worker.ask(request)
 
 
-class HotFor:
-    """Clocks of a board that is too hot for so many measurements."""
+@pytest.mark.parametrize(("real", "counts"), [(1.01, True), (0.97, True), (0.9, False)])
+def test_a_gpu_that_runs_slower_than_the_clock_that_is_held_does_not_count(stage: Stage, real: float, counts: bool) -> None:
+    class Cycles:
+        about: Mapping[str, Any] = {}
 
-    def __init__(self, times: int) -> None:
-        self.times, self.set_to = times, list[FrequencyConfiguration]()
+        def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+            assert request == {"do": "gpu_clock"}
+            return {"gpu_hz": real * BOARD.grid.gpu_hz[5]}
+
+    board, notebook, at = SetUpBoard(stage.root, BOARD.name), Notebook(), BOARD.grid.configuration((20, 5, 3))
+    with board.daemon(own=False) as client, contextlib.closing(HeldClocks(board, client, notebook, Cycles())) as clocks:
+        clocks.set(at)
+        amiss = clocks.amiss()
+    assert amiss == (
+        "" if counts else f"the GPU is slower than its clock: {0.9 * at.gpu_hz / 1e6:.0f} of {at.gpu_hz / 1e6:.0f} MHz"
+    )
+    notebook.turn()
+    assert notebook.told()["gpu_really_hz"] == {str(at.gpu_hz): round(real * at.gpu_hz)}
+
+
+def test_what_is_known_of_the_board_before_it_is_measured_is_told_without_its_name(stage: Stage) -> None:
+    told = SetUpBoard(stage.root, BOARD.name).at_first()
+    assert told["jetdvfs"] and told["l4t"] and told["power_mode"].startswith("0 ")
+    assert 0 <= told["fan_drive"] <= 1 and set(told["governors"]) == {"cpu_khz", "gpu_hz", "emc_hz"}
+    assert platform.node() not in json.dumps(told)
+
+
+class HotFor:
+    """Clocks of a board on which so many measurements do not count, or all at some clocks of the GPU."""
+
+    def __init__(self, times: int = 0, gpu_hz: tuple[int, ...] = ()) -> None:
+        self._times, self._gpu_hz, self.set_to = times, gpu_hz, list[FrequencyConfiguration]()
 
     def set(self, configuration: FrequencyConfiguration) -> None:
         self.set_to.append(configuration)
 
     def amiss(self) -> str:
-        return "it throttles" if len(self.set_to) <= self.times else ""
+        hot = len(self.set_to) <= self._times or self.set_to[-1].gpu_hz in self._gpu_hz
+        return "it throttles: GPU-therm" if hot else ""
 
 
 class Counting:
     """A worker that answers every request with how many there were."""
 
-    about: Mapping[str, Any] = {}
+    about: Mapping[str, Any] = {"kinds": ["conv2d", "relu"]}
     asked = 0
 
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
         self.asked += 1
-        return {"ms": float(self.asked)}
+        return {"ms": float(self.asked), "period_ms": float(self.asked), "ran": []}
 
 
-class NoRails:
-    rails = ()
+class Steady:
+    """Counters of energy of which each rail takes a joule between two readings."""
+
+    rails = BOARD.energy_rails
 
     def read_uj(self) -> dict[str, int]:
-        return {}
+        return dict.fromkeys(self.rails, 0)
 
     def since_mj(self, before: Mapping[str, int]) -> dict[str, float]:
-        return {}
+        return dict.fromkeys(self.rails, 1e3)
 
 
-def hot_meter(clocks: HotFor) -> GpuMeter:
+def hot_meter(clocks: HotFor, notebook: Notebook) -> GpuMeter:
     worker = Counting()
-    return GpuMeter(CpuMeter(worker, {}, NoRails(), SHORT), worker, clocks, SHORT)
+    torch = CpuMeter(worker, {}, Steady(), SHORT, wait=lambda seconds: None)
+    return GpuMeter(torch, worker, clocks, SHORT, BOARD.grid.configuration((0, 0, 0)), notebook)
 
 
 def test_what_was_measured_while_it_throttled_is_measured_again() -> None:
-    clocks = HotFor(2)
-    assert hot_meter(clocks).host_time_ms([], [BOARD.grid.top]) == 3.0
+    clocks, notebook = HotFor(2), Notebook()
+    assert hot_meter(clocks, notebook).host_time_ms([], [BOARD.grid.top]) == 3.0
     assert clocks.set_to == [BOARD.grid.top] * 3
+    notebook.turn()
+    assert notebook.told() == {"rejected": {}, "measured_again": {"it throttles": 2}}
 
 
 def test_a_board_that_stays_too_hot_ends_the_campaign_with_the_reason() -> None:
-    with pytest.raises(MeasurementError, match="4 measurements one after the other do not count: it throttles"):
-        hot_meter(HotFor(100)).host_time_ms([], [BOARD.grid.top])
+    clocks = HotFor(10_000)
+    said = r"5 samples one after the other do not count, the last at .*: it throttles"
+    with pytest.raises(MeasurementError, match=said) as told:
+        hot_meter(clocks, Notebook()).host_time_ms([], [BOARD.grid.top] * 20)
+    assert "\n" not in str(told.value) and len(clocks.set_to) < 10  # which soon shows
+
+
+def test_clocks_that_a_board_does_not_keep_are_left_out_and_the_rest_is_measured(model: Model, tmp_path: Path) -> None:
+    top = BOARD.grid.gpu_hz[-1]
+    whole = plan_board(BOARD, BOARD.grid, [model], Counting.about["kinds"], 1, quick=True)
+    found = measure_board(
+        whole, [model], Counting(), Steady(), HotFor(gpu_hz=(top,)), replace(SHORT, power_s=0.0), tmp_path, notebook=Notebook()
+    )
+    for name in ("kernel_ms", "kernel_mw", "host_us", "host_active_mw", "idle_mw", "network_ms", "network_mw"):
+        assert len(found.tables[name]), name
+        assert top not in np.array(BOARD.grid.gpu_hz)[np.unravel_index(found.tables[name].configuration, BOARD.grid.shape)[1]]
+    assert list(found.tables["network_ms"].configuration) == list(found.tables["network_mw"].configuration)
+    rejected = found.environment["rejected"]["it throttles"]
+    assert 2 * len(BOARD.grid.cpu_khz) <= rejected < found.environment["measured_again"]["it throttles"]
+    again = measure_board(whole, [model], Counting(), Steady(), HotFor(), SHORT, tmp_path)
+    assert again.environment["rejected"] == found.environment["rejected"]  # what is kept keeps that too
 
 
 def test_a_dry_run_says_what_would_be_measured_and_how_long_it_takes(
@@ -180,6 +236,15 @@ def test_a_dry_run_says_what_would_be_measured_and_how_long_it_takes(
 def test_more_kernels_and_slower_monitors_take_longer(model: Model) -> None:
     few_of_them, many = (plan_board(BOARD, BOARD.grid, [model], ["conv2d", "relu"], count) for count in (2, 20))
     assert about_s(few_of_them, SHORT) < about_s(many, SHORT) < about_s(many, replace(SHORT, lead_s=3.4))
+
+
+def test_an_interruption_loses_one_kernel_call_or_configuration(model: Model) -> None:
+    campaign = plan_board(BOARD, BOARD.grid, [model], ["conv2d", "relu"], 2)
+    for unit in campaign.units:
+        assert len(unit.what) == 1 and (unit.part or campaign.samples(unit) == unit.configurations)
+        assert unit_s(campaign, unit, Patience(power_s=0.6), SWITCH_S) < 20
+    whole = sum(campaign.samples(unit) for unit in campaign.units if unit.kind == "idle_mw")
+    assert whole == campaign.size.idle_configurations
 
 
 def test_a_campaign_of_a_part_of_the_grid_is_another_one(model: Model) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -124,6 +125,28 @@ def twin_record(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return record
 
 
+def test_a_simulated_boards_record_does_not_depend_on_interruptions(tmp_path: Path) -> None:
+    words = [
+        "profile",
+        "collect",
+        "squeezenet1_0",
+        "--meter",
+        "simulated",
+        "--kernels",
+        "1",
+        "--folder",
+        str(tmp_path / "kept"),
+    ]
+    assert main([*words, "--out", str(tmp_path / "one.npz")]) == 0
+    units = sorted(tmp_path.glob("kept/*/unit-*.npz"))
+    for number in (1, len(units) - 1):
+        units[number].unlink()
+    assert main([*words, "--out", str(tmp_path / "two.npz")]) == 0
+    one, two = (Measurements.load(tmp_path / name).tables for name in ("one.npz", "two.npz"))
+    for name, rows in one.items():
+        assert (rows.value == two[name].value).all(), name
+
+
 def test_one_simulated_board_makes_a_profile_that_says_how_far_off_it_is_on_networks_left_out(
     twin_record: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -176,6 +199,48 @@ def test_what_cannot_be_measured_or_judged_is_one_line(
     told = capsys.readouterr().err
     assert said in told and told.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+WORKER = """
+import json, sys
+answer = {
+    "torch": "2", "device_name": "stub", "threads": 1, "kinds": ["conv2d", "relu"], "ran": [], "timings": 5,
+    "ms": 1.0, "period_ms": 1.0, "flops_per_s": 1e11, "bytes_per_s": 1e10,
+}
+for number, line in enumerate(sys.stdin):
+    if number == LAST:
+        sys.exit(3)
+    print(json.dumps(answer), flush=True)
+"""
+
+
+def stub(folder: Path, last: int = -1) -> str:
+    """A Python whose worker takes a millisecond for everything, and ends at a request."""
+    (folder / "worker.py").write_text(WORKER.replace("LAST", str(last)))
+    path = folder / "python"
+    path.write_text(f"#!/bin/sh\nexec {sys.executable} {folder / 'worker.py'}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_what_is_measured_is_kept_beside_the_record_until_that_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "r.npz"
+    words = ["profile", "collect", "squeezenet1_0", "--quick", "--kernels", "1", "--out", str(out), "--python"]
+    assert main([*words, stub(tmp_path, last=40)]) == 3
+    said = capsys.readouterr().err
+    assert "ended at 'kernel' with code 3" in said.splitlines()[-1] and " min left" in said
+    before = len(list(tmp_path.glob("r.npz.parts/*/unit-*.npz")))
+    assert before > 20 and not out.exists()
+    assert main([*words[:3], "--seed", "1", *words[3:], stub(tmp_path), "--dry-run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["hours"] >= 0
+    assert main([*words, stub(tmp_path), "--seed", "1"]) == 0
+    assert "r.npz.parts: keeps a campaign of other " in capsys.readouterr().err
+    assert len(list(tmp_path.glob("r.npz.parts/*/unit-*.npz"))) == before  # those of the other one
+    assert main([*words, stub(tmp_path)]) == 0
+    assert "keeps a campaign" not in capsys.readouterr().err
+    assert len(Measurements.load(out).tables["network_ms"]) == 1 and not out.with_name("r.npz.parts").exists()
 
 
 def test_a_python_without_torch_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

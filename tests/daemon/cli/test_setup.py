@@ -7,6 +7,7 @@ import contextlib
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 
 from jetdvfs.daemon.cli import main
 from jetdvfs.daemon.cli.demo.stage import Stage, clock_files
-from jetdvfs.daemon.cli.setup.board import SetUpBoard, spread_out
+from jetdvfs.daemon.cli.setup.board import Observed, SetUpBoard, spread_out
 from jetdvfs.daemon.cli.setup.knowing import what_is_known
 from jetdvfs.daemon.cli.setup.measuring import Plan, measure
 from jetdvfs.daemon.cli.setup.runners import Candidate, EngineRunner, TwinRunner
@@ -24,12 +25,14 @@ from jetdvfs.kernels.cost.model import surface
 from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.bundle.bundle import load_bundle, read_manifest
 from jetdvfs.profiles.bundle.finding import resolve_bundle
+from jetdvfs.profiles.errors import MeasurementError
 from jetdvfs.profiles.measuring.measurements import Measurements
 from jetdvfs.profiles.measuring.meters.trtexec import Trtexec
 from jetdvfs.profiles.reference import reference_input, reference_network
 from jetdvfs.profiles.training.transfer.prior import prior_of
 from jetdvfs.profiles.twin.application import Application
-from jetdvfs.profiles.twin.silicon.silicon import version_of
+from jetdvfs.profiles.twin.silicon.chip import Clocks
+from jetdvfs.profiles.twin.silicon.silicon import Silicon, version_of
 from jetdvfs.tests.support.models.handmade_engine import profile, small
 from jetdvfs.tests.support.paths import REFERENCE
 from jetdvfs.tests.support.profiles.trtexec_stand_in import write_engine, write_program
@@ -111,6 +114,54 @@ def test_a_dry_run_says_what_is_known_and_changes_nothing(
     assert not list(tmp_path.iterdir()) and clock_files(Files(stage.root), BOARD) == before
 
 
+def test_setup_goes_on_with_a_record_of_other_networks_in_any_order(
+    stage: Stage, about: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record, into = tmp_path / "record.npz", tmp_path / "my profiles"
+    words = [*about, "--bench", stage.application_port, "--minutes", "0.2", "--record", str(record), "--into", str(into)]
+    assert main(["setup", "squeezenet1_0", *words]) == 0
+    first = Measurements.load(record)
+    assert first.environment["l4t"] and first.environment["governors"]
+    capsys.readouterr()
+    assert main(["setup", "resnet18", "squeezenet1_0", *words]) == 0
+    both = Measurements.load(record)
+    assert [one.name for one in both.networks] == ["squeezenet1_0", "resnet18"]
+    assert set(both.tables["network_ms"].what) == {0, 1} and len(both.tables["network_ms"]) > len(first.tables["network_ms"])
+    said = capsys.readouterr().out
+    assert f"--profile '{into / 'agx-xavier-adapted'}' --target" in said and "profile install '" in said
+    assert load_bundle(resolve_bundle(into / "agx-xavier-adapted")).manifest.carried is not None
+
+
+def test_a_record_of_another_board_is_not_gone_on_with(
+    stage: Stage, about: list[str], done: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = tmp_path / "record.npz"
+    replace(Measurements.load(Path(done["record"])), silicon_version="").save(record)
+    assert main(["setup", "resnet18", *about, "--bench", stage.application_port, "--record", str(record)]) == 3
+    assert "is of another board, a real agx-xavier; give another --record" in capsys.readouterr().err
+
+
+def test_clocks_that_cannot_be_set_are_told_without_advice_to_cool(stage: Stage, tmp_path: Path) -> None:
+    class Astray:
+        """A board whose clocks cannot be set."""
+
+        grid, description = BOARD.grid, BOARD
+
+        def at_first(self) -> dict[str, Any]:
+            return {}
+
+        def observe(self, client: Any, runner: Any, candidate: Any, configuration: Any, seconds: float) -> Observed:
+            return Observed(configuration, 0.0, None, None, "cannot write cpufreq/scaling_setspeed: ENOENT")
+
+    class Never:
+        what, simulated = "nothing", True
+
+    known = what_is_known(SetUpBoard(stage.root, BOARD.name), PRIOR)
+    plan = Plan(Astray(), known, (_candidate("resnet18"),), 5.0, tmp_path / "r.npz", "made", tmp_path)  # type: ignore[arg-type]
+    with pytest.raises(MeasurementError, match=r"ENOENT\); 0 are kept"):
+        measure(plan, Never(), None, lambda *_: None)  # type: ignore[arg-type]
+
+
 WORKER = """
 import json, sys
 answers = [{"torch": "2", "device_name": "stub"}, *[{"ms": 5.0, "ran": []}] * 3]
@@ -155,6 +206,26 @@ def test_a_board_that_throttles_all_the_time_is_told_and_given_back(
     }
 
 
+def test_what_is_observed_on_a_warm_board_is_what_a_profile_knows_of_a_cooler_one(tmp_path: Path) -> None:
+    board, candidate, prior = BOARD, _candidate("squeezenet1_0"), load_bundle(PRIOR)
+    version = version_of(prior.manifest.silicon_version, board.name)
+    silicon = Silicon(5, board, version=version)
+    with Stage(board.name, 5, PRIOR, "auto", version) as stage:
+        with Application(stage.application_port) as application:
+            application.request("fault", kind="heat", degrees=25)
+        there = SetUpBoard(stage.root, board.name)
+        plan = Plan(there, what_is_known(there, PRIOR), (candidate,), 6.0, tmp_path / "record.npz", "made", tmp_path)
+        with there.daemon(own=False) as client, contextlib.closing(TwinRunner(Path(stage.application_port))) as runner:
+            found = measure(plan, runner, client, lambda *_: None)
+    low_c, high_c = found.environment["die_c"]
+    assert 60 < low_c <= high_c < 89  # by the zones that throttle: PMIC-Die says 50 C whatever is the case
+    assert found.temperature_c == prior.manifest.temperature_c
+    rows = found.tables["idle_mw"]
+    places = [board.grid.configuration(np.unravel_index(flat, board.grid.shape)) for flat in rows.configuration]
+    true_mw = 1e3 * sum(silicon.sensed(silicon.idle_rails_w(Clocks.of(places)))[rail] for rail in board.energy_rails)
+    assert np.median(rows.value / true_mw) == pytest.approx(1.0, abs=0.05)
+
+
 def test_an_engine_is_observed_over_the_clocks_with_its_layers(stage: Stage, tmp_path: Path) -> None:
     layers = {"Layers": small(), "Bindings": ["x", "y"]}
     times = json.loads(profile([layer["Name"] for layer in small()]))
@@ -175,8 +246,7 @@ def test_an_engine_is_observed_over_the_clocks_with_its_layers(stage: Stage, tmp
 
 
 def test_it_ends_when_plans_are_known_as_well_as_asked(stage: Stage, tmp_path: Path) -> None:
-    path, spec = REFERENCE / "resnet18.pt", reference_input("resnet18")
-    candidate = Candidate(path, reference_network("resnet18"), (spec,))
+    candidate = _candidate("resnet18")
     board, record = SetUpBoard(stage.root, BOARD.name), tmp_path / "record.npz"
     plan = Plan(board, what_is_known(board, PRIOR), (candidate,), 120.0, record, "made", tmp_path, accuracy=0.5)
     told: list[str] = []
@@ -234,6 +304,10 @@ def test_observed_configurations_begin_at_the_top_and_leave_no_part_of_an_axis_o
     for axis, levels in zip(np.array(found).T, (BOARD.grid.cpu_khz, BOARD.grid.gpu_hz, BOARD.grid.emc_hz), strict=True):
         assert len(set(axis.tolist())) >= 0.8 * len(levels)
     assert spread_out(BOARD.grid, 60, seed=2) != found
+
+
+def _candidate(name: str) -> Candidate:
+    return Candidate(REFERENCE / f"{name}.pt", reference_network(name), (reference_input(name),))
 
 
 def _place(flat: int) -> list[int]:

@@ -16,10 +16,11 @@ import pytest
 
 from jetdvfs.daemon.cli import main
 from jetdvfs.profiles.errors import MeasurementError
-from jetdvfs.profiles.measuring.campaign import Campaign, measure_unit, measurements_of
+from jetdvfs.profiles.measuring.campaign import Campaign
 from jetdvfs.profiles.measuring.fleet import run_on_fleet
 from jetdvfs.profiles.measuring.meters.simulated import TwinMeter
 from jetdvfs.profiles.measuring.one_twin import TwinMeters, one_board_size, plan_twin
+from jetdvfs.profiles.measuring.steps import measure_unit, measurements_of
 from jetdvfs.profiles.reference import reference_network
 
 distributed = pytest.importorskip("distributed", reason="a cluster needs dask and distributed")

@@ -12,9 +12,10 @@ import pytest
 
 from jetdvfs.kernels.network import KernelInvocation
 from jetdvfs.profiles.errors import MeasurementError
-from jetdvfs.profiles.measuring.campaign import Campaign, CampaignSize, plan_campaign, run_campaign
+from jetdvfs.profiles.measuring.campaign import Campaign, CampaignSize, plan_campaign
 from jetdvfs.profiles.measuring.keeping import KeptUnits
 from jetdvfs.profiles.measuring.measurements import Measurements
+from jetdvfs.profiles.measuring.steps import run_campaign
 from jetdvfs.tests.support.profiles.synthetic_meter import BOARD, SyntheticMeter, network, pointwise
 
 FULL = Path("/dev/full")
@@ -62,6 +63,18 @@ def test_a_folder_that_cannot_be_made_is_told_before_anything_is_measured(tmp_pa
     (tmp_path / "file").write_text("")
     with pytest.raises(MeasurementError, match="nothing was measured"):
         KeptUnits(tmp_path / "file" / "folder")
+
+
+def test_small_steps_measure_what_large_ones_do_of_idle_power_and_networks() -> None:
+    large, small = (planned(replace(SIZE, small_steps=one)) for one in (False, True))
+    assert large.digest != small.digest and len(small.units) > 2 * len(large.units)
+    found = [run_campaign(plan, SyntheticMeter).tables for plan in (large, small)]
+    for name in ("idle_mw", "host_active_mw"):
+        first, second = (tables[name] for tables in found)
+        assert np.array_equal(first.configuration, second.configuration) and np.allclose(first.value, second.value), name
+    for name in ("kernel_ms", "host_us", "network_ms", "network_mw"):
+        assert len(found[0][name]) == len(found[1][name]), name
+    assert len(set(found[1]["network_ms"].configuration)) == SIZE.whole_network_configurations
 
 
 def test_idle_power_is_measured_at_so_many_configurations_as_the_campaign_says() -> None:

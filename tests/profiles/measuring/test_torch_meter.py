@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,8 +22,10 @@ from jetdvfs.profiles.measuring.measurements import Measurements
 from jetdvfs.profiles.measuring.meters.cpu import CpuMeter, Patience, processor
 from jetdvfs.profiles.measuring.meters.rapl import Rapl
 from jetdvfs.profiles.measuring.meters.torch_process import WORKER, TorchProcess
+from jetdvfs.profiles.measuring.meters.torch_worker import Refused, Worker
 from jetdvfs.profiles.measuring.processor import Model, measure_processor, plan_processor, processor_size, start_processor
 from jetdvfs.profiles.reference import left_out_networks, reference_network, trained_networks
+from jetdvfs.tests.support.profiles.cuda_stand_in import StandInCuda
 
 SHORT = Patience(kernel_s=0.0, network_s=0.0, power_s=0.01, timings=5)
 
@@ -59,6 +63,54 @@ def test_a_kernel_of_each_modelled_kind_runs_and_makes_what_it_should(kind: str,
     answer = process.ask({"do": "kernel", "kernel": smallest(kind).to_json(), "timings": 5, "seconds": 0.0})
     assert answer["ms"] > 0 and answer["timings"] >= 5
     assert any(name.startswith("aten::") for name in answer["ran"])
+
+
+class WatchedTorch:
+    """PyTorch that notes when its profiler was done."""
+
+    def __init__(self, torch: Any) -> None:
+        self._torch, self.profiler, self.profiled_s = torch, self, list[float]()
+        self.ProfilerActivity = torch.profiler.ProfilerActivity
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._torch, name)
+
+    @contextlib.contextmanager
+    def profile(self, activities: Any) -> Iterator[Any]:
+        with self._torch.profiler.profile(activities=activities) as profiler:
+            yield profiler
+        self.profiled_s.append(time.monotonic())
+
+
+def test_what_runs_until_a_network_is_answered_for_are_inferences_and_no_profiler(models: list[Model]) -> None:
+    watched = WatchedTorch(pytest.importorskip("torch"))
+    worker, seconds = Worker(watched, "cpu"), 0.1
+    for _ in range(2):
+        for model in models[:2]:
+            inputs = [spec.to_json() for spec in model.inputs]
+            request = {"do": "network", "path": str(model.path), "inputs": inputs, "timings": 10**6, "seconds": seconds}
+            assert "aten::conv2d" in worker.answer(request)["ran"]
+            assert time.monotonic() - watched.profiled_s[-1] >= seconds
+    assert len(watched.profiled_s) == 2  # once of each model
+
+
+@pytest.mark.parametrize("issue_ms", [0.01, 0.3, 3.0])
+def test_a_gpus_kernels_take_what_they_take_however_slowly_the_host_issues_them(issue_ms: float) -> None:
+    gpu = StandInCuda(pytest.importorskip("torch"), issue_ms, kernel_ms=0.02, gpu_hz=1.377e9)
+    request = {"do": "kernel", "kernel": smallest("relu").to_json(), "timings": 60, "seconds": 5.0}
+    answer = Worker(gpu, "cuda").answer(request)
+    assert answer["ms"] == pytest.approx(0.02) and answer["timings"] == 60
+
+
+def test_a_kernel_that_waits_for_the_gpu_itself_is_refused() -> None:
+    gpu = StandInCuda(pytest.importorskip("torch"), issue_ms=1e5, kernel_ms=0.02, gpu_hz=1.377e9)
+    with pytest.raises(Refused, match="20 launches of a kernel are not issued while the GPU is kept busy"):
+        Worker(gpu, "cuda").answer({"do": "kernel", "kernel": smallest("relu").to_json()})
+
+
+def test_a_gpus_real_clock_is_told_by_cycles_that_it_counts() -> None:
+    gpu = StandInCuda(pytest.importorskip("torch"), issue_ms=0.01, kernel_ms=0.02, gpu_hz=0.9e9)
+    assert Worker(gpu, "cuda").answer({"do": "gpu_clock"})["gpu_hz"] == pytest.approx(0.9e9)
 
 
 def test_a_kernel_that_takes_more_is_measured_as_taking_more(process: TorchProcess) -> None:
@@ -121,7 +173,7 @@ def test_a_python_that_is_not_there_or_has_no_cuda_is_told(process: TorchProcess
     with pytest.raises(MeasurementError, match="/nowhere/python cannot be started"):
         TorchProcess("/nowhere/python")
     if not torch.cuda.is_available():
-        with pytest.raises(MeasurementError, match="has no CUDA; valid: --device cpu"):
+        with pytest.raises(MeasurementError, match="has no CUDA; valid: the --python of one that has"):
             TorchProcess(device="cuda")
 
 

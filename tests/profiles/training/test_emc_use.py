@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.kernels.network import KernelInvocation
-from jetdvfs.profiles.measuring.campaign import CampaignSize, plan_campaign, run_campaign
+from jetdvfs.profiles.measuring.campaign import CampaignSize, plan_campaign
 from jetdvfs.profiles.measuring.measurements import Measurements
+from jetdvfs.profiles.measuring.steps import run_campaign
 from jetdvfs.profiles.training.inside import fit_emc_use
 from jetdvfs.tests.support.profiles.synthetic_meter import BOARD, SyntheticMeter, network, pointwise
 

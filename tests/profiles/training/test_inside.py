@@ -14,9 +14,10 @@ from jetdvfs.kernels.cost.model import surface
 from jetdvfs.kernels.cost.roofline import NO_FLOOR
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.kernels.network import KernelInvocation
-from jetdvfs.profiles.measuring.campaign import CampaignSize, plan_campaign, run_campaign
+from jetdvfs.profiles.measuring.campaign import CampaignSize, plan_campaign
 from jetdvfs.profiles.measuring.measurements import Measurements, Rows
 from jetdvfs.profiles.measuring.meters.meter import KernelPower
+from jetdvfs.profiles.measuring.steps import run_campaign
 from jetdvfs.profiles.training.evaluation import NetworkMeasurement
 from jetdvfs.profiles.training.host_fit import fit_floor, fit_timing_us
 from jetdvfs.profiles.training.inside import ALONE, fit_inside

@@ -11,8 +11,8 @@ from jetdvfs.kernels.network import KernelInvocation, Network
 from jetdvfs.profiles.board import ChipRates
 from jetdvfs.profiles.device import Device
 from jetdvfs.profiles.errors import MeasurementError
-from jetdvfs.profiles.measuring.fixed import fixed_configurations
 from jetdvfs.profiles.measuring.measurements import TABLES, Measurements, Rows
+from jetdvfs.profiles.measuring.steps import fixed_configurations
 from jetdvfs.profiles.studies.paper.accuracy import Accuracy, Compared, mean_of
 from jetdvfs.profiles.studies.paper.observed import observed
 from jetdvfs.profiles.studies.paper.others import means_of_others
