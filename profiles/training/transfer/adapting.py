@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ....kernels.correction.observation import Observation
+from ....kernels.correction.together import OF_LATENCY, OF_POWER
 from ....kernels.cost.board import BoardCost
 from ....kernels.cost.model import surface
 from ....kernels.cost.totals import NO_SHARES
@@ -24,7 +25,7 @@ from ...device import MeasuredDevice
 from ...errors import BundleError, MeasurementError
 from ...measuring.measurements import Measurements
 from ..evaluation import NetworkError, NetworkMeasurement, compare, summary
-from .prior import OF_LATENCY, OF_POWER, Observed, Prior, adapted, by_factors, prior_of
+from .prior import Observed, Prior, adapted, by_factors, prior_of
 
 _STEADY = 100  # frames that a campaign's figure is of
 _ONE_NETWORK = 0.15  # deviation of what other networks err where none could be left out
