@@ -189,7 +189,7 @@ class Correcting:
         if stands and timing is not None:
             self._know(timed, LATENCY, self.seen(timed, LATENCY) - log_ms[self.cells[timed]], log_ms, variance)
         latency_ms = np.exp(log_ms)
-        powering = self.powering(timing and timing.unknowns, latency_ms)
+        powering = self.powering(None if timing is None else timing.unknowns, latency_ms)
         metered, drawing = self.drawing(powering)
         everywhere = powering.model(slice(None))
         unknowns = np.zeros(len(powering.sigma)) if drawing is None else drawing.unknowns
