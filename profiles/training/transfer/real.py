@@ -93,8 +93,8 @@ def on_real_boards(
         for draw in range(max(2, -(-RUNS // len(programs[table.name, table.board])))):
             order = np.random.default_rng([seed, draw]).permutation(len(program.cells))
             for count in (count for count in COUNTS if count < len(order)):
-                ways = found.setdefault((table.name, table.board, count), {})
                 for way, figures in program.after(order[:count]):
+                    ways = found.setdefault((table.name, table.board, count), {})
                     ways.setdefault(way, []).append(program.errors(figures, order[count:]))
     progress(1, 1, "done")
     return [
