@@ -16,7 +16,7 @@ from ....profiles.bundle.finding import find_bundles
 from ... import arguments
 from ...errors import InputError, UsageError
 from ..networks import named_networks
-from ..output import print_json, progress, progress_bar, table
+from ..output import print_json, progress_bar, table
 from .making import check_new, describe
 
 if TYPE_CHECKING:
@@ -74,8 +74,7 @@ def adapt(args: argparse.Namespace) -> int:
 
         name = args.name or f"{record.board}-adapted"
         command = f"jetdvfs profile adapt {bundle.manifest.name} {args.record.name} --name {name} --out {name}"
-        with progress("adapting"):
-            found = bundle_adapted(bundle, record, name, command, args.out)
+        found = bundle_adapted(bundle, record, name, command, args.out, progress_bar)
     except ModuleNotFoundError as error:
         raise InputError(f"profile adapt: needs the Python package {error.name} (jetdvfs[train])") from error
     left = bundle.manifest.predictor

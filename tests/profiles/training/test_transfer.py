@@ -120,7 +120,13 @@ def test_adapt_says_where_a_profile_comes_from(tmp_path: Path, capsys: pytest.Ca
     path = tmp_path / "record.npz"
     record(5, networks=2).save(path)
     assert main(["profile", "adapt", PRIOR.manifest.name, str(path), "--out", str(tmp_path / "nano")]) == 0
-    said = capsys.readouterr().out
+    said, progress = capsys.readouterr()
+    assert progress.splitlines() == [
+        "  0% 2 networks",
+        " 33% resnet18 from the others",
+        " 67% mobilenet_v2 from the others",
+        "100% done",
+    ]
     assert "carried from  agx-orin-64gb-sim" in said and "10 observations of 2 networks" in said
     assert main(["profile", "adapt", PRIOR.manifest.name, str(path), "--out", str(tmp_path / "nano")]) == 3
     assert "is not empty" in capsys.readouterr().err
