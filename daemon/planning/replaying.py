@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ...kernels.correction.correct import Correcting, correct
-from ...kernels.correction.flat import flat_surface
+from ...kernels.correction.correct import correct
+from ...kernels.correction.flat import flat_surface, overlap_fit
 from ...kernels.correction.observation import Observation
 from ...kernels.correction.pinning import pinned
 from ...kernels.cost.model import surface
@@ -240,11 +240,7 @@ class _Loop:
         for draw in range(_DRAWS):
             drawn = np.random.default_rng(draw).permutation(len(cells))[:10]
             places = [(int(a), int(b), int(c)) for a, b, c in cells[drawn]]
-            fitted = (
-                Correcting(flat_surface(self.table.grid), [self._observation(place) for place in places], smooth=False)
-                .result()
-                .surface
-            )
+            fitted = overlap_fit(self.table.grid, [self._observation(place) for place in places])
             regret = self._regret([self._plan(fitted)])
             regrets.append(np.inf if regret is None else regret)
         middle = float(np.median(regrets))

@@ -163,9 +163,10 @@ class Correcting:
         expected = np.sqrt((slopes**2 @ sigma**2 + figure.residual**2)[telling])
         return apart if apart > _SURPRISING * float(np.median(expected)) else 0.0
 
-    def powering(self, timed: Fit | None, latency_ms: Array) -> Powering:
-        """What the power is made of, the latency known."""
-        unknowns = np.zeros(len(LATENCY_UNKNOWNS)) if timed is None else timed.unknowns
+    def powering(self, unknowns: Array | None, latency_ms: Array) -> Powering:
+        """What the power is made of, the latency known, and its unknowns where it was observed."""
+        if unknowns is None:
+            unknowns = np.zeros(len(LATENCY_UNKNOWNS))
         return Powering(self.surface, self.terms, self._everywhere.busy(unknowns, np.log(latency_ms)), latency_ms)
 
     def latency(self, rows: NDArray[np.intp], found: Fit | None) -> tuple[Array, Array]:
@@ -188,7 +189,7 @@ class Correcting:
         if stands and timing is not None:
             self._know(timed, LATENCY, self.seen(timed, LATENCY) - log_ms[self.cells[timed]], log_ms, variance)
         latency_ms = np.exp(log_ms)
-        powering = self.powering(timing, latency_ms)
+        powering = self.powering(None if timing is None else timing.unknowns, latency_ms)
         metered, drawing = self.drawing(powering)
         everywhere = powering.model(slice(None))
         unknowns = np.zeros(len(powering.sigma)) if drawing is None else drawing.unknowns

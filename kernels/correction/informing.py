@@ -39,7 +39,7 @@ def information(
     own = correcting.alike(places, places)
     weights = wanted.ravel()[for_all]
     timed, timing = correcting.timing()
-    powering = correcting.powering(timing, np.exp(correcting.latency(timed, timing)[0]))
+    powering = correcting.powering(None if timing is None else timing.unknowns, np.exp(correcting.latency(timed, timing)[0]))
     metered, drawing = correcting.drawing(powering)
     fall = np.zeros(len(tried))
     for rows, found, model in ((timed, timing, correcting.latency_model(cells)), (metered, drawing, powering.model(cells))):

@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What observations of several networks say together of the board that they ran on: one fit, with the same rates for all."""
+"""What observations of several networks say together of the board that they ran on.
+
+A network's rates are the board's times its own: what one network's kernels are predicted too fast or too slow by, the next
+one's need not be. Both are unknown, so that few networks say less of the board than many, however often each was observed (a
+hierarchical prior; Gelman and others, Bayesian Data Analysis, chapter 5).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..surface import Surface
-from .correct import LATENCY, POWER, Correcting, Figure, latency_rates
+from .correct import LATENCY, POWER, Correcting, Figure
 from .fitting import Fit, Model, fit
 from .models import LATENCY_UNKNOWNS
 from .observation import Observation, Rate
@@ -18,52 +23,99 @@ from .observation import Observation, Rate
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
 
+OF_LATENCY, OF_POWER = LATENCY_UNKNOWNS[:3], ("idle", "dynamic")
+"""The rates of a board."""
+# Standard deviations of the logarithms of a network's own rates of latency and of power, beside the board's.
+_OWN_LATENCY, _OWN_POWER = 0.2, 0.1
+_DRAWN_BY_THE_BOARD = OF_POWER.index("idle")
 
-def rates_together(observed: Sequence[tuple[Surface, Sequence[Observation]]]) -> tuple[Rate, ...]:
-    """The rates by which the observations of all networks agree best; what each leaves unexplained is its own.
+
+def rates_together(
+    observed: Sequence[tuple[Surface, Sequence[Observation]]], before: Mapping[str, float] | None = None
+) -> tuple[Rate, ...]:
+    """The board's rates by which the observations of all networks agree best.
 
     Args:
-        observed: networks' surfaces as they were predicted, over one grid, each with its observations.
+        observed: networks' surfaces, over one grid, each with its observations.
+        before: rates that these surfaces were predicted with, by name, where they were fitted already; what is returned has
+            them in it. Without, surfaces are as they were expected before anything was observed.
     """
     each = [Correcting(surface, observations) for surface, observations in observed]
     if not each:
         return ()
-    timed = [one.rows(LATENCY) for one in each]
-    sigma = np.max([one.latency_sigma() for one in each], axis=0)
+    timed, metered = ([one.rows(figure) for one in each] for figure in (LATENCY, POWER))
     times = [one.latency_model(one.cells[rows]) for one, rows in zip(each, timed, strict=True)]
-    found = _fitted(each, timed, times, sigma, LATENCY)
-    unknowns = np.zeros(len(LATENCY_UNKNOWNS)) if found is None else found.unknowns
-    rates = [] if found is None else latency_rates(False, sigma, found)
-    metered = [one.rows(POWER) for one in each]
+    sigma = np.max([one.latency_sigma() for one in each], axis=0)
+    board, own = sigma.copy(), sigma.copy()
+    board[len(OF_LATENCY) :] = 0.0  # what all of a latency has in common is a network's
+    own[: len(OF_LATENCY)] = _OWN_LATENCY * (sigma[: len(OF_LATENCY)] > 0)
+    started = _logs(before, OF_LATENCY, len(sigma))
+    timing = _fitted(each, timed, times, (board, own), started, LATENCY)
     drawing = []
-    for one in each:
-        whole = one.latency_model(slice(None))
-        drawing.append(one.powering(found, np.exp(whole(unknowns)[0])))
+    for number, one in enumerate(each):
+        unknowns = np.zeros(len(sigma)) if timing is None else _of_network(timing.unknowns, number, started)
+        drawing.append(one.powering(unknowns, np.exp(one.latency_model(slice(None))(unknowns)[0])))
     powers = [draws.observed(one.cells[rows], one.of(rows)) for one, draws, rows in zip(each, drawing, metered, strict=True)]
-    sigma = np.max([draws.sigma for draws in drawing], axis=0)
-    drawn = _fitted(each, metered, powers, sigma, POWER)
-    return (*rates, *(drawing[0].rates(drawn) if drawn else ()))
+    board = np.max([draws.sigma for draws in drawing], axis=0)
+    own = _OWN_POWER * (board > 0)
+    own[_DRAWN_BY_THE_BOARD] = 0.0
+    drawn = _fitted(each, metered, powers, (board, own), _logs(before, OF_POWER, len(board)), POWER)
+    return (*_rates(timing, OF_LATENCY, sigma), *_rates(drawn, OF_POWER, board))
 
 
 @dataclass(frozen=True, eq=False)
-class _Stacked:
-    """Several models with the same unknowns, one below the other."""
+class _OfNetworks:
+    """Several networks' models, one below the other; their unknowns are the board's, then each network's own beside them.
+
+    Attributes:
+        before: those that the models have in them, of the board.
+    """
 
     models: tuple[Model, ...]
+    before: Array
 
     def __call__(self, unknowns: Array) -> tuple[Array, Array]:
-        values, slopes = zip(*(model(unknowns) for model in self.models), strict=True)
+        values, slopes = [], []
+        width = len(self.before)
+        for number, model in enumerate(self.models):
+            value, slope = model(_of_network(unknowns, number, self.before))
+            wide = np.zeros((len(value), len(unknowns)))
+            wide[:, :width] = wide[:, (number + 1) * width : (number + 2) * width] = slope
+            values.append(value)
+            slopes.append(wide)
         return np.concatenate(values), np.concatenate(slopes)
+
+
+def _of_network(unknowns: Array, number: int, before: Array) -> Array:
+    """The unknowns of one network's model."""
+    width = len(before)
+    found: Array = unknowns[:width] - before + unknowns[(number + 1) * width : (number + 2) * width]
+    return found
+
+
+def _logs(rates: Mapping[str, float] | None, names: Sequence[str], count: int) -> Array:
+    logs = np.zeros(count)
+    logs[: len(names)] = [np.log((rates or {}).get(name, 1.0)) for name in names]
+    return logs
+
+
+def _rates(found: Fit | None, names: Sequence[str], sigma: Array) -> list[Rate]:
+    """What a fit says of those of a board's rates that could be told."""
+    if found is None:
+        return []
+    spread = np.sqrt(np.diag(found.covariance))
+    return [Rate(name, float(np.exp(found.unknowns[row])), float(spread[row])) for row, name in enumerate(names) if sigma[row]]
 
 
 def _fitted(
     each: Sequence[Correcting],
     rows: Sequence[Rows],
     models: Sequence[Model],
-    sigma: Array,
+    sigmas: tuple[Array, Array],
+    before: Array,
     figure: Figure,
 ) -> Fit | None:
-    """The fit of all networks' figures of one kind; None where there are none."""
+    """The fit of all networks' figures of one kind, the sigmas being those of a board and of a network; None without any."""
     count = sum(map(len, rows))
     if not count:
         return None
@@ -74,4 +126,6 @@ def _fitted(
         start = end
     seen = np.concatenate([one.seen(mine, figure) for one, mine in zip(each, rows, strict=True)])
     noise = np.concatenate([one.noise(mine, figure) for one, mine in zip(each, rows, strict=True)])
-    return fit(_Stacked(tuple(models)), sigma, seen, noise, alike, figure.residuals, figure.residual)
+    model = _OfNetworks(tuple(models), before)
+    sigma = np.concatenate([sigmas[0], *[sigmas[1]] * len(each)])
+    return fit(model, sigma, seen, noise, alike, figure.residuals, figure.residual)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables that others measured, as records: every row is checked, and one that cannot be is named by its line.
 
-What no device can do tells wrong units: a kernel that is over before the device's rates allow it, one that takes a thousand
-times as long as the others beside what it has to do, or a whole table whose best kernel reaches next to nothing of the rates.
+What no device can do tells wrong units: a kernel, or a network of known launches, that is over before the device's rates allow
+it, one that takes a thousand times as long as the others beside what it has to do, or a whole table whose best one reaches next
+to nothing of the rates.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ def import_table(path: Path, mapping: Mapped, devices: Sequence[str] = ()) -> di
     for name, one in found.items():
         if math.inf > one.best > _TOO_SLOW:
             raise MeasurementError(
-                f"{path}: of {name} the best kernel takes {one.best:.3g} times what the device needs; "
+                f"{path}: of {name} the best row takes {one.best:.3g} times what the device needs; "
                 f"is column {mapping.time.column!r} in {mapping.time.unit}, as the mapping says? nothing was imported"
             )
     return {name: _record(one, path, mapping) for name, one in found.items()}
@@ -205,19 +206,21 @@ def _take(line: int, row: Mapping[str, str], mapping: Mapped, found: dict[str, _
     if mapping.network is not None:
         batch = _whole(row, mapping.network.batch) if mapping.network.batch else 1
         title = _text(row, mapping.network.name)
-        what, network = one.networks.setdefault(f"{title} {batch}", (len(one.networks), _network(title, batch, mapping)))
+        key = f"{title} {batch}"
+        if key not in one.networks:
+            one.networks[key] = (len(one.networks), _network(title, batch, mapping))
+        what, network = one.networks[key]
         work: Sequence[KernelInvocation] = network.launches
         tables, power = ("network_ms", "network_mw"), power_mw
     else:
         kernel = kernel_of_row(row, mapping)
         what = one.invocations.setdefault((kernel.signature, kernel.flops, kernel.bytes), (len(one.invocations), kernel))[0]
-        if mapping.kernel is not None:
-            _check_possible(kernel, time_ms, configuration, one)
         work = (kernel,)
         tables = ("kernel_ms", "kernel_mw")
         power = None if power_mw is None or mapping.power is None else power_mw - mapping.power.idle_mw
         if power is not None and power <= 0:
             raise _Wrong(f"{mapping.power and mapping.power.column}: no more than when nothing runs")
+    _check_possible(work, time_ms, configuration, one)
     if any(map(has_work, work)):
         one.distances.append((line, time_ms, time_ms / float(least_ms(work, np.array([index]), one.device).sum())))
     found[name] = one
@@ -282,9 +285,14 @@ def _network(name: str, batch: int, mapping: Mapped) -> Network:
     return Network(title, (), ())
 
 
-def _check_possible(kernel: KernelInvocation, time_ms: float, configuration: FrequencyConfiguration, one: _Found) -> None:
+def _check_possible(
+    launches: Sequence[KernelInvocation], time_ms: float, configuration: FrequencyConfiguration, one: _Found
+) -> None:
+    """Hold a time against the rates of the device, where the table or the network says what was to be done."""
+    if not any(call.flops or call.bytes for call in launches):
+        return
     _, gpu_mhz, emc_mhz = configuration.mhz
-    bound_ms = float(np.max(terms_ms([kernel], [gpu_mhz], [emc_mhz], one.device.chip)))
+    bound_ms = float(np.max(terms_ms(launches, [gpu_mhz], [emc_mhz], one.device.chip), axis=0).sum())
     if time_ms * _TOO_FAST < bound_ms:
         raise _Wrong(f"{time_ms:.3g} ms, and {one.device.name} needs about {bound_ms:.3g} ms: another unit?")
     one.best = min(one.best, time_ms / bound_ms)

@@ -5,15 +5,22 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ....kernels.network import Network
 from ....profiles.bundle.bundle import Bundle, load_bundle
+from ....profiles.bundle.finding import find_bundles
 from ... import arguments
-from ...errors import InputError
+from ...errors import InputError, UsageError
 from ..networks import named_networks
-from ..output import print_json, progress, progress_bar, table
+from ..output import print_json, progress_bar, table
 from .making import check_new, describe
+
+if TYPE_CHECKING:
+    from ....profiles.training.transfer.real import Errors
 
 _NETWORKS = ("resnet18", "mobilenet_v2", "shufflenet_v2_x1_0", "densenet161", "vgg16", "squeezenet1_0")
 
@@ -26,9 +33,16 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
     sub.add_argument("--out", type=Path, required=True, metavar="DIR", help="new folder for the profile")
     sub.add_argument("--name", help="its name (default: BOARD-adapted)")
     sub = verb(
-        "transfer", "show how well a profile does on a simulated board that it is not of, after 0 to 100 observations", show
+        "transfer",
+        "show how well a profile does on boards that it is not of, simulated or real ones, after 0 to 100 observations",
+        show,
     )
-    sub.add_argument("profile", metavar="NAME|DIR", help="the profile there is")
+    sub.add_argument(
+        "profile",
+        nargs="?",
+        metavar="NAME|DIR",
+        help="the profile there is (with --data, by default that of each board, simulated)",
+    )
     sub.add_argument(
         "models", nargs="*", default=[], metavar="MODEL", help=f"networks to observe (default: {', '.join(_NETWORKS)})"
     )
@@ -40,6 +54,12 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
         "--orders",
         action="store_true",
         help="show instead how soon plans are right where configurations are chosen as 'setup --accuracy' does, and at random",
+    )
+    sub.add_argument(
+        "--data",
+        type=arguments.folder,
+        metavar="DIR",
+        help="show instead how soon programs are known on real boards: the folder of tables that 'profile replay' takes",
     )
     arguments.add_seed(sub)
 
@@ -54,8 +74,7 @@ def adapt(args: argparse.Namespace) -> int:
 
         name = args.name or f"{record.board}-adapted"
         command = f"jetdvfs profile adapt {bundle.manifest.name} {args.record.name} --name {name} --out {name}"
-        with progress("adapting"):
-            found = bundle_adapted(bundle, record, name, command, args.out)
+        found = bundle_adapted(bundle, record, name, command, args.out, progress_bar)
     except ModuleNotFoundError as error:
         raise InputError(f"profile adapt: needs the Python package {error.name} (jetdvfs[train])") from error
     left = bundle.manifest.predictor
@@ -73,10 +92,15 @@ def adapt(args: argparse.Namespace) -> int:
 
 
 def show(args: argparse.Namespace) -> int:
+    if args.data is not None:
+        return _show_real(args)
+    if args.profile is None:
+        raise UsageError("profile transfer: expected the profile there is, or --data DIR")
     bundle, networks = load_bundle(args.profile), named_networks(args.models or _NETWORKS, args.inputs)
     if args.orders:
         return _show_orders(args, bundle, networks)
     try:
+        from ....profiles.training.transfer.rivals import POWERTRAIN
         from ....profiles.training.transfer.shown import transferred
 
         rows = transferred(bundle, args.board, args.silicon, args.node, networks, args.seed, progress_bar)
@@ -90,20 +114,83 @@ def show(args: argparse.Namespace) -> int:
         "simulated": True,
     }
     if args.json:
-        print_json({**about, "networks": [network.name for network in networks], "rows": [row.to_json() for row in rows]})
+        names = [network.name for network in networks]
+        print_json({**about, "networks": names, "rows": [row.to_json() for row in rows], "published": asdict(POWERTRAIN)})
         return 0
     print(f"profile {bundle.manifest.name} on a simulated {args.board}, individual {args.node} of silicon {args.silicon}")
     print(f"mean absolute error over the grid, latency / power, {len(networks)} networks; observations of")
     shown = [
         [
             str(row.observations),
-            f"{row.others_latency_percent:.1f}% / {row.others_power_percent:.1f}%",
-            f"{row.own_latency_percent:.1f}% / {row.own_power_percent:.1f}%",
+            _pair(row.others_latency_percent, row.others_power_percent),
+            _pair(row.own_latency_percent, row.own_power_percent),
+            _pair(row.overlap_latency_percent, row.overlap_power_percent),
+            _pair(row.rates_latency_percent, None),
         ]
         for row in rows
     ]
-    print(table(["observations", "of other networks", "of its own"], shown, text_columns=0))
+    headers = ["observations", "of other networks", "of its own", "overlap fit", "launches, two rates"]
+    print(table(headers, shown, text_columns=0))
+    print(_published())
     return 0
+
+
+def _show_real(args: argparse.Namespace) -> int:
+    if args.models or args.orders:
+        raise UsageError("profile transfer: --data takes no models and no --orders; the tables say what was run")
+    try:
+        from ....profiles.training.transfer.real import WAYS, on_real_boards
+        from ....profiles.training.transfer.rivals import POWERTRAIN
+        from ....profiles.twin.replay.tables import load_tables
+
+        rows = on_real_boards(load_tables(args.data), _profiles(args.profile), args.seed, progress_bar)
+    except ModuleNotFoundError as error:
+        raise InputError(f"profile transfer: needs the Python package {error.name} (jetdvfs[train])") from error
+    if args.json:
+        about = {"profile": args.profile, "simulated": False}
+        print_json({**about, "rows": [row.to_json() for row in rows], "published": asdict(POWERTRAIN)})
+        return 0
+    print("real boards, measured by others; latency / power, mean (median) absolute error of the configurations not observed")
+    shown = [
+        [row.table, row.board, str(row.programs), str(row.observations), *(_errors(row.errors.get(way)) for way in WAYS)]
+        for row in rows
+    ]
+    print(table(["table", "board", "programs", "observations", *WAYS], shown, text_columns=2))
+    print(_published())
+    return 0
+
+
+def _profiles(named: str | None) -> Callable[[str], Bundle | None]:
+    """The profile that programs on a board begin with: the one named, or that of the board, simulated, where there is one."""
+
+    @cache
+    def profile_of(board: str) -> Bundle | None:
+        name = named or f"{board}-sim"
+        return load_bundle(name) if named or name in find_bundles() else None
+
+    return profile_of
+
+
+def _pair(latency: float | None, power: float | None) -> str:
+    if latency is None:
+        return "-"
+    return f"{latency:.1f}% / " + ("-" if power is None else f"{power:.1f}%")
+
+
+def _errors(errors: Errors | None) -> str:
+    if errors is None:
+        return "-"
+    found = f"{errors.latency_mean_percent:.1f} ({errors.latency_median_percent:.1f})% / "
+    return found + (
+        "-" if errors.power_mean_percent is None else f"{errors.power_mean_percent:.1f} ({errors.power_median_percent:.1f})%"
+    )
+
+
+def _published() -> str:
+    from ....profiles.training.transfer.rivals import POWERTRAIN as told
+
+    errors = f"below {told.latency_percent:g}% / {told.power_percent:g}%"
+    return f"{told.name}, as published ({told.source}): {errors} after {told.observations} modes"
 
 
 def _show_orders(args: argparse.Namespace, bundle: Bundle, networks: Sequence[Network]) -> int:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ....kernels.correction.observation import Observation
+from ....kernels.correction.together import OF_LATENCY, OF_POWER
 from ....kernels.cost.board import BoardCost
 from ....kernels.cost.model import surface
 from ....kernels.cost.totals import NO_SHARES
@@ -24,13 +25,20 @@ from ...device import MeasuredDevice
 from ...errors import BundleError, MeasurementError
 from ...measuring.measurements import Measurements
 from ..evaluation import NetworkError, NetworkMeasurement, compare, summary
-from .prior import OF_LATENCY, OF_POWER, Observed, Prior, adapted, by_factors, prior_of
+from .prior import Observed, Prior, adapted, by_factors, prior_of
 
 _STEADY = 100  # frames that a campaign's figure is of
 _ONE_NETWORK = 0.15  # deviation of what other networks err where none could be left out
 
 
-def bundle_adapted(prior: Bundle, record: Measurements, name: str, command: str, directory: Path) -> Bundle:
+def bundle_adapted(
+    prior: Bundle,
+    record: Measurements,
+    name: str,
+    command: str,
+    directory: Path,
+    progress: Callable[[int, int, str], None] = lambda done, total, text: None,
+) -> Bundle:
     """Carry a profile to the board of a record, adapt it to the networks measured there, judge and write it.
 
     Where the record has two networks or more, each is predicted from observations of the others; its own then count as well.
@@ -46,8 +54,15 @@ def bundle_adapted(prior: Bundle, record: Measurements, name: str, command: str,
         raise BundleError(f"profile {manifest.name}: power was not measured; only times would be carried")
     device, measured = record.described, observed_networks(record)
     before = idling_as(prior_of(prior, device), record)
+    networks = {item.network.digest: item.network for item in measured}
+    steps = 1 + (len(networks) if len(networks) > 1 else 0)
+    progress(0, steps, f"{len(networks)} network{'s' if len(networks) > 1 else ''}")
     after = adapted(before, device, observations(device, measured))
-    errors = _left_out(before, device, measured)
+    errors = []
+    for number, network in enumerate(networks.values() if steps > 1 else (), 1):
+        progress(number, steps, f"{network.name} from the others")
+        errors += _left_out(before, device, measured, network)
+    progress(steps, steps, "done")
     cost = _with_errors(after.cost, errors)
     directory.mkdir(parents=True, exist_ok=True)
     models = [stored_model(manifest.checksums, kind, what) for kind in manifest.kinds for what in model_targets(manifest)]
@@ -138,15 +153,13 @@ def disagreement(before: Prior, device: MeasuredDevice, observed: Observed) -> f
     return worst
 
 
-def _left_out(before: Prior, device: MeasuredDevice, measured: Sequence[NetworkMeasurement]) -> list[NetworkError]:
-    """Each network predicted from observations of the others; nothing with one network."""
-    errors = []
-    for network in {item.network.digest: item.network for item in measured}.values():
-        others = [item for item in measured if item.network.digest != network.digest]
-        if others:
-            seen = surface(network, adapted(before, device, observations(device, others)).cost)
-            errors += [compare(seen, item) for item in measured if item.network.digest == network.digest]
-    return errors
+def _left_out(
+    before: Prior, device: MeasuredDevice, measured: Sequence[NetworkMeasurement], network: Network
+) -> list[NetworkError]:
+    """How far a network is off that is predicted from observations of the others."""
+    others = [item for item in measured if item.network.digest != network.digest]
+    seen = surface(network, adapted(before, device, observations(device, others)).cost)
+    return [compare(seen, item) for item in measured if item.network.digest == network.digest]
 
 
 def _with_errors(cost: BoardCost, errors: Sequence[NetworkError]) -> BoardCost:

@@ -15,7 +15,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ....kernels.correction.observation import Observation, Rate
+from ....kernels.correction.observation import Observation
 from ....kernels.correction.together import rates_together
 from ....kernels.cost.board import BoardCost
 from ....kernels.cost.model import surface
@@ -31,9 +31,7 @@ Observed: TypeAlias = Sequence[tuple[Network, Sequence[Observation]]]
 
 _STRANGE = 0.3  # how far apart, as deviations of logarithms, rates of boards of different kinds are taken to be
 _ALIKE = 0.15  # the same of boards of one kind, where one of them was simulated
-_ROUNDS, _LONGEST_STEP = 3, 4.0
-OF_LATENCY, OF_POWER = ("compute", "memory", "host"), ("idle", "dynamic")
-"""The factors of a board."""
+_ROUNDS, _LARGEST = 3, 8.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,13 +82,13 @@ def prior_of(bundle: Bundle, device: MeasuredDevice) -> Prior:
 
 def adapted(prior: Prior, device: MeasuredDevice, observed: Observed) -> Prior:
     """What is known after observations of some networks; without any, as before."""
-    now = prior
-    for _ in range(_ROUNDS if observed else 0):
-        now = by_factors(
-            now, device, _factors(rates_together([(surface(network, now.cost), each) for network, each in observed]))
-        )
     if not observed:
         return prior
+    now, factors = prior, dict[str, float]()
+    for _ in range(_ROUNDS):
+        rates = rates_together([(surface(network, now.cost), each) for network, each in observed], factors)
+        factors = {rate.name: min(max(rate.factor, 1 / _LARGEST), _LARGEST) for rate in rates}
+        now = by_factors(prior, device, factors)
     names = tuple(network.name for network, _ in observed)
     return replace(now, carried=replace(now.carried, networks=names, observations=sum(len(each) for _, each in observed)))
 
@@ -113,15 +111,6 @@ def by_factors(prior: Prior, device: MeasuredDevice, more: Mapping[str, float]) 
         ),
         carried,
     )
-
-
-def _factors(rates: Sequence[Rate]) -> dict[str, float]:
-    """What rates come to; what all of the latency has in common belongs to each part of it."""
-    by_name = {rate.name: rate.factor for rate in rates}
-    every = by_name.get("all", 1.0)
-    found = {name: by_name.get(name, 1.0) * every for name in OF_LATENCY}
-    found |= {name: by_name.get(name, 1.0) for name in OF_POWER}
-    return {name: min(max(factor, 1 / _LONGEST_STEP), _LONGEST_STEP) for name, factor in found.items()}
 
 
 def _axes(grid: FrequencyGrid) -> list[tuple[int, ...]]:

@@ -2,7 +2,8 @@
 """How well a profile does on a simulated board that it is not of, after so many observations of networks there.
 
 Observations are latency and power at random configurations, with the noise of a campaign. They are the network's own, or those
-of the others together, one after the other; errors are over the whole grid, against what the board does.
+of the others together, one after the other; errors are over the whole grid, against what the board does. Beside them stand what
+knows nothing but observations of the network itself: the plain overlap fit, and its launches with two rates.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....kernels.correction.correct import correct
+from ....kernels.correction.flat import overlap_fit
 from ....kernels.correction.observation import Observation
 from ....kernels.cost.model import surface
 from ....kernels.network import Network
@@ -27,6 +29,7 @@ from ..evaluation import measure_network
 from ..truth import true_surface
 from .adapting import observations
 from .prior import Prior, adapted, prior_of
+from .rivals import two_rates
 
 COUNTS = (0, 3, 10, 30, 100)
 
@@ -37,18 +40,23 @@ class Row:
 
     Attributes:
         others_latency_percent, others_power_percent: mean absolute errors of networks of which nothing was observed, the
-            observations being of the others.
+            observations being of the others; None with one network.
         own_latency_percent, own_power_percent: the same where they are of the network itself.
+        overlap_latency_percent, overlap_power_percent: of the plain overlap fit to the latter; None without observations.
+        rates_latency_percent: of the network's launches alone, with two rates fitted to the latter.
     """
 
     observations: int
-    others_latency_percent: float
-    others_power_percent: float
+    others_latency_percent: float | None
+    others_power_percent: float | None
     own_latency_percent: float
     own_power_percent: float
+    overlap_latency_percent: float | None
+    overlap_power_percent: float | None
+    rates_latency_percent: float
 
     def to_json(self) -> dict[str, Any]:
-        return {name: round(value, 4) for name, value in asdict(self).items()}
+        return {name: None if value is None else round(value, 4) for name, value in asdict(self).items()}
 
 
 def transferred(
@@ -76,14 +84,20 @@ def transferred(
     observed = [each for _, each in observations(device, measured)]
     prior, rows = prior_of(bundle, device), []
     for number, count in enumerate(COUNTS):
-        others, own = [], []
+        others, own, overlap, rates = [], [], [], []
         for left, network in enumerate(networks):
             progress(number * len(networks) + left, len(COUNTS) * len(networks), f"{network.name}, {count} observations")
-            known = _of_others(prior, networks, observed, left, count, board)
-            others.append(_error(surface(network, known.cost), truths[left]))
+            true, seen = truths[left], observed[left][:count]
+            if len(networks) > 1:
+                known = _of_others(prior, networks, observed, left, count, board)
+                others.append(_errors(surface(network, known.cost), true))
             mine = surface(network, prior.cost)
-            own.append(_error(correct(mine, observed[left][:count]).surface if count else mine, truths[left]))
-        rows.append(Row(count, *map(float, np.mean(others, axis=0)), *map(float, np.mean(own, axis=0))))
+            own.append(_errors(correct(mine, seen).surface if seen else mine, true))
+            if seen:
+                overlap.append(_errors(overlap_fit(device.grid, seen), true))
+            rates.append(_percent(two_rates(network, device.chip, device.grid, seen), true.latency_ms))
+        own_ms, own_mw = map(float, np.mean(own, axis=0))
+        rows.append(Row(count, *_means(others), own_ms, own_mw, *_means(overlap), float(np.mean(rates))))
     progress(len(COUNTS) * len(networks), len(COUNTS) * len(networks), "done")
     return rows
 
@@ -99,7 +113,18 @@ def _of_others(
     return adapted(prior, load_board(board), [(network, each) for network, each in dealt if each])
 
 
-def _error(predicted: Surface, true: Surface) -> NDArray[np.float64]:
+def _errors(predicted: Surface, true: Surface) -> tuple[float, float]:
     """Mean absolute errors of latency and power in per cent."""
-    pairs = ((predicted.latency_ms, true.latency_ms), (predicted.power_mw, true.power_mw))
-    return np.array([np.abs(ours / theirs - 1).mean() * 100 for ours, theirs in pairs])
+    return _percent(predicted.latency_ms, true.latency_ms), _percent(predicted.power_mw, true.power_mw)
+
+
+def _percent(predicted: NDArray[np.float64], true: NDArray[np.float64]) -> float:
+    return float(np.abs(predicted / true - 1).mean() * 100)
+
+
+def _means(errors: Sequence[tuple[float, float]]) -> tuple[float | None, float | None]:
+    """Those of latency and power over some networks; None where there is none."""
+    if not errors:
+        return None, None
+    latency, power = map(float, np.mean(errors, axis=0))
+    return latency, power

@@ -69,6 +69,8 @@ class Replayed:
         rows: what several rows of one program at one configuration come to.
         median_over: an axis that changes nothing but noise: the median over it is taken.
         only: rows are taken where these columns have these texts.
+        reference: the reference network that the program is, for whoever predicts it; empty: nobody knows its launches.
+        batch: the column that says for how many images at once.
     """
 
     source: Text
@@ -83,6 +85,8 @@ class Replayed:
     rows: Literal["sum", "median"] = "median"
     median_over: Axis | None = None
     only: Mapping[str, str] = field(default_factory=dict)
+    reference: str = ""
+    batch: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +98,7 @@ class MeasuredTable:
         board: the board's name here, and ``source``: who measured it.
         grid: the configurations.
         latency_ms, power_mw: of a frame, of the grid's shape; NaN where it was not measured.
+        reference: the reference network that the program is, of ``batch`` images; empty where nobody knows its launches.
     """
 
     name: str
@@ -103,6 +108,8 @@ class MeasuredTable:
     grid: FrequencyGrid
     latency_ms: Array
     power_mw: Array
+    reference: str = ""
+    batch: int = 1
 
     @property
     def measured(self) -> NDArray[np.bool_]:
@@ -207,7 +214,7 @@ class _Reader:
 
 def _tables(name: str, mapping: Replayed, data: Path) -> Iterator[MeasuredTable]:
     reader = _Reader(data / mapping.file)
-    programs: dict[tuple[str, str], dict[tuple[int, int, int], list[tuple[float, float]]]] = {}
+    programs: dict[tuple[str, str, int], dict[tuple[int, int, int], list[tuple[float, float]]]] = {}
     drawn = _powers(mapping, data)
     for line, row in _rows(reader.path):
         if any(row.get(column) != text for column, text in mapping.only.items()):
@@ -223,9 +230,10 @@ def _tables(name: str, mapping: Replayed, data: Path) -> Iterator[MeasuredTable]
             power_mw = power / (latency_ms / 1e3) if mapping.power.unit.endswith("J") else power
         else:
             power_mw = drawn.get(levels, math.nan)
-        programs.setdefault((board, label), {}).setdefault(levels, []).append((latency_ms, power_mw))
-    for (board, label), cells in programs.items():
-        yield _table(name, mapping, board, label, cells)
+        batch = round(reader.number(line, row, mapping.batch)) if mapping.batch else 1
+        programs.setdefault((board, label, batch), {}).setdefault(levels, []).append((latency_ms, power_mw))
+    for (board, label, batch), cells in programs.items():
+        yield _table(name, mapping, board, label, batch, cells)
 
 
 def _powers(mapping: Replayed, data: Path) -> dict[tuple[int, int, int], float] | None:
@@ -247,6 +255,7 @@ def _table(
     mapping: Replayed,
     board: str,
     label: str,
+    batch: int,
     cells: Mapping[tuple[int, int, int], Sequence[tuple[float, float]]],
 ) -> MeasuredTable:
     grid = FrequencyGrid(*(tuple(sorted({levels[axis] for levels in cells})) for axis in range(3)))
@@ -265,4 +274,4 @@ def _table(
             grid.levels(one)[-1:] if one == mapping.median_over else grid.levels(one) for one in FrequencyConfiguration._fields
         ]
         grid = FrequencyGrid(*kept)
-    return MeasuredTable(name, label, board, mapping.source, grid, figures[0], figures[1])
+    return MeasuredTable(name, label, board, mapping.source, grid, figures[0], figures[1], mapping.reference, batch)

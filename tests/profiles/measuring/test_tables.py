@@ -88,6 +88,22 @@ def test_times_in_another_unit_than_the_mapping_says_are_found_either_way(tmp_pa
             import_table(linear(tmp_path, rows), load_mapping("gpu-kernels"))
 
 
+def test_launches_and_networks_in_another_unit_are_found_by_what_they_have_to_do(tmp_path: Path) -> None:
+    layers = tmp_path / "layers.csv"
+    heading = "fusion_pattern,lat_mean_ms,flops,total_bytes,precision,thermal_profile\n"
+    layers.write_text(heading + "Conv2d_ReLU,0.9,3700000000,12000000,FP32,MAXN\nView,0.002,0,0,FP32,MAXN\n")
+    mapping = load_mapping("orin-agx-layers")
+    assert len(import_table(layers, mapping)["agx-orin-64gb"].invocations) == 2
+    with pytest.raises(MeasurementError, match=r"1 of 2 rows cannot be.* line 2: 9e-07 ms, and agx-orin-64gb needs about"):
+        import_table(layers, replace(mapping, time=replace(mapping.time, unit="ns")))
+    networks = tmp_path / "profiling.csv"
+    networks.write_text("Throughput,Energy,Latency,Batch Size,Frequency,Directory\n2.1,2.2,0.47,1,921600000,Nano\n")
+    mapping = load_mapping("gpu-clock-sweeps")
+    assert import_table(networks, mapping)["nano"].networks[0].launches
+    with pytest.raises(MeasurementError, match=r"line 2: 0.47 ms, and nano needs about .* ms: another unit\?"):
+        import_table(networks, replace(mapping, time=replace(mapping.time, unit="ms")))
+
+
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [

@@ -14,6 +14,7 @@ import pytest
 from jetdvfs.daemon.cli import main
 from jetdvfs.kernels.correction.observation import Observation
 from jetdvfs.kernels.cost.model import surface
+from jetdvfs.kernels.network import Network
 from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.bundle.bundle import load_bundle
 from jetdvfs.profiles.errors import BundleError, MeasurementError
@@ -22,7 +23,7 @@ from jetdvfs.profiles.measuring.meters.simulated import TwinMeter
 from jetdvfs.profiles.networks.record import About, Recorder, Row, device_features
 from jetdvfs.profiles.reference import reference_network
 from jetdvfs.profiles.training.transfer.adapting import bundle_adapted, disagreement
-from jetdvfs.profiles.training.transfer.prior import adapted, prior_of
+from jetdvfs.profiles.training.transfer.prior import adapted, by_factors, prior_of
 from jetdvfs.profiles.twin.silicon.silicon import Silicon
 from jetdvfs.tests.support.profiles.measured_networks import measured
 
@@ -119,7 +120,13 @@ def test_adapt_says_where_a_profile_comes_from(tmp_path: Path, capsys: pytest.Ca
     path = tmp_path / "record.npz"
     record(5, networks=2).save(path)
     assert main(["profile", "adapt", PRIOR.manifest.name, str(path), "--out", str(tmp_path / "nano")]) == 0
-    said = capsys.readouterr().out
+    said, progress = capsys.readouterr()
+    assert progress.splitlines() == [
+        "  0% 2 networks",
+        " 33% resnet18 from the others",
+        " 67% mobilenet_v2 from the others",
+        "100% done",
+    ]
     assert "carried from  agx-orin-64gb-sim" in said and "10 observations of 2 networks" in said
     assert main(["profile", "adapt", PRIOR.manifest.name, str(path), "--out", str(tmp_path / "nano")]) == 3
     assert "is not empty" in capsys.readouterr().err
@@ -155,3 +162,30 @@ def test_transfer_shows_errors_that_fall_with_observations(capsys: pytest.Captur
     for figure in ("latency", "power"):
         assert last[f"own_{figure}_percent"] < 0.5 * first[f"own_{figure}_percent"]
         assert first[f"others_{figure}_percent"] == first[f"own_{figure}_percent"]
+    # One other network, however often it is observed, is not taken for the board.
+    assert all(row["others_latency_percent"] < 1.2 * first["others_latency_percent"] for row in told["rows"])
+    assert first["overlap_latency_percent"] is None
+    assert last["own_latency_percent"] < min(last["overlap_latency_percent"], last["rates_latency_percent"])
+
+
+def test_with_one_network_there_are_no_others(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["profile", "transfer", PRIOR.manifest.name, "squeezenet1_0", "--board", BOARD.name]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines() if line.lstrip()[:1].isdigit()]
+    assert [row[:2] for row in rows] == [[count, "-"] for count in ("0", "3", "10", "30", "100")]
+
+
+def test_few_networks_say_less_of_a_board_than_many() -> None:
+    prior = prior_of(PRIOR, BOARD)
+    places = [BOARD.grid.configuration((cpu, gpu, -1)) for cpu in (5, -1) for gpu in range(0, len(BOARD.grid.gpu_hz), 2)]
+
+    def slower(network: Network) -> list[Observation]:
+        """As a board computes that takes 1.5 times as long, and moves memory and issues calls as expected."""
+        computing = by_factors(prior, BOARD, {"compute": 1.5})
+        expected = surface(network, computing.cost)
+        return [Observation(one, expected.at(one).latency_ms, expected.at(one).power_mw, frames=100) for one in places]
+
+    one, three = (
+        adapted(prior, BOARD, [(network, slower(network)) for network in networks]).carried.factors.compute
+        for networks in (NETWORKS[:1], NETWORKS)
+    )
+    assert 1.1 < one < three < 1.5
