@@ -10,7 +10,7 @@ from ...kernels.cost.model import METHODS, surface
 from ...kernels.network import Network
 from ...kernels.surface import Surface
 from ...profiles.bundle.bundle import Bundle
-from ...profiles.measuring.engines import board_of, engine_meter, listed
+from ...profiles.measuring.meters.engine import board_of, engine_meter, listed
 from ...profiles.training.evaluation import NetworkError, compare, measure_network, with_frames
 from ...profiles.training.truth import mean_surface, true_surface
 from ...profiles.twin.silicon.silicon import Silicon

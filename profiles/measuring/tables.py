@@ -27,10 +27,9 @@ from ..board import load_board
 from ..device import Device, MeasuredDevice
 from ..errors import MeasurementError
 from ..reference import reference_network
-from .mapping import MS, Cell, Mapped
+from .mapping import MS, NEEDS, Cell, Mapped, kernel_of
 from .measurements import TABLES, Measurements, Rows
 from .plausible import ABSURD, LONGEST_MS, has_work, least_ms, most_mw, too_far
-from .shapes import NEEDS, kernel_of
 
 _TOO_FAST = 10.0  # caches, tensor cores and fewer multiplications than the definition has make kernels faster than the bound
 _TOO_SLOW = 1000.0  # times the bound, of the best kernel of a table
@@ -199,10 +198,6 @@ def _take(line: int, row: Mapping[str, str], mapping: Mapped, found: dict[str, _
     if mapping.power is not None:
         value = _positive(row, mapping.power.column) * (1.0 if mapping.power.unit in ("mW", "mJ") else 1e3)
         power_mw = value if mapping.power.unit in ("W", "mW") else value / time_ms * 1e3
-        if power_mw > (most := most_mw(one.device)):
-            raise _Wrong(
-                f"{mapping.power.column}: {power_mw / 1e3:.4g} W, and {one.device.name} draws at most {most / 1e3:g} W"
-            )
     if mapping.network is not None:
         batch = _whole(row, mapping.network.batch) if mapping.network.batch else 1
         title = _text(row, mapping.network.name)
@@ -221,6 +216,8 @@ def _take(line: int, row: Mapping[str, str], mapping: Mapped, found: dict[str, _
         if power is not None and power <= 0:
             raise _Wrong(f"{mapping.power and mapping.power.column}: no more than when nothing runs")
     _check_possible(work, time_ms, configuration, one)
+    if mapping.power is not None and power_mw is not None and power_mw > (most := most_mw(one.device)):
+        raise _Wrong(f"{mapping.power.column}: {power_mw / 1e3:.4g} W, and {one.device.name} draws at most {most / 1e3:g} W")
     if any(map(has_work, work)):
         one.distances.append((line, time_ms, time_ms / float(least_ms(work, np.array([index]), one.device).sum())))
     found[name] = one

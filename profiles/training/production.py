@@ -18,8 +18,8 @@ from ..board import load_board
 from ..bundle.bundle import Bundle
 from ..bundle.manifest import UNSEEN_BOARD, UNSEEN_BOARD_AND_NETWORK, UNSEEN_FAMILY
 from ..measuring.campaign import Campaign, CampaignSize, plan_campaign
-from ..measuring.engines import engine_meter, listed
 from ..measuring.measurements import Measurements
+from ..measuring.meters.engine import engine_meter, listed
 from ..measuring.one_twin import WARMER_C, measure_twin
 from ..measuring.variation import MANY, Variations
 from ..reference import calibrating_networks, left_out_networks, reference_names, reference_network, trained_networks

@@ -25,8 +25,8 @@ from ...bundle.bundle import Bundle, load_bundle
 from ...bundle.files import MANIFEST
 from ...bundle.manifest import UNSEEN_BOARD_ENGINE, BoundsEntry, EnginesEntry
 from ...bundle.writing import write_manifest, write_with_host
-from ...measuring.engines import engine_meter, listed
 from ...measuring.measurements import Rows
+from ...measuring.meters.engine import engine_meter, listed
 from ...reference import calibrating_networks, left_out_networks, reference_names, reference_network, trained_networks
 from ...twin.silicon.silicon import version_of
 from ..bounding import NODES, fit_bounds

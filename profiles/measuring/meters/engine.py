@@ -4,12 +4,12 @@ the front end has them, because those are what predictions are made of."""
 
 from __future__ import annotations
 
-from ...kernels.engine.fusing import ENGINE_TYPES, as_engine
-from ...kernels.engine.program import RUNTIME
-from ...kernels.network import Network
-from ..twin.silicon.chip import AMBIENT_DIE_C, CURRENT
-from ..twin.silicon.silicon import Silicon
-from .meters.simulated import TwinMeter
+from ....kernels.engine.fusing import ENGINE_TYPES, as_engine
+from ....kernels.engine.program import RUNTIME
+from ....kernels.network import Network
+from ...twin.silicon.chip import AMBIENT_DIE_C, CURRENT
+from ...twin.silicon.silicon import Silicon
+from .simulated import TwinMeter
 
 
 def listed(network: Network, compiled: str) -> Network:
