@@ -34,5 +34,5 @@ def board_of(board: str, node: int | None, silicon: int = CURRENT, compiled: str
 def engine_meter(
     board: str, node: int, seed: int, silicon: int = CURRENT, compiled: str = "", temperature_c: float = AMBIENT_DIE_C
 ) -> TwinMeter:
-    """The measuring instrument of such a board, as :func:`.meters.simulated.twin_meter` of one that a framework runs on."""
+    """The measuring instrument of such a board, as :func:`.simulated.twin_meter` of one that a framework runs on."""
     return TwinMeter(board_of(board, node, silicon, compiled), seed + 1000 * node, temperature_c)
