@@ -7,6 +7,7 @@ other boards, nobody has seen, and its manifest says so.
 
 from __future__ import annotations
 
+import math
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -19,6 +20,7 @@ from ...kernels.network import Network
 from ..bundle.bundle import Bundle, load_bundle
 from ..bundle.manifest import UNSEEN_BOARD_AND_NETWORK, UNSEEN_NETWORK
 from ..bundle.writing import write_bundle, write_manifest
+from ..errors import MeasurementError
 from ..measuring.measurements import Measurements
 from .assembly import (
     Fold,
@@ -53,7 +55,13 @@ def write_trained(
     evaluation: Evaluation,
     progress: Progress,
 ) -> Bundle:
-    """Train models of ``kinds``, find the uncertainty by ``folds``, write the bundle, and what ``evaluation`` says of it."""
+    """Train models of ``kinds``, find the uncertainty by ``folds``, write the bundle, and what ``evaluation`` says of it.
+
+    Raises:
+        MeasurementError: power was measured, and nobody knows at which temperature of the die.
+    """
+    if measurements.powered and math.isnan(measurements.temperature_c):
+        raise MeasurementError("the record does not say how warm the die was; expected that of its idle power, or no power")
     board = measurements.described
     trained = train_all(measurements, board, networks, kinds, options, progress)
     uncertainty = left_out_uncertainty(measurements, board, networks, trained, folds, options, progress)

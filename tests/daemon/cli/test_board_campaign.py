@@ -140,6 +140,13 @@ def test_a_gpu_that_runs_slower_than_the_clock_that_is_held_does_not_count(stage
     assert notebook.told()["gpu_really_hz"] == {str(at.gpu_hz): round(real * at.gpu_hz)}
 
 
+@pytest.mark.parametrize("name", ["nano", "tx2"])
+def test_where_no_zone_says_that_it_throttles_the_die_is_as_warm_as_its_processors(name: str) -> None:
+    with Stage(name, NODE, f"{name}-sim", "auto", SILICON) as stage:
+        die_c = SetUpBoard(stage.root, name).die_c()
+    assert die_c is not None and 25 < die_c < 49  # the power supply's zone says 50 or 100 C always
+
+
 def test_what_is_known_of_the_board_before_it_is_measured_is_told_without_its_name(stage: Stage) -> None:
     told = SetUpBoard(stage.root, BOARD.name).at_first()
     assert told["jetdvfs"] and told["l4t"] and told["power_mode"].startswith("0 ")

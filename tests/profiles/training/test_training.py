@@ -39,6 +39,7 @@ from jetdvfs.profiles.training.host_fit import clocks_mhz, fit_host_active_mw, f
 from jetdvfs.profiles.training.inside import Inside
 from jetdvfs.profiles.training.kernel_models import FEW_KERNELS, Recipe, TrainingOptions, table_of
 from jetdvfs.profiles.training.leakage_fit import fit_leakage
+from jetdvfs.profiles.training.making import bundle_from_record
 from jetdvfs.profiles.training.region_fit import fit_region
 from jetdvfs.tests.support.profiles.synthetic_meter import (
     BOARD,
@@ -331,3 +332,12 @@ def test_what_a_model_errs_beyond_what_it_was_trained_on_is_found_by_leaving_it_
     assert set(region.spans) == {"1 tensors"}
     assert region.form_sigma == region.variety_sigma == Pair(UNMODELLED_SIGMA, UNMODELLED_SIGMA)
     assert 0 < region.doubling_sigma.time < UNMODELLED_SIGMA
+
+
+def test_nothing_is_trained_on_power_of_a_die_whose_temperature_nobody_knows(
+    measurements: Measurements, tmp_path: Path
+) -> None:
+    unknown = replace(measurements, temperature_c=float("nan"))
+    with pytest.raises(MeasurementError, match="how warm the die was"):
+        bundle_from_record(unknown, "test", "jetdvfs profile train", tmp_path / "test", quiet)
+    assert not (tmp_path / "test").exists()
