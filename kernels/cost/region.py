@@ -30,7 +30,7 @@ MOST_SIGMA = 0.7
 """No kernel is less certain than one without a model, for lying outside."""
 
 _TYPE = ("element_bytes", "bfloat16")
-_IN_PART = 1.5
+_IN_PART = 1.5  # times as many bytes as tensors of the output's size have are more than is read of them
 # What follows from other features, or is a share or an alignment: there a new value is nothing new.
 _DERIVED = ("alignment", "tile", "_use", "traffic", "intensity", "reread", "winograd", "share", "unfolding", "_last")
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ...kernels.cost.board import BoardCost
 from ...kernels.cost.host import HostModel
 from ..errors import BundleError
-from .bundle import load_bundle, model_targets
+from .bundle import Bundle, load_bundle, model_targets
 from .files import ARRAYS, HOST, MANIFEST, model_file
 from .finding import bundle_folders
 from .manifest import Manifest
@@ -103,6 +103,15 @@ def write_manifest(directory: Path, manifest: Manifest, checksums: Mapping[str, 
     return complete
 
 
+def copy_bundle(bundle: Bundle, directory: Path) -> None:
+    """Copy a bundle's files, its manifest among them, into a folder, made if it is not there; its own is left as it is."""
+    if directory == bundle.path:
+        return
+    directory.mkdir(parents=True, exist_ok=True)
+    for name in (MANIFEST, *bundle.manifest.checksums):
+        shutil.copyfile(bundle.path / name, directory / name)
+
+
 def install_bundle(source: Path, destination: Path | None = None, *, cache_dir: Path | None = None) -> Path:
     """Check a bundle, convert its models once, and copy it to where :func:`.finding.find_bundles` looks.
 
@@ -124,9 +133,7 @@ def install_bundle(source: Path, destination: Path | None = None, *, cache_dir: 
         destination.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=destination, prefix=".install-") as scratch:
             fresh, old = Path(scratch) / "new", Path(scratch) / "old"
-            fresh.mkdir()
-            for name in (MANIFEST, *bundle.manifest.checksums):
-                shutil.copyfile(bundle.path / name, fresh / name)
+            copy_bundle(bundle, fresh)
             if target.exists():
                 target.rename(old)
             fresh.rename(target)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,7 @@ import numpy as np
 from ..bundle.bundle import Bundle
 from ..bundle.files import PREDICTOR
 from ..bundle.manifest import Manifest, PredictorEntry
-from ..bundle.writing import write_manifest
+from ..bundle.writing import copy_bundle, write_manifest
 from ..errors import RecordError
 from .bench import split
 from .predictors.estimator import Estimator, Told, save, silent
@@ -65,9 +64,7 @@ def add_predictor(
     percent, sigma = 100 * np.abs(found / wanted - 1).mean(0), np.sqrt((np.log(wanted / found) ** 2).mean(0))
     estimator = make()
     estimator.fit(samples, told)
-    folder.mkdir(parents=True, exist_ok=True)
-    for own in manifest.checksums:
-        shutil.copyfile(bundle.path / own, folder / own)
+    copy_bundle(bundle, folder)
     save(estimator, folder / PREDICTOR)
     entry = PredictorEntry(
         name, metrics, len({one.name for one in samples}), record.about.source, tuple(sorted({one.family for one in tested})),

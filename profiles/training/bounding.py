@@ -12,7 +12,6 @@ What is bounded is a frame as the application sees it, its jitter included, not 
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,9 +28,8 @@ from ...kernels.cost.totals import NO_SHARES, Shares
 from ...kernels.network import Network
 from ...kernels.surface import LEVELS, Surface, Tail, Tails
 from ..bundle.bundle import Bundle, load_bundle
-from ..bundle.files import MANIFEST
 from ..bundle.manifest import UNSEEN_BOARD, UNSEEN_FAMILY, BoundsEntry
-from ..bundle.writing import write_manifest
+from ..bundle.writing import copy_bundle, write_manifest
 from ..errors import MeasurementError
 from ..measuring.meters.simulated import twin_meter
 from ..reference import calibrating_networks, left_out_networks, reference_names, reference_network
@@ -242,10 +240,7 @@ def bound(bundle: Bundle, directory: Path, seed: int, progress: Callable[[int, i
         bounds=entry,
         command=manifest.command if directory == bundle.path else f"{manifest.command}; {_command(manifest.name)}",
     )
-    if directory != bundle.path:
-        directory.mkdir(parents=True, exist_ok=True)
-        for name in (MANIFEST, *manifest.checksums):
-            shutil.copyfile(bundle.path / name, directory / name)
+    copy_bundle(bundle, directory)
     write_manifest(directory, told, manifest.checksums)
     bounded = load_bundle(directory)
     # What it says of itself is of the bounds that it has now.

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import numpy as np
 
 from ..bundle.bundle import Bundle, load_bundle
 from ..bundle.files import ARRAYS, MANIFEST
-from ..bundle.writing import board_file
+from ..bundle.writing import board_file, copy_bundle
 from ..measuring.measurements import Rows
 from ..measuring.meters.simulated import twin_meter
 from ..measuring.one_twin import WARMER_C
@@ -45,9 +44,7 @@ def warm(bundle: Bundle, directory: Path, seed: int, progress: Callable[[int, in
     found = fit_leakage(Rows.joined(parts), WARMER_C, cost.idle_mw, manifest.measured_at_c, cost.grid)
     assert found is not None  # measured above
     leakage_mw, heat = found
-    directory.mkdir(parents=True, exist_ok=True)
-    for name in (MANIFEST, *manifest.checksums):
-        shutil.copyfile(bundle.path / name, directory / name)
+    copy_bundle(bundle, directory)
     data = board_file(cost.idle_mw, cost.host_active_mw, leakage_mw)
     (directory / ARRAYS).write_bytes(data)
     # The manifest's own text but for what is new: numbers stay as they were written.

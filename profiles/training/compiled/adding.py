@@ -10,7 +10,6 @@ side, where the silicon's engine keeps them apart.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,9 +21,8 @@ from ....kernels.cost.board import BoardCost
 from ....kernels.engine.fusing import ENGINE_TYPES
 from ....kernels.network import Network
 from ...bundle.bundle import Bundle, load_bundle
-from ...bundle.files import MANIFEST
 from ...bundle.manifest import UNSEEN_BOARD_ENGINE, BoundsEntry, EnginesEntry
-from ...bundle.writing import write_manifest, write_with_host
+from ...bundle.writing import copy_bundle, write_manifest, write_with_host
 from ...measuring.measurements import Rows
 from ...measuring.meters.engine import engine_meter, listed
 from ...reference import calibrating_networks, left_out_networks, reference_names, reference_network, trained_networks
@@ -110,10 +108,7 @@ def add_engines(bundle: Bundle, directory: Path, seed: int, progress: Callable[[
     )
     command = f"jetdvfs profile engines {manifest.name} --out {manifest.name}-engines"
     said = manifest.command if directory == bundle.path else f"{manifest.command}; {command}"
-    if directory != bundle.path:
-        directory.mkdir(parents=True, exist_ok=True)
-        for name in (MANIFEST, *manifest.checksums):
-            shutil.copyfile(bundle.path / name, directory / name)
+    copy_bundle(bundle, directory)
     write_with_host(directory, replace(manifest, engines=entry, command=said), cost.host)
     again = load_bundle(directory)
     records = {}
