@@ -26,6 +26,7 @@ from .engines import run_in_engine
 from .execution import NOTHING_BESIDE, Beside, Execution, check_execution, execution_note, host_times
 from .features import columns, feature_rows
 from .guesses import Trust, guessed_share, guesses, trust_in, unmodelled_kinds
+from .region import hold_batches
 from .roofline import bound_ms, terms_ms
 from .terms import terms
 from .totals import Group, add_up, common_variance, together_variance
@@ -33,7 +34,7 @@ from .totals import Group, add_up, common_variance, together_variance
 Method: TypeAlias = Literal["timeline", "sum"]
 METHODS: tuple[Method, ...] = get_args(Method)
 
-COST_VERSION = 8
+COST_VERSION = 9
 """Raised when the same models come to give another surface, so that surfaces kept on disk are made anew."""
 
 # A kernel without a model is assumed to reach this part of its roofline bound, and to hold the GPU for at least this many
@@ -220,6 +221,8 @@ def _sweeps(model: KernelModel, costs: KernelCosts, run: slice, cost: BoardCost)
     levels = cost.grid.levels_mhz()
     kernels = costs.kernels[run]
     features = feature_rows(model.kind, [cost.modelled_as(kernel) for kernel in kernels])
+    if model.region is not None:
+        hold_batches(model.kind, features, model.region)
     if model.features:
         features = np.ascontiguousarray(features[:, columns(model.kind, model.features)])
 

@@ -141,6 +141,23 @@ def outside(kind: str, row: Sequence[float], region: Region) -> Outside | None:
     return Outside(why, furthest) if why else None
 
 
+def hold_batches(kind: str, rows: NDArray[np.float32], region: Region) -> None:
+    """Let no row say a larger batch than was measured of its variety, in place; rows as of :func:`.features.feature_rows`.
+
+    Beyond, trees take a kernel for one of another variety that has such batches (norms of as many rows as there are points);
+    how much more there is to do stands in the other features and in the bound.
+    """
+    names, sizes = _names(kind)
+    if "batch" not in names or not region.spans:
+        return
+    column = names.index("batch")
+    place = sizes.index(column)
+    most = {variety: round(2 ** span.high[place] - 1) for variety, span in region.spans.items()}
+    for number in np.flatnonzero(rows[:, column] > min(most.values())):
+        row = rows[number]
+        row[column] = min(row[column], most.get(_variety(kind, names, row.tolist()), row[column]))
+
+
 def size_names(kind: str) -> tuple[str, ...]:
     """The features whose ranges are kept, in the order of :attr:`Span.low`."""
     names, sizes = _names(kind)

@@ -12,7 +12,7 @@ from jetdvfs.profiles.reference import reference_network
 from jetdvfs.profiles.training.truth import true_surface
 from jetdvfs.profiles.twin.silicon.silicon import Silicon, version_of
 
-_MANY = (96, 128, 256)
+_MANY = (96, 128, 256, 512)
 _MUCH = 1 / 3  # of the GPU's time
 _FAR = 0.3
 
