@@ -41,9 +41,11 @@ class CampaignSize:
         host_configurations: random configurations per board and call name.
         warm_configurations: random configurations per board and temperature of the die beside the campaign's.
         idle_configurations: random configurations per board that idle power is measured at; 0 for all.
+        power_kernels: kernels whose power is measured together: at the same random configurations, idle power once for all.
+        power_configurations: random configurations per kernel measured so; 0 for as many as its time is measured at.
         fixed_observations: of each network at the same few configurations on every board; its kernels are measured there once.
-        small_steps: whether a step is one kernel, one call, or one configuration, for an interruption loses no more: in real
-            time, where each takes a second or more.
+        small_steps: whether a step is one kernel, one call, or one configuration (of power, of kernels measured together), for
+            an interruption loses no more: in real time, where each takes a second or more.
     """
 
     nodes: tuple[int, ...]
@@ -55,6 +57,8 @@ class CampaignSize:
     host_configurations: int
     warm_configurations: int = 0
     idle_configurations: int = 0
+    power_kernels: int = 1
+    power_configurations: int = 0
     fixed_observations: int = 0
     small_steps: bool = False
 
@@ -121,7 +125,7 @@ class Campaign:
         """At how many configurations a unit measures its things, all taken together."""
         size, grid = self.size, self.grid
         if unit.part:
-            return len(unit.part)
+            return len(unit.what) * len(unit.part)
         if unit.kind == "idle_mw":
             return min(size.idle_configurations or grid.size, grid.size)
         return len(grid.cpu_khz) if unit.kind == "host_active_mw" else len(unit.what) * min(unit.configurations, grid.size)
@@ -182,9 +186,15 @@ def plan_campaign(
     grid = offered or board.grid
     small = size.small_steps
 
-    def parts(kind: str, node: int, what: int, configurations: int, count: int) -> list[Unit]:
+    def parts(kind: str, node: int, what: tuple[int, ...], configurations: int, count: int) -> list[Unit]:
         """One unit of all ``count`` configurations, or one of each."""
-        return [Unit(kind, node, (what,), configurations, (place,) if small else ()) for place in range(count if small else 1)]
+        return [Unit(kind, node, what, configurations, (place,) if small else ()) for place in range(count if small else 1)]
+
+    def powers(node: int, what: Sequence[int] | NDArray[np.int64], configurations: int) -> list[Unit]:
+        if size.power_kernels == 1:
+            return [Unit("kernel_mw", node, part, configurations) for part in _parts(what, at_once)]
+        some = min(size.power_configurations or configurations, configurations, grid.size)
+        return [unit for group in _parts(what, size.power_kernels) for unit in parts("kernel_mw", node, group, some, some)]
 
     at_once = 1 if small else _KERNELS_AT_ONCE
     unique = {launch.signature: launch for network in networks for launch in network.launches if launch.kind in kinds}
@@ -198,16 +208,18 @@ def plan_campaign(
         mine = order[position :: len(size.nodes)]
         if board.energy_rails:
             idle = min(size.idle_configurations or grid.size, grid.size)
-            units += parts("idle_mw", node, 0, size.warm_configurations, idle)
-            units += parts("host_active_mw", node, 0, size.host_configurations, len(grid.cpu_khz))
+            units += parts("idle_mw", node, (0,), size.warm_configurations, idle)
+            units += parts("host_active_mw", node, (0,), size.host_configurations, len(grid.cpu_khz))
         each = [(what,) for what in range(len(calls))] if small else [tuple(range(len(calls)))]
         units += [Unit("host_us", node, some, size.host_configurations) for some in each]
         whole = size.whole_network_configurations
         for what in range(len(networks)):
-            units += parts("network", node, what, whole, min(whole, grid.size))
-        for kind in ("kernel_ms", "kernel_mw") if board.energy_rails else ("kernel_ms",):
-            units += [Unit(kind, node, part, size.network_configurations) for part in _parts(range(len(of_networks)), at_once)]
-            units += [Unit(kind, node, part, size.configurations) for part in _parts(mine, at_once)]
+            units += parts("network", node, (what,), whole, min(whole, grid.size))
+        kernels = ((range(len(of_networks)), size.network_configurations), (mine, size.configurations))
+        for some, count in kernels:
+            units += [Unit("kernel_ms", node, part, count) for part in _parts(some, at_once)]
+        if board.energy_rails:
+            units += [unit for some, count in kernels for unit in powers(node, some, count)]
         if size.fixed_observations:
             units += [Unit("fixed_network", node, (what,), size.fixed_observations) for what in range(len(networks))]
             units += [Unit("fixed_kernel", node, part, 1) for part in _parts(range(len(of_networks)), at_once)]

@@ -56,17 +56,23 @@ def kernel_power(
     calls: Sequence[KernelInvocation],
     configurations: Sequence[FrequencyConfiguration],
     meter: Meter,
+    together: int = 1,
 ) -> Tables:
-    """Power of kernels above idle, each at its configuration, with the pauses between them and what timing one adds."""
-    of_host = board.host_rails
+    """Power of kernels above idle, each at its configuration, with the pauses between them and what timing one adds.
+
+    Args:
+        together: so many, one after the other, are at the same configuration; what is not theirs is measured once for them.
+    """
+    of_host, once = board.host_rails, configurations[::together]
     gpu_side = [rail for rail in board.energy_rails if rail not in of_host]
-    idle = meter.idle_rails_mw(configurations)
+    idle = {rail: np.repeat(found, together) for rail, found in meter.idle_rails_mw(once).items()}
     power = meter.kernel_powers(calls, configurations)
     period_ms, gpu_ms = np.asarray(power.period_ms), np.asarray(power.gpu_ms)
     busy = np.clip(gpu_ms / period_ms, 0, 1)
     above_idle = above(power.rails_mw, idle, gpu_side)
     if not of_host:  # what the host draws is among it
-        host_mw = above(meter.host_rails_mw(configurations), idle, gpu_side)
+        host = {rail: np.repeat(found, together) for rail, found in meter.host_rails_mw(once).items()}
+        host_mw = above(host, idle, gpu_side)
         above_idle = above_idle - host_mw * np.asarray(power.host_ms) / period_ms
     alone = meter.kernel_times_ms(calls, configurations)
     figures = {

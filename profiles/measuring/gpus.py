@@ -14,7 +14,7 @@ from ... import __version__
 from ...kernels.grid import FrequencyGrid
 from ..board import BoardDescription
 from ..device import Device
-from .campaign import Campaign, CampaignSize
+from .campaign import Campaign
 from .measurements import Measurements
 from .meters.cpu import Counters, CpuMeter, Patience, Worker
 from .meters.gpu import Clocks, GpuMeter
@@ -25,7 +25,6 @@ from .one_twin import one_board_size
 from .processor import BETWEEN_S, Model, Most, plan_processor, processor_size, unit_s
 from .steps import Progress, run_campaign
 
-_MOST_CONFIGURATIONS = 4
 _MOST = Most(2e10, 6.4e7, ("float32", "float16"))  # the slowest board takes a tenth of a second for them
 _QUICK_CONFIGURATIONS, _QUICK_IDLE = 2, 30
 SWITCH_S = 0.9
@@ -70,11 +69,7 @@ def plan_gpu(device: Device, models: Sequence[Model], runnable: Collection[str],
     Raises:
         MeasurementError: two models have one name, or a model's list of launches ends early.
     """
-    count = min(device.grid.size, _MOST_CONFIGURATIONS)
-    size: CampaignSize = replace(
-        processor_size(kernels), configurations=count, network_configurations=count,
-        whole_network_configurations=device.grid.size, host_configurations=count,
-    )  # fmt: skip
+    size = processor_size(kernels, device.grid.size)
     return plan_processor(device, models, runnable, size, seed, issued=lambda call: True)
 
 

@@ -27,7 +27,7 @@ _STEPS = 1_000_003  # keeps the noise of steps apart from that of boards
 
 def one_board_size(node: int, random_kernels: int) -> CampaignSize:
     """How much is measured: so many random kernels of each kind, and more convolutions and products; idle power at a hundred
-    configurations."""
+    configurations; power of four kernels at a time, at half as many configurations as times, which takes most of the time."""
     return CampaignSize(
         nodes=(node,),
         random_kernels={"conv2d": 6 * random_kernels, "matmul": 4 * random_kernels},
@@ -38,6 +38,8 @@ def one_board_size(node: int, random_kernels: int) -> CampaignSize:
         host_configurations=12,
         warm_configurations=40,
         idle_configurations=100,
+        power_kernels=4,
+        power_configurations=2,
     )
 
 
@@ -52,6 +54,8 @@ def several_boards_size(nodes: Sequence[int], random_kernels: int, configuration
         random_kernels={"conv2d": 8 * shared, "matmul": 2 * shared},
         random_kernels_default=shared,
         configurations=1,
+        power_kernels=1,
+        power_configurations=0,
         whole_network_configurations=configurations,
         fixed_observations=observations,
     )

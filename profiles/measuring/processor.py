@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ... import __version__
 from ...kernels.cost.features import MODELLED_KINDS
-from ...kernels.grid import FrequencyGrid
+from ...kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ...kernels.kinds import ELEMENTWISE
 from ...kernels.network import Call, HostOp, KernelInvocation, Network, TensorSpec, numel
 from ..device import Device, MeasuredDevice
@@ -17,6 +18,7 @@ from ..errors import MeasurementError
 from .campaign import Campaign, CampaignSize, Unit, plan_campaign
 from .measurements import Measurements
 from .meters.cpu import DTYPES, CpuMeter, Patience, processor
+from .meters.cpufreq import Cpufreq
 from .meters.rapl import Rapl
 from .meters.torch_process import TorchProcess
 from .steps import Progress, run_campaign
@@ -34,6 +36,7 @@ class Most:
 
 BETWEEN_S = 0.05
 """From one figure to the next where no clocks are set: operands are made."""
+_MOST_CONFIGURATIONS = 4
 _MOST = Most(2e9, 8e6, DTYPES)  # a processor takes a tenth of a second for them
 
 
@@ -46,16 +49,18 @@ class Model:
     inputs: tuple[TensorSpec, ...]
 
 
-def processor_size(random_kernels: int) -> CampaignSize:
-    """How much is measured: so many random kernels of each kind, and three times as many convolutions and products."""
+def processor_size(random_kernels: int, clocks: int = 1) -> CampaignSize:
+    """How much is measured: so many random kernels of each kind, and three times as many convolutions and products, each at up
+    to four of the clocks there are; networks at all of them."""
+    some = min(clocks, _MOST_CONFIGURATIONS)
     return CampaignSize(
         nodes=(0,),
         random_kernels={"conv2d": 3 * random_kernels, "matmul": 3 * random_kernels},
         random_kernels_default=random_kernels,
-        configurations=1,
-        network_configurations=1,
-        whole_network_configurations=1,
-        host_configurations=1,
+        configurations=some,
+        network_configurations=some,
+        whole_network_configurations=clocks,
+        host_configurations=some,
         small_steps=True,
     )
 
@@ -126,20 +131,53 @@ def unit_s(campaign: Campaign, unit: Unit, patience: Patience, switch_s: float =
     """The same of one of its units: figures are taken one after the other."""
     kernel_s, power_s = switch_s + patience.kernel_s, switch_s + patience.lead_s + patience.power_s
     apart = bool(campaign.board.host_rails)  # else what the host draws is measured each time, to be taken off
+    once_s = (1 if apart else 2) * (power_s - switch_s)
+    together = (
+        campaign.size.power_kernels > 1
+    )  # what is measured once, and clocks set once, are shared by the kernels of a unit
+    shared_s = (once_s + switch_s) / len(unit.what) if together else once_s + (3 if apart else 4) * switch_s
     each = {
         "kernel_ms": kernel_s, "host_us": kernel_s, "idle_mw": power_s,
-        "kernel_mw": (2 if apart else 3) * power_s + kernel_s + 2 * patience.kernel_s,
+        "kernel_mw": shared_s + power_s - switch_s + 3 * patience.kernel_s,
         "host_active_mw": (2 * power_s + (2 * patience.kernel_s if apart else 0)) * max(unit.configurations // 8, 1),
         "network": (power_s if campaign.board.energy_rails else 0.0) + switch_s + patience.network_s,
     }  # fmt: skip
     return each[unit.kind] * campaign.samples(unit)
 
 
+@dataclass(frozen=True)
+class Processor:
+    """This machine's processor, what runs on it and what it is like.
+
+    Attributes:
+        clocks_mhz: those that are locked one after the other; none where the clock stays as it is.
+    """
+
+    process: TorchProcess
+    rapl: Rapl
+    device: Device
+    clocks: Cpufreq
+    clocks_mhz: tuple[int, ...] = ()
+
+
+@contextlib.contextmanager
+def this_processor(python: str, threads: int, clocks_mhz: Sequence[int] = (), root: Path = Path("/")) -> Iterator[Processor]:
+    """The processor for as long as the context lasts; whatever becomes of it, a clock that was locked is given back.
+
+    Raises:
+        MeasurementError: that Python cannot be started, has no PyTorch, or the clock cannot be set to these.
+    """
+    with contextlib.closing(Cpufreq(clocks_mhz, root)) as clocks, TorchProcess(python, threads=threads) as process:
+        if clocks_mhz:
+            clocks.set(FrequencyConfiguration(0, max(clocks_mhz) * 1_000_000, 0))  # at which its rates are measured
+        rapl = Rapl(root)
+        yield Processor(process, rapl, processor(process, rapl, clocks_mhz=clocks_mhz), clocks, tuple(clocks_mhz))
+
+
 def measure_processor(
     campaign: Campaign,
     models: Sequence[Model],
-    process: TorchProcess,
-    rapl: Rapl,
+    machine: Processor,
     patience: Patience,
     folder: Path | None = None,
     progress: Progress = lambda done, total, text: None,
@@ -152,22 +190,7 @@ def measure_processor(
     files: Mapping[str, tuple[Path, Sequence[TensorSpec]]] = {
         model.network.name: (model.path, model.inputs) for model in models
     }
-    meter = CpuMeter(process, files, rapl, patience)
+    meter = CpuMeter(machine.process, files, machine.rapl, patience, clocks=machine.clocks)
     found = run_campaign(campaign, lambda node: meter, folder, progress, lasts_s=lambda unit: unit_s(campaign, unit, patience))
-    return replace(
-        found, environment={"meter": "PyTorch on the processor", "jetdvfs": __version__, **process.about, "ran": meter.ran}
-    )
-
-
-def start_processor(python: str, threads: int, root: Path = Path("/")) -> tuple[TorchProcess, Rapl, Device]:
-    """The worker, the power counters and the processor as it describes itself.
-
-    Raises:
-        MeasurementError: that Python cannot be started, or has no PyTorch.
-    """
-    process, rapl = TorchProcess(python, threads=threads), Rapl(root)
-    try:
-        return process, rapl, processor(process, rapl)
-    except BaseException:
-        process.close()
-        raise
+    about = {"meter": "PyTorch on the processor", "jetdvfs": __version__, **machine.process.about, "ran": meter.ran}
+    return replace(found, environment={**about, "clocks_locked_mhz": list(machine.clocks_mhz)} if machine.clocks_mhz else about)

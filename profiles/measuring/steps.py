@@ -184,8 +184,15 @@ def _measure_kernel_ms(campaign: Campaign, unit: Unit, meter: Meter, rng: np.ran
 
 
 def _measure_kernel_mw(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:
-    what, flat, calls, configurations = _pairs(campaign, unit, rng)
-    return kernel_power(campaign.board, unit.node, what, flat, calls, configurations, meter)
+    if campaign.size.power_kernels == 1:
+        return kernel_power(campaign.board, unit.node, *_pairs(campaign, unit, rng), meter)
+    rng = np.random.default_rng([campaign.seed, 8, unit.node, *unit.what])  # a part of them does not depend on its own number
+    flat, configurations = _random_configurations(campaign, unit.configurations, rng)
+    group, flat, configurations = len(unit.what), np.array(unit.of(flat.tolist()), np.int64), unit.of(configurations)
+    what, flat = np.tile(np.array(unit.what, np.int64), len(flat)), np.repeat(flat, group)
+    calls = [campaign.invocations[index] for index in what]
+    each = [configuration for configuration in configurations for _ in range(group)]
+    return kernel_power(campaign.board, unit.node, what, flat, calls, each, meter, together=group)
 
 
 def _measure_host_us(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:

@@ -66,6 +66,14 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
         help="with --meter nvml: lock the GPU's clock there, and measure; may be repeated (default: clocks stay as they are)",
     )
     sub.add_argument(
+        "--cpu-mhz",
+        type=arguments.whole(1),
+        action="append",
+        default=[],
+        metavar="MHZ",
+        help="with --meter cpu: lock the processor's clock there, and measure; may be repeated (default: it stays as it is)",
+    )
+    sub.add_argument(
         "--board",
         metavar="NAME",
         help=f"which board to simulate (default: {arguments.BOARD}); with --meter board its description, where it does not say "
@@ -122,6 +130,8 @@ def collect(args: argparse.Namespace) -> int:
         raise InputError(f"--out: {args.out.parent} is not a folder")
     if args.gpu_mhz and args.meter != "nvml":
         raise UsageError(f"--gpu-mhz: clocks are locked with --meter nvml; --meter is {args.meter}")
+    if args.cpu_mhz and args.meter != "cpu":
+        raise UsageError(f"--cpu-mhz: the processor's clock is locked with --meter cpu; --meter is {args.meter}")
     if args.boards is not None and args.meter != "simulated":
         raise UsageError(f"--boards: a cluster measures simulated boards; --meter is {args.meter}")
     if args.bench is not None and args.meter != "board":
@@ -202,16 +212,17 @@ def _twins_size(args: argparse.Namespace, nodes: Sequence[int]) -> CampaignSize:
 
 def _collect_processor(args: argparse.Namespace) -> int:
     from ....profiles.measuring.meters.cpu import Patience
-    from ....profiles.measuring.processor import about_s, measure_processor, plan_processor, processor_size, start_processor
+    from ....profiles.measuring.processor import about_s, measure_processor, plan_processor, processor_size, this_processor
 
     models = _models(args.models, args.inputs)
-    process, rapl, device = start_processor(args.python, args.threads)
-    with process:
+    with this_processor(args.python, args.threads, args.cpu_mhz) as machine:
+        process, device = machine.process, machine.device
         kernels = args.kernels or (QUICK_KERNELS if args.quick else KERNELS)
         patience = Patience(0.05, 0.5, 0.3, 30) if args.quick else Patience()
-        campaign = plan_processor(device, models, process.about["kinds"], processor_size(kernels), args.seed)
+        campaign = plan_processor(device, models, process.about["kinds"], processor_size(kernels, device.grid.size), args.seed)
         what: dict[str, Any] = {
             "device": process.about["device_name"], "torch": process.about["torch"], "threads": process.about["threads"],
+            "clocks": f"{len(args.cpu_mhz)} locked" if args.cpu_mhz else "as they are",
             "power": ", ".join(device.energy_rails) or "none: no counter can be read",
             "networks": len(campaign.networks), "kernels": len(campaign.invocations), "calls": len(campaign.calls),
             "steps": len(campaign.units), "hours": round(about_s(campaign, patience) / 3600, 2), "writes": str(args.out),
@@ -220,7 +231,7 @@ def _collect_processor(args: argparse.Namespace) -> int:
             _print_about(what, args.json)
             return 0
         with kept_for(args, campaign) as folder:
-            measure_processor(campaign, models, process, rapl, patience, folder, uneven_progress()).save(args.out)
+            measure_processor(campaign, models, machine, patience, folder, uneven_progress()).save(args.out)
     _print_about(what, args.json)
     return 0
 

@@ -43,11 +43,14 @@ class HeldClocks:
         self._since_s = 0.0
 
     def set(self, configuration: FrequencyConfiguration) -> None:
-        """Hold a configuration; at rest first where what was measured last did not count.
+        """Hold a configuration; at rest first where what was measured last did not count. One that is held stays held.
 
         Raises:
             NoDaemon: it has gone.
         """
+        if self._lease is not None and not self._amiss and not self._notes and configuration == self._accepted:
+            self._over, self._since_s = self._board.over_current(), self._clock.monotonic()
+            return
         self.close()
         if self._amiss:
             self._clock.sleep(self._rest_s)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measuring the processor that this runs on: PyTorch in a process of its own, at the clocks there are.
+"""Measuring the processor that this runs on: PyTorch in a process of its own, at the clocks there are or at those that are set.
 
 A processor is its own host: what a kernel takes has the issuing in it, and there are no pauses between kernels. Power is that
 of the packages, where their counters can be read.
@@ -82,17 +82,33 @@ class Counters(Protocol):
         ...
 
 
+class Clocks(Protocol):
+    """What sets the clock of what is measured: :class:`~.cpufreq.Cpufreq` of a processor, :class:`~.gpu.Clocks` of a GPU."""
+
+    def set(self, configuration: FrequencyConfiguration) -> None:
+        """Hold this configuration from now on."""
+        ...
+
+
+class AsTheyAre:
+    """Clocks that nobody sets."""
+
+    def set(self, configuration: FrequencyConfiguration) -> None:
+        """Nothing."""
+
+
 def processor_hz() -> int:
     """The processor's top clock, as far as the system knows it."""
     clock = psutil.cpu_freq() if hasattr(psutil, "cpu_freq") else None
     return round(clock.max or clock.current) * 1_000_000 if clock and (clock.max or clock.current) else _UNKNOWN_HZ
 
 
-def processor(process: Worker, counters: Counters, name: str = "cpu") -> Device:
-    """This machine's processor, its rates measured: what a matrix product and a copy reach."""
+def processor(process: Worker, counters: Counters, name: str = "cpu", clocks_mhz: Sequence[int] = ()) -> Device:
+    """This machine's processor, its rates measured: what a product and a copy reach at the highest clock that is set."""
     rates = process.ask({"do": "rates"})
-    hz = processor_hz()
-    grid = FrequencyGrid((hz // 1000,), (hz,), (_MEMORY_HZ,))
+    levels = tuple(mhz * 1_000_000 for mhz in sorted(set(clocks_mhz))) or (processor_hz(),)
+    hz = levels[-1]
+    grid = FrequencyGrid((hz // 1000,), levels, (_MEMORY_HZ,))
     flops, moved = float(rates["flops_per_s"]), float(rates["bytes_per_s"])
     return Device(name, grid, ChipRates({"float32": flops / hz}, moved / _MEMORY_HZ), counters.rails, ())
 
@@ -104,6 +120,7 @@ class CpuMeter:
         process: the worker.
         models: the files of the networks that are measured as a whole, by name.
         counters: of energy.
+        clocks: set before each figure is taken; None where nobody sets them, or somebody else does.
         wait: passes the time in which idle power is measured.
     """
 
@@ -115,8 +132,9 @@ class CpuMeter:
         patience: Patience = Patience(),
         execution: str = "eager",
         wait: Callable[[float], None] = time.sleep,
+        clocks: Clocks | None = None,
     ) -> None:
-        self._process, self._models, self._counters = process, models, counters
+        self._process, self._models, self._counters, self._clocks = process, models, counters, clocks or AsTheyAre()
         self._patience, self._execution, self._wait = patience, execution, wait
         self.ran: dict[str, list[str]] = {}
 
@@ -128,14 +146,19 @@ class CpuMeter:
     def kernel_times_ms(
         self, invocations: Sequence[KernelInvocation], configurations: Sequence[FrequencyConfiguration]
     ) -> NDArray[np.float64]:
-        return np.array([self._kernel_ms(call) for call, _ in zip(invocations, configurations, strict=True)])
+        found = []
+        for call, at in zip(invocations, configurations, strict=True):
+            self._clocks.set(at)
+            found.append(self._kernel_ms(call))
+        return np.array(found)
 
     def kernel_powers(
         self, invocations: Sequence[KernelInvocation], configurations: Sequence[FrequencyConfiguration]
     ) -> KernelPower:
         rails: dict[str, list[float]] = {rail: [] for rail in self._counters.rails}
         period_ms = []
-        for call, _ in zip(invocations, configurations, strict=True):
+        for call, at in zip(invocations, configurations, strict=True):
+            self._clocks.set(at)
             took = self._repeated({"kernel": call.to_json()}, rails)
             period_ms.append(took)
         period = np.array(period_ms)
@@ -150,7 +173,11 @@ class CpuMeter:
             "timings": self._patience.timings,
             "seconds": self._patience.kernel_s,
         }
-        return np.array([float(self._process.ask(request)["ms"]) for _ in configurations])
+        found = []
+        for at in configurations:
+            self._clocks.set(at)
+            found.append(float(self._process.ask(request)["ms"]))
+        return np.array(found)
 
     def host_rails_mw(self, configurations: Sequence[FrequencyConfiguration]) -> dict[str, NDArray[np.float64]]:
         return self.idle_rails_mw(configurations)  # what issuing draws is among what kernels draw
@@ -158,10 +185,8 @@ class CpuMeter:
     def idle_rails_mw(
         self, configurations: Sequence[FrequencyConfiguration], temperature_c: float | None = None
     ) -> dict[str, NDArray[np.float64]]:
-        if self._patience.lead_s:
-            self._wait(self._patience.lead_s)
-        _, rails = self.drawn_mw(lambda: self._wait(self._patience.power_s))
-        return {rail: np.repeat(found, len(configurations)) for rail, found in rails.items()}  # at the one there is
+        found = {at: self._idle_mw(at) for at in dict.fromkeys(configurations)}
+        return {rail: np.array([found[at][rail] for at in configurations]) for rail in self._counters.rails}
 
     def network_latency_ms(self, network: Network, configurations: Sequence[FrequencyConfiguration]) -> NDArray[np.float64]:
         request = {
@@ -171,7 +196,8 @@ class CpuMeter:
             "seconds": self._patience.network_s,
         }
         found = []
-        for _ in configurations:
+        for at in configurations:
+            self._clocks.set(at)
             answer = self._process.ask(request)
             self.ran[f"network {network.name}"] = answer["ran"]
             found.append(float(answer["ms"]))
@@ -181,7 +207,8 @@ class CpuMeter:
         self, network: Network, configurations: Sequence[FrequencyConfiguration]
     ) -> dict[str, NDArray[np.float64]]:
         rails: dict[str, list[float]] = {rail: [] for rail in self._counters.rails}
-        for _ in configurations if rails else ():
+        for at in configurations if rails else ():
+            self._clocks.set(at)
             self._repeated(self._model(network), rails)
         return _arrays(rails)
 
@@ -191,6 +218,12 @@ class CpuMeter:
         answer = run()
         took_s = max(time.monotonic() - began, 1e-9)
         return answer, {rail: energy_mj / took_s for rail, energy_mj in self._counters.since_mj(before).items()}
+
+    def _idle_mw(self, at: FrequencyConfiguration) -> dict[str, float]:
+        self._clocks.set(at)
+        if self._patience.lead_s:
+            self._wait(self._patience.lead_s)
+        return self.drawn_mw(lambda: self._wait(self._patience.power_s))[1]
 
     def _kernel_ms(self, call: KernelInvocation) -> float:
         limits = {"timings": self._patience.timings, "seconds": self._patience.kernel_s}

@@ -20,6 +20,8 @@ from jetdvfs.daemon.cli.setup.board import SetUpBoard
 from jetdvfs.daemon.cli.setup.held_clocks import HeldClocks, SampledRails
 from jetdvfs.daemon.cli.setup.twin_worker import TwinWorker
 from jetdvfs.daemon.hardware.files import Files
+from jetdvfs.daemon.wire.client import Client
+from jetdvfs.daemon.wire.held import HeldLease
 from jetdvfs.kernels.decompose import decompose
 from jetdvfs.kernels.grid import FrequencyConfiguration, FrequencyGrid
 from jetdvfs.profiles.board import load_board
@@ -248,10 +250,31 @@ def test_more_kernels_and_slower_monitors_take_longer(model: Model) -> None:
 def test_an_interruption_loses_one_kernel_call_or_configuration(model: Model) -> None:
     campaign = plan_board(BOARD, BOARD.grid, [model], ["conv2d", "relu"], 2)
     for unit in campaign.units:
-        assert len(unit.what) == 1 and (unit.part or campaign.samples(unit) == unit.configurations)
+        assert len(unit.what) == 1 or (unit.kind == "kernel_mw" and len(unit.what) <= 4 and len(unit.part) == 1)
+        assert unit.part or campaign.samples(unit) == unit.configurations
         assert unit_s(campaign, unit, Patience(power_s=0.6), SWITCH_S) < 20
     whole = sum(campaign.samples(unit) for unit in campaign.units if unit.kind == "idle_mw")
     assert whole == campaign.size.idle_configurations
+
+
+def test_power_of_four_kernels_is_measured_while_clocks_are_held_once(
+    stage: Stage, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, hold = [], Client.hold
+
+    def counted(client: Client, **what: Any) -> HeldLease:
+        asked.append(what["configuration"])
+        return hold(client, **what)
+
+    monkeypatch.setattr(Client, "hold", counted)
+    with measuring(stage, model) as (notebook, worker, rails, clocks):
+        campaign = few(model, worker.about["kinds"])
+        (power,) = (unit for unit in campaign.units if unit.kind == "kernel_mw")
+        campaign = replace(campaign, units=(power,))
+        found = measure_board(campaign, [model], worker, rails, clocks, SHORT, tmp_path, notebook=notebook).tables["kernel_mw"]
+    assert len(power.what) == 4 and set(found.what) <= set(power.what) and len(set(found.configuration)) == 1
+    grid = BOARD.grid
+    assert asked == [grid.configuration(np.unravel_index(found.configuration[0], grid.shape))]
 
 
 def test_a_campaign_of_a_part_of_the_grid_is_another_one(model: Model) -> None:

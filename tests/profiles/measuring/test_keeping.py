@@ -9,12 +9,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.kernels.network import KernelInvocation
 from jetdvfs.profiles.errors import MeasurementError
 from jetdvfs.profiles.measuring.campaign import Campaign, CampaignSize, plan_campaign
 from jetdvfs.profiles.measuring.keeping import KeptUnits
 from jetdvfs.profiles.measuring.measurements import Measurements
+from jetdvfs.profiles.measuring.meters.meter import KernelPower
 from jetdvfs.profiles.measuring.steps import run_campaign
 from jetdvfs.tests.support.profiles.synthetic_meter import BOARD, SyntheticMeter, network, pointwise
 
@@ -75,6 +78,49 @@ def test_small_steps_measure_what_large_ones_do_of_idle_power_and_networks() -> 
     for name in ("kernel_ms", "host_us", "network_ms", "network_mw"):
         assert len(found[0][name]) == len(found[1][name]), name
     assert len(set(found[1]["network_ms"].configuration)) == SIZE.whole_network_configurations
+
+
+class CountingIdle(SyntheticMeter):
+    """Counts the configurations at which idle power by itself is asked for."""
+
+    idle = 0
+
+    def idle_rails_mw(
+        self, configurations: Sequence[FrequencyConfiguration], temperature_c: float | None = None
+    ) -> dict[str, NDArray[np.float64]]:
+        self.idle += len(configurations)
+        return super().idle_rails_mw(configurations, temperature_c)
+
+    def kernel_powers(
+        self, invocations: Sequence[KernelInvocation], configurations: Sequence[FrequencyConfiguration]
+    ) -> KernelPower:
+        before = self.idle
+        power = super().kernel_powers(invocations, configurations)
+        self.idle = before
+        return power
+
+
+def test_power_of_kernels_together_is_theirs_with_idle_power_measured_once() -> None:
+    plan = planned(replace(SIZE, power_kernels=3, power_configurations=1))
+    powers = [unit for unit in plan.units if unit.kind == "kernel_mw"]
+    assert sum(len(unit.what) for unit in powers) == len(plan.invocations) and max(len(unit.what) for unit in powers) == 3
+    meter = CountingIdle()
+    found = run_campaign(replace(plan, units=tuple(powers)), lambda node: meter).tables["kernel_mw"]
+    assert meter.idle == len(powers) and len(found) > len(powers)
+    _, gpu_hz, emc_hz = np.array(
+        [BOARD.grid.configuration(np.unravel_index(at, BOARD.grid.shape)) for at in found.configuration]
+    ).T
+    assert found.value == pytest.approx(3000 * gpu_hz / 1.377e9 + 1000 * emc_hz / 2.133e9)
+
+
+def test_parts_of_power_measured_together_are_the_same_at_whatever_step_they_are_measured() -> None:
+    size = replace(SIZE, power_kernels=3, power_configurations=2)
+    large, small = (
+        run_campaign(planned(replace(size, small_steps=one)), SyntheticMeter).tables["kernel_mw"] for one in (False, True)
+    )
+    assert len(large) and all(
+        np.array_equal(getattr(large, name), getattr(small, name)) for name in ("what", "configuration", "value")
+    )
 
 
 def test_idle_power_is_measured_at_so_many_configurations_as_the_campaign_says() -> None:

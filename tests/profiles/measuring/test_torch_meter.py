@@ -8,6 +8,7 @@ import contextlib
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,11 @@ from jetdvfs.kernels.network import HostOp, KernelInvocation, TensorSpec
 from jetdvfs.profiles.errors import MeasurementError
 from jetdvfs.profiles.measuring.measurements import Measurements
 from jetdvfs.profiles.measuring.meters.cpu import CpuMeter, Patience, processor
+from jetdvfs.profiles.measuring.meters.cpufreq import POLICIES, Cpufreq
 from jetdvfs.profiles.measuring.meters.rapl import Rapl
 from jetdvfs.profiles.measuring.meters.torch_process import WORKER, TorchProcess
 from jetdvfs.profiles.measuring.meters.torch_worker import Refused, Worker
-from jetdvfs.profiles.measuring.processor import Model, measure_processor, plan_processor, processor_size, start_processor
+from jetdvfs.profiles.measuring.processor import Model, measure_processor, plan_processor, processor_size, this_processor
 from jetdvfs.profiles.reference import left_out_networks, reference_network, trained_networks
 from jetdvfs.tests.support.profiles.cuda_stand_in import StandInCuda
 
@@ -198,21 +200,21 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> list[Model]:
 def test_the_processor_is_measured_from_end_to_end_and_an_interrupted_campaign_goes_on(
     models: list[Model], tmp_path: Path
 ) -> None:
-    process, rapl, device = start_processor(sys.executable, 1, tmp_path)
     steps: list[str] = []
+    with this_processor(sys.executable, 1, root=tmp_path) as machine:
 
-    def interrupt(done: int, total: int, text: str) -> None:
-        steps.append(text)
-        if len(steps) == 4:
-            process.close()
+        def interrupt(done: int, total: int, text: str) -> None:
+            steps.append(text)
+            if len(steps) == 4:
+                machine.process.close()
 
-    campaign = plan_processor(device, models, process.about["kinds"], processor_size(3))
-    with process, pytest.raises(MeasurementError, match="the PyTorch process ended"):
-        measure_processor(campaign, models, process, rapl, SHORT, tmp_path / "kept", interrupt)
+        campaign = plan_processor(machine.device, models, machine.process.about["kinds"], processor_size(3))
+        with pytest.raises(MeasurementError, match="the PyTorch process ended"):
+            measure_processor(campaign, models, machine, SHORT, tmp_path / "kept", interrupt)
     kept = {path: path.stat().st_mtime_ns for path in tmp_path.glob("kept/*/*.npz")}
     assert len(kept) == 3
     with TorchProcess(threads=1) as again:
-        found = measure_processor(campaign, models, again, rapl, SHORT, tmp_path / "kept")
+        found = measure_processor(campaign, models, replace(machine, process=again), SHORT, tmp_path / "kept")
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
     found.save(tmp_path / "record.npz")
     record = Measurements.load(tmp_path / "record.npz")
@@ -266,6 +268,69 @@ def test_a_processor_with_counters_is_measured_with_its_power(
     device = processor(process, Rapl(counters(tmp_path, 1)))
     campaign = plan_processor(device, models, process.about["kinds"], processor_size(1))
     assert {unit.kind for unit in campaign.units} >= {"kernel_mw", "idle_mw", "kernel_ms", "network"}
+
+
+def cpufreq(root: Path, **files: int | str) -> list[Path]:
+    """Two clusters of cores whose limits may be set from 400 to 2000 MHz."""
+    folders = [root / POLICIES / name for name in ("policy0", "policy4")]
+    at_first = {"scaling_min_freq": 400_000, "scaling_max_freq": 1_900_000}
+    for folder in folders:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in {**at_first, "cpuinfo_min_freq": 400_000, "cpuinfo_max_freq": 2_000_000, **files}.items():
+            (folder / name).write_text(f"{text}\n")
+    return folders
+
+
+def limits(folder: Path) -> list[int]:
+    return [int((folder / name).read_text()) for name in ("scaling_min_freq", "scaling_max_freq")]
+
+
+def test_a_processor_whose_clock_may_be_set_is_measured_over_its_clocks_and_has_them_back(
+    models: list[Model], tmp_path: Path
+) -> None:
+    folders = cpufreq(tmp_path)
+    seen: set[tuple[int, ...]] = set()
+    with this_processor(sys.executable, 1, (1000, 2000, 500), tmp_path) as machine:
+        assert machine.device.grid.gpu_hz == (500_000_000, 1_000_000_000, 2_000_000_000)
+        campaign = plan_processor(machine.device, models, machine.process.about["kinds"], processor_size(1, 3))
+        networks = replace(campaign, units=tuple(unit for unit in campaign.units if unit.kind == "network"))
+
+        def look(done: int, total: int, text: str) -> None:
+            seen.update(tuple(limits(folder)) for folder in folders)
+
+        found = measure_processor(networks, models, machine, SHORT, progress=look)
+    assert {(500_000,) * 2, (1_000_000,) * 2, (2_000_000,) * 2} <= seen
+    assert set(found.tables["network_ms"].configuration) == {0, 1, 2}
+    assert found.environment["clocks_locked_mhz"] == [1000, 2000, 500]
+    assert [limits(folder) for folder in folders] == [[400_000, 1_900_000]] * 2
+
+
+def test_a_processors_clock_is_given_back_when_its_worker_cannot_be_started(tmp_path: Path) -> None:
+    folders = cpufreq(tmp_path)
+    with pytest.raises(MeasurementError, match="/nowhere/python"), this_processor("/nowhere/python", 1, (1000,), tmp_path):
+        pass
+    assert [limits(folder) for folder in folders] == [[400_000, 1_900_000]] * 2
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({}, "policy0 of the processor has no clock of 2100 MHz; valid: 400 to 2000"),
+        ({"scaling_available_frequencies": "400000 2000000"}, "no clock of 2100 MHz; valid: 400, 2000"),
+    ],
+)
+def test_a_clock_that_a_processor_does_not_have_is_refused_by_what_it_has(
+    files: dict[str, str], said: str, tmp_path: Path
+) -> None:
+    cpufreq(tmp_path, **files)
+    with pytest.raises(MeasurementError, match=said):
+        Cpufreq((2100,), tmp_path)
+
+
+def test_a_processor_without_cpufreq_is_told_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(MeasurementError, match="the kernel has no cpufreq for it"):
+        Cpufreq((1000,), tmp_path)
+    Cpufreq((), tmp_path).close()  # where none is asked for, none is needed
 
 
 def test_two_models_of_one_name_are_refused(models: list[Model], process: TorchProcess) -> None:
