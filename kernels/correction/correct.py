@@ -1,72 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The correction of a surface by what was observed: physics first, then what it does not explain.
+"""The correction of a surface by what was observed, and what observations say without it.
 
-What latency and power are made of comes in rates that differ from board to board and from network to network; those are
-corrected first. What they leave is smooth over the clocks as far as observations say so, and vanishes away from them.
+A prediction that holds needs few observations, one that does not is worse than none. So where three configurations or more were
+observed, what a fit of them alone makes of the board stands beside the corrected prediction. Each counts by how probable it
+finds every observation, the others known (a pseudo Bayesian average; Yao and others 2018, Using stacking to average Bayesian
+predictive distributions), and, at each configuration, the more the surer it is there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import CostModelError
-from ..grid import FrequencyGrid
-from ..surface import Surface, Terms
-from ..units import AXES
-from .fitting import OUTLIER, Fit, Model, fit
-from .models import LATENCY_UNKNOWNS, NOTHING, ClockedLatency, LatencyModel
-from .observation import Corrected, Correction, Observation, Rate
-from .powering import Powering
-from .sampling import sampled
+from ..surface import Surface
+from .correcting import Correcting, Result, Told, mean_error
+from .flat import flat_surface
+from .observation import Corrected, Observation
 
 Array = NDArray[np.float64]
 
-MOST_OBSERVATIONS = 32
-"""More are not looked at: the latest of each configuration come first, then the latest of all."""
-
-# Standard deviations of logarithms: of a single frame, of one that is known to be untypical, and of what changes within an hour
-# (square root of time).
-_FRAME, _DISTURBED, _DRIFT_PER_HOUR = 0.02, 0.5, 0.02
-# Of the constant's and the overlap's logarithms; a predicted surface's constant is a part of its host's.
-_CONSTANT_SIGMA, _OVERLAP_SIGMA, _PREDICTED_CONSTANT_SIGMA = 1.2, 0.75, 0.3
-# How far apart clocks are (in natural logarithms) that have what the rates do not explain in common.
-_REACH = 1.0
-# The part of it (of its variance) that a configuration has for itself: clocks that are tied to others change by steps.
-_OWN = 0.15
-# By how much the model of a program that nobody predicted may be wrong, as a logarithm: so much for each e that a clock is away
-# from all that were observed, beyond the next level or so. On an AGX Orin fits by overlap were 25% off half of that away.
-_WRONG, _NEXT = 0.2, 0.15
-# What is observed of so many frames, and is off by more than so many standard deviations, was predicted wrong altogether.
-_TELLING, _SURPRISING = 3, 2.5
-_UNEVEN = 0.25  # of that
-_ALL_TIMES = LATENCY_UNKNOWNS.index("all")
-_NO_RESIDUAL = 1e-4  # where nothing but rates is learned
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A figure that observations may have.
-
-    Attributes:
-        name: the member of :class:`Observation`.
-        systematic: the standard deviation of its logarithm that many frames still have in common.
-        residuals, residual: those tried for what the rates do not explain of it, and the one expected.
-    """
-
-    name: str
-    systematic: float
-    residuals: tuple[float, ...]
-    residual: float
-
-
-LATENCY = Figure("latency_ms", 0.005, (0.01, 0.025, 0.06, 0.12), 0.025)
-POWER = Figure("power_mw", 0.01, (0.015, 0.04, 0.08, 0.15), 0.04)
+_FEW = 3  # configurations; of fewer, a fit of them alone says nothing
+_LEAST_VARIANCE = 1e-6
+_CERTAIN = 50.0  # logarithms of odds beyond this are as good as certainty
+_MOST_LEAKED = 0.9  # of a power that was observed
 
 
 def correct(surface: Surface, observations: Sequence[Observation]) -> Corrected:
@@ -87,300 +47,85 @@ def correct(surface: Surface, observations: Sequence[Observation]) -> Corrected:
     """
     if not observations:
         raise CostModelError("correction: expected at least one observation")
-    return Correcting(surface, observations).result()
+    predicted = Correcting(surface, observations).result()
+    unpredicted = surface.terms is not None and surface.terms.unpredicted
+    if unpredicted or predicted.correction.configurations < _FEW:
+        return Corrected(predicted.surface, predicted.correction)
+    alone = Correcting(flat_surface(surface.grid), _as_cool(surface, observations)).result()
+    return _averaged(predicted, alone)
 
 
-class Correcting:
-    """One correction: which observations, where they are, and what each step of it found.
+def _averaged(predicted: Result, alone: Result) -> Corrected:
+    """Both together, in the logarithm."""
+    surface, correction = predicted.surface, predicted.correction
+    latency = _Average.of(predicted.latency, alone.latency)
+    power = _Average.of(predicted.power, alone.power)
+    idle_mw = np.minimum(surface.idle_mw, power.value)
+    together = replace(
+        surface,
+        latency_ms=latency.value,
+        power_mw=power.value,
+        energy_mj=power.value * latency.value / 1e3,
+        idle_mw=idle_mw,
+        leakage_mw=surface.leakage_mw * idle_mw / np.maximum(surface.idle_mw, 1e-9),
+        latency_sigma=np.sqrt(latency.variance),
+        energy_sigma=np.sqrt(latency.variance + power.variance),
+    )
+    told = replace(
+        correction,
+        prediction_counts=(latency.counts, power.counts),
+        latency_error=(correction.latency_error[0], latency.error),
+        power_error=(correction.power_error[0], power.error),
+    )
+    return Corrected(together, told)
 
-    Args:
-        smooth: whether what the rates do not explain is learned too.
+
+@dataclass(frozen=True, eq=False)
+class _Average:
+    """A figure by the prediction and without it.
+
+    Attributes:
+        counts: how much the prediction counts by what was observed.
+        value, variance: over the grid; what both differ by is a part of the variance.
+        error: mean |log(observed / predicted)|.
     """
 
-    def __init__(self, surface: Surface, observations: Sequence[Observation], *, smooth: bool = True) -> None:
-        self._smooth = smooth
-        self.surface, self.grid = surface, surface.grid
-        self.terms = surface.terms or _all_in_one(surface)
-        self.given = len(observations)
-        self.numbers = _latest(observations)
-        self.observations = [observations[number] for number in self.numbers]
-        places = [self.grid.index(one.configuration) for one in self.observations]
-        self.cells = np.ravel_multi_index(np.array(places).T, self.grid.shape)
-        self.places = np.array(places)
-        self._near = _near(self.grid)
-        self._load = False
+    counts: float
+    value: Array
+    variance: Array
+    error: float
 
-    def timing(self) -> tuple[NDArray[np.intp], Fit | None]:
-        """Which observations have a latency, and what they say of it."""
-        rows = self.rows(LATENCY)
-        if not len(rows):
-            return rows, None
-        model, sigma = self.latency_model(self.cells[rows]), self.latency_sigma()
-        surprise = self._surprise(rows, LATENCY, model, sigma)
-        if surprise:
-            sigma[_ALL_TIMES] = max(sigma[_ALL_TIMES], surprise)
-            self._load, model = True, replace(model, load=True)
-        found = fit(
-            model,
-            sigma,
-            self.seen(rows, LATENCY),
-            self.noise(rows, LATENCY),
-            self.alike(self.places[rows], self.places[rows]),
-            *self._residuals(LATENCY, surprise),
-            averaged=self.terms.unpredicted,
-        )
-        return rows, found
-
-    def drawing(self, powering: Powering) -> tuple[NDArray[np.intp], Fit | None]:
-        """Which observations have a power, and what they say of it."""
-        rows = self.rows(POWER)
-        if not len(rows):
-            return rows, None
-        model, sigma = powering.observed(self.cells[rows], self.of(rows)), powering.sigma.copy()
-        surprise = self._surprise(rows, POWER, model, sigma)
-        sigma[-1] = max(sigma[-1], surprise)
-        found = fit(
-            model,
-            sigma,
-            self.seen(rows, POWER),
-            self.noise(rows, POWER),
-            self.alike(self.places[rows], self.places[rows]),
-            *self._residuals(POWER, surprise),
-            averaged=self.terms.unpredicted,
-        )
-        return rows, found
-
-    def _surprise(self, rows: NDArray[np.intp], figure: Figure, model: Model, sigma: Array) -> float:
-        """How far what was observed is from what was predicted, as a logarithm, where its errors do not explain that; else 0.
-
-        Then it is no outlier, but another load, or a network that was predicted wrong altogether.
-        """
-        telling = np.array([one.frames >= _TELLING and not one.disturbed and not one.doubt for one in self.of(rows)])
-        if self.terms.unpredicted or not telling.any():
-            return 0.0
-        predicted, slopes = model(np.zeros(len(sigma)))
-        apart = abs(float(np.median((self.seen(rows, figure) - predicted)[telling])))
-        expected = np.sqrt((slopes**2 @ sigma**2 + figure.residual**2)[telling])
-        return apart if apart > _SURPRISING * float(np.median(expected)) else 0.0
-
-    def powering(self, unknowns: Array | None, latency_ms: Array) -> Powering:
-        """What the power is made of, the latency known, and its unknowns where it was observed."""
-        if unknowns is None:
-            unknowns = np.zeros(len(LATENCY_UNKNOWNS))
-        return Powering(self.surface, self.terms, self._everywhere.busy(unknowns, np.log(latency_ms)), latency_ms)
-
-    def latency(self, rows: NDArray[np.intp], found: Fit | None) -> tuple[Array, Array]:
-        """The logarithm of the latency and its variance over the grid."""
-        if found is None:
-            return np.log(self.surface.latency_ms).ravel(), self.surface.latency_sigma.ravel() ** 2
-        alike = self._alike_everywhere(rows)
-        if not self.terms.unpredicted:
-            log_ms, variance, _ = found.predict(self._everywhere, alike)
-            return log_ms, variance
-        observed, seen = self.latency_model(self.cells[rows]), self.seen(rows, LATENCY)
-        log_ms, variance = sampled(found, observed, self._clocked(), self.latency_sigma(), seen, alike)
-        return log_ms, variance + (_WRONG * np.maximum(self._away(rows) - _NEXT, 0.0)) ** 2
-
-    def result(self) -> Corrected:
-        surface, shape = self.surface, self.grid.shape
-        timed, timing = self.timing()
-        log_ms, variance = self.latency(timed, timing)
-        stands = self._smooth and self.terms.unpredicted
-        if stands and timing is not None:
-            self._know(timed, LATENCY, self.seen(timed, LATENCY) - log_ms[self.cells[timed]], log_ms, variance)
-        latency_ms = np.exp(log_ms)
-        powering = self.powering(None if timing is None else timing.unknowns, latency_ms)
-        metered, drawing = self.drawing(powering)
-        everywhere = powering.model(slice(None))
-        unknowns = np.zeros(len(powering.sigma)) if drawing is None else drawing.unknowns
-        if drawing is None:
-            log_mw, smooth = everywhere(unknowns)[0], np.zeros(self.grid.size)
-            energy_sigma = np.maximum(surface.energy_sigma.ravel(), np.sqrt(variance))
-        else:
-            log_mw, power_variance, smooth = drawing.predict(everywhere, self._alike_everywhere(metered))
-            if stands:
-                at_observations = powering.observed(self.cells[metered], self.of(metered))(unknowns)[0]
-                left = self.seen(metered, POWER) - at_observations - smooth[self.cells[metered]]
-                self._know(metered, POWER, left, log_mw, power_variance)
-            energy_sigma = np.sqrt(power_variance + variance)
-        idle_mw = np.exp(everywhere.of(powering.idle, unknowns) + smooth)
-        power_mw = np.exp(log_mw)
-        figures = {
-            "latency_ms": latency_ms,
-            "power_mw": power_mw,
-            "energy_mj": power_mw * latency_ms / 1e3,
-            "idle_mw": idle_mw,
-            "leakage_mw": idle_mw * (surface.leakage_mw / np.maximum(surface.idle_mw, 1e-9)).ravel(),
-            "latency_sigma": np.sqrt(variance),
-            "energy_sigma": energy_sigma,
-        }
-        shaped: dict[str, Any] = {name: array.reshape(shape) for name, array in figures.items()}
-        corrected = replace(surface, terms=None, **shaped)
-        seen_ms, was_ms = self.seen(timed, LATENCY), np.log(surface.latency_ms.ravel()[self.cells[timed]])
-        seen_mw, observed = self.seen(metered, POWER), powering.observed(self.cells[metered], self.of(metered))
-        out = {int(rows[one]) for rows, fit in ((timed, timing), (metered, drawing)) if fit for one in _outliers(fit)}
-        correction = Correction(
-            observations=self.given,
-            configurations=len(np.unique(self.cells)),
-            rates=(
-                *(latency_rates(self.terms.unpredicted, self.latency_sigma(), timing) if timing else ()),
-                *(powering.rates(drawing) if drawing else ()),
-            ),
-            left_out=tuple(sorted(self.numbers[row] for row in out)),
-            latency_error=(_error(seen_ms, was_ms), _error(seen_ms, log_ms[self.cells[timed]])),
-            power_error=(
-                _error(seen_mw, observed(np.zeros(len(unknowns)))[0]),
-                _error(seen_mw, observed(unknowns)[0] + smooth[self.cells[metered]]),
-            ),
-            residual_latency=timing.amplitude if timing else 0.0,
-            residual_power=drawing.amplitude if drawing else 0.0,
-        )
-        return Corrected(corrected, correction)
-
-    def _know(self, rows: NDArray[np.intp], figure: Figure, left: Array, logs: Array, variance: Array) -> None:
-        """Let what was observed of a configuration stand for itself, be it an outlier by what others say."""
-        noise = self.noise(rows, figure)
-        shift, precision = np.zeros(self.grid.size), np.zeros(self.grid.size)
-        undisturbed = np.flatnonzero(noise < _DISTURBED)
-        cells, weight = self.cells[rows][undisturbed], noise[undisturbed] ** -2
-        np.add.at(shift, cells, weight * left[undisturbed])
-        np.add.at(precision, cells, weight)
-        known = precision > 0
-        logs[known] += shift[known] / precision[known]
-        variance[known] = 1 / precision[known]
-
-    @cached_property
-    def _everywhere(self) -> LatencyModel:
-        return self.latency_model(slice(None))
-
-    def latency_model(self, cells: slice | NDArray[np.intp]) -> LatencyModel:
-        terms = np.stack([array.ravel()[cells] for array in self.terms.arrays.values()]).astype(np.float64)
-        predicted = self.surface.latency_ms.ravel()[cells]
-        return LatencyModel(
-            terms=np.log(np.maximum(terms, np.exp(NOTHING))),
-            predicted=None if self.terms.unpredicted else np.log(predicted),
-            top=self._top,
-            load=self._load,
+    @classmethod
+    def of(cls, predicted: Told, alone: Told) -> _Average:
+        if len(np.unique(predicted.cells)) < _FEW:
+            return cls(1.0, predicted.value, predicted.variance, mean_error(predicted.left))
+        counts = _counts(predicted.densities, alone.densities)
+        ours, theirs = (1 / np.maximum(told.variance, _LEAST_VARIANCE) for told in (predicted, alone))
+        share = counts * ours / (counts * ours + (1 - counts) * theirs)
+        apart = np.log(alone.value / predicted.value)
+        there = share.ravel()[predicted.cells]
+        return cls(
+            counts,
+            predicted.value * np.exp((1 - share) * apart),
+            share * predicted.variance + (1 - share) * alone.variance + share * (1 - share) * apart**2,
+            mean_error(there * predicted.left + (1 - there) * alone.left),
         )
 
-    def _clocked(self) -> ClockedLatency:
-        terms = self.terms.host_ms[:, 0, 0], self.terms.compute_ms[0, :, 0], self.terms.memory_ms[0, 0]
-        cpu, gpu, emc = (np.log(np.maximum(one, np.exp(NOTHING), dtype=np.float64)) for one in terms)
-        return ClockedLatency(cpu, gpu, emc, self._top)
 
-    @property
-    def _top(self) -> float:
-        return float(np.log(self.surface.latency_ms.ravel()[-1]))
-
-    def _residuals(self, figure: Figure, surprise: float) -> tuple[tuple[float, ...], float]:
-        """Those tried for what the rates do not explain, and the one expected: what is wrong altogether is not so evenly."""
-        if not self._smooth:
-            return (_NO_RESIDUAL,), _NO_RESIDUAL
-        here_and_there = max(figure.residual, _UNEVEN * surprise)
-        return figure.residuals, min(figure.residuals, key=lambda one: abs(np.log(one / here_and_there)))
-
-    def latency_sigma(self) -> Array:
-        """How far each unknown of the latency may be from what was predicted, before anything was observed."""
-        terms = self.terms
-        there = [float(array.max() > 0) for array in terms.arrays.values()]
-        rates = np.array([terms.compute_sigma, terms.memory_sigma, terms.host_sigma]) * there
-        flat = terms.unpredicted
-        constant = _CONSTANT_SIGMA if flat else _PREDICTED_CONSTANT_SIGMA
-        return np.array([*rates, terms.all_sigma, constant, _OVERLAP_SIGMA if flat else 0.0])
-
-    def rows(self, figure: Figure) -> NDArray[np.intp]:
-        """Which observations have this figure."""
-        return np.array([row for row, one in enumerate(self.observations) if getattr(one, figure.name) is not None], np.intp)
-
-    def of(self, rows: NDArray[np.intp]) -> list[Observation]:
-        return [self.observations[row] for row in rows]
-
-    def seen(self, rows: NDArray[np.intp], figure: Figure) -> Array:
-        """The figure's logarithms."""
-        return np.log(np.array([getattr(one, figure.name) for one in self.of(rows)], np.float64))
-
-    def noise(self, rows: NDArray[np.intp], figure: Figure) -> Array:
-        """The standard deviations of these logarithms."""
-        chosen = self.of(rows)
-        frames, age_s, doubt = (
-            np.array([getattr(one, name) for one in chosen], np.float64) for name in ("frames", "age_s", "doubt")
-        )
-        disturbed = np.array([one.disturbed for one in chosen])
-        # What repeated observations of one configuration have in common does not become less by repeating them.
-        _, which, often = np.unique(self.cells[rows], return_inverse=True, return_counts=True)
-        variance = often[which] * figure.systematic**2 + _FRAME**2 / frames + _DRIFT_PER_HOUR**2 * age_s / 3600
-        return np.sqrt(variance + doubt**2 + disturbed * _DISTURBED**2)
-
-    def alike(self, places: NDArray[np.intp], others: NDArray[np.intp]) -> Array:
-        """How much places, by their grid indices, have in common of what the rates do not explain."""
-        product = np.ones((len(places), len(others)))
-        for axis, near in enumerate(self._near):
-            product *= near[places[:, axis][:, None], others[:, axis][None, :]]
-        alike: Array = (1 - _OWN) * product + _OWN * (places[:, None, :] == others[None, :, :]).all(axis=2)
-        return alike
-
-    @cached_property
-    def _alike_all(self) -> Array:
-        """How alike each cell of the grid is to each observation's."""
-        cpu, gpu, emc = (near[:, self.places[:, axis]] for axis, near in enumerate(self._near))
-        product = cpu[:, None, None] * ((1 - _OWN) * gpu[:, None] * emc[None])
-        alike: Array = product.reshape(self.grid.size, len(self.observations))
-        alike[self.cells, np.arange(len(self.cells))] += _OWN
-        return alike
-
-    def _away(self, rows: NDArray[np.intp]) -> Array:
-        """How far each cell of the grid is from the nearest observation, by the clock that is farthest, in logarithms."""
-        logs = [np.log(np.array(self.grid.levels(axis), np.float64)) for axis in AXES]
-        cpu, gpu, emc = (np.abs(one[:, None] - one[self.places[rows, axis]]) for axis, one in enumerate(logs))
-        farthest = np.maximum(np.maximum(cpu[:, None, None], gpu[:, None]), emc[None])
-        nearest: Array = farthest.min(axis=3).ravel()
-        return nearest
-
-    def _alike_everywhere(self, rows: NDArray[np.intp]) -> Array:
-        return self._alike_all if len(rows) == len(self.observations) else self._alike_all[:, rows]
+def _counts(predicted: Array, alone: Array) -> float:
+    """How probable the prediction is beside the fit, by what each says of every observation, the others known."""
+    gained = float((alone - predicted).sum())
+    return float(1 / (1 + np.exp(np.clip(gained, -_CERTAIN, _CERTAIN))))
 
 
-def _all_in_one(surface: Surface) -> Terms:
-    """The terms of a surface that has none: all of it is one."""
-    nothing = np.zeros(surface.grid.shape, np.float32)
-    latency, energy = (max(float(sigma.mean()), 0.03) for sigma in (surface.latency_sigma, surface.energy_sigma))
-    return Terms(surface.latency_ms.astype(np.float32), nothing, nothing, 0.0, 0.0, 0.0, latency, energy, energy)
-
-
-def _latest(observations: Sequence[Observation]) -> list[int]:
-    """Which observations are looked at, by position: the latest of each configuration first."""
-    order = sorted(range(len(observations)), key=lambda number: observations[number].age_s)
-    seen: set[object] = set()
-    first: list[int] = []
-    rest: list[int] = []
-    for number in order:
-        key = observations[number].configuration
-        (rest if key in seen else first).append(number)
-        seen.add(key)
-    return sorted([*first, *rest][:MOST_OBSERVATIONS])
-
-
-def _near(grid: FrequencyGrid) -> list[Array]:
-    """How alike the levels of each axis are, ``(levels, levels)``: Matern's function with 3/2, which lets clocks have steps."""
-    logs = [np.log(np.array(grid.levels(axis), np.float64)) for axis in AXES]
-    apart = [np.sqrt(3) / _REACH * np.abs(one[:, None] - one[None, :]) for one in logs]
-    return [(1 + one) * np.exp(-one) for one in apart]
-
-
-def latency_rates(unpredicted: bool, sigma: Array, found: Fit) -> list[Rate]:
-    """What a fit of latencies says of the rates that could be told; of a surface that nobody predicted, without the whole's."""
-    spread = np.sqrt(np.diag(found.covariance))
-    names = LATENCY_UNKNOWNS[:4] if not unpredicted else LATENCY_UNKNOWNS[:3]
-    return [
-        Rate(name, float(np.exp(found.unknowns[number])), float(spread[number]))
-        for number, name in enumerate(names)
-        if sigma[number]
-    ]
-
-
-def _outliers(found: Fit) -> NDArray[np.intp]:
-    return np.flatnonzero(found.weights < OUTLIER)
-
-
-def _error(observed: Array, predicted: Array) -> float:
-    return float(np.abs(observed - predicted).mean()) if len(observed) else 0.0
+def _as_cool(surface: Surface, observations: Sequence[Observation]) -> list[Observation]:
+    """Observations without what a warm die leaks more than at the surface's temperature: a fit of them alone knows no heat."""
+    cooled = []
+    for one in observations:
+        if one.power_mw is not None and one.temperature_c is not None and surface.heat is not None:
+            leaked_mw = float(
+                surface.leakage_mw[surface.grid.index(one.configuration)] * surface.heat.growth(one.temperature_c)
+            )
+            one = replace(one, power_mw=one.power_mw - min(leaked_mw, _MOST_LEAKED * one.power_mw))
+        cooled.append(one)
+    return cooled

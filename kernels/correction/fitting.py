@@ -46,6 +46,7 @@ class Fit:
         amplitude: standard deviation of what the unknowns do not explain.
         inverse: of the lower Cholesky factor of the observations' covariance; ``whitened`` and ``slopes`` are the residuals and
             the derivatives multiplied by it.
+        sigma, noise: standard deviations of the unknowns before, and of the observations' noise.
     """
 
     unknowns: Array
@@ -55,6 +56,20 @@ class Fit:
     inverse: Array
     whitened: Array
     slopes: Array
+    sigma: Array
+    noise: Array
+
+    def densities(self) -> Array:
+        """The logarithm of how probable each observation is by all the others, but for a constant: how well a model predicts
+        (Vehtari and others 2017, Practical Bayesian model evaluation), the unknowns' part taken to be linear."""
+        spread = self.slopes * self.sigma
+        among = np.linalg.inv(np.eye(len(spread)) + spread @ spread.T) @ self.inverse
+        precision = np.einsum("ij,ij->j", self.inverse, among)  # of each, the others known
+        apart = among.T @ (self.whitened + self.slopes @ self.unknowns) / precision
+        # An outlier is none to those who do not know it yet.
+        variance = 1 / precision + self.noise**2 * (1 - 1 / self.weights)
+        found: Array = -(_FREEDOM + 1) / 2 * np.log1p(apart**2 / variance / _FREEDOM) - np.log(variance) / 2
+        return found
 
     def predict(self, model: Model, alike: Array) -> tuple[Array, Array, Array]:
         """Logarithms at other places, their variance, and what of them the unknowns do not explain.
@@ -220,4 +235,4 @@ def _at(
     normal = white[:, free].T @ white[:, free] + np.diag(precision)
     covariance = np.zeros((len(sigma), len(sigma)))
     covariance[np.ix_(free, free)] = np.linalg.inv(normal)
-    return Fit(unknowns, covariance, weights, amplitude, inverse, left, white)
+    return Fit(unknowns, covariance, weights, amplitude, inverse, left, white, sigma, noise)

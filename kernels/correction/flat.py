@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ..grid import FrequencyGrid
 from ..surface import Surface, Terms
 from ..units import AXES
-from .correct import Correcting
+from .correcting import Correcting
 from .observation import Observation
 
 # Standard deviations of logarithms: nobody knows how long a frame takes or what it draws; none of the three terms is more than

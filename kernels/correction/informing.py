@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..surface import Surface
-from .correct import Correcting
+from .correcting import Correcting
 from .observation import Observation
 
 MOST_CELLS = 250

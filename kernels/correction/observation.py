@@ -10,6 +10,8 @@ from ..errors import CostModelError
 from ..grid import FrequencyConfiguration
 from ..surface import Surface
 
+_ALL_BUT = 0.9  # of what a fit of the observations alone counts less than the rest of, nothing is said
+
 
 @dataclass(frozen=True)
 class Observation:
@@ -84,6 +86,7 @@ class Correction:
         left_out: which of the observations are outliers and were all but left out, by position.
         latency_error, power_error: mean |log(observed / predicted)|, before and after.
         residual_latency, residual_power: standard deviation of what the rates do not explain.
+        prediction_counts: how much the prediction counts, of latency and of power, beside a fit of the observations alone.
     """
 
     observations: int
@@ -94,15 +97,18 @@ class Correction:
     power_error: tuple[float, float]
     residual_latency: float
     residual_power: float
+    prediction_counts: tuple[float, float] = (1.0, 1.0)
 
     def __str__(self) -> str:
         rates = ", ".join(map(str, self.rates))
         out = f"; {len(self.left_out)} left out" if self.left_out else ""
         before, after = self.latency_error
         cold, warm = self.power_error
+        counts = [f"{share:.0%} of {name}" for name, share in zip(("latency", "power"), self.prediction_counts, strict=True)]
+        beside = f"; the prediction counts {' and '.join(counts)}" if min(self.prediction_counts) < _ALL_BUT else ""
         return (
             f"{self.observations} observations of {self.configurations} configurations{out}: {rates}; "
-            f"error of latency {before:.1%} -> {after:.1%}, of power {cold:.1%} -> {warm:.1%}"
+            f"error of latency {before:.1%} -> {after:.1%}, of power {cold:.1%} -> {warm:.1%}{beside}"
         )
 
 

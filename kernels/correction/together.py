@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..surface import Surface
-from .correct import LATENCY, POWER, Correcting, Figure
+from .correcting import LATENCY, POWER, Correcting, Figure
 from .fitting import Fit, Model, fit
 from .models import LATENCY_UNKNOWNS
 from .observation import Observation, Rate

@@ -253,3 +253,55 @@ def test_what_is_no_observation_is_refused(
 ) -> None:
     with pytest.raises(error, match=text):
         correct(predicted, make(predicted))
+
+
+def test_a_prediction_of_another_kind_of_board_gives_way_to_what_is_observed() -> None:
+    """Its power grows otherwise with the clocks than any rates could make it."""
+    truth = _overlapping(WIDE)
+    calls = [matmul(1000)] * 3 + [relu()] * 3
+    cost = replace(
+        board(sigma=0.05, common=0.3),
+        grid=WIDE,
+        idle_mw=np.full(WIDE.shape, 3000.0, np.float32),
+        host_active_mw=np.full(len(WIDE.cpu_khz), 500.0, np.float32),
+    )
+    strange = surface(network(*calls), cost)
+    seen = _seen(truth, _random(WIDE, 24))
+    found, alone = correct(strange, seen), correct(flat_surface(WIDE), seen)
+    assert max(found.correction.prediction_counts) < 0.5 and "the prediction counts" in str(found.correction)
+    for figure in ("latency_ms", "power_mw"):
+        true = getattr(truth, figure)
+        assert _error(getattr(found.surface, figure), true) < 1.3 * _error(getattr(alone.surface, figure), true) + 0.005
+
+
+def test_a_prediction_that_holds_counts_for_more_than_a_fit_of_what_is_observed(predicted: Surface) -> None:
+    slower = replace(predicted, latency_ms=1.2 * predicted.latency_ms)
+    found = correct(predicted, _seen(slower, _random(GRID, 5)))
+    assert min(found.correction.prediction_counts) > 0.9 and "counts" not in str(found.correction)
+    assert correct(predicted, _seen(slower, _random(GRID, 2))).correction.prediction_counts == (1.0, 1.0)
+
+
+def test_far_from_all_that_was_observed_the_prediction_stands(predicted: Surface) -> None:
+    near = [(-1, gpu, emc) for gpu in (-1, -2) for emc in (-1, -2)]
+    grid = predicted.grid
+    places = [tuple(int(one) % size for one, size in zip(at, grid.shape, strict=True)) for at in near]
+    found = correct(predicted, _seen(predicted, [(a, b, c) for a, b, c in places])).surface
+    assert found.latency_ms[0, 0, 0] == pytest.approx(predicted.latency_ms[0, 0, 0], rel=0.05)
+    assert found.power_mw[0, 0, 0] == pytest.approx(predicted.power_mw[0, 0, 0], rel=0.05)
+
+
+def test_what_contradicts_a_prediction_is_no_outlier_where_others_know_better() -> None:
+    """With the slowest memory it takes far longer than any rates could make it, as two of twelve observations say."""
+    truth = _overlapping(WIDE)
+    assert truth.terms is not None
+    terms = replace(truth.terms, unpredicted=False, compute_sigma=0.05, memory_sigma=0.05, host_sigma=0.05, all_sigma=0.05)
+    slowest = np.arange(len(WIDE.emc_hz)) == 0
+    predicted = replace(
+        truth,
+        terms=replace(terms, memory_ms=terms.memory_ms * np.float32(0.01)),
+        latency_ms=np.where(slowest, 0.25, 1.0) * truth.latency_ms,
+        latency_sigma=np.full(WIDE.shape, 0.05),
+    )
+    others = [place for place in _random(WIDE, 14) if place[2]][:10]
+    found = correct(predicted, _seen(truth, [*others, (3, 3, 0), (7, 8, 0)])).surface
+    assert _error(found.latency_ms[..., 0], truth.latency_ms[..., 0]) < 0.2
