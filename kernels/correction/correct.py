@@ -2,9 +2,10 @@
 """The correction of a surface by what was observed, and what observations say without it.
 
 A prediction that holds needs few observations, one that does not is worse than none. So where three configurations or more were
-observed, what a fit of them alone makes of the board stands beside the corrected prediction. Each counts by how probable it
-finds every observation, the others known (a pseudo Bayesian average; Yao and others 2018, Using stacking to average Bayesian
-predictive distributions), and, at each configuration, the more the surer it is there.
+observed, what a fit of them alone makes of the board stands beside the corrected prediction. At each configuration both count
+by how probable they find the observations near to it, each by all others (a pseudo Bayesian average; Yao and others 2018,
+Using stacking to average Bayesian predictive distributions), and the more the surer they are there. So a prediction that is
+wrong at some clocks stays where it holds, and where nothing was observed: a fit says nothing of a host that it never saw slow.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import CostModelError
+from ..grid import FrequencyGrid
 from ..surface import Surface
-from .correcting import Correcting, Result, Told, mean_error
+from .correcting import Correcting, Result, Told, mean_error, nearness
 from .flat import flat_surface
 from .observation import Corrected, Observation
 
@@ -26,6 +28,7 @@ Array = NDArray[np.float64]
 _FEW = 3  # configurations; of fewer, a fit of them alone says nothing
 _LEAST_VARIANCE = 1e-6
 _CERTAIN = 50.0  # logarithms of odds beyond this are as good as certainty
+_BEFORE = 1.0  # so much (the logarithm of odds) speaks for the prediction where nothing is known
 _MOST_LEAKED = 0.9  # of a power that was observed
 
 
@@ -52,14 +55,14 @@ def correct(surface: Surface, observations: Sequence[Observation]) -> Corrected:
     if unpredicted or predicted.correction.configurations < _FEW:
         return Corrected(predicted.surface, predicted.correction)
     alone = Correcting(flat_surface(surface.grid), _as_cool(surface, observations)).result()
-    return _averaged(predicted, alone)
+    return _averaged(predicted, alone, any(one.power_mw and one.period_ms for one in observations))
 
 
-def _averaged(predicted: Result, alone: Result) -> Corrected:
-    """Both together, in the logarithm."""
+def _averaged(predicted: Result, alone: Result, paced: bool) -> Corrected:
+    """Both together, in the logarithm; of power over the frames' period a fit alone does not know what part is idle power."""
     surface, correction = predicted.surface, predicted.correction
-    latency = _Average.of(predicted.latency, alone.latency)
-    power = _Average.of(predicted.power, alone.power)
+    latency = _Average.of(predicted.latency, alone.latency, surface.grid)
+    power = _Average.of(predicted.power, None if paced else alone.power, surface.grid)
     idle_mw = np.minimum(surface.idle_mw, power.value)
     together = replace(
         surface,
@@ -85,7 +88,7 @@ class _Average:
     """A figure by the prediction and without it.
 
     Attributes:
-        counts: how much the prediction counts by what was observed.
+        counts: how much the prediction counts, in the mean over the grid.
         value, variance: over the grid; what both differ by is a part of the variance.
         error: mean |log(observed / predicted)|.
     """
@@ -96,26 +99,21 @@ class _Average:
     error: float
 
     @classmethod
-    def of(cls, predicted: Told, alone: Told) -> _Average:
-        if len(np.unique(predicted.cells)) < _FEW:
+    def of(cls, predicted: Told, alone: Told | None, grid: FrequencyGrid) -> _Average:
+        if alone is None or len(np.unique(predicted.cells)) < _FEW:
             return cls(1.0, predicted.value, predicted.variance, mean_error(predicted.left))
-        counts = _counts(predicted.densities, alone.densities)
+        gained = predicted.densities - alone.densities
+        odds = np.clip(nearness(grid, predicted.cells) @ gained + _BEFORE, -_CERTAIN, _CERTAIN).reshape(grid.shape)
         ours, theirs = (1 / np.maximum(told.variance, _LEAST_VARIANCE) for told in (predicted, alone))
-        share = counts * ours / (counts * ours + (1 - counts) * theirs)
+        share = 1 / (1 + np.exp(-odds) * theirs / ours)
         apart = np.log(alone.value / predicted.value)
         there = share.ravel()[predicted.cells]
         return cls(
-            counts,
+            float(share.mean()),
             predicted.value * np.exp((1 - share) * apart),
             share * predicted.variance + (1 - share) * alone.variance + share * (1 - share) * apart**2,
             mean_error(there * predicted.left + (1 - there) * alone.left),
         )
-
-
-def _counts(predicted: Array, alone: Array) -> float:
-    """How probable the prediction is beside the fit, by what each says of every observation, the others known."""
-    gained = float((alone - predicted).sum())
-    return float(1 / (1 + np.exp(np.clip(gained, -_CERTAIN, _CERTAIN))))
 
 
 def _as_cool(surface: Surface, observations: Sequence[Observation]) -> list[Observation]:

@@ -342,9 +342,7 @@ class Correcting:
     @cached_property
     def _alike_all(self) -> Array:
         """How alike each cell of the grid is to each observation's."""
-        cpu, gpu, emc = (near[:, self.places[:, axis]] for axis, near in enumerate(self._near))
-        product = cpu[:, None, None] * ((1 - _OWN) * gpu[:, None] * emc[None])
-        alike: Array = product.reshape(self.grid.size, len(self.observations))
+        alike: Array = (1 - _OWN) * nearness(self.grid, self.cells)
         alike[self.cells, np.arange(len(self.cells))] += _OWN
         return alike
 
@@ -378,6 +376,14 @@ def _latest(observations: Sequence[Observation]) -> list[int]:
         (rest if key in seen else first).append(number)
         seen.add(key)
     return sorted([*first, *rest][:MOST_OBSERVATIONS])
+
+
+def nearness(grid: FrequencyGrid, cells: NDArray[np.intp]) -> Array:
+    """How much each configuration of a grid and those at some places have in common, ``(grid.size, cells)``, up to 1."""
+    places = np.unravel_index(cells, grid.shape)
+    cpu, gpu, emc = (near[:, at] for near, at in zip(_near(grid), places, strict=True))
+    product: Array = (cpu[:, None, None] * (gpu[:, None] * emc[None])).reshape(grid.size, len(cells))
+    return product
 
 
 def _near(grid: FrequencyGrid) -> list[Array]:

@@ -86,7 +86,8 @@ class Correction:
         left_out: which of the observations are outliers and were all but left out, by position.
         latency_error, power_error: mean |log(observed / predicted)|, before and after.
         residual_latency, residual_power: standard deviation of what the rates do not explain.
-        prediction_counts: how much the prediction counts, of latency and of power, beside a fit of the observations alone.
+        prediction_counts: how much the prediction counts, of latency and of power, beside a fit of the observations alone, in
+            the mean over the grid.
     """
 
     observations: int
