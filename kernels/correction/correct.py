@@ -28,7 +28,7 @@ Array = NDArray[np.float64]
 _FEW = 3  # configurations; of fewer, a fit of them alone says nothing
 _LEAST_VARIANCE = 1e-6
 _CERTAIN = 50.0  # logarithms of odds beyond this are as good as certainty
-_BEFORE = 1.0  # so much (the logarithm of odds) speaks for the prediction where nothing is known
+_BEFORE = 2.0  # so much (the logarithm of odds) speaks for the prediction where nothing is known
 _MOST_LEAKED = 0.9  # of a power that was observed
 
 
