@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``jetdvfs profile kernels`` and ``layers``: measurements of real GPUs, predicted by models that were trained without them."""
+"""``jetdvfs profile kernels``, ``layers`` and ``real``: real measurements predicted by models trained without them."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ....profiles.errors import ComparisonDataError
@@ -13,6 +14,7 @@ from ... import arguments
 from ...errors import InputError
 from ..output import print_json, progress_bar, table
 from .checks import MISSED
+from .collecting import judge
 
 if TYPE_CHECKING:
     from ....profiles.studies.comparison.real.layers import NetworkRow
@@ -28,6 +30,24 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
         arguments.add_data(sub)
         arguments.add_threads(sub)
         arguments.add_seed(sub)
+    sub = verb("real", "all real measurements one after the other: 'kernels', 'layers', and 'judge' of a record", everything)
+    sub.add_argument(
+        "record",
+        nargs="?",
+        type=arguments.named_file,
+        metavar="RECORD",
+        help="of the processor at hand, or of a board: what 'profile collect' wrote (default: tables only)",
+    )
+    arguments.add_data(sub)
+    arguments.add_threads(sub)
+    arguments.add_seed(sub)
+
+
+def everything(args: argparse.Namespace) -> int:
+    """With ``--json`` a document of each, on a line of its own."""
+    _layers_file(args)  # before minutes are spent on kernels
+    codes = [run(args), layers(args), *([judge(args)] if args.record else [])]
+    return max(codes)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -59,14 +79,23 @@ def run(args: argparse.Namespace) -> int:
 
 
 def layers(args: argparse.Namespace) -> int:
-    from ....profiles.studies.comparison.agx_orin import LAYERS
-    from ....profiles.studies.comparison.fit import find_file
     from ....profiles.studies.comparison.real.layers import read_layers
 
+    path = _layers_file(args)
     try:
-        return MISSED if show_layers(read_layers(find_file(args.data, LAYERS)), args) else 0
+        return MISSED if show_layers(read_layers(path), args) else 0
     except ModuleNotFoundError as error:
         raise InputError(f"profile layers: needs the Python package {error.name} (jetdvfs[train])") from error
+    except ComparisonDataError as error:
+        raise InputError(f"--data: {error}") from error
+
+
+def _layers_file(args: argparse.Namespace) -> Path:
+    from ....profiles.studies.comparison.agx_orin import LAYERS
+    from ....profiles.studies.comparison.fit import find_file
+
+    try:
+        return find_file(args.data, LAYERS)
     except ComparisonDataError as error:
         raise InputError(f"--data: {error}") from error
 
