@@ -19,6 +19,7 @@ from ....profiles.studies.paper.published import (
     TABLE_7,
     TABLE_8,
 )
+from ....profiles.studies.paper.rotation import Rotation
 from ....profiles.studies.paper.study import Study
 from ....profiles.training.tuning.tuned import Tuned
 from .sections import MEAN, PAPER, Section, boards_named
@@ -90,15 +91,17 @@ def _kernels(part: str, target: str, unit: str, paper: Mapping[str, Accuracy]) -
         rows.append((MEAN, *_beside(means, MEANS[part]), "", "", together, others, "", f"{means.count:,}"))
         what = "runtime" if target == "time" else "power"
         notes = [
-            f"Predictions of {what} by models of all boards but one, of kernels on that one, for "
-            f"{boards_named(rotation.left_out)} in turn; per cent of them within 5, 10, 15 and 20%.",
+            _of_what(rotation, what),
             "As the paper drew them, convolutions count half as networks' own kernels and half as random ones, all others as "
             "random ones alone (where the record has any); the shares within 10% of each, and of all alike, stand to the "
-            "right. Random kernels "
-            "were measured on one board each, so that models know neither the board nor the kernel.",
-            "'Others' mean' is how many of networks' kernels lie within 10% of the mean that the other boards measured of the "
-            "same, at the configurations in common; the rest is that boards differ, which no model of the others knows.",
+            "right.",
         ]
+        if rotation.left_out:
+            notes += [
+                "Random kernels were measured on one board each, so that models know neither the board nor the kernel.",
+                "'Others' mean' is how many of networks' kernels lie within 10% of the mean that other boards measured of "
+                "the same, at the configurations in common; the rest is that boards differ, which no model of others knows.",
+            ]
         if target == "power":
             notes.append("Power is idle power at the configuration and what the kernel draws above it.")
         return Section(
@@ -110,6 +113,17 @@ def _kernels(part: str, target: str, unit: str, paper: Mapping[str, Accuracy]) -
         )
 
     return make
+
+
+def _of_what(rotation: Rotation, what: str) -> str:
+    within = "per cent of them within 5, 10, 15 and 20%."
+    if rotation.left_out:
+        boards = boards_named(rotation.left_out)
+        return f"Predictions of {what} by models of all boards but one, of kernels on that one, for {boards} in turn; {within}"
+    return (
+        f"Predictions of {what} on the one board that was measured, of kernels left out with their networks in "
+        f"{rotation.parts} parts, by models of the others; {within} How boards differ is not in it, as it is in the paper's."
+    )
 
 
 def _networks(part: str, what: str, unit: str, paper: Mapping[str, Accuracy]) -> Callable[[Study], Section]:
@@ -133,7 +147,7 @@ def _networks(part: str, what: str, unit: str, paper: Mapping[str, Accuracy]) ->
             part,
             f"Accuracy of network-level {figure} predictions",
             (
-                f"Networks on boards left out ({boards_named(study.rotation.left_out)} in turn), at the random configurations "
+                f"{_where(study.rotation)}, at the random configurations "
                 f"of the record ({means.count // max(len(ours), 1):,} of each network); predicted from models of kernels.",
                 "Here host and GPU are a timeline; the paper adds up kernels, which is what the column 'plain sum' has of the "
                 "same models (mean error, per cent).",
@@ -143,6 +157,12 @@ def _networks(part: str, what: str, unit: str, paper: Mapping[str, Accuracy]) ->
         )
 
     return make
+
+
+def _where(rotation: Rotation) -> str:
+    if rotation.left_out:
+        return f"Networks on boards left out ({boards_named(rotation.left_out)} in turn)"
+    return f"Networks left out in {rotation.parts} parts, on the one board that was measured"
 
 
 def _table_8(study: Study) -> Section:

@@ -117,8 +117,10 @@ def _about(found: Study) -> dict[str, str]:
     from ....profiles.studies.paper.published import NAMES, SAMPLES
 
     about = {"board": found.board, "boards": f"{len(found.nodes)} ({', '.join(map(str, found.nodes))})"}
-    if found.rotation:
+    if found.rotation and found.rotation.left_out:
         about["left out, one at a time"] = ", ".join(map(str, found.rotation.left_out))
+    elif found.rotation:
+        about["left out"] = f"networks and kernels, in {found.rotation.parts} parts; other boards were not seen"
     counts = [
         f"{kind} {found.samples.get(kind, 0):,} (paper: {theirs:,}; {found.samples.get(kind, 0) / theirs:.1%})"
         for kind, theirs in SAMPLES.items()

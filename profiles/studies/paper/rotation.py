@@ -2,13 +2,14 @@
 """Each board of a record left out in turn: what models of the others predict of its kernels and of its networks.
 
 MIRAGE (SEC '21) left out two boards of thirteen (section 6.1), and one at a time to tune (4.3). Kernels are judged as they were
-measured, each by itself, so that what timing one adds is part of their time here; networks as in sections 6.2 and 6.3.
+measured, each by itself, so that what timing one adds is part of their time here; networks as in sections 6.2 and 6.3. Of an
+only board, networks and kernels are left out in parts (:mod:`.parts`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,6 @@ from ....kernels.cost.model import METHODS, Method, surface
 from ....kernels.network import KernelInvocation
 from ....kernels.surface import Surface
 from ...device import MeasuredDevice
-from ...errors import MeasurementError
 from ...measuring.measurements import Measurements, Rows
 from ...training.assembly import board_cost, inside_networks, train_all
 from ...training.host_fit import clocks_mhz, fit_idle_mw
@@ -35,6 +35,7 @@ from ...training.kernel_models import (
 )
 from ...training.left_out import measured_kinds
 from .accuracy import Compared
+from .parts import Part, parts_of
 from .published import NAMES
 
 Progress = Callable[[int, int, str], None]
@@ -93,7 +94,7 @@ class Rotation:
     """What came of leaving boards out.
 
     Attributes:
-        left_out: the boards, one at a time.
+        left_out: the boards, one at a time; none where an only board's networks and kernels were left out, in ``parts``.
         samples: rows that models of a kind were trained on, by kind and target, in the mean.
         kernels: by kind and target ("time" in ms, "power" in W).
         networks: by name, at random configurations.
@@ -103,6 +104,7 @@ class Rotation:
     """
 
     left_out: tuple[int, ...]
+    parts: int
     samples: Mapping[tuple[str, str], float]
     kernels: Mapping[tuple[str, str], KernelRows]
     networks: Mapping[str, NetworkRows]
@@ -112,58 +114,56 @@ class Rotation:
 
 
 def rotate(record: Measurements, left_out: Sequence[int], options: TrainingOptions, progress: Progress) -> Rotation:
-    """Leave each of these boards out, train on the others, and predict it.
+    """Leave each of these boards out, train on the others, and predict it; of an only board, some networks and kernels.
 
     Hyperparameters are chosen in the first rotation, by boards and kernels that are left out there as well.
 
     Raises:
-        MeasurementError: the record has one board, or no kernels with known sizes.
+        MeasurementError: the record has no kernels with known sizes, or is of one board and less than two networks.
     """
-    if len(record.nodes) < 2:
-        raise MeasurementError("the record is of one board; leaving one out takes two or more")
-    board, kinds = record.described, measured_kinds(record)
+    board, kinds, parts = record.described, measured_kinds(record), parts_of(record, left_out)
     kernels: dict[tuple[str, str], list[KernelRows]] = {}
     networks: dict[str, list[NetworkRows]] = {network.name: [] for network in record.networks}
     fixed: dict[str, list[NetworkRows]] = {network.name: [] for network in record.networks}
     samples: dict[tuple[str, str], list[int]] = {}
     first: dict[str, TrainedKind] | None = None
-    for number, node in enumerate(left_out):
-        known = on_boards(record, set(record.nodes) - {node})
+    for number, part in enumerate(parts):
 
-        def report(done: int, total: int, text: str, number: int = number, node: int = node) -> None:
-            progress(number * (total + 1) + done, len(left_out) * (total + 1), f"without board {node}: {text}")
+        def report(done: int, total: int, text: str, number: int = number, part: Part = part) -> None:
+            progress(number * (total + 1) + done, len(parts) * (total + 1), f"without {part.name}: {text}")
 
-        trained = train_all(known, board, record.networks, kinds, options, report, recipes=first)
+        known, fold = part.known, part.fold
+        kinds = [kind for kind in kinds if first is None or kind in first]
+        trained = train_all(known, board, record.networks, kinds, options, report, fold=fold, recipes=first)
         first = first or trained
-        cost = board_cost(known, board, trained, inside=inside_networks(known, board, record.networks, trained))
+        inside = inside_networks(known, board, record.networks, trained, fold)
+        cost = board_cost(known, board, trained, inside=inside)
         for kind in NAMES:
-            for target, found in _kernels(record, known, board, kind, trained, cost, node).items():
+            for target, found in _kernels(record, part, board, kind, trained, cost).items():
                 kernels.setdefault((kind, target), []).append(found)
         for kind, model in trained.items():
             for target in TARGETS:
                 if (own := model.of(target)) is not None:
                     samples.setdefault((kind, target), []).append(own.samples)
-        for what, network in enumerate(record.networks):
+        for what in part.networks:
+            network = record.networks[what]
             if network.launches:
                 surfaces = {method: surface(network, cost, method) for method in METHODS}
                 for table, places in (("network", networks), ("fixed_network", fixed)):
-                    places[network.name] += _network(record, what, node, surfaces, table)
-    progress(1, 1, "boards left out")
+                    places[network.name] += _network(part.judged, what, surfaces, table)
+    progress(1, 1, "left out")
     assert first is not None
+    several = len(record.nodes) > 1
     return Rotation(
-        tuple(left_out),
+        tuple(left_out) if several else (),
+        0 if several else len(parts),
         {key: float(np.mean(counts)) for key, counts in samples.items()},
-        {key: KernelRows.joined(parts) for key, parts in kernels.items()},
-        {name: _joined(parts) for name, parts in networks.items() if parts},
-        {name: _joined(parts) for name, parts in fixed.items() if parts},
+        {key: KernelRows.joined(rows) for key, rows in kernels.items()},
+        {name: _joined(rows) for name, rows in networks.items() if rows},
+        {name: _joined(rows) for name, rows in fixed.items() if rows},
         first,
         cost,
     )
-
-
-def on_boards(record: Measurements, nodes: set[int]) -> Measurements:
-    """The record with the rows of these boards alone."""
-    return replace(record, tables={name: rows.where(np.isin(rows.node, list(nodes))) for name, rows in record.tables.items()})
 
 
 def total_mw(record: Measurements, nodes: set[int], board: MeasuredDevice) -> NDArray[np.float64]:
@@ -173,15 +173,10 @@ def total_mw(record: Measurements, nodes: set[int], board: MeasuredDevice) -> ND
 
 
 def _kernels(
-    record: Measurements,
-    known: Measurements,
-    board: MeasuredDevice,
-    kind: str,
-    trained: Mapping[str, TrainedKind],
-    cost: BoardCost,
-    node: int,
+    record: Measurements, part: Part, board: MeasuredDevice, kind: str, trained: Mapping[str, TrainedKind], cost: BoardCost
 ) -> dict[str, KernelRows]:
-    """One kind's kernels on a board that was left out: of networks, and random ones that no other board happened to have."""
+    """One kind's kernels that were left out: of networks, and random ones that no other board happened to have."""
+    known, judged = part.known, part.judged
     of_kind = [what for what, kernel in enumerate(record.invocations) if kernel.kind == kind and kernel.dtype == DTYPE]
     if not of_kind or (model := cost.model_for(record.invocations[of_kind[0]])) is None:
         return {}
@@ -191,8 +186,8 @@ def _kernels(
     strange = [what for what in of_kind if record.invocations[what].signature not in elsewhere]
     found: dict[str, KernelRows] = {}
     for target, table in TARGETS.items():
-        one, rows = trained[model.kind].of(target), record.tables[table]
-        rows = rows.where((rows.node == node) & np.isin(rows.what, strange))
+        one, rows = trained[model.kind].of(target), judged.tables[table]
+        rows = rows.where(np.isin(rows.what, strange))
         if one is None or not len(rows):
             continue
         unique, of_row = np.unique(rows.what, return_inverse=True)
@@ -204,7 +199,7 @@ def _kernels(
             predicted, observed = _alone_ms(known, board, calls, of_row, clocks, rows, logarithm), rows.value
         else:
             idle = total_mw(known, set(known.nodes), board)[rows.configuration]
-            own_idle = total_mw(record, {node}, board)[rows.configuration]
+            own_idle = total_mw(judged, set(judged.nodes), board)[rows.configuration]
             predicted, observed = (idle + np.exp(logarithm)) / 1e3, (own_idle + np.maximum(rows.value, 0.0)) / 1e3
         own = np.array([call.signature in familiar for call in calls])[of_row]
         found[target] = KernelRows(Compared(predicted, observed, rows.node), own)
@@ -227,11 +222,10 @@ def _alone_ms(
     return np.asarray(np.maximum(in_stream - gap_ms, _LEAST_OF_TIMED * in_stream) + timing_ms)
 
 
-def _network(record: Measurements, what: int, node: int, surfaces: Mapping[Method, Surface], table: str) -> list[NetworkRows]:
-    """A network on a board that was left out; none where it was not measured there."""
+def _network(judged: Measurements, what: int, surfaces: Mapping[Method, Surface], table: str) -> list[NetworkRows]:
+    """A network as it was left out; none where it was not measured there."""
     latency, power = (
-        middle(rows.where((rows.what == what) & (rows.node == node)))
-        for rows in (record.tables[f"{table}_ms"], record.tables[f"{table}_mw"])
+        middle(rows.where(rows.what == what)) for rows in (judged.tables[f"{table}_ms"], judged.tables[f"{table}_mw"])
     )
     if not len(latency):
         return []

@@ -130,7 +130,7 @@ def study(
         tuned=tuned,
         trained=models,
         rotation=rotation,
-        others=means_of_others(record, left_out) if rotation else {},
+        others=means_of_others(record, rotation.left_out) if rotation else {},
         specialised=tried(("figure-5",), lambda: left_out_boards(record, left_out, progress, options.seed)),
         one_against_many=tried(
             ("table-8",), lambda: one_against_many(record, some_of(record.nodes, 2), progress, options.seed)
