@@ -16,6 +16,7 @@ from jetdvfs.daemon.cli import main
 from jetdvfs.profiles.measuring.measurements import LATER, Measurements, Rows
 from jetdvfs.profiles.measuring.one_twin import measure_twin, plan_twin, several_boards_size
 from jetdvfs.profiles.reference import reference_network
+from jetdvfs.profiles.studies.paper.parts import parts_of
 from jetdvfs.profiles.studies.paper.rotation import rotate
 from jetdvfs.profiles.studies.paper.study import PARTS
 from jetdvfs.profiles.training.kernel_models import Recipe, TrainingOptions
@@ -112,16 +113,44 @@ def test_one_figure_alone_is_printed_without_training_anything(record: Path, cap
 
 def test_a_record_of_one_board_says_which_tables_need_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page, record = tmp_path / "one.html", collected(tmp_path, (4,))
-    assert main(["profile", "report", str(record), "--only", "table-4", "--only", "figure-5", "--out", str(page)]) == 3
+    assert main(["profile", "report", str(record), "--only", "figure-5", "--out", str(page)]) == 3
     said = capsys.readouterr()
-    assert said.err.splitlines()[-1].endswith(
-        "table-4, figure-5: the record is of one board; leaving one out takes two or more"
-    )
+    assert said.err.splitlines()[-1].endswith("figure-5: the record is of one board; leaving one out takes two or more")
     assert not said.out and not page.exists()
     assert main(["profile", "report", str(record), "--only", "table-8"]) == 3
     assert "table-8: the record is of 1 board; one against many takes three or more" in capsys.readouterr().err
     assert main(["profile", "report", str(record), "--only", "figure-1", "--out", str(page)]) == 0
     assert Page(page.read_text(encoding="utf-8")).sections == ["figure-1"]
+
+
+def test_of_an_only_board_networks_and_kernels_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record = collected(tmp_path, (4,))
+    parts = ["--only", "table-4", "--only", "table-6", "--only", "table-7"]
+    assert main(["profile", "report", str(record), *parts, "--threads", "1", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert "other boards were not seen" in said["about"]["left out"] and not said["missing"]
+    assert {row[0] for row in said["parts"]["table-6"]["rows"]} == {*NETWORKS, "mean"}
+    assert "on the one board that was measured" in said["parts"]["table-4"]["notes"][0]
+    assert "on the one board that was measured" in said["parts"]["table-7"]["notes"][0]
+
+
+def test_parts_of_an_only_board_know_nothing_of_what_they_are_judged_by(tmp_path: Path) -> None:
+    record = Measurements.load(collected(tmp_path, (4,)))
+    parts = parts_of(record, record.nodes)
+    assert sorted(what for part in parts for what in part.networks) == list(range(len(record.networks)))
+    random, judged = set(range(len(record.invocations))), set[int]()
+    for network in record.networks:
+        own = {launch.signature for launch in network.launches}
+        random -= {what for what in random if record.invocations[what].signature in own}
+    for part in parts:
+        known, left = (set(each.tables["kernel_ms"].what.tolist()) for each in (part.known, part.judged))
+        assert left and not known & left
+        kept = [network for what, network in enumerate(record.networks) if what not in part.networks]
+        shared = {launch.signature for network in kept for launch in network.launches}
+        assert not {record.invocations[what].signature for what in left} & shared
+        assert not set(part.known.tables["network_ms"].what.tolist()) & set(part.networks)
+        judged |= left & random
+    assert judged == random & set(record.tables["kernel_ms"].what.tolist())
 
 
 def test_table_2_shows_what_a_search_found(record: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
