@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from ..errors import CostModelError
 from ..grid import FrequencyGrid
 from ..surface import Surface
-from .correcting import Correcting, Result, Told, mean_error, nearness
+from .correcting import Correcting, Result, Told, mean_error
 from .flat import flat_surface
+from .nearness import nearness
 from .observation import Corrected, Observation
 
 Array = NDArray[np.float64]

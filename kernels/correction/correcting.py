@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..grid import FrequencyGrid
 from ..surface import Surface, Terms
 from ..units import AXES
 from .fitting import OUTLIER, Fit, Model, fit
 from .models import LATENCY_UNKNOWNS, NOTHING, ClockedLatency, LatencyModel
+from .nearness import nearness, of_levels
 from .observation import Correction, Observation, Rate
 from .powering import Powering
 from .sampling import sampled
@@ -34,8 +34,6 @@ MOST_OBSERVATIONS = 32
 _FRAME, _DISTURBED, _DRIFT_PER_HOUR = 0.02, 0.5, 0.02
 # Of the constant's and the overlap's logarithms; a predicted surface's constant is a part of its host's.
 _CONSTANT_SIGMA, _OVERLAP_SIGMA, _PREDICTED_CONSTANT_SIGMA = 1.2, 0.75, 0.3
-# How far apart clocks are (in natural logarithms) that have what the rates do not explain in common.
-_REACH = 1.0
 # The part of it (of its variance) that a configuration has for itself: clocks that are tied to others change by steps.
 _OWN = 0.15
 # By how much the model of a program that nobody predicted may be wrong, as a logarithm: so much for each e that a clock is away
@@ -112,7 +110,7 @@ class Correcting:
         places = [self.grid.index(one.configuration) for one in self.observations]
         self.cells = np.ravel_multi_index(np.array(places).T, self.grid.shape)
         self.places = np.array(places)
-        self._near = _near(self.grid)
+        self._near = of_levels(self.grid)
         self._load = False
 
     def timing(self) -> tuple[NDArray[np.intp], Fit | None]:
@@ -376,21 +374,6 @@ def _latest(observations: Sequence[Observation]) -> list[int]:
         (rest if key in seen else first).append(number)
         seen.add(key)
     return sorted([*first, *rest][:MOST_OBSERVATIONS])
-
-
-def nearness(grid: FrequencyGrid, cells: NDArray[np.intp]) -> Array:
-    """How much each configuration of a grid and those at some places have in common, ``(grid.size, cells)``, up to 1."""
-    places = np.unravel_index(cells, grid.shape)
-    cpu, gpu, emc = (near[:, at] for near, at in zip(_near(grid), places, strict=True))
-    product: Array = (cpu[:, None, None] * (gpu[:, None] * emc[None])).reshape(grid.size, len(cells))
-    return product
-
-
-def _near(grid: FrequencyGrid) -> list[Array]:
-    """How alike the levels of each axis are, ``(levels, levels)``: Matern's function with 3/2, which lets clocks have steps."""
-    logs = [np.log(np.array(grid.levels(axis), np.float64)) for axis in AXES]
-    apart = [np.sqrt(3) / _REACH * np.abs(one[:, None] - one[None, :]) for one in logs]
-    return [(1 + one) * np.exp(-one) for one in apart]
 
 
 def latency_rates(unpredicted: bool, sigma: Array, found: Fit) -> list[Rate]:
