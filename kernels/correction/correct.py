@@ -55,15 +55,17 @@ def correct(surface: Surface, observations: Sequence[Observation]) -> Corrected:
     unpredicted = surface.terms is not None and surface.terms.unpredicted
     if unpredicted or predicted.correction.configurations < _FEW:
         return Corrected(predicted.surface, predicted.correction)
-    alone = Correcting(flat_surface(surface.grid), _as_cool(surface, observations)).result()
-    return _averaged(predicted, alone, any(one.power_mw and one.period_ms for one in observations))
+    # Of power over the frames' period a fit alone does not know what part is idle power.
+    paced = any(one.power_mw and one.period_ms for one in observations)
+    alone = Correcting(flat_surface(surface.grid), _as_cool(surface, observations), powered=not paced).result()
+    return _averaged(predicted, alone)
 
 
-def _averaged(predicted: Result, alone: Result, paced: bool) -> Corrected:
-    """Both together, in the logarithm; of power over the frames' period a fit alone does not know what part is idle power."""
+def _averaged(predicted: Result, alone: Result) -> Corrected:
+    """Both together, in the logarithm."""
     surface, correction = predicted.surface, predicted.correction
     latency = _Average.of(predicted.latency, alone.latency, surface.grid)
-    power = _Average.of(predicted.power, None if paced else alone.power, surface.grid)
+    power = _Average.of(predicted.power, alone.power, surface.grid)
     idle_mw = np.minimum(surface.idle_mw, power.value)
     together = replace(
         surface,
@@ -100,8 +102,8 @@ class _Average:
     error: float
 
     @classmethod
-    def of(cls, predicted: Told, alone: Told | None, grid: FrequencyGrid) -> _Average:
-        if alone is None or len(np.unique(predicted.cells)) < _FEW:
+    def of(cls, predicted: Told, alone: Told, grid: FrequencyGrid) -> _Average:
+        if len(np.unique(alone.cells)) < _FEW:
             return cls(1.0, predicted.value, predicted.variance, mean_error(predicted.left))
         gained = predicted.densities - alone.densities
         odds = np.clip(nearness(grid, predicted.cells) @ gained + _BEFORE, -_CERTAIN, _CERTAIN).reshape(grid.shape)

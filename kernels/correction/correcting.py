@@ -98,10 +98,13 @@ class Correcting:
 
     Args:
         smooth: whether what the rates do not explain is learned too.
+        powered: whether powers are.
     """
 
-    def __init__(self, surface: Surface, observations: Sequence[Observation], *, smooth: bool = True) -> None:
-        self._smooth = smooth
+    def __init__(
+        self, surface: Surface, observations: Sequence[Observation], *, smooth: bool = True, powered: bool = True
+    ) -> None:
+        self._smooth, self._powered = smooth, powered
         self.surface, self.grid = surface, surface.grid
         self.terms = surface.terms or _all_in_one(surface)
         self.given = len(observations)
@@ -137,8 +140,8 @@ class Correcting:
     def drawing(self, powering: Powering) -> tuple[NDArray[np.intp], Fit | None]:
         """Which observations have a power, and what they say of it."""
         rows = self.rows(POWER)
-        if not len(rows):
-            return rows, None
+        if not len(rows) or not self._powered:
+            return rows[:0], None
         model, sigma = powering.observed(self.cells[rows], self.of(rows)), powering.sigma.copy()
         surprise = self._surprise(rows, POWER, model, sigma)
         sigma[-1] = max(sigma[-1], surprise)

@@ -222,7 +222,7 @@ def _collect_processor(args: argparse.Namespace) -> int:
         campaign = plan_processor(device, models, process.about["kinds"], processor_size(kernels, device.grid.size), args.seed)
         what: dict[str, Any] = {
             "device": process.about["device_name"], "torch": process.about["torch"], "threads": process.about["threads"],
-            "clocks": f"{len(args.cpu_mhz)} locked" if args.cpu_mhz else "as they are",
+            "clocks": f"{device.grid.size} locked" if args.cpu_mhz else "as they are",
             "power": ", ".join(device.energy_rails) or "none: no counter can be read",
             "networks": len(campaign.networks), "kernels": len(campaign.invocations), "calls": len(campaign.calls),
             "steps": len(campaign.units), "hours": round(about_s(campaign, patience) / 3600, 2), "writes": str(args.out),
@@ -254,7 +254,7 @@ def _collect_gpu(args: argparse.Namespace) -> int:
         campaign = plan_gpu(gpu.device, models, gpu.process.about["kinds"], kernels, args.seed)
         what = {
             "device": gpu.process.about["device_name"], "torch": gpu.process.about["torch"],
-            "clocks": f"{len(args.gpu_mhz)} locked" if args.gpu_mhz else "as they are", "networks": len(campaign.networks),
+            "clocks": f"{gpu.device.grid.size} locked" if args.gpu_mhz else "as they are", "networks": len(campaign.networks),
             "kernels": len(campaign.invocations), "calls": len(campaign.calls), "steps": len(campaign.units),
             "hours": round(about_s(campaign, patience) / 3600, 2), "writes": str(args.out),
         }  # fmt: skip

@@ -25,22 +25,20 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
     for name, summary, action in (
         ("kernels", "predict real kernels of desktop GPUs, a fifth of them held out, beside the plain recipe", run),
         ("layers", "predict real layers of an AGX Orin, each network left out in turn", layers),
+        ("real", "all real measurements one after the other: 'kernels', 'layers', and 'judge' of a record", everything),
     ):
         sub = verb(name, summary, action)
+        if action is everything:
+            sub.add_argument(
+                "record",
+                nargs="?",
+                type=arguments.named_file,
+                metavar="RECORD",
+                help="of the processor at hand, or of a board: what 'profile collect' wrote (default: tables only)",
+            )
         arguments.add_data(sub)
         arguments.add_threads(sub)
         arguments.add_seed(sub)
-    sub = verb("real", "all real measurements one after the other: 'kernels', 'layers', and 'judge' of a record", everything)
-    sub.add_argument(
-        "record",
-        nargs="?",
-        type=arguments.named_file,
-        metavar="RECORD",
-        help="of the processor at hand, or of a board: what 'profile collect' wrote (default: tables only)",
-    )
-    arguments.add_data(sub)
-    arguments.add_threads(sub)
-    arguments.add_seed(sub)
 
 
 def everything(args: argparse.Namespace) -> int:
