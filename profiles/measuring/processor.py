@@ -132,9 +132,8 @@ def unit_s(campaign: Campaign, unit: Unit, patience: Patience, switch_s: float =
     kernel_s, power_s = switch_s + patience.kernel_s, switch_s + patience.lead_s + patience.power_s
     apart = bool(campaign.board.host_rails)  # else what the host draws is measured each time, to be taken off
     once_s = (1 if apart else 2) * (power_s - switch_s)
-    together = (
-        campaign.size.power_kernels > 1
-    )  # what is measured once, and clocks set once, are shared by the kernels of a unit
+    # What is measured once, and clocks that are set once, are shared by the kernels of a unit.
+    together = campaign.size.power_kernels > 1
     shared_s = (once_s + switch_s) / len(unit.what) if together else once_s + (3 if apart else 4) * switch_s
     each = {
         "kernel_ms": kernel_s, "host_us": kernel_s, "idle_mw": power_s,
@@ -192,5 +191,6 @@ def measure_processor(
     }
     meter = CpuMeter(machine.process, files, machine.rapl, patience, clocks=machine.clocks)
     found = run_campaign(campaign, lambda node: meter, folder, progress, lasts_s=lambda unit: unit_s(campaign, unit, patience))
+    locked = {"clocks_locked_mhz": list(machine.clocks_mhz)} if machine.clocks_mhz else {}
     about = {"meter": "PyTorch on the processor", "jetdvfs": __version__, **machine.process.about, "ran": meter.ran}
-    return replace(found, environment={**about, "clocks_locked_mhz": list(machine.clocks_mhz)} if machine.clocks_mhz else about)
+    return replace(found, environment={**about, **locked})
