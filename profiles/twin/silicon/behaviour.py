@@ -25,13 +25,13 @@ class Around:
         inside: whether it runs in a network: its parameters have left the caches, the host issues further work meanwhile,
             and what it computes with is not random.
         temperature_c: of the die and the DRAM.
-        bytes_s: what others than the GPU and the host that issues its work move to and from DRAM.
+        bytes_s: what others than the GPU move to and from DRAM, at each configuration or at all alike.
         zeros: whether it is given zeros in place of random operands.
     """
 
     inside: bool = False
     temperature_c: float = AMBIENT_DIE_C
-    bytes_s: float = 0.0
+    bytes_s: Array | float = 0.0
     zeros: bool = False
 
 
@@ -83,6 +83,10 @@ class Behaviour:
 
     def timing_s(self, clocks: Clocks) -> Array | float:
         """What timing a kernel by itself adds to its time."""
+        return 0.0
+
+    def host_bytes(self, listed_s: Array) -> Array | float:
+        """What the host moves to and from DRAM while it issues work that takes so long at the reference clocks."""
         return 0.0
 
     def waits(self, clocks: Clocks, bytes_s: Array) -> Array | float:

@@ -107,7 +107,8 @@ class Traffic:
     """The host's own use of the memory while it issues work.
 
     Attributes:
-        bytes_per_cycle: of the CPU clock, to and from DRAM.
+        bytes_per_cycle: to and from DRAM, for each cycle that issuing takes at the reference clocks: what a call misses in the
+            caches is the same at all clocks, and a host that waits for the GPU moves nothing.
         waits: by how much longer issuing takes when the GPU uses all of the bandwidth.
     """
 

@@ -109,7 +109,7 @@ class Silicon:
         *,
         cold: bool = False,
         temperature_c: float = AMBIENT_DIE_C,
-        others_bytes_s: float = 0.0,
+        others_bytes_s: Array | float = 0.0,
         zeros: bool = False,
     ) -> Activity:
         """Every invocation at every configuration: arrays of shape ``(len(invocations), len(clocks))``.
@@ -117,14 +117,15 @@ class Silicon:
         Args:
             cold: as inside a network: parameters have left the caches since the kernel last ran.
             temperature_c: of the die and the DRAM. This and what follows matters in version 2 only.
-            others_bytes_s: what others than the GPU move to and from DRAM.
+            others_bytes_s: what others than the GPU move to and from DRAM, ``(len(clocks),)`` or at all clocks alike.
             zeros: whether it is given zeros in place of random operands.
 
         Raises:
             TwinError: version 2 does not know a kind.
         """
         rows, columns = np.indices((len(invocations), len(clocks)))
-        around = Around(cold, temperature_c, others_bytes_s, zeros)
+        others = np.broadcast_to(others_bytes_s, (len(clocks),))[columns.ravel()]
+        around = Around(cold, temperature_c, others, zeros)
         activity = self._activity(invocations, rows.ravel(), clocks.take(columns.ravel()), around)
         shape = rows.shape
         return Activity(
@@ -142,6 +143,7 @@ class Silicon:
         self, invocations: Sequence[KernelInvocation], rows: NDArray[np.intp], clocks: Clocks, around: Around
     ) -> Activity:
         cold = around.inside
+        others = np.broadcast_to(around.bytes_s, rows.shape)
         gap = gap_seconds(clocks, self.chip, self.variation)
         energy: dict[str, Array] = {domain: np.zeros(len(rows)) for domain in BUSY_DOMAINS}
         total = Activity(np.zeros(len(rows)), energy, np.zeros(len(rows)), np.zeros(len(rows)))
@@ -157,7 +159,7 @@ class Silicon:
                 if not len(running):
                     continue
                 own, at = local[rows[running]], clocks.take(running)
-                felt = self._behaviour.felt(work.rows(own), at, calls, own, around)
+                felt = self._behaviour.felt(work.rows(own), at, calls, own, replace(around, bytes_s=others[running]))
                 part = felt.work
                 busy = felt.longer * seconds(part, felt.clocks, self.chip, self.variation, cold=cold, supply=felt.supply)
                 for domain, joules in pass_energy_j(part, busy, at, self.chip, self.variation, cold=cold).items():
@@ -217,6 +219,10 @@ class Silicon:
         """Host time of issuing each call at the configuration of the same position, shape ``(len(calls),)``."""
         factor = clock_factor(clocks, self.chip, self.variation)
         return np.asarray(self._behaviour.issue_us(calls, self._launches(calls)) * 1e-6 * factor)
+
+    def host_bytes(self, issue_s: Array, clocks: Clocks) -> Array | float:
+        """What the host moves to and from DRAM while it issues work that takes it so long at each configuration."""
+        return self._behaviour.host_bytes(issue_s / clock_factor(clocks, self.chip, self.variation))
 
     def waits(self, clocks: Clocks, bytes_s: Array) -> Array | float:
         """How much longer issuing takes while the GPU moves so many bytes to and from DRAM."""

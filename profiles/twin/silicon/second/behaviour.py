@@ -102,10 +102,9 @@ class Second(Behaviour):
         return 1.0 - operands.share * (1.0 - kept)
 
     def _supply(self, clocks: Clocks, around: Around) -> Array:
-        """The share of the bandwidth that refresh, the issuing host and others leave to a kernel."""
-        refresh, traffic = self._detail.refresh, self._detail.traffic
-        host = traffic.bytes_per_cycle * clocks.cpu_hz if around.inside else 0.0
-        left = 1.0 - refresh.time * self._more_often(around.temperature_c) - (host + around.bytes_s) / self._peak(clocks)
+        """The share of the bandwidth that refresh and others, the host among them, leave to a kernel."""
+        refresh = self._detail.refresh
+        left = 1.0 - refresh.time * self._more_often(around.temperature_c) - around.bytes_s / self._peak(clocks)
         return np.asarray(np.maximum(left, _LEAST_SUPPLY))
 
     def _peak(self, clocks: Clocks) -> Array:
@@ -144,6 +143,9 @@ class Second(Behaviour):
         detail = self._detail
         taken = detail.timing_cycles / clocks.cpu_hz + detail.timing_gpu_cycles / clocks.gpu_hz
         return np.asarray(np.maximum(taken + detail.timing_s, 0.0))
+
+    def host_bytes(self, listed_s: Array) -> Array | float:
+        return np.asarray(self._detail.traffic.bytes_per_cycle * self.chip.host.reference_cpu_hz * listed_s)
 
     def waits(self, clocks: Clocks, bytes_s: Array) -> Array | float:
         return np.asarray(1.0 + self._detail.traffic.waits * np.minimum(bytes_s / self._peak(clocks), 1.0))
