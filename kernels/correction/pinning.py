@@ -23,8 +23,7 @@ def pinned(surface: Surface, observations: Sequence[Observation]) -> Surface:
 
     Of two that contradict each other the newer one stands; of the same age, the one that comes first.
 
-    Of the CPU's clock nothing follows: a faster host leaves less of the memory to the GPU
-    (:mod:`jetdvfs.kernels.cost.crowding`).
+    Of the CPU's clock nothing follows: a faster host leaves less of the board's power, and of its memory, to the GPU.
     """
     latency_ms = surface.latency_ms.copy()
     for _, seen in sorted(enumerate(observations), key=lambda one: (-one[1].age_s, -one[0])):

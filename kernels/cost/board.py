@@ -93,9 +93,7 @@ class BoardCost:
             whatever its latency and energy are spent on.
         latency_shares, energy_shares: the same for what the host, computation and memory traffic take, each by itself.
         floor: what a launch takes that does next to nothing: part of the bound that the models of time refer to.
-        crowding: the memory clocks that the host takes for each of the CPU's while a network runs.
         waiting: by how much longer the host's calls take where kernels use all of the memory's bandwidth.
-        emc_use: how much of what its clock could move each memory clock moves, beside the highest; empty: all as much.
         own_scale: what kernels' own deviations make of a latency and an energy is multiplied by these.
         tails: how networks' errors exceed their deviations; None where they are taken to be log-normal.
         engines: what kernels take inside of engines, and how uncertain that is; None where nobody measured it.
@@ -117,9 +115,7 @@ class BoardCost:
     latency_shares: Shares = NO_SHARES
     energy_shares: Shares = NO_SHARES
     floor: LaunchFloor = NO_FLOOR
-    crowding: float = 0.0
     waiting: float = 0.0
-    emc_use: tuple[float, ...] = ()
     leakage_mw: NDArray[np.float32] | None = None
     heat: Heat | None = None
     own_scale: Pair = UNSCALED
@@ -132,16 +128,6 @@ class BoardCost:
         for name, shape in (("idle_mw", self.grid.shape), ("host_active_mw", self.grid.shape[:1])):
             if np.shape(getattr(self, name)) != shape:
                 raise CostModelError(f"board cost: {name} has shape {np.shape(getattr(self, name))}, expected {shape}")
-        if self.emc_use and len(self.emc_use) != self.grid.shape[2]:
-            raise CostModelError(f"board cost: emc_use has {len(self.emc_use)} numbers, expected {self.grid.shape[2]}")
-        if not (np.diff(self.moved_mhz, prepend=0) > 0).all():
-            raise CostModelError("board cost: emc_use has a memory clock move no more than the one below it")
-
-    @cached_property
-    def moved_mhz(self) -> NDArray[np.float32]:
-        """The memory clocks by what they move: each as the clock that moves as much with the highest one's use."""
-        emc_mhz = self.grid.levels_mhz()[2]
-        return np.asarray(emc_mhz * np.asarray(self.emc_use), np.float32) if self.emc_use else emc_mhz
 
     def warmed(self, temperature_c: float) -> BoardCost:
         """The costs at another temperature of the die.

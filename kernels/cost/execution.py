@@ -89,7 +89,7 @@ def host_times(
     network: Network, cost: BoardCost, execution: Execution, use: NDArray[np.float64], beside: Beside = NOTHING_BESIDE
 ) -> HostTimes:
     """What the host does for one inference at every CPU and memory clock, while kernels use so much of the memory
-    (:func:`.crowding.memory_use`)."""
+    (:func:`.waiting.memory_use`)."""
     cpu_mhz, _, emc_mhz = cost.grid.levels_mhz()
     once_us = cost.host.once_us(cpu_mhz, emc_mhz)
     launches = [index for index, call in enumerate(network.calls) if isinstance(call, KernelInvocation)]

@@ -21,7 +21,6 @@ from ..rewriting.recurrence import products_of
 from ..surface import Surface
 from . import timeline
 from .board import BoardCost, KernelModel, Regressor
-from .crowding import crowd, memory_use
 from .engines import run_in_engine
 from .execution import NOTHING_BESIDE, Beside, Execution, check_execution, execution_note, host_times
 from .features import columns, feature_rows
@@ -30,11 +29,12 @@ from .region import hold_batches
 from .roofline import bound_ms, terms_ms
 from .terms import terms
 from .totals import Group, add_up, common_variance, together_variance
+from .waiting import memory_use
 
 Method: TypeAlias = Literal["timeline", "sum"]
 METHODS: tuple[Method, ...] = get_args(Method)
 
-COST_VERSION = 9
+COST_VERSION = 10
 """Raised when the same models come to give another surface, so that surfaces kept on disk are made anew."""
 
 # A kernel without a model is assumed to reach this part of its roofline bound, and to hold the GPU for at least this many
@@ -117,7 +117,7 @@ def kernel_costs(network: Network, cost: BoardCost, each: Each = map) -> KernelC
     if cost.in_engine and cost.engines is not None:
         clocks_mhz = cost.grid.levels_mhz()[1:]
         run_in_engine(costs.kernels, costs.gpu_ms, costs.dynamic_mw, cost.engines, cost.floor, cost.chip, clocks_mhz)
-        _fall_with_clocks(costs.gpu_ms, (2, 3))
+        _fall_with_clocks(costs.gpu_ms)
     return costs
 
 
@@ -237,24 +237,21 @@ def _sweeps(model: KernelModel, costs: KernelCosts, run: slice, cost: BoardCost)
         gpu_ms = costs.gpu_ms[run]
         gpu_ms *= np.float32(bound_ms(kernels, levels, cost.chip, cost.floor)[:, :1])  # the same at every CPU clock
         _fall_with_clocks(gpu_ms)
-        if cost.crowding:  # a slower host leaves more of the memory: only the other two clocks are put in order again
-            crowd(gpu_ms, cost.crowding, levels[0], cost.moved_mhz)
-            _fall_with_clocks(gpu_ms, (2, 3))
 
     def power() -> None:
         swept(model.power, costs.dynamic_mw[run])
-        crowd(costs.dynamic_mw[run], cost.crowding, levels[0], cost.moved_mhz)
 
     return time, power
 
 
-def _fall_with_clocks(gpu_ms: NDArray[np.float32], axes: tuple[int, ...] = (1, 2, 3)) -> None:
+def _fall_with_clocks(gpu_ms: NDArray[np.float32]) -> None:
     """Let no time rise with a clock, in place: between the least time at lower clocks and the greatest at higher ones.
 
     Trees know nothing of clocks; where few kernels were measured, they can have a kernel end sooner at a lower clock. The
     geometric mean of the closest that never rise from below and from above is one itself, and leaves what never rose as it was.
     """
-    backwards = tuple(slice(None, None, -1 if axis in axes else 1) for axis in range(gpu_ms.ndim))
+    axes = (1, 2, 3)
+    backwards = (slice(None), *[slice(None, None, -1)] * len(axes))
     above = gpu_ms[backwards].copy()
     for axis in axes:  # level by level, which is a third of the time of ufunc.accumulate along short axes
         below, beyond = np.moveaxis(gpu_ms, axis, 0), np.moveaxis(above, axis, 0)

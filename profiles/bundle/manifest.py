@@ -24,7 +24,7 @@ from ..documents import Count, DocumentError, NotNegative, Positive, Text, conve
 from ..errors import BundleError
 from .carried import Carried
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 UNSEEN_NETWORK = "unseen_network"
 """The evaluation of networks left out of training, on the only board that was measured: others were not seen."""
 UNSEEN_BOARD = "unseen_board"
@@ -214,9 +214,7 @@ class Manifest:
         sigma_latency, sigma_energy: standard deviation of the error that a whole network or board shares, as a fraction.
         latency_shares, energy_shares: the same for what the host, computation and memory traffic take, each by itself.
         floor: what a launch takes that does next to nothing.
-        crowding: the memory clocks that the host takes for each of the CPU's while a network runs.
         waiting: by how much longer the host's calls take where kernels use all of the memory's bandwidth.
-        emc_use: how much of what its clock could move each memory clock moves, beside the highest; empty: all as much.
         evaluation: figures of its own evaluation on boards it was not trained on.
         command: what reproduces it.
         tools: the versions of the programs that made it; with others, models may differ in their last digits.
@@ -250,9 +248,7 @@ class Manifest:
     leakage_fold_c: Annotated[float, Meta(gt=0, description="a positive number")] | None = None
     bounds: BoundsEntry | None = None
     device: Device | None = None
-    crowding: NotNegative = 0.0
     waiting: NotNegative = 0.0
-    emc_use: tuple[NotNegative, ...] = ()
     carried: Carried | None = None
     predictor: PredictorEntry | None = None
     engines: EnginesEntry | None = None
@@ -322,9 +318,7 @@ class Manifest:
             "latency_shares": asdict(self.latency_shares),
             "energy_shares": asdict(self.energy_shares),
             "floor": asdict(self.floor),
-            "crowding": self.crowding,
             "waiting": self.waiting,
-            **({} if not self.emc_use else {"emc_use": list(self.emc_use)}),
             **({} if self.bounds is None else {"bounds": self.bounds.to_json()}),
             **({} if self.predictor is None else {"predictor": self.predictor.to_json()}),
             **({} if self.engines is None else {"engines": self.engines.to_json()}),

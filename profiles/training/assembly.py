@@ -30,7 +30,7 @@ from ..measuring.measurements import Measurements
 from .common_error import Observation, fit_shares, squared_parts
 from .evaluation import NetworkError, NetworkMeasurement, compare
 from .host_fit import fit_host_active_mw, fit_host_model, fit_idle_mw
-from .inside import ALONE, Inside, fit_emc_use, fit_inside
+from .inside import ALONE, Inside, fit_inside
 from .kernel_models import (
     TARGETS,
     TrainedKind,
@@ -154,9 +154,7 @@ def board_cost(
         latency_shares=uncertainty.latency if uncertainty else NO_SHARES,
         energy_shares=uncertainty.energy if uncertainty else NO_SHARES,
         floor=floor_of(measurements, board),
-        crowding=inside.crowding,
         waiting=inside.waiting,
-        emc_use=fit_emc_use(measurements, board),
         leakage_mw=leakage and leakage[0],
         heat=leakage and leakage[1],
     )
@@ -331,9 +329,7 @@ def manifest_of(
         command=command,
         tools=tools,
         leakage_fold_c=None if cost.heat is None else cost.heat.fold_c,
-        crowding=cost.crowding,
         waiting=cost.waiting,
-        emc_use=cost.emc_use,
         device=measurements.device,
     )
 

@@ -211,7 +211,6 @@ def _manifest(
         command=command,
         device=record.device,
         carried=after.carried,
-        emc_use=cost.emc_use,
         predictor=None,  # it knows the networks of the other board
         engines=None,  # of the other board
     )

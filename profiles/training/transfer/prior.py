@@ -74,7 +74,6 @@ def prior_of(bundle: Bundle, device: MeasuredDevice) -> Prior:
             engines=None,  # of the other board
             observed=True,
             host=cost.host.falling(ours),
-            emc_use=cost.emc_use if ours.emc_hz == theirs.emc_hz else (),
         ),
         carried,
     )

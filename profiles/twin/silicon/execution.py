@@ -56,9 +56,7 @@ def execute(network: Network, silicon: Silicon, clocks: Clocks, temperature_c: f
     if np.any(host_bytes):  # spread over the frame; the host's waits for the GPU, which come of this, are left out
         running = sum((times[row] * (activity.seconds[row] + gap) for row in times), np.zeros(len(clocks)))
         lasting = np.maximum(np.maximum(issue.sum(axis=0), running), 1e-12)
-        activity = silicon.kernels(
-            kernels, clocks, cold=True, temperature_c=temperature_c, others_bytes_s=host_bytes / lasting
-        )
+        activity = silicon.kernels(kernels, clocks, cold=True, temperature_c=temperature_c, others_bytes_s=host_bytes / lasting)
     issue = issue * silicon.waits(clocks, activity.dram_bytes.sum(axis=0) / np.maximum(activity.seconds.sum(axis=0), 1e-12))
 
     host: Array = np.zeros(len(clocks))

@@ -201,7 +201,7 @@ def test_a_manifest_that_does_not_fit_is_refused_in_one_line(tmp_path: Path, cha
     assert "\n" not in str(caught.value) and caught.value.exit_code == 3
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", "null", '{"format": 1}'])
+@pytest.mark.parametrize("text", ["", "[]", "{", "null", '{"format": 2}'])
 def test_a_manifest_that_is_no_manifest_is_refused(tmp_path: Path, text: str) -> None:
     make_bundle(tmp_path / "one")
     (tmp_path / "one/manifest.json").write_text(text)
@@ -293,18 +293,6 @@ def test_a_bundle_that_is_refused_is_not_installed(tmp_path: Path) -> None:
     with pytest.raises(BundleError):
         install_bundle(tmp_path / "mine", tmp_path / "installed", cache_dir=tmp_path / "cache")
     assert not (tmp_path / "installed").exists()
-
-
-def test_what_each_memory_clock_moves_is_read_and_must_be_of_the_board(tmp_path: Path) -> None:
-    use = [0.5, *[1.0] * (len(BOARD.grid.emc_hz) - 1)]
-    manifest = make_bundle(tmp_path / "mine")
-    assert not manifest.emc_use
-    write_manifest(tmp_path / "mine", replace(manifest, emc_use=tuple(use)), manifest.checksums)
-    cost = load_bundle(tmp_path / "mine", cache_dir=tmp_path / "cache").cost
-    np.testing.assert_allclose(cost.moved_mhz, cost.grid.levels_mhz()[2] * use)
-    edit_manifest(tmp_path / "mine", emc_use=use[1:])
-    with pytest.raises(BundleError, match=f"emc_use has {len(use) - 1} numbers, expected {len(use)}"):
-        load_bundle(tmp_path / "mine", cache_dir=tmp_path / "cache")
 
 
 def test_host_times_of_an_older_profile_are_read(tmp_path: Path) -> None:

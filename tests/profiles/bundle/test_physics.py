@@ -49,13 +49,10 @@ def in_half(call: Call) -> Call:
     return replace(call, dtype="float16", bytes=call.bytes // 2) if isinstance(call, KernelInvocation) else call
 
 
-@pytest.mark.parametrize(("crowding", "axes"), [(False, (1, 2, 3)), (True, (2, 3))])
-def test_no_kernel_takes_longer_at_a_higher_clock(bundle: Bundle, crowding: bool, axes: tuple[int, ...]) -> None:
-    """But that in a network it waits for the memory while the host uses it, the longer the faster the host is."""
-    cost = bundle.cost if crowding else replace(bundle.cost, crowding=0.0)
-    costs = kernel_costs(drawn(int(np.random.default_rng().integers(1 << 30)), 12), cost)
+def test_no_kernel_takes_longer_at_a_higher_clock(bundle: Bundle) -> None:
+    costs = kernel_costs(drawn(int(np.random.default_rng().integers(1 << 30)), 12), bundle.cost)
     assert np.isfinite(costs.gpu_ms).all() and (costs.gpu_ms > 0).all()
-    for axis in axes:
+    for axis in (1, 2, 3):
         rise = np.diff(costs.gpu_ms, axis=axis) / costs.gpu_ms.max(axis=(1, 2, 3), keepdims=True)
         worst = int(np.unravel_index(rise.argmax(), rise.shape)[0])
         assert rise.max() <= _ROUNDING, costs.kernels[worst]
@@ -64,10 +61,9 @@ def test_no_kernel_takes_longer_at_a_higher_clock(bundle: Bundle, crowding: bool
 @pytest.mark.parametrize("name", ["vit_b_16", "smollm_step"])
 def test_no_network_nobody_measured_is_faster_where_a_clock_falls(bundle: Bundle, name: str) -> None:
     (network,) = (network for network in left_out_networks() if network.name == name)
-    for cost, axes in ((bundle.cost, (1, 2)), (replace(bundle.cost, crowding=0.0), (0, 1, 2))):
-        latency_ms = surface(network, cost).latency_ms
-        for axis in axes:
-            assert (np.diff(latency_ms, axis=axis) <= _ROUNDING * latency_ms.max()).all()
+    latency_ms = surface(network, bundle.cost).latency_ms
+    for axis in range(3):
+        assert (np.diff(latency_ms, axis=axis) <= _ROUNDING * latency_ms.max()).all()
 
 
 @pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2"])

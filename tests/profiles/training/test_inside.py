@@ -112,4 +112,3 @@ def test_how_long_the_host_waits_for_the_memory_is_found_whatever_else_boards_di
             measured.append(NetworkMeasurement(net, np.arange(GRID.size), true.latency_ms.ravel(), true.energy_mj.ravel()))
     found = fit_inside(alone, measured)
     assert found.waiting == pytest.approx(0.3, abs=0.05) and found.host == pytest.approx(1.1, abs=0.03)
-    assert found.crowding == 0

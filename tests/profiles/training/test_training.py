@@ -306,7 +306,7 @@ def test_a_trained_bundle_says_how_uncertain_it_is_and_predicts_as_trained(measu
         "large",
     }
     assert max(vars(uncertainty.latency).values()) < 0.5 and 0.005 < uncertainty.time["relu"] < 0.5
-    cost = board_cost(measurements, BOARD, trained, uncertainty, inside=Inside(crowding=0.05))
+    cost = board_cost(measurements, BOARD, trained, uncertainty, inside=Inside(waiting=0.2))
     regions = regions_of(measurements, BOARD, NETWORKS, trained, uncertainty, OPTIONS, quiet)
     manifest = manifest_of(
         "test", measurements, BOARD, trained, uncertainty, regions, "jetdvfs profile train", {"tool": "1"}, cost
