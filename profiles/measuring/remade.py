@@ -20,6 +20,9 @@ _KEPT = 0.3  # of the sizes of a kernel: as the network has them
 _ALIGNED = 0.6  # of the sizes that are varied: a multiple of eight
 _MULTIPLE = 8
 _SMALL = 4  # sizes up to this are a matter of form
+_ROUND = ((96, 64), (24, 16), (0, 8))  # of sizes from so many on: what people choose multiples of
+_POWERS = 0.5  # of the numbers of rows that people choose: powers of two
+_MOST_ROWS_DOUBLINGS = 12
 
 
 class Sizes:
@@ -49,6 +52,30 @@ class Sizes:
         if varied > _MULTIPLE and self._random.random() < _ALIGNED:
             return round(varied / _MULTIPLE) * _MULTIPLE
         return max(round(varied), 1)
+
+    def rows(self, count: int) -> int:
+        """What becomes of the number of a product's rows: of tokens, for one."""
+        return self.anew(count)
+
+
+class UsualSizes(Sizes):
+    """Sizes of products as people choose them: round widths and depths, and often as many rows as a power of two.
+
+    Libraries change from one way of doing a product to the next at such sizes, and networks lie on them: between two of them
+    the models need not know where.
+    """
+
+    def anew(self, size: int) -> int:
+        if size <= _SMALL or self._random.random() < _KEPT:
+            return size
+        varied = size * 2 ** self._random.uniform(-self._spread, self._spread)
+        multiple = next(multiple for least, multiple in _ROUND if varied >= least)
+        return max(round(varied / multiple) * multiple, multiple)
+
+    def rows(self, count: int) -> int:
+        if self._random.random() < _POWERS:
+            return int(2 ** self._random.integers(1, _MOST_ROWS_DOUBLINGS + 1))
+        return self.anew(count)
 
 
 def typed(call: KernelInvocation, dtype: str) -> KernelInvocation:
@@ -106,7 +133,7 @@ def _matmul(like: KernelInvocation, sizes: Sizes, batch: int) -> KernelInvocatio
     if two:
         m, count = sizes.anew(m), sizes.anew(count) * batch
     else:
-        m = (m if m == 1 else sizes.anew(m)) * batch
+        m = (m if m == 1 else sizes.rows(m)) * batch
     params: Params = {**like.params, "m": m, "n": n, "k": k, "batch": count}
     inputs: list[Shape] = [(count, m, k), (count, k, n)] if two else [(m, k)]
     output: Shape = (count, m, n) if two else (m, n)

@@ -24,7 +24,7 @@ from ...kernels.cost.region import varieties_of
 from ...kernels.kinds import fused_of, kind_of, served_by
 from ...kernels.network import KernelInvocation, Network
 from ..errors import ProfilesError
-from .remade import MAKERS, WINDOWS, Sizes, fused, other_window, renamed, typed
+from .remade import MAKERS, WINDOWS, Sizes, UsualSizes, fused, other_window, renamed, typed
 
 MOST_FLOPS, MOST_ELEMENTS = 60e9, 64e6
 """What no campaign could wait for, or no board has the memory for, is not drawn."""
@@ -54,6 +54,7 @@ class Draw:
         by_intensity: of all, those spread over operations per byte as well.
         other_windows: of pools and transposed convolutions, those whose window is another than the network's.
         fused: of convolutions, those that do more on their way out, as fusers make them.
+        usual: of products, those of such sizes as people choose.
         dtype: the element type of all of them; an empty string mixes types.
     """
 
@@ -63,11 +64,12 @@ class Draw:
     by_intensity: float = 0.0
     other_windows: float = 0.0
     fused: float = 0.0
+    usual: float = 0.0
     dtype: str = ""
 
 
 FEW = Draw()
-MANY = Draw(batch_alone=0.25, one_at_a_time=2 / 3, powers=0.75, by_intensity=0.25, other_windows=0.3, fused=0.06)
+MANY = Draw(batch_alone=0.25, one_at_a_time=2 / 3, powers=0.75, by_intensity=0.25, other_windows=0.3, fused=0.06, usual=0.35)
 """For campaigns of some thousand kernels, and of tens of thousands: few are of more use near those of networks."""
 
 
@@ -152,7 +154,7 @@ class Variations:
         if self._draw.batch_alone and self._random.random() < self._draw.batch_alone:
             call = change(like, Sizes(self._random, 0.0), self._larger_batch(like.kind))
         else:
-            call = change(like, self._sizes(), self._batch(like.kind))
+            call = change(like, self._sizes(like.kind), self._batch(like.kind))
         if call is None:
             return None
         call = typed(call, self._type(like))
@@ -161,8 +163,10 @@ class Variations:
             call = fused(call, made[self._random.integers(len(made))])
         return call
 
-    def _sizes(self) -> Sizes:
-        return Sizes(self._random, _FAR if self._random.random() < _FAR_SHARE else _NEAR)
+    def _sizes(self, kind: str) -> Sizes:
+        spread = _FAR if self._random.random() < _FAR_SHARE else _NEAR
+        usual = kind == "matmul" and self._draw.usual and self._random.random() < self._draw.usual
+        return UsualSizes(self._random, spread) if usual else Sizes(self._random, spread)
 
     def _batch(self, kind: str) -> int:
         return 1 if self._random.random() < self._draw.one_at_a_time else self._larger_batch(kind)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -12,7 +13,7 @@ from jetdvfs.kernels.kinds import ELEMENTWISE, flops
 from jetdvfs.kernels.network import DTYPE_BYTES, KernelInvocation
 from jetdvfs.profiles.errors import ProfilesError
 from jetdvfs.profiles.measuring.mapping import kernel_of
-from jetdvfs.profiles.measuring.variation import MANY, MOST_ELEMENTS, MOST_FLOPS, Variations
+from jetdvfs.profiles.measuring.variation import MANY, MOST_ELEMENTS, MOST_FLOPS, Draw, Variations
 from jetdvfs.profiles.reference import left_out_networks, trained_networks
 from jetdvfs.profiles.training.production import KINDS
 from jetdvfs.tests.support.profiles.analytic import network
@@ -108,3 +109,18 @@ def test_no_network_that_is_left_out_is_trained_on() -> None:
     families = " ".join(network.name for network in trained_networks())
     for name in ("vit_b", "convnext_", "resnext", "regnet", "yolo", "smollm"):
         assert name not in families
+
+
+def test_of_many_products_some_are_of_sizes_that_people_choose() -> None:
+    """Round widths and depths, as many rows as a power of two: among few they are rare."""
+
+    def usual(draw: Draw) -> float:
+        calls = [call for call in Variations(trained_networks(), 3, draw).draw("matmul", 1000) if len(call.inputs) == 1]
+        rows = [int(call.params["m"] or 1) for call in calls]  # type: ignore[arg-type]
+        round_ones = [
+            m > 1 and not m & (m - 1) and not any(int(call.params[name] or 1) % 64 for name in ("n", "k"))  # type: ignore[arg-type]
+            for m, call in zip(rows, calls, strict=True)
+        ]
+        return sum(round_ones) / len(calls)
+
+    assert usual(replace(MANY, usual=0.35)) > usual(replace(MANY, usual=0.0)) + 0.04
