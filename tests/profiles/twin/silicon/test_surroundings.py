@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from jetdvfs.kernels.network import KernelInvocation
+from jetdvfs.kernels.network import HostOp, KernelInvocation, Network
 from jetdvfs.profiles.board import list_boards, load_board
 from jetdvfs.profiles.measuring.meters.simulated import TwinMeter
 from jetdvfs.profiles.reference import reference_network
@@ -104,12 +104,23 @@ def test_others_traffic_slows_what_streams_and_not_what_computes(board: str) -> 
     assert beside[1] < 1.05 * alone[1]
 
 
-def test_the_host_s_own_traffic_is_felt_inside_a_network_and_the_gpu_s_by_the_host() -> None:
+def test_what_the_host_s_calls_move_is_felt_by_kernels_and_what_the_gpu_moves_by_the_host() -> None:
     silicon, clocks = Silicon(None, "nano", version=2), top("nano")
-    alone, inside = (silicon.kernels([STREAM], clocks, cold=cold).seconds[0, 0] for cold in (False, True))
-    assert inside > alone
+    few, many = (Network("", (), (STREAM, *[HostOp("view", "")] * count)) for count in (1, 100))
+    running = [execute(network, silicon, clocks).gpu_busy_s[0] for network in (few, many)]
+    assert 1.01 * running[0] < running[1] < 1.5 * running[0]
     assert silicon.waits(clocks, np.array([20e9])) > silicon.waits(clocks, np.array([1e9])) > 1.0
     assert Silicon(None, "nano", version=1).waits(clocks, np.array([20e9])) == 1.0
+
+
+@pytest.mark.parametrize("board", list_boards())
+@pytest.mark.parametrize("name", ["resnet18", "shufflenet_v2_x1_0"])
+def test_no_network_is_slower_for_a_faster_host(board: str, name: str) -> None:
+    """A host that waits for the GPU leaves it the memory, whatever its clock."""
+    grid = load_board(board).grid
+    run = execute(reference_network(name), Silicon(3, board, version=2), Clocks.over(grid))
+    latency_s = run.latency_s.reshape(grid.shape)
+    assert (np.diff(latency_s, axis=0) < 0.02 * latency_s[1:]).all()
 
 
 def test_libraries_are_uneven_over_shapes_the_same_way_each_time() -> None:
