@@ -23,6 +23,7 @@ from .faults import Faults
 from .parts import Workshop
 from .silicon.chip import CURRENT
 from .silicon.execution import execute
+from .silicon.second.engine import engine_of
 from .silicon.silicon import Silicon
 from .tools.files import ToolFiles
 from .tree.attributes import Link, Provider, Tree
@@ -345,6 +346,7 @@ def simulated_board(
     mode: str = "",
     desktop: bool = True,
     version: int = CURRENT,
+    compiled: str = "",
     battery_wh: float | None = None,
 ) -> SimulatedBoard:
     """A described board around its simulated silicon.
@@ -356,14 +358,16 @@ def simulated_board(
         firmware: which of the described firmwares it has; by default the one whose clocks the description's axes are.
         mode, desktop, battery_wh: as for :class:`SimulatedBoard`.
         version: of the silicon's behaviour.
+        compiled: one of :data:`~jetdvfs.kernels.engine.fusing.ENGINE_TYPES` where engines run applications' networks.
 
     Raises:
         BoardDescriptionError: the board is not described.
-        TwinError: there is no silicon for it, or it has no such JetPack, firmware or power mode.
+        TwinError: there is no silicon for it, that runs no engines, or it it has no such JetPack, firmware or power mode.
     """
     description = installed(load_board(name) if isinstance(name, str) else name, jetpack, firmware)
-    silicon = Silicon(node, description, version=version)
+    engine, dtype = engine_of(compiled)
+    silicon = Silicon(node, description, version=version, engine=engine, dtype=dtype)
     powered = powered_sms(description, mode)
     if 0 < powered < silicon.chip.sm_count:
-        silicon = Silicon(node, description, chip=silicon.chip.gated(powered))
+        silicon = Silicon(node, description, chip=silicon.chip.gated(powered), engine=engine, dtype=dtype)
     return SimulatedBoard(description, silicon, clock or SystemClock(), mode=mode, desktop=desktop, battery_wh=battery_wh)

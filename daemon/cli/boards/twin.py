@@ -12,6 +12,7 @@ import json
 import signal
 from pathlib import Path
 
+from ....kernels.engine.fusing import ENGINE_TYPES
 from ... import arguments
 from ...errors import UsageError
 
@@ -35,6 +36,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     arguments.add_silicon(serve)
     serve.add_argument(
+        "--as",
+        dest="compiled",
+        choices=tuple(ENGINE_TYPES),
+        default="",
+        help="engines run applications' networks, built of the launches that the framework would make: in single precision, or "
+        "in half (engine-half); predict and plan --as say the same of the model (default: the framework runs them)",
+    )
+    serve.add_argument(
         "--replay", default="", metavar="PROGRAM", help="frames take and draw what this program did on a real board (--data)"
     )
     serve.add_argument("--data", type=arguments.folder, metavar="DIR", help="the tables that others measured, for --replay")
@@ -54,6 +63,8 @@ def run(args: argparse.Namespace) -> int:
 
     if bool(args.replay) != bool(args.data):
         raise UsageError("twin serve: --replay PROGRAM and --data DIR go together")
+    if args.replay and args.compiled:
+        raise UsageError("twin serve: --as goes without --replay, whose frames take what a real board took")
     if args.battery_wh is not None and (args.replay or not 0 < args.battery_wh <= 1e5):
         raise UsageError("twin serve: --battery-wh takes more than 0 and at most 100000, and goes without --replay")
     if args.replay:
@@ -70,6 +81,7 @@ def run(args: argparse.Namespace) -> int:
             mode=args.mode,
             desktop=not args.headless,
             version=args.silicon,
+            compiled=args.compiled,
             battery_wh=args.battery_wh,
         )
     mount = args.mount.absolute()
@@ -81,6 +93,7 @@ def run(args: argparse.Namespace) -> int:
                     "board": args.board,
                     "seed": args.seed,
                     "silicon": args.silicon,
+                    "as": args.compiled or "eager",
                     "jetpack": board.description.jetpack,
                     "mount": str(mount),
                     "backend": serving.backend,
@@ -90,10 +103,11 @@ def run(args: argparse.Namespace) -> int:
                 }
                 print(json.dumps(ready), flush=True)
             else:
+                engines = ", with engines" if args.compiled else ""
                 notice = f" ({serving.notice})" if serving.notice else ""
                 print(
                     f"simulated {args.board} with JetPack {board.description.jetpack}, individual {args.seed}, "
-                    f"silicon {args.silicon}, on {mount} by {serving.backend}{notice}; "
+                    f"silicon {args.silicon}{engines}, on {mount} by {serving.backend}{notice}; "
                     f"application port {port.path}",
                     flush=True,
                 )

@@ -5,9 +5,9 @@ the front end has them, because those are what predictions are made of."""
 from __future__ import annotations
 
 from ....kernels.engine.fusing import ENGINE_TYPES, as_engine
-from ....kernels.engine.program import RUNTIME
 from ....kernels.network import Network
 from ...twin.silicon.chip import AMBIENT_DIE_C, CURRENT
+from ...twin.silicon.second.engine import engine_of
 from ...twin.silicon.silicon import Silicon
 from .simulated import TwinMeter
 
@@ -27,7 +27,7 @@ def board_of(board: str, node: int | None, silicon: int = CURRENT, compiled: str
     Raises:
         TwinError: that silicon has no engine.
     """
-    engine, dtype = (RUNTIME.lower(), ENGINE_TYPES[compiled]) if compiled else ("", "")
+    engine, dtype = engine_of(compiled)
     return Silicon(node, board, version=silicon, engine=engine, dtype=dtype)
 
 

@@ -56,6 +56,7 @@ def test_a_command_that_cannot_be_run_ends_as_in_a_shell_before_anything_is_held
         (("doctor", "--root", ""), "--root: expected a folder, got ''"),
         (("restore", "--root", "/nonexistent"), "--root: expected a folder"),
         (("twin", "serve", "--mount", "x", "--seed", "-1"), "--seed: expected a whole number from 0"),
+        (("twin", "serve", "--mount", "x", "--as", "engine", "--replay", "x", "--data", "."), "--as goes without --replay"),
         (("demo", "--seed", "1.5"), "--seed: expected a whole number from 0"),
     ],
 )

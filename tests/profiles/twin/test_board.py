@@ -10,9 +10,11 @@ from itertools import pairwise
 
 import pytest
 
+from jetdvfs.kernels.engine.fusing import ENGINE_TYPES
 from jetdvfs.kernels.network import KernelInvocation, Network
 from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.errors import TwinError
+from jetdvfs.profiles.reference import reference_network
 from jetdvfs.profiles.twin.silicon.chip import VERSIONS, Clocks
 from jetdvfs.profiles.twin.silicon.execution import execute
 from jetdvfs.profiles.twin.silicon.silicon import Silicon
@@ -286,6 +288,16 @@ def test_a_board_runs_the_version_of_the_silicon_that_is_asked_for() -> None:
         stream = board.infer(network, frames=20)
         true = execute(network, Silicon(2, version=version), Clocks.of([board.configuration]), board.thermal.hottest_c)
         assert statistics.median(stream.latencies_s) == pytest.approx(float(true.latency_s[0]), rel=0.02)
+
+
+@pytest.mark.parametrize(("way", "dtype"), ENGINE_TYPES.items())
+def test_engines_run_applications_networks_where_that_is_asked_for(way: str, dtype: str) -> None:
+    network = reference_network("resnet18")
+    board = simulated_board("agx-xavier", 2, VirtualClock(), compiled=way)
+    stream = board.infer(network, frames=20)
+    engine = Silicon(2, engine="tensorrt", dtype=dtype)
+    true = execute(network, engine, Clocks.of([board.configuration]), board.thermal.hottest_c)
+    assert statistics.median(stream.latencies_s) == pytest.approx(float(true.latency_s[0]), rel=0.05)
 
 
 def test_a_network_that_the_silicon_does_not_know_is_refused_to_whom_asks_and_to_nobody_else() -> None:
