@@ -23,7 +23,6 @@ from .faults import Faults
 from .parts import Workshop
 from .silicon.chip import CURRENT
 from .silicon.execution import execute
-from .silicon.second.engine import engine_of
 from .silicon.silicon import Silicon
 from .tools.files import ToolFiles
 from .tree.attributes import Link, Provider, Tree
@@ -346,7 +345,8 @@ def simulated_board(
     mode: str = "",
     desktop: bool = True,
     version: int = CURRENT,
-    compiled: str = "",
+    engine: str = "",
+    dtype: str = "",
     battery_wh: float | None = None,
 ) -> SimulatedBoard:
     """A described board around its simulated silicon.
@@ -358,14 +358,13 @@ def simulated_board(
         firmware: which of the described firmwares it has; by default the one whose clocks the description's axes are.
         mode, desktop, battery_wh: as for :class:`SimulatedBoard`.
         version: of the silicon's behaviour.
-        compiled: one of :data:`~jetdvfs.kernels.engine.fusing.ENGINE_TYPES` where engines run applications' networks.
+        engine, dtype: what runs applications' networks, as for :class:`~jetdvfs.profiles.twin.silicon.silicon.Silicon`.
 
     Raises:
         BoardDescriptionError: the board is not described.
         TwinError: there is no silicon for it, that runs no engines, or it it has no such JetPack, firmware or power mode.
     """
     description = installed(load_board(name) if isinstance(name, str) else name, jetpack, firmware)
-    engine, dtype = engine_of(compiled)
     silicon = Silicon(node, description, version=version, engine=engine, dtype=dtype)
     powered = powered_sms(description, mode)
     if 0 < powered < silicon.chip.sm_count:

@@ -56,6 +56,7 @@ def run(args: argparse.Namespace) -> int:
     # Before any library starts a thread: threads inherit the mask, so that only sigwait below sees these signals.
     ending = {signal.SIGINT, signal.SIGTERM}
     signal.pthread_sigmask(signal.SIG_BLOCK, ending)
+    from ....profiles.measuring.meters.engine import engine_of
     from ....profiles.twin.application import application_port
     from ....profiles.twin.application_port import ApplicationPort
     from ....profiles.twin.serve import serve
@@ -73,6 +74,7 @@ def run(args: argparse.Namespace) -> int:
 
         board = replay_board(find_table(args.data, args.board, args.replay))
     else:
+        engine, dtype = engine_of(args.compiled)
         board = simulated_board(
             args.board,
             args.seed,
@@ -81,7 +83,8 @@ def run(args: argparse.Namespace) -> int:
             mode=args.mode,
             desktop=not args.headless,
             version=args.silicon,
-            compiled=args.compiled,
+            engine=engine,
+            dtype=dtype,
             battery_wh=args.battery_wh,
         )
     mount = args.mount.absolute()

@@ -5,9 +5,9 @@ the front end has them, because those are what predictions are made of."""
 from __future__ import annotations
 
 from ....kernels.engine.fusing import ENGINE_TYPES, as_engine
+from ....kernels.engine.program import RUNTIME
 from ....kernels.network import Network
 from ...twin.silicon.chip import AMBIENT_DIE_C, CURRENT
-from ...twin.silicon.second.engine import engine_of
 from ...twin.silicon.silicon import Silicon
 from .simulated import TwinMeter
 
@@ -19,6 +19,12 @@ def listed(network: Network, compiled: str) -> Network:
         ModelError: as of :func:`jetdvfs.kernels.engine.fusing.as_engine`.
     """
     return as_engine(network, half=ENGINE_TYPES[compiled] == "float16") if compiled else network
+
+
+def engine_of(compiled: str) -> tuple[str, str]:
+    """The silicon's engine that one of :data:`ENGINE_TYPES` stands for, and the element type that it builds for; both empty for
+    the framework, which is an empty string."""
+    return (RUNTIME.lower(), ENGINE_TYPES[compiled]) if compiled else ("", "")
 
 
 def board_of(board: str, node: int | None, silicon: int = CURRENT, compiled: str = "") -> Silicon:

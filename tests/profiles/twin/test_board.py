@@ -14,6 +14,7 @@ from jetdvfs.kernels.engine.fusing import ENGINE_TYPES
 from jetdvfs.kernels.network import KernelInvocation, Network
 from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.errors import TwinError
+from jetdvfs.profiles.measuring.meters.engine import engine_of
 from jetdvfs.profiles.reference import reference_network
 from jetdvfs.profiles.twin.silicon.chip import VERSIONS, Clocks
 from jetdvfs.profiles.twin.silicon.execution import execute
@@ -290,13 +291,13 @@ def test_a_board_runs_the_version_of_the_silicon_that_is_asked_for() -> None:
         assert statistics.median(stream.latencies_s) == pytest.approx(float(true.latency_s[0]), rel=0.02)
 
 
-@pytest.mark.parametrize(("way", "dtype"), ENGINE_TYPES.items())
-def test_engines_run_applications_networks_where_that_is_asked_for(way: str, dtype: str) -> None:
+@pytest.mark.parametrize("way", ENGINE_TYPES)
+def test_engines_run_applications_networks_where_that_is_asked_for(way: str) -> None:
+    engine, dtype = engine_of(way)
     network = reference_network("resnet18")
-    board = simulated_board("agx-xavier", 2, VirtualClock(), compiled=way)
+    board = simulated_board("agx-xavier", 2, VirtualClock(), engine=engine, dtype=dtype)
     stream = board.infer(network, frames=20)
-    engine = Silicon(2, engine="tensorrt", dtype=dtype)
-    true = execute(network, engine, Clocks.of([board.configuration]), board.thermal.hottest_c)
+    true = execute(network, Silicon(2, engine=engine, dtype=dtype), Clocks.of([board.configuration]), board.thermal.hottest_c)
     assert statistics.median(stream.latencies_s) == pytest.approx(float(true.latency_s[0]), rel=0.05)
 
 

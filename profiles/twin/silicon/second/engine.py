@@ -6,8 +6,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from math import prod
 
-from .....kernels.engine.fusing import ENGINE_TYPES
-from .....kernels.engine.program import RUNTIME
 from .....kernels.network import Call, HostOp, KernelInvocation, Network, ParamValue, Shape
 from ....errors import TwinError
 from ..detail import Engine
@@ -24,12 +22,6 @@ _SENSITIVE = ("softmax", "log_softmax", "layer_norm", "group_norm", "rms_norm", 
 class _Unit:
     root: int
     members: list[int] = field(default_factory=list)
-
-
-def engine_of(way: str) -> tuple[str, str]:
-    """The simulated engine that one of :data:`~jetdvfs.kernels.engine.fusing.ENGINE_TYPES` stands for, and the element type
-    that it builds for; both empty for the framework, which is an empty string."""
-    return (RUNTIME.lower(), ENGINE_TYPES[way]) if way else ("", "")
 
 
 def compiled(network: Network, engine: Engine, dtype: str) -> Network:
