@@ -94,7 +94,8 @@ def test_time_and_power_fall_and_rise_with_the_clocks(board: str, resnet: Networ
     run, slower = execute(resnet, silicon, top(board)), execute(resnet, silicon, slow)
     assert slower.latency_s[0] > 1.5 * run.latency_s[0]
     for rail in load_board(board).total_rails:
-        assert slower.rail_energy_j[rail][0] / slower.latency_s[0] <= run.rail_energy_j[rail][0] / run.latency_s[0]
+        slowly_w, fast_w = (each.rail_energy_j[rail][0] / each.latency_s[0] for each in (slower, run))
+        assert slowly_w <= fast_w * (1 + 1e-9)  # what no clock changes draws the same
 
 
 def test_a_board_whose_silicon_is_not_there_or_lacks_a_rail_is_refused() -> None:
