@@ -12,7 +12,8 @@ import pytest
 from jetdvfs.kernels.cost.model import kernel_costs, surface
 from jetdvfs.kernels.network import DTYPE_BYTES, Call, KernelInvocation, Network, numel
 from jetdvfs.profiles.bundle.bundle import Bundle, load_bundle
-from jetdvfs.profiles.measuring.variation import Variations
+from jetdvfs.profiles.measuring.remade import MAKERS, Sizes
+from jetdvfs.profiles.measuring.variation import MANY, Variations
 from jetdvfs.profiles.reference import left_out_networks, reference_network, trained_networks
 from jetdvfs.profiles.training.production import KINDS
 from jetdvfs.profiles.twin.silicon.chip import Clocks
@@ -23,7 +24,7 @@ _NEXT_TO_NOTHING = 20_000  # FLOPs and bytes: what takes such kernels their time
 _OF_TYPES = 0.02  # by so much models may differ over the types of kernels that the board takes as long for
 
 
-@pytest.fixture(scope="module", params=["agx-xavier-sim", "agx-orin-64gb-sim", "nano-sim"])
+@pytest.fixture(scope="module", params=["agx-xavier-sim", "agx-orin-64gb-sim", "nano-sim", "tx2-sim"])
 def bundle(request: pytest.FixtureRequest) -> Bundle:
     return load_bundle(request.param)
 
@@ -94,3 +95,32 @@ def test_twice_as_many_images_cost_less_only_where_the_board_does_them_otherwise
         ratio = took[both.signature] / took[once.signature]
         least = least_ratio(bundle, once, both)
         assert ratio.min() > 0.8 * least and np.median(ratio) > 0.9 * least, (once, ratio.min(), least)
+
+
+class OneDoubled(Sizes):
+    """All sizes as they are but one of those that a maker asks for by itself, which is doubled."""
+
+    def __init__(self, which: int) -> None:
+        super().__init__(np.random.default_rng(0), 0.0)
+        self._left = which
+
+    def anew(self, size: int) -> int:
+        self._left -= 1
+        return 2 * size if self._left == -1 else size
+
+
+@pytest.mark.parametrize("kind", ["conv2d", "matmul"])
+def test_wider_and_deeper_products_hardly_ever_cost_less_where_they_do_not_on_the_board(bundle: Bundle, kind: str) -> None:
+    """At any of the grid's corners, by more than a tenth; on boards some do, where a library has another way for them."""
+    calls = [call for call in Variations(trained_networks(), 11, MANY).draw(kind, 250) if call.kind == kind]
+    pairs = [(call, more) for number, call in enumerate(calls) if (more := MAKERS[kind](call, OneDoubled(number % 2), 1))]
+    pairs = [(once, more) for once, more in pairs if more.flops > once.flops]
+    assert len(pairs) > 150
+    costs = kernel_costs(Network("pairs", (), tuple(kernel for pair in pairs for kernel in pair)), bundle.cost)
+    took = {kernel.signature: costs.gpu_ms[row] for row, kernel in enumerate(costs.kernels)}
+    corners = np.ix_(*((0, size // 2, size - 1) for size in bundle.cost.grid.shape))
+    less = [
+        (took[more.signature][corners] / took[once.signature][corners]).min() < 0.9 * least_ratio(bundle, once, more)
+        for once, more in pairs
+    ]
+    assert np.mean(less) < 0.02
