@@ -60,7 +60,7 @@ def test_calls_of_functions_and_modules_are_frames() -> None:
 def test_another_target_is_asked_for_in_one_call(board: Board, daemon: Daemon) -> None:
     with daemon.client() as client:
         application = Application(client, slower=1.0)
-        slow, fast = (f"latency_ms={application.target_ms(times):.3f}" for times in (3, 1.2))
+        slow, fast = (f"latency_ms={application.target_ms(times):.4g}" for times in (3, 1.2))
         with qos.hold(MODEL, IMAGE, slow, fps=FPS, socket_path=daemon.socket) as lease:
             before = board.clocks
             lease.change(fast)
