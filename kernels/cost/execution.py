@@ -85,11 +85,27 @@ def check_execution(execution: str | None, network: Network) -> Execution:
     raise CostModelError(f"execution {execution!r:.40}; valid: {', '.join(EXECUTIONS)}")
 
 
+def memory_use(times: NDArray[np.intp], gpu_ms: NDArray[np.float32], memory_ms: NDArray[np.float64]) -> NDArray[np.float64]:
+    """How much of the memory's bandwidth a network's kernels use while they run, from 0 to 1, shape ``(n_cpu, n_emc)``.
+
+    It is the mean over the GPU's clocks: where the host is what limits, kernels move the same in the same time at each of them.
+    It does not rise with the memory clock, so that no network gets slower by a faster memory.
+
+    Args:
+        times: how often each kernel is launched, shape ``(n,)``.
+        gpu_ms: what each takes, shape ``(n, n_cpu, n_gpu, n_emc)``.
+        memory_ms: what its traffic alone would take, of a shape that spreads to that of ``gpu_ms``.
+    """
+    moving, running = (np.einsum("k,kcge->cge", times, np.broadcast_to(each, gpu_ms.shape)) for each in (memory_ms, gpu_ms))
+    use = np.minimum(moving / np.maximum(running, np.finfo(np.float32).tiny), 1.0).mean(axis=1)
+    return np.asarray(np.maximum.accumulate(use[:, ::-1], axis=1)[:, ::-1], np.float64)
+
+
 def host_times(
     network: Network, cost: BoardCost, execution: Execution, use: NDArray[np.float64], beside: Beside = NOTHING_BESIDE
 ) -> HostTimes:
     """What the host does for one inference at every CPU and memory clock, while kernels use so much of the memory
-    (:func:`.waiting.memory_use`)."""
+    (:func:`memory_use`)."""
     cpu_mhz, _, emc_mhz = cost.grid.levels_mhz()
     once_us = cost.host.once_us(cpu_mhz, emc_mhz)
     launches = [index for index, call in enumerate(network.calls) if isinstance(call, KernelInvocation)]

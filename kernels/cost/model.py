@@ -22,14 +22,13 @@ from ..surface import Surface
 from . import timeline
 from .board import BoardCost, KernelModel, Regressor
 from .engines import run_in_engine
-from .execution import NOTHING_BESIDE, Beside, Execution, check_execution, execution_note, host_times
+from .execution import NOTHING_BESIDE, Beside, Execution, check_execution, execution_note, host_times, memory_use
 from .features import columns, feature_rows
 from .guesses import Trust, guessed_share, guesses, trust_in, unmodelled_kinds
 from .region import hold_batches
 from .roofline import bound_ms, terms_ms
 from .terms import terms
 from .totals import Group, add_up, common_variance, together_variance
-from .waiting import memory_use
 
 Method: TypeAlias = Literal["timeline", "sum"]
 METHODS: tuple[Method, ...] = get_args(Method)

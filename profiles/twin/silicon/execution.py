@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,11 +50,11 @@ def execute(network: Network, silicon: Silicon, clocks: Clocks, temperature_c: f
             kernels.append(launch)
     issue = silicon.issue_s(network.calls, clocks)
     gap, start = silicon.gap_s(clocks), silicon.chip.start
-    times = Counter(unique[launch.signature] for launch in network.launches)
     activity = silicon.kernels(kernels, clocks, cold=True, temperature_c=temperature_c)
     host_bytes = silicon.host_bytes(issue.sum(axis=0), clocks)
     if np.any(host_bytes):  # spread over the frame; the host's waits for the GPU, which come of this, are left out
-        running = sum((times[row] * (activity.seconds[row] + gap) for row in times), np.zeros(len(clocks)))
+        times = np.bincount([unique[launch.signature] for launch in network.launches], minlength=len(kernels))
+        running = times @ (activity.seconds + gap)
         lasting = np.maximum(np.maximum(issue.sum(axis=0), running), 1e-12)
         activity = silicon.kernels(kernels, clocks, cold=True, temperature_c=temperature_c, others_bytes_s=host_bytes / lasting)
     issue = issue * silicon.waits(clocks, activity.dram_bytes.sum(axis=0) / np.maximum(activity.seconds.sum(axis=0), 1e-12))
