@@ -96,6 +96,10 @@ def test_launches_and_networks_in_another_unit_are_found_by_what_they_have_to_do
     assert len(import_table(layers, mapping)["agx-orin-64gb"].invocations) == 2
     with pytest.raises(MeasurementError, match=r"1 of 2 rows cannot be.* line 2: 9e-07 ms, and agx-orin-64gb needs about"):
         import_table(layers, replace(mapping, time=replace(mapping.time, unit="ns")))
+    layers.write_text(heading + "".join(f"ReLU,0.05,{size},{8 * size},FP32,MAXN\n" for size in (200_000, 400_000, 800_000)))
+    assert import_table(layers, mapping)["agx-orin-64gb"].invocations
+    with pytest.raises(MeasurementError, match=r"the middle row takes .* is column 'lat_mean_ms' in s, as the mapping says"):
+        import_table(layers, replace(mapping, time=replace(mapping.time, unit="s")))
     networks = tmp_path / "profiling.csv"
     networks.write_text("Throughput,Energy,Latency,Batch Size,Frequency,Directory\n2.1,2.2,0.47,1,921600000,Nano\n")
     mapping = load_mapping("gpu-clock-sweeps")
