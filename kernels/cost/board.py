@@ -94,6 +94,8 @@ class BoardCost:
         latency_shares, energy_shares: the same for what the host, computation and memory traffic take, each by itself.
         floor: what a launch takes that does next to nothing: part of the bound that the models of time refer to.
         waiting: by how much longer the host's calls take where kernels use all of the memory's bandwidth.
+        host_traffic: what the host's calls move takes the memory so large a part of the time that they take themselves, both
+            at the highest clocks.
         own_scale: what kernels' own deviations make of a latency and an energy is multiplied by these.
         tails: how networks' errors exceed their deviations; None where they are taken to be log-normal.
         engines: what kernels take inside of engines, and how uncertain that is; None where nobody measured it.
@@ -116,6 +118,7 @@ class BoardCost:
     energy_shares: Shares = NO_SHARES
     floor: LaunchFloor = NO_FLOOR
     waiting: float = 0.0
+    host_traffic: float = 0.0
     leakage_mw: NDArray[np.float32] | None = None
     heat: Heat | None = None
     own_scale: Pair = UNSCALED

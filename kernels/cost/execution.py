@@ -63,12 +63,14 @@ class HostTimes:
         once_ms: what an inference costs it besides, one after the other with all else, ``(n_cpu, n_emc)``.
         variance: in ms^2, what is uncertain of it because nobody measured it, ``(n_cpu, n_emc)``.
         slower: how many times as long its calls take as with the GPU at rest, ``(n_cpu, n_emc)``; ``issued_ms`` has it in it.
+        taken_ms: how much longer kernels take together because its calls use the memory too, ``(n_cpu, n_emc)``.
     """
 
     issued_ms: NDArray[np.float64]
     once_ms: NDArray[np.float64]
     variance: NDArray[np.float64]
     slower: NDArray[np.float64]
+    taken_ms: NDArray[np.float64]
 
 
 def check_execution(execution: str | None, network: Network) -> Execution:
@@ -119,7 +121,15 @@ def host_times(
         known = cost.host.knows(execution)
         variance = np.zeros(once_us.shape) if known else (_START_SIGMA * start_us / 1e3) ** 2
     slower = 1.0 + cost.waiting * use
-    return HostTimes(issued_us / 1e3 * slower, once_us / 1e3 + beside_ms(cost, beside), variance * slower**2, slower)
+    # What calls move is the same at all clocks, and where the memory is slower it is taken for as much longer.
+    moving_us = cost.host_traffic * issued_us[-1, -1, -1] * (emc_mhz[-1].astype(np.float64) / emc_mhz)
+    return HostTimes(
+        issued_ms=issued_us / 1e3 * slower,
+        once_ms=once_us / 1e3 + beside_ms(cost, beside),
+        variance=variance * slower**2,
+        slower=slower,
+        taken_ms=moving_us / 1e3 * use,
+    )
 
 
 def beside_ms(cost: BoardCost, beside: Beside) -> NDArray[np.float64]:

@@ -17,7 +17,7 @@ from ..units import AXES
 from .board import BoardCost
 from .execution import NOTHING_BESIDE, Beside, Execution, beside_ms, check_execution, host_times, parts
 from .host import ONCE
-from .model import KernelCosts, Method, assemble, kernel_costs, used_memory
+from .model import KernelCosts, Method, assemble, beside_host, kernel_costs, used_memory
 from .roofline import terms_ms
 
 Limit: TypeAlias = Literal["compute", "memory", "launch"]
@@ -148,6 +148,7 @@ def explain(
     waited_ms = np.zeros(len(costs.order))
     if method == "timeline":
         times = host_times(network, cost, way, used_memory(costs, cost), beside)
+        costs = beside_host(costs, cost, times)
         host = _host_parts(network, cost, index, way, beside, float(times.slower[index[0], index[2]]))
         waited_ms = _waits_ms(times.issued_ms[:-1, index[0], index[2]], costs, index)
     host_ms = sum(part.host_ms for part in host)

@@ -22,7 +22,7 @@ from ..surface import Surface
 from . import timeline
 from .board import BoardCost, KernelModel, Regressor
 from .engines import run_in_engine
-from .execution import NOTHING_BESIDE, Beside, Execution, check_execution, execution_note, host_times, memory_use
+from .execution import NOTHING_BESIDE, Beside, Execution, HostTimes, check_execution, execution_note, host_times, memory_use
 from .features import columns, feature_rows
 from .guesses import Trust, guessed_share, guesses, trust_in, unmodelled_kinds
 from .region import hold_batches
@@ -33,7 +33,7 @@ from .totals import Group, add_up, common_variance, together_variance
 Method: TypeAlias = Literal["timeline", "sum"]
 METHODS: tuple[Method, ...] = get_args(Method)
 
-COST_VERSION = 10
+COST_VERSION = 11
 """Raised when the same models come to give another surface, so that surfaces kept on disk are made anew."""
 
 # A kernel without a model is assumed to reach this part of its roofline bound, and to hold the GPU for at least this many
@@ -165,6 +165,7 @@ def assemble(
     host_variance = np.zeros(())
     if method == "timeline":
         host = host_times(network, cost, execution, used_memory(costs, cost), beside)
+        costs = beside_host(costs, cost, host)
         played = timeline.play(host.issued_ms, costs.gpu_ms, costs.order)
         latency_ms = played.latency_ms.astype(np.float64) + host.once_ms[:, None, :]
         critical = played.critical
@@ -312,6 +313,19 @@ def used_memory(costs: KernelCosts, cost: BoardCost) -> NDArray[np.float64]:
     _, gpu_mhz, emc_mhz = cost.grid.levels_mhz()
     memory_ms = terms_ms(costs.kernels, gpu_mhz[None, None, :, None], emc_mhz[None, None, None, :], cost.chip)[1]
     return memory_use(np.bincount(costs.order), costs.gpu_ms, memory_ms)
+
+
+def beside_host(costs: KernelCosts, cost: BoardCost, host: HostTimes) -> KernelCosts:
+    """A network's kernels while the host's calls use the memory too: they take longer, each by as much as it moves itself, and
+    wait on the power of idling."""
+    if not np.any(host.taken_ms):
+        return costs
+    _, gpu_mhz, emc_mhz = cost.grid.levels_mhz()
+    moving_ms: NDArray[np.float64] = terms_ms(costs.kernels, gpu_mhz[-1], emc_mhz[-1], cost.chip)[1]
+    part = moving_ms / (np.bincount(costs.order) @ moving_ms)
+    taken_ms = np.einsum("k,ce->kce", part, host.taken_ms).astype(np.float32)
+    gpu_ms = costs.gpu_ms + taken_ms[:, :, None, :]
+    return replace(costs, gpu_ms=gpu_ms, dynamic_mw=costs.dynamic_mw * (costs.gpu_ms / gpu_ms))
 
 
 def _memory_share(costs: KernelCosts, cost: BoardCost) -> NDArray[np.float32]:

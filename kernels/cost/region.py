@@ -9,6 +9,7 @@ of its sizes is beyond theirs by more than :data:`SLACK`. Sizes count in doublin
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -30,6 +31,7 @@ MOST_SIGMA = 0.7
 """No kernel is less certain than one without a model, for lying outside."""
 
 _TYPE = ("element_bytes", "bfloat16")
+_TYPES: Mapping[float, str] = {1: "int8", 2: "float16", 4: "float32"}
 _IN_PART = 1.5  # times as many bytes as tensors of the output's size have are more than is read of them
 # What follows from other features, or is a share or an alignment: there a new value is nothing new.
 _DERIVED = ("alignment", "tile", "_use", "traffic", "intensity", "reread", "winograd", "share", "unfolding", "_last")
@@ -44,11 +46,18 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True)
 class Span:
-    """The kernels of one variety that were measured: how many, and the ends of each size's range, in doublings."""
+    """The kernels of one variety that were measured.
+
+    Attributes:
+        kernels: how many they are.
+        low, high: the ends of each size's range, in doublings.
+        types: how many are of each element type.
+    """
 
     kernels: int
     low: tuple[float, ...]
     high: tuple[float, ...]
+    types: Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -57,7 +66,7 @@ class Outside:
 
     Attributes:
         why: in words: what it is or has, and what was measured.
-        doublings: how far beyond the ranges; None where no kernel of its variety was measured.
+        doublings: how far beyond the ranges; None where no kernel of its variety was measured, or none of its type.
         new_form: whether none of its form was.
     """
 
@@ -73,7 +82,7 @@ class Region:
     Attributes:
         spans: what was measured, by variety.
         form_sigma: standard deviation of log(measured / predicted) of kernels whose form was left out of training.
-        variety_sigma: of those whose variety was.
+        variety_sigma: of those whose variety was; it stands for varieties that were measured with other element types as well.
         doubling_sigma: what it grows by with each doubling beyond the ranges, found by leaving the largest kernels out.
     """
 
@@ -95,12 +104,20 @@ def spans_of(kind: str, rows: NDArray[np.float32]) -> dict[str, Span]:
     """What kernels with these features cover, by variety; rows as of :func:`jetdvfs.kernels.cost.features.feature_rows`."""
     names, sizes = _names(kind)
     found: dict[str, list[list[float]]] = {}
+    types: dict[str, Counter[str]] = {}
     for row in rows.tolist():
-        found.setdefault(_variety(kind, names, row), []).append([_doublings(names[at], row[at]) for at in sizes])
+        variety = _variety(kind, names, row)
+        found.setdefault(variety, []).append([_doublings(names[at], row[at]) for at in sizes])
+        types.setdefault(variety, Counter())[_type(names, row)] += 1
     spans = {}
     for variety, own in sorted(found.items()):
         low, high = np.array(own).min(axis=0), np.array(own).max(axis=0)
-        spans[variety] = Span(len(own), tuple(np.round(low, 3).tolist()), tuple(np.round(high, 3).tolist()))
+        spans[variety] = Span(
+            kernels=len(own),
+            low=tuple(np.round(low, 3).tolist()),
+            high=tuple(np.round(high, 3).tolist()),
+            types=dict(sorted(types[variety].items())),
+        )
     return spans
 
 
@@ -124,6 +141,8 @@ def outside(kind: str, row: Sequence[float], region: Region) -> Outside | None:
         return Outside(f"{form_of(variety)}: none measured", new_form=True)
     if span is None:
         return Outside(f"{variety}: none measured")
+    if (dtype := _type(names, row)) not in span.types:
+        return Outside(f"{variety}, {dtype}: measured {', '.join(span.types)}".removeprefix(", "))
     furthest, why = 0.0, ""
     for at, low, high in zip(sizes, span.low, span.high, strict=True):
         value = _doublings(names[at], row[at])
@@ -174,6 +193,11 @@ def _names(kind: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
         if name not in told.by and name not in _TYPE and not any(part in name for part in _DERIVED)
     )
     return names, sizes
+
+
+def _type(names: Sequence[str], row: Sequence[float]) -> str:
+    element_bytes, bfloat16 = (row[names.index(name)] for name in _TYPE)
+    return "bfloat16" if bfloat16 else _TYPES.get(element_bytes, f"elements of {element_bytes:g} bytes")
 
 
 def _doublings(name: str, value: float) -> float:

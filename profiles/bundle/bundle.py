@@ -166,6 +166,7 @@ def load_bundle(
             energy_shares=manifest.energy_shares,
             floor=manifest.floor,
             waiting=manifest.waiting,
+            host_traffic=manifest.host_traffic,
             leakage_mw=arrays.leakage_mw,
             heat=manifest.heat,
             own_scale=manifest.bounds.own if manifest.bounds else UNSCALED,

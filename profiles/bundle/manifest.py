@@ -24,7 +24,7 @@ from ..documents import Count, DocumentError, NotNegative, Positive, Text, conve
 from ..errors import BundleError
 from .carried import Carried
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 UNSEEN_NETWORK = "unseen_network"
 """The evaluation of networks left out of training, on the only board that was measured: others were not seen."""
 UNSEEN_BOARD = "unseen_board"
@@ -215,6 +215,7 @@ class Manifest:
         latency_shares, energy_shares: the same for what the host, computation and memory traffic take, each by itself.
         floor: what a launch takes that does next to nothing.
         waiting: by how much longer the host's calls take where kernels use all of the memory's bandwidth.
+        host_traffic: for how much of the time that they take themselves they use the memory, both at the highest clocks.
         evaluation: figures of its own evaluation on boards it was not trained on.
         command: what reproduces it.
         tools: the versions of the programs that made it; with others, models may differ in their last digits.
@@ -249,6 +250,7 @@ class Manifest:
     bounds: BoundsEntry | None = None
     device: Device | None = None
     waiting: NotNegative = 0.0
+    host_traffic: NotNegative = 0.0
     carried: Carried | None = None
     predictor: PredictorEntry | None = None
     engines: EnginesEntry | None = None
@@ -319,6 +321,7 @@ class Manifest:
             "energy_shares": asdict(self.energy_shares),
             "floor": asdict(self.floor),
             "waiting": self.waiting,
+            "host_traffic": self.host_traffic,
             **({} if self.bounds is None else {"bounds": self.bounds.to_json()}),
             **({} if self.predictor is None else {"predictor": self.predictor.to_json()}),
             **({} if self.engines is None else {"engines": self.engines.to_json()}),

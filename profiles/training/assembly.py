@@ -155,6 +155,7 @@ def board_cost(
         energy_shares=uncertainty.energy if uncertainty else NO_SHARES,
         floor=floor_of(measurements, board),
         waiting=inside.waiting,
+        host_traffic=inside.host_traffic,
         leakage_mw=leakage and leakage[0],
         heat=leakage and leakage[1],
     )
@@ -330,6 +331,7 @@ def manifest_of(
         tools=tools,
         leakage_fold_c=None if cost.heat is None else cost.heat.fold_c,
         waiting=cost.waiting,
+        host_traffic=cost.host_traffic,
         device=measurements.device,
     )
 

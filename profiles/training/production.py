@@ -46,7 +46,7 @@ FULL = CampaignSize(
 )
 QUICK = CampaignSize(
     nodes=tuple(range(8)),
-    random_kernels={"conv2d": 48000, "matmul": 48000, ELEMENTWISE: 1200},
+    random_kernels={"conv2d": 48000, "matmul": 96000, "attention": 2400, ELEMENTWISE: 1200},
     random_kernels_default=480,
     configurations=2,
     network_configurations=4,

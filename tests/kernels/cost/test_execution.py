@@ -54,6 +54,31 @@ def test_what_nobody_measured_is_said_and_less_certain() -> None:
     assert "PyTorch's" in surface(SMALL, KNOWN, execution="engine").execution_note
 
 
+def test_kernels_take_longer_by_what_the_hosts_calls_move() -> None:
+    # 5 us a call at the top clock; relu takes twice what its traffic takes, so kernels use half of the memory's bandwidth
+    alone = board(slowdown=2.0)
+    crowded, heavy = replace(alone, host_traffic=0.1), network(*[relu(1 << 20)] * 20, view(), view())
+    longer_ms = surface(heavy, crowded).latency_ms - surface(heavy, alone).latency_ms
+    top, lowest = 22 * 0.005 * 0.1 * 0.5, 22 * 0.005 * 0.1 * 0.5 * 2
+    np.testing.assert_allclose(longer_ms[..., 1], top, rtol=1e-2)
+    np.testing.assert_allclose(longer_ms[..., 0], lowest, rtol=1e-2)  # at half of the memory's clock
+    assert np.array_equal(surface(heavy, crowded, "sum").latency_ms, surface(heavy, alone, "sum").latency_ms)
+    graph = surface(heavy, crowded, execution="graph").latency_ms - surface(heavy, alone, execution="graph").latency_ms
+    assert (graph >= 0).all() and (graph < longer_ms / 10).all()
+
+
+def test_of_what_calls_move_those_kernels_take_most_that_move_most() -> None:
+    alone = board(slowdown=2.0)
+    mixed = network(*[relu(1 << 20), matmul(1000)] * 10)
+    before, after = (explain(mixed, replace(alone, host_traffic=part), GRID.top) for part in (0.0, 0.1))
+    added = {part.kernel.kind: part.gpu_ms for part in after.kernels}
+    for part in before.kernels:
+        added[part.kernel.kind] -= part.gpu_ms
+    moved = {part.kernel.kind: part.kernel.bytes for part in before.kernels}
+    assert added["relu"] / added["matmul"] == pytest.approx(moved["relu"] / moved["matmul"], rel=0.1)
+    assert after.prediction.latency_ms == pytest.approx(after.gpu_ms + after.waited_ms + after.after_ms)
+
+
 def test_what_a_frame_takes_besides_is_part_of_it() -> None:
     bare = surface(SMALL, KNOWN, execution="graph")
     found = surface(SMALL, KNOWN, execution="graph", beside=Beside(host_ms=2.0, copied_bytes=4_000_000))

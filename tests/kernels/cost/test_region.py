@@ -61,6 +61,15 @@ def test_a_form_or_a_variety_that_was_not_measured_is_outside_whatever_its_size(
     assert (region.more_sigma(new_form), region.more_sigma(new_variety)) == (FORM, VARIETY)
 
 
+def test_an_element_type_that_was_not_measured_of_a_variety_is_outside() -> None:
+    halves = [replace(each, dtype="float16", bytes=each.bytes // 2) for each in RELUS]
+    region = region_of("relu", [*RELUS, *halves])
+    half, other = (found("relu", replace(halves[3], dtype=dtype), region) for dtype in ("float16", "bfloat16"))
+    assert half is None and other == Outside("1 tensors, bfloat16: measured float16, float32")
+    assert region.more_sigma(other) == VARIETY
+    assert region.spans["1 tensors"].types == {"float16": 11, "float32": 11}
+
+
 def test_a_variety_of_which_hardly_anything_was_measured_says_nothing_of_other_sizes() -> None:
     few = [conv2d(channels=channels, groups=2) for channels in (16, 32, 64)[: LEAST_KERNELS - 1]]
     region = region_of("conv2d", few)

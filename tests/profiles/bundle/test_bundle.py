@@ -29,7 +29,7 @@ from jetdvfs.tests.support.profiles.small_bundle import BOARD, FEATURES, make_bu
 
 REGION = RegionEntry(
     size_names("relu"),
-    {"1 tensors": Span(4, (0.0,) * len(size_names("relu")), (20.0,) * len(size_names("relu")))},
+    {"1 tensors": Span(4, (0.0,) * len(size_names("relu")), (20.0,) * len(size_names("relu")), {"float32": 4})},
     Pair(0.5, 0.5),
     Pair(0.4, 0.3),
     Pair(0.1, 0.2),

@@ -112,3 +112,15 @@ def test_how_long_the_host_waits_for_the_memory_is_found_whatever_else_boards_di
             measured.append(NetworkMeasurement(net, np.arange(GRID.size), true.latency_ms.ravel(), true.energy_mj.ravel()))
     found = fit_inside(alone, measured)
     assert found.waiting == pytest.approx(0.3, abs=0.05) and found.host == pytest.approx(1.1, abs=0.03)
+
+
+def test_how_long_kernels_wait_for_what_the_host_moves_is_found() -> None:
+    alone, inside = board(slowdown=2.0), board(slowdown=2.1)
+    inside = replace(inside, host=inside.host.scaled(1.1), host_traffic=0.08)
+    measured = []
+    for net in (network(*[matmul(1000)] * 3), network(*[relu(64)] * 40), network(*[relu(1 << 19)] * 40)):
+        true = surface(net, inside)
+        measured.append(NetworkMeasurement(net, np.arange(GRID.size), true.latency_ms.ravel(), true.energy_mj.ravel()))
+    found = fit_inside(alone, measured)
+    assert found.host_traffic == pytest.approx(0.08, abs=0.01) and found.time == pytest.approx(1.05, abs=0.01)
+    assert found.host == pytest.approx(1.1, abs=0.02) and found.power == pytest.approx(1.0, abs=0.02)
