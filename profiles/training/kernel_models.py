@@ -32,7 +32,7 @@ TARGETS: Mapping[str, str] = {"time": "kernel_ms", "power": "kernel_mw"}
 
 _NEXT_TO_NOTHING = 20_000  # FLOPs and bytes together
 _LEAST_OF_TIMED = 0.25  # what must be left of a time without what timing adds
-_LEAF_STEP, _OF_RATE = 1 / 1024, 0.1  # of slow learners, whose many leaves are small, as much of the rate's square
+_LEAF_STEP, _OF_RATE = 1 / 256, 0.1  # of slow learners, whose many leaves are small, as much of the rate's square
 FEW_KERNELS = 5_000
 """Up to so many are few: leaves need not hold several, and those of networks count for more."""
 _FAMILIAR = 1 / 3  # of the weight: with half of it, kernels of other networks were predicted worse, most of all convolutions

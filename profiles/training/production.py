@@ -46,7 +46,7 @@ FULL = CampaignSize(
 )
 QUICK = CampaignSize(
     nodes=tuple(range(8)),
-    random_kernels={"conv2d": 48000, "matmul": 96000, "attention": 2400, ELEMENTWISE: 1200},
+    random_kernels={"conv2d": 72000, "matmul": 96000, "attention": 2400, ELEMENTWISE: 1200},
     random_kernels_default=480,
     configurations=2,
     network_configurations=4,
@@ -54,7 +54,7 @@ QUICK = CampaignSize(
     host_configurations=16,
     warm_configurations=64,
 )
-"""Half of the convolutions, fewer of the others, on half of the boards."""
+"""Fewer kernels of each kind, on half of the boards."""
 
 _RECIPES = {
     # Leaves of many kernels: how uneven a library's choices are is not to be learned from one.
