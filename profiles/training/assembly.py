@@ -204,7 +204,7 @@ def left_out_uncertainty(
     residuals: dict[str, dict[str, list[NDArray[np.float64]]]] = {
         target: {kind: [] for kind in kinds} for target in ("time", "power")
     }
-    predicted: list[tuple[BoardCost, Network, NetworkMeasurement]] = []
+    predicted: list[tuple[BoardCost, Network, list[NetworkMeasurement]]] = []
     for number, fold in enumerate(folds):
         steps = number * len(kinds)
 
@@ -221,9 +221,7 @@ def left_out_uncertainty(
                     residuals[target][kind].append(residuals_of(measurements, board, kind, target, own, strange, nodes))
         inside = inside_networks(measurements, board, networks, models, fold)
         cost = board_cost(measurements, board, models, without_nodes=fold.nodes, inside=inside)
-        predicted += [
-            (cost, network, item) for network in fold.networks for item in whole_network(measurements, networks, network, nodes)
-        ]
+        predicted += [(cost, network, whole_network(measurements, networks, network, nodes)) for network in fold.networks]
     time, power = (
         {kind: _deviation(parts, trained[kind].of(target)) for kind, parts in residuals[target].items()}
         for target in ("time", "power")
@@ -231,25 +229,26 @@ def left_out_uncertainty(
     compared = []
     latency: list[Observation] = []
     energy: list[Observation] = []
-    for cost, network, item in predicted:
+    for cost, network, items in predicted:
         latency_parts, energy_parts = squared_parts(network, cost)
         kernels = {kind: replace(model, time_sigma=time[kind], power_sigma=power[kind]) for kind, model in cost.kernels.items()}
         informed = replace(cost, kernels=kernels, sigma_latency=_LEAST_SIGMA, sigma_energy=_LEAST_SIGMA)
         seen = surface(network, informed)
-        compared.append((informed, network, item))
-        for observed, measured, expected, sigma, parts in (
-            (latency, item.latency_ms, seen.latency_ms, seen.latency_sigma, latency_parts),
-            (energy, item.energy_mj, seen.energy_mj, seen.energy_sigma, energy_parts),
-        ):
-            if measured is None:
-                continue
-            error = np.log(measured / expected.ravel()[item.index])
-            observed.append(Observation(error, sigma.ravel()[item.index] ** 2, parts[:, item.index]))
+        compared.append((informed, network, items))
+        for item in items:
+            for observed, measured, expected, sigma, parts in (
+                (latency, item.latency_ms, seen.latency_ms, seen.latency_sigma, latency_parts),
+                (energy, item.energy_mj, seen.energy_mj, seen.energy_sigma, energy_parts),
+            ):
+                if measured is None:
+                    continue
+                error = np.log(measured / expected.ravel()[item.index])
+                observed.append(Observation(error, sigma.ravel()[item.index] ** 2, parts[:, item.index]))
     latency_shares, energy_shares = fit_shares(latency), fit_shares(energy) if energy else NO_SHARES
-    errors = [
-        compare(surface(network, replace(cost, latency_shares=latency_shares, energy_shares=energy_shares)), item)
-        for cost, network, item in compared
-    ]
+    errors: list[NetworkError] = []
+    for cost, network, items in compared:
+        again = surface(network, replace(cost, latency_shares=latency_shares, energy_shares=energy_shares))
+        errors += [compare(again, item) for item in items]
     return Uncertainty(time, power, latency_shares, energy_shares, tuple(errors))
 
 
