@@ -32,7 +32,7 @@ TARGETS: Mapping[str, str] = {"time": "kernel_ms", "power": "kernel_mw"}
 
 _NEXT_TO_NOTHING = 20_000  # FLOPs and bytes together
 _LEAST_OF_TIMED = 0.25  # what must be left of a time without what timing adds
-_LEAF_STEP, _OF_RATE = 1 / 256, 0.1  # of slow learners, whose many leaves are small, as much of the rate's square
+_LEAF_STEP, _AT_RATE, _OF_RATE = 1 / 1024, 0.1, 0.1  # leaves go with the rate; of slow learners there are many
 FEW_KERNELS = 5_000
 """Up to so many are few: leaves need not hold several, and those of networks count for more."""
 _FAMILIAR = 1 / 3  # of the weight: with half of it, kernels of other networks were predicted worse, most of all convolutions
@@ -279,7 +279,7 @@ def train_model(table: Table, key: str, options: TrainingOptions, earlier: Train
     else:
         recipe, sigma = earlier.recipe, earlier.sigma
     booster = _boost(table, recipe, options, recipe.rounds)[0]
-    step = min(_LEAF_STEP, _OF_RATE * recipe.learning_rate**2)
+    step = min(_LEAF_STEP * max(recipe.learning_rate / _AT_RATE, 1.0) ** 2, _OF_RATE * recipe.learning_rate**2)
     return TrainedModel(treelite_bytes(booster, step), recipe, sigma, len(table.label))
 
 
