@@ -95,7 +95,11 @@ def test_what_leaks_and_how_it_grows_are_known_together(tmp_path: Path) -> None:
     ("member", "value", "said"),
     [
         ("sizes", ["log2_flops"], "its region has not the sizes of this release"),
-        ("spans", {"1 tensors": {"kernels": 4, "low": [0.0], "high": [1.0]}}, "1 tensors: expected a range for each of"),
+        (
+            "spans",
+            {"1 tensors": {"kernels": 4, "low": [0.0], "high": [1.0], "types": {"float32": 4}}},
+            "1 tensors: expected a range for each of",
+        ),
         ("variety_sigma", [-0.1, 0.1], "expected deviations that are not negative"),
         ("doubling_sigma", [0.1], "doubling_sigma"),
     ],
