@@ -148,7 +148,7 @@ def explain(
     waited_ms = np.zeros(len(costs.order))
     if method == "timeline":
         times = host_times(network, cost, way, used_memory(costs, cost), beside)
-        costs = beside_host(costs, cost, times)
+        costs = beside_host(costs, times)
         host = _host_parts(network, cost, index, way, beside, float(times.slower[index[0], index[2]]))
         waited_ms = _waits_ms(times.issued_ms[:-1, index[0], index[2]], costs, index)
     host_ms = sum(part.host_ms for part in host)

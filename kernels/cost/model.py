@@ -165,7 +165,7 @@ def assemble(
     host_variance = np.zeros(())
     if method == "timeline":
         host = host_times(network, cost, execution, used_memory(costs, cost), beside)
-        costs = beside_host(costs, cost, host)
+        costs = beside_host(costs, host)
         played = timeline.play(host.issued_ms, costs.gpu_ms, costs.order)
         latency_ms = played.latency_ms.astype(np.float64) + host.once_ms[:, None, :]
         critical = played.critical
@@ -315,14 +315,13 @@ def used_memory(costs: KernelCosts, cost: BoardCost) -> NDArray[np.float64]:
     return memory_use(np.bincount(costs.order), costs.gpu_ms, memory_ms)
 
 
-def beside_host(costs: KernelCosts, cost: BoardCost, host: HostTimes) -> KernelCosts:
+def beside_host(costs: KernelCosts, host: HostTimes) -> KernelCosts:
     """A network's kernels while the host's calls use the memory too: they take longer, each by as much as it moves itself, and
     wait on the power of idling."""
     if not np.any(host.taken_ms):
         return costs
-    _, gpu_mhz, emc_mhz = cost.grid.levels_mhz()
-    moving_ms: NDArray[np.float64] = terms_ms(costs.kernels, gpu_mhz[-1], emc_mhz[-1], cost.chip)[1]
-    part = moving_ms / (np.bincount(costs.order) @ moving_ms)
+    moved = np.array([max(kernel.bytes, 1) for kernel in costs.kernels], np.float64)
+    part = moved / (np.bincount(costs.order) @ moved)
     taken_ms = np.einsum("k,ce->kce", part, host.taken_ms).astype(np.float32)
     gpu_ms = costs.gpu_ms + taken_ms[:, :, None, :]
     return replace(costs, gpu_ms=gpu_ms, dynamic_mw=costs.dynamic_mw * (costs.gpu_ms / gpu_ms))

@@ -104,20 +104,14 @@ def spans_of(kind: str, rows: NDArray[np.float32]) -> dict[str, Span]:
     """What kernels with these features cover, by variety; rows as of :func:`jetdvfs.kernels.cost.features.feature_rows`."""
     names, sizes = _names(kind)
     found: dict[str, list[list[float]]] = {}
-    types: dict[str, Counter[str]] = {}
     for row in rows.tolist():
-        variety = _variety(kind, names, row)
-        found.setdefault(variety, []).append([_doublings(names[at], row[at]) for at in sizes])
-        types.setdefault(variety, Counter())[_type(names, row)] += 1
+        found.setdefault(_variety(kind, names, row), []).append(row)
     spans = {}
     for variety, own in sorted(found.items()):
-        low, high = np.array(own).min(axis=0), np.array(own).max(axis=0)
-        spans[variety] = Span(
-            kernels=len(own),
-            low=tuple(np.round(low, 3).tolist()),
-            high=tuple(np.round(high, 3).tolist()),
-            types=dict(sorted(types[variety].items())),
-        )
+        doublings = np.array([[_doublings(names[at], row[at]) for at in sizes] for row in own])
+        types = Counter(_type(names, row) for row in own)
+        low, high = (tuple(np.round(end, 3).tolist()) for end in (doublings.min(axis=0), doublings.max(axis=0)))
+        spans[variety] = Span(len(own), low, high, dict(sorted(types.items())))
     return spans
 
 
