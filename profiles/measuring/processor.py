@@ -16,13 +16,13 @@ from ...kernels.network import Call, HostOp, KernelInvocation, Network, TensorSp
 from ..device import Device, MeasuredDevice
 from ..errors import MeasurementError
 from .campaign import Campaign, CampaignSize, Unit, plan_campaign
+from .drawing.variation import Variations
 from .measurements import Measurements
 from .meters.cpu import DTYPES, CpuMeter, Patience, processor
 from .meters.cpufreq import Cpufreq
 from .meters.rapl import Rapl
 from .meters.torch_process import TorchProcess
 from .steps import Progress, run_campaign
-from .variation import Variations
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ from ...kernels.grid import FrequencyConfiguration
 from ...kernels.network import KernelInvocation, Network
 from ...kernels.units import AXES, per_mhz
 from ..board import BoardDescription
+from ..measuring.drawing.sampling import Sampler, random_configurations
 from ..measuring.meters.simulated import TwinMeter
-from ..measuring.sampling import Sampler, random_configurations
 from ..twin.silicon.silicon import Silicon
 
 TOLERANCE = 6.0

@@ -18,10 +18,10 @@ from ..board import load_board
 from ..bundle.bundle import Bundle
 from ..bundle.manifest import UNSEEN_BOARD, UNSEEN_BOARD_AND_NETWORK, UNSEEN_FAMILY
 from ..measuring.campaign import Campaign, CampaignSize, plan_campaign
+from ..measuring.drawing.variation import MANY, Variations
 from ..measuring.measurements import Measurements
 from ..measuring.meters.engine import engine_meter, listed
 from ..measuring.one_twin import WARMER_C, measure_twin
-from ..measuring.variation import MANY, Variations
 from ..reference import calibrating_networks, left_out_networks, reference_names, reference_network, trained_networks
 from ..twin.silicon.chip import AMBIENT_DIE_C, CURRENT
 from ..twin.silicon.silicon import Silicon, version_of

@@ -23,7 +23,7 @@ from ... import arguments
 from ...errors import InputError, TargetNotAttainable
 from ...planner import Limits, plan
 from ..output import SIMULATED, print_json, progress, table
-from .checks import MISSED
+from .silicon.checks import MISSED
 
 if TYPE_CHECKING:
     from ....profiles.studies.tokens.rates import Judged

@@ -20,10 +20,7 @@ from ..records import importing, sharing, tuning
 from . import (
     adapting,
     applications,
-    calibration,
-    checks,
     collecting,
-    comparison,
     counting,
     evaluating,
     making,
@@ -31,6 +28,7 @@ from . import (
     real,
     replaying,
 )
+from .silicon import calibration, checks, comparison
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

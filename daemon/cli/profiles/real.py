@@ -13,8 +13,8 @@ from ....profiles.errors import ComparisonDataError
 from ... import arguments
 from ...errors import InputError
 from ..output import print_json, progress_bar, table
-from .checks import MISSED
 from .collecting import judge
+from .silicon.checks import MISSED
 
 if TYPE_CHECKING:
     from ....profiles.studies.comparison.real.layers import NetworkRow

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from ....kernels.grid import FrequencyConfiguration
 from ....kernels.network import KernelInvocation, Network
 from ...board import BoardDescription
+from ...measuring.drawing.sampling import Sampler, random_configurations
 from ...measuring.meters.simulated import TwinMeter
-from ...measuring.sampling import Sampler, random_configurations
 from ...twin.silicon.silicon import Silicon
 from ..difficulty import LIMITS, PAPER_WITHIN, TRAINING_NODES, Part, measured, plain_features, trained
 from . import gate_bands as bands

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ....kernels.network import KernelInvocation
+from .algorithms.conv import convolution
+from .algorithms.products import attention, matmul, transposed
 from .chip import Chip
-from .conv import convolution
 from .kernels import Family, adaptive_pool, batch_norm, cat, copy, pointwise, pool, reduce, rowwise
 from .passes import Pass
-from .products import attention, matmul, transposed
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import pytest
 from jetdvfs.daemon.cli import main
 from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.errors import ComparisonDataError
-from jetdvfs.profiles.measuring.sampling import random_configurations
+from jetdvfs.profiles.measuring.drawing.sampling import random_configurations
 from jetdvfs.profiles.studies.comparison.calibration import PARAMETERS, changed, fitted, value
 from jetdvfs.profiles.studies.comparison.networks import inception_v3, resnet50
 from jetdvfs.profiles.studies.comparison.tables import TABLES, Table, tables

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from jetdvfs.daemon.cli import main
-from jetdvfs.daemon.cli.profiles.comparison import draw
+from jetdvfs.daemon.cli.profiles.silicon.comparison import draw
 from jetdvfs.daemon.errors import InputError
 from jetdvfs.profiles.board import list_boards, load_board
 from jetdvfs.profiles.errors import ComparisonDataError

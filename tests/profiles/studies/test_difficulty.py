@@ -12,7 +12,7 @@ import pytest
 from jetdvfs.daemon.cli import main
 from jetdvfs.kernels.network import Network
 from jetdvfs.profiles.board import load_board
-from jetdvfs.profiles.measuring.sampling import Sampler, random_configurations
+from jetdvfs.profiles.measuring.drawing.sampling import Sampler, random_configurations
 from jetdvfs.profiles.reference import reference_names, reference_network
 from jetdvfs.profiles.studies import difficulty as gate
 

@@ -15,7 +15,7 @@ from jetdvfs.daemon.cli import main
 from jetdvfs.kernels.network import Network
 from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.errors import ComparisonDataError
-from jetdvfs.profiles.measuring.sampling import Sampler
+from jetdvfs.profiles.measuring.drawing.sampling import Sampler
 from jetdvfs.profiles.reference import reference_names, reference_network
 from jetdvfs.profiles.studies import difficulty
 from jetdvfs.profiles.studies.comparison import desktop, gate, gate_bands

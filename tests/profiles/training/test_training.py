@@ -21,10 +21,10 @@ from jetdvfs.profiles.bundle.bundle import load_bundle
 from jetdvfs.profiles.bundle.writing import write_bundle
 from jetdvfs.profiles.errors import MeasurementError
 from jetdvfs.profiles.measuring.campaign import Campaign, CampaignSize, plan_campaign
+from jetdvfs.profiles.measuring.drawing.variation import spread_over_sizes
 from jetdvfs.profiles.measuring.mapping import kernel_of
 from jetdvfs.profiles.measuring.measurements import Measurements, Rows
 from jetdvfs.profiles.measuring.steps import run_campaign
-from jetdvfs.profiles.measuring.variation import spread_over_sizes
 from jetdvfs.profiles.training.assembly import (
     Uncertainty,
     board_cost,

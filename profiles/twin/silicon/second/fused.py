@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .....kernels.network import KernelInvocation
+from ..algorithms.conv import convolution
+from ..algorithms.products import matmul
 from ..chip import Chip
-from ..conv import convolution
 from ..counts import column, element
 from ..detail import Detail, Engine
 from ..passes import Pass
-from ..products import matmul
 from .kinds import COSTS, flat
 
 MEMBERS = {"relu": ("relu",), "add_relu": ("add", "relu")}

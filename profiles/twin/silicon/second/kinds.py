@@ -14,14 +14,14 @@ import numpy as np
 
 from .....kernels.network import KernelInvocation
 from ....errors import TwinError
+from ..algorithms.conv import convolution
+from ..algorithms.products import matmul
 from ..chip import Array, Chip
-from ..conv import convolution
 from ..counts import column, element, number
 from ..kernels import Family, copy, pool, reduce, rowwise
 from ..kernels import pointwise as pointwise_by_size
 from ..kinds import KINDS, SiliconKind
 from ..passes import Pass
-from ..products import matmul
 
 # Assumed: that of 13 operands. More are in fused launches alone; without a bound, 26 would have no bandwidth at all.
 _LEAST_SHARE = 0.5

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .chip import Array, Chip
+from ..chip import Array, Chip
 
 # rows, columns, share of peak in the main loop, resident blocks per SM, share of that with one block resident
 _TILES = np.array(

@@ -9,13 +9,13 @@ import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from ....profiles.errors import ComparisonDataError
-from ... import arguments
-from ...errors import InputError, TargetNotAttainable, UsageError
-from ..output import print_json
+from .....profiles.errors import ComparisonDataError
+from .... import arguments
+from ....errors import InputError, TargetNotAttainable, UsageError
+from ...output import print_json
 
 if TYPE_CHECKING:
-    from ....profiles.studies.comparison.gate_kinds import Row
+    from .....profiles.studies.comparison.gate_kinds import Row
 
 ROUNDS, SAMPLES, CONFIGURATIONS = 600, 26_000, 40
 
@@ -44,10 +44,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the table; what it returns says whether all rows passed."""
-    from ....profiles.reference import reference_names, reference_network
-    from ....profiles.studies.comparison.gate import BOARD, VERSION, rows
-    from ....profiles.studies.comparison.gate_kinds import Effort
-    from ....profiles.twin.silicon.chip import load_chip
+    from .....profiles.reference import reference_names, reference_network
+    from .....profiles.studies.comparison.gate import BOARD, VERSION, rows
+    from .....profiles.studies.comparison.gate_kinds import Effort
+    from .....profiles.twin.silicon.chip import load_chip
 
     if args.board != BOARD:
         raise UsageError(f"--board: the gate of version {VERSION} is about the board of the paper; valid: {BOARD}")

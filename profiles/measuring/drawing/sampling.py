@@ -16,10 +16,10 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from ...kernels.grid import FrequencyConfiguration, FrequencyGrid
-from ...kernels.kinds import FeatureFamily, flops, kind_of
-from ...kernels.network import DTYPE_BYTES, KernelInvocation, Network, ParamValue, Shape
-from ..errors import ProfilesError
+from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
+from ....kernels.kinds import FeatureFamily, flops, kind_of
+from ....kernels.network import DTYPE_BYTES, KernelInvocation, Network, ParamValue, Shape
+from ...errors import ProfilesError
 
 MOST_MACS = 12e9
 MOST_ELEMENTS = 16e6

@@ -9,12 +9,12 @@ import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ....profiles.errors import ComparisonDataError
-from ....profiles.studies.comparison.fit import Fit, Report
-from ....profiles.twin.silicon.chip import own_parameters
-from ... import arguments
-from ...errors import InputError, UsageError
-from ..output import print_json
+from .....profiles.errors import ComparisonDataError
+from .....profiles.studies.comparison.fit import Fit, Report
+from .....profiles.twin.silicon.chip import own_parameters
+from .... import arguments
+from ....errors import InputError, UsageError
+from ...output import print_json
 from .checks import MISSED
 
 _COLUMNS = 5  # panels side by side
@@ -33,7 +33,7 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
 
 
 def run(args: argparse.Namespace) -> int:
-    from ....profiles.studies.comparison.boards import COMPARISONS, not_compared
+    from .....profiles.studies.comparison.boards import COMPARISONS, not_compared
 
     derived = not_compared()
     for board in args.board or ():
@@ -118,7 +118,7 @@ def draw(reports: Sequence[Report], path: Path) -> None:
     Raises:
         InputError: matplotlib is missing, or the picture cannot be written.
     """
-    from ..pictures.figures import new_figure, save
+    from ...pictures.figures import new_figure, save
 
     panels = [(report.board, fit) for report in reports for fit in report.fits if len(fit.measured) > 1]
     rows = -(-len(panels) // _COLUMNS)

@@ -8,11 +8,11 @@ from math import prod
 
 import numpy as np
 
-from ....kernels.network import KernelInvocation
-from .chip import Array, Chip
-from .counts import VECTOR, WARP, column, element, number, rates, tail, utilisation
+from .....kernels.network import KernelInvocation
+from ..chip import Array, Chip
+from ..counts import VECTOR, WARP, column, element, number, rates, tail, utilisation
+from ..passes import Code, Pass
 from .gemm import Gemm, again, gemm
-from .passes import Code, Pass
 
 # How each kernel's code runs (see Code for where the figures come from), then what it executes beside that.
 _ROW = Code(serial_cycles=650.0, round_trips=1.0, pattern=0.84, unaligned=0.82, streamed=0.01, overlap=4.0, toggling=0.66)

@@ -7,13 +7,13 @@ import argparse
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ... import arguments
-from ...errors import InputError, TargetNotAttainable, UsageError
-from ..output import print_json
+from .... import arguments
+from ....errors import InputError, TargetNotAttainable, UsageError
+from ...output import print_json
 from . import second_gate
 
 if TYPE_CHECKING:
-    from ....profiles.studies.difficulty import GateRow
+    from .....profiles.studies.difficulty import GateRow
 
 MISSED = TargetNotAttainable.exit_code
 """Exit code where simulated boards are further off than a comparison allows."""
@@ -46,10 +46,10 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
 def gate(args: argparse.Namespace) -> int:
     if args.silicon != 1:
         return second_gate.run(args)
-    from ....profiles.board import load_board
-    from ....profiles.reference import reference_names, reference_network
-    from ....profiles.studies.difficulty import KINDS, TOLERANCE, run_gate
-    from ....profiles.twin.silicon.silicon import Silicon
+    from .....profiles.board import load_board
+    from .....profiles.reference import reference_names, reference_network
+    from .....profiles.studies.difficulty import KINDS, TOLERANCE, run_gate
+    from .....profiles.twin.silicon.silicon import Silicon
 
     board, rounds = load_board(args.board), args.rounds or ROUNDS
     samples = {kind: count for kind in KINDS if (count := getattr(args, kind))}
@@ -84,10 +84,10 @@ def _print_row(row: GateRow) -> None:
 
 
 def table_1(args: argparse.Namespace) -> int:
-    from ....profiles.reference import reference_network
-    from ....profiles.studies.characterization import NODES
-    from ....profiles.studies.table1 import KINDS, PAPER, TOLERANCE, measure
-    from ....profiles.twin.silicon.silicon import Silicon
+    from .....profiles.reference import reference_network
+    from .....profiles.studies.characterization import NODES
+    from .....profiles.studies.table1 import KINDS, PAPER, TOLERANCE, measure
+    from .....profiles.twin.silicon.silicon import Silicon
 
     if not args.json:
         version = Silicon(version=args.silicon).version

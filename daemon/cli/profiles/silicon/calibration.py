@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ....profiles.errors import ComparisonDataError
-from ....profiles.twin.silicon.chip import load_chip
-from ... import arguments
-from ...errors import InputError, UsageError
-from ..output import print_json
+from .....profiles.errors import ComparisonDataError
+from .....profiles.twin.silicon.chip import load_chip
+from .... import arguments
+from ....errors import InputError, UsageError
+from ...output import print_json
 
 if TYPE_CHECKING:
-    from ....profiles.studies.comparison.tables import Table
-    from ....profiles.twin.silicon.chip import Chip
+    from .....profiles.studies.comparison.tables import Table
+    from .....profiles.twin.silicon.chip import Chip
 
 
 def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
@@ -29,8 +29,8 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
 
 
 def run(args: argparse.Namespace) -> int:
-    from ....profiles.studies.comparison.calibration import PARAMETERS, fitted
-    from ....profiles.studies.comparison.tables import TABLES, tables
+    from .....profiles.studies.comparison.calibration import PARAMETERS, fitted
+    from .....profiles.studies.comparison.tables import TABLES, tables
 
     for board in args.board or ():
         if board not in TABLES:

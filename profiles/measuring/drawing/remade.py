@@ -10,9 +10,9 @@ from math import prod
 
 import numpy as np
 
-from ...kernels.kinds import KernelKind, flops
-from ...kernels.network import DTYPE_BYTES, KernelInvocation, ParamValue, Shape
-from ...kernels.operators.layers.pooling import pooled
+from ....kernels.kinds import KernelKind, flops
+from ....kernels.network import DTYPE_BYTES, KernelInvocation, ParamValue, Shape
+from ....kernels.operators.layers.pooling import pooled
 
 Params = dict[str, ParamValue]
 
