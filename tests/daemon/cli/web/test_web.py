@@ -127,18 +127,21 @@ def test_the_stream_begins_with_what_was_and_goes_on_with_what_comes(daemon: Dae
         told = events(port)
         kind, history = next(told)
         assert kind == "history" and set(history) == {"points", "entries"}
-        seen: dict[str, Any] = {}
-        for kind, what in told:
-            seen[kind] = what
-            if kind == "now" and what["point"]["leases"].get(lease.id, {}).get("last_ms") == 20.0:
-                break
-        point, status = seen["now"]["point"], seen["now"]["status"]
+        now: dict[str, Any] | None = None
+        entries = history["entries"]
+        while now is None or [entry["kind"] for entry in entries[-2:]] != ["clocks_set", "lease_begun"]:
+            kind, what = next(told)
+            if kind == "entry":
+                entries.append(what)
+            elif kind == "now" and what["point"]["leases"].get(lease.id, {}).get("last_ms") == 20.0:
+                now = what
+        point, status = now["point"], now["status"]
         assert point["held_mhz"] == {"cpu_khz": 1190.4, "gpu_hz": 675.75, "emc_hz": 1600.0}
         assert point["power_mw"] == sum(status["rails_mw"][rail] for rail in status["energy_rails"])
         assert status["leases"][0]["app"] == "viewer" and status["leases"][0]["limit_ms"] is None
         _, history = next(events(port))
         assert history["points"][-1]["time_s"] >= point["time_s"]
-        assert [entry["kind"] for entry in history["entries"][-2:]] == ["clocks_set", "lease_begun"]
+        assert history["entries"] == entries
 
 
 def test_a_daemon_that_is_not_there_is_waited_for_and_found(board: Board, tmp_path: Path) -> None:
