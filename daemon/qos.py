@@ -28,7 +28,7 @@ import functools
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from .wire.kept import KeptLease
 
@@ -79,7 +79,7 @@ class frame:
             with frame(lease):
                 return function(*args, **kwargs)
 
-        return framed  # type: ignore[return-value]
+        return cast(F, framed)
 
     def span(self, name: str) -> span:
         """Times a part of the frame, such as what comes before the inference: ``spans[name]``, in ms, added up."""

@@ -111,7 +111,8 @@ def _open_client() -> JtopClient | None:
     except (JtopException, OSError) as error:
         log.info("jetson-stats: %s", " ".join(str(error).split()))
         return None
-    return client  # type: ignore[no-any-return]
+    opened: JtopClient = client
+    return opened
 
 
 @contextlib.contextmanager

@@ -221,8 +221,8 @@ class Learner:
     def _planned(self, course: Course, configuration: FrequencyConfiguration) -> None:
         """Note when it was planned, and where the die was to settle."""
         surface, course.planned_s = course.wish.surface, self._monotonic()
-        known = surface.temperature_c is not None and has(surface, configuration)
-        course.planned_c = float(surface.temperature_c[surface.grid.index(configuration)]) if known else None  # type: ignore[index]
+        settled_c = surface.temperature_c if has(surface, configuration) else None
+        course.planned_c = None if settled_c is None else float(settled_c[surface.grid.index(configuration)])
 
     def _company(self, lease: Lease, snapshot: Snapshot, now_s: float) -> list[Lease]:
         return [

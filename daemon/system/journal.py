@@ -89,4 +89,5 @@ def _journal_handler() -> Callable[..., Any] | None:
         from systemd.journal import JournalHandler
     except ImportError:
         return None
-    return JournalHandler  # type: ignore[no-any-return]
+    handler: Callable[..., Any] = JournalHandler
+    return handler

@@ -227,7 +227,8 @@ def _in_heads(call: NodeCall, x: Tensor, heads: int) -> Tensor:
     if x.rank != 3 or heads < 1 or x.shape[-1] % heads:
         raise ShapeError(f"operator {call.node.key} in {heads} heads of an input of shape {show(x.shape)}")
     apart: Tensor = call.aten("view", x, [*x.shape[:2], heads, x.shape[-1] // heads])
-    return call.aten("transpose", apart, 1, 2)  # type: ignore[no-any-return]
+    turned: Tensor = call.aten("transpose", apart, 1, 2)
+    return turned
 
 
 def _out_of_heads(call: NodeCall, x: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -309,10 +309,10 @@ def _shade(position: int, count: int) -> str:
     return _PLACES[position if count == len(_PLACES) else -1]
 
 
-def _legend(figure: Figure, entries: object) -> None:
+def _legend(figure: Figure, entries: Iterable[tuple[str, str]]) -> None:
     from matplotlib.patches import Patch
 
-    handles = [Patch(facecolor=shade, edgecolor="black", linewidth=0.6, label=label) for label, shade in entries]  # type: ignore[attr-defined]
+    handles = [Patch(facecolor=shade, edgecolor="black", linewidth=0.6, label=label) for label, shade in entries]
     figure.legend(handles=handles, loc="outside upper center", ncols=4, frameon=False, fontsize=8)
 
 

@@ -33,6 +33,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,7 +52,6 @@ from ..networks import named_networks
 from . import bench
 
 if TYPE_CHECKING:
-    from ....profiles.training.evaluation import NetworkError
     from ...planning.evaluation import BoardResult, NetworkResult
 
 BOARDS = 2
@@ -235,15 +235,15 @@ def _worst(results: Sequence[NetworkResult]) -> Iterator[str]:
     def where(name: str, board: BoardResult) -> str:
         return printable(f"{name} on board {board.node}")
 
-    def error(row: tuple[str, BoardResult]) -> NetworkError:
-        return row[1].errors[METHODS[0]]
+    def figures(name: str) -> list[tuple[float, str, BoardResult]]:
+        return [(getattr(board.errors[METHODS[0]], name), network, board) for network, board in rows]
 
     for figure in ("latency", "energy"):
-        row = max(rows, key=lambda row, figure=figure: getattr(error(row), f"{figure}_percent"))  # type: ignore[misc]
-        yield f"  {figure} error    {getattr(error(row), f'{figure}_percent'):.1f}%, {where(*row)}"
+        percent, network, board = max(figures(f"{figure}_percent"), key=itemgetter(0))
+        yield f"  {figure} error    {percent:.1f}%, {where(network, board)}"
     for figure in ("latency", "energy"):
-        row = min(rows, key=lambda row, figure=figure: getattr(error(row), f"{figure}_covered"))  # type: ignore[misc]
-        yield f"  under the {figure} bound    {getattr(error(row), f'{figure}_covered'):.1%}, {where(*row)}"
+        covered, network, board = min(figures(f"{figure}_covered"), key=itemgetter(0))
+        yield f"  under the {figure} bound    {covered:.1%}, {where(network, board)}"
     for planner in (PLAIN, CONFIDENT):
         tried = [(name, board, trial) for name, board in rows for trial in board.trials[planner] if trial.attainable]
         kept = [one for one in tried if one[2].regret is not None]
