@@ -15,7 +15,7 @@ from ..network import KernelInvocation, Network
 from ..surface import Guess, UnmodelledKind
 from .board import BoardCost
 from .features import feature_rows
-from .region import Pair, outside
+from .region import Pair, of_new_kind, outside
 
 # A kernel without a model is off its bound by a factor of two (one standard deviation).
 UNMODELLED_SIGMA = 0.7
@@ -56,8 +56,14 @@ def trust_in(kernel: KernelInvocation, cost: BoardCost) -> Trust:
         return Trust(own, FUSED_SIGMA, FUSED)
     if model.region is None:
         return Trust(own)
-    found = outside(model.kind, feature_rows(model.kind, [cost.modelled_as(kernel)])[0].tolist(), model.region)
-    return Trust(own) if found is None else Trust(own, model.region.more_sigma(found), found.why)
+    row = feature_rows(model.kind, [cost.modelled_as(kernel)])[0].tolist()
+    found = [
+        each for each in (of_new_kind(kernel.kind, kernel.dtype, model.region), outside(model.kind, row, model.region)) if each
+    ]
+    if not found:
+        return Trust(own)
+    time, power = (max(each) for each in zip(*map(model.region.more_sigma, found), strict=True))
+    return Trust(own, Pair(time, power), found[0].why)
 
 
 def guessed_share(launches: NDArray[np.intp], gpu_ms: NDArray[np.float32], trust: Sequence[Trust]) -> NDArray[np.float64]:

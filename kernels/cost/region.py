@@ -1,24 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the models of a kernel kind were trained, and how far outside of it a kernel lies.
 
-What a library does by other means has another form (a grouped convolution); kernels of one form with other settings are its
-varieties (a window of 7x7); within a variety sizes vary. A kernel is inside where kernels of its variety were measured and none
-of its sizes is beyond theirs by more than :data:`SLACK`. Sizes count in doublings: twice the largest is one doubling beyond.
+A model may serve other kinds than its own (that of copies serves pads). What a library does by other means has another form
+(a grouped convolution); kernels of one form with other settings are its varieties (a window of 7x7); within a variety sizes
+vary. A kernel is inside where kernels of its kind and of its variety were measured and none of its sizes is beyond theirs by
+more than :data:`SLACK`. Sizes count in doublings: twice the largest is one doubling beyond.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..kinds import FeatureFamily
+from ..kinds import FeatureFamily, is_fused
 from .features import family_of, feature_names
 
 SLACK = math.log2(1.25)
@@ -66,13 +67,13 @@ class Outside:
 
     Attributes:
         why: in words: what it is or has, and what was measured.
-        doublings: how far beyond the ranges; None where no kernel of its variety was measured, or none of its type.
-        new_form: whether none of its form was.
+        new: of what no kernel was measured, or none of its element type; None where sizes alone are beyond.
+        doublings: how far beyond the ranges they are.
     """
 
     why: str
-    doublings: float | None = None
-    new_form: bool = False
+    new: Literal["kind", "form", "variety"] | None = None
+    doublings: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -80,23 +81,26 @@ class Region:
     """Where the models of a kind were trained.
 
     Attributes:
+        kinds: how many kernels were measured of each kind, its own and those that its models serve, by element type.
         spans: what was measured, by variety.
-        form_sigma: standard deviation of log(measured / predicted) of kernels whose form was left out of training.
+        kind_sigma: standard deviation of log(measured / predicted) of kernels whose kind was left out of training; all kinds
+            weigh alike.
+        form_sigma: of those whose form was.
         variety_sigma: of those whose variety was; it stands for varieties that were measured with other element types as well.
         doubling_sigma: what it grows by with each doubling beyond the ranges, found by leaving the largest kernels out.
     """
 
+    kinds: Mapping[str, Mapping[str, int]]
     spans: Mapping[str, Span]
+    kind_sigma: Pair
     form_sigma: Pair
     variety_sigma: Pair
     doubling_sigma: Pair
 
     def more_sigma(self, outside: Outside) -> Pair:
         """By how much, in quadrature, a kernel that lies outside is less certain than one inside."""
-        if outside.doublings is not None:
-            grown = Pair(*(each * outside.doublings for each in self.doubling_sigma))
-        else:
-            grown = self.form_sigma if outside.new_form else self.variety_sigma
+        new = {"kind": self.kind_sigma, "form": self.form_sigma, "variety": self.variety_sigma}
+        grown = new[outside.new] if outside.new else Pair(*(each * outside.doublings for each in self.doubling_sigma))
         return Pair(*(min(each, MOST_SIGMA) for each in grown))
 
 
@@ -126,17 +130,36 @@ def form_of(variety: str) -> str:
     return variety.partition(", ")[0]
 
 
+def of_new_kind(kind: str, dtype: str, region: Region) -> Outside | None:
+    """That models serve kernels of a kind, or of a type of that, and were trained on none; None where they were on some.
+
+    How far the models can be relied on that stand in for what fusion makes is known otherwise.
+    """
+    types = region.kinds.get(kind, {})
+    if dtype in types or is_fused(kind):
+        return None
+    return Outside(f"{dtype}: of its kind measured {', '.join(types)}" if types else "none of its kind measured", "kind")
+
+
+def kinds_of(kernels: Iterable[tuple[str, str]]) -> dict[str, dict[str, int]]:
+    """How many there are of each kind and element type."""
+    found: dict[str, dict[str, int]] = {}
+    for (kind, dtype), count in sorted(Counter(kernels).items()):
+        found.setdefault(kind, {})[dtype] = count
+    return found
+
+
 def outside(kind: str, row: Sequence[float], region: Region) -> Outside | None:
-    """How a kernel with these features lies outside a region; None where it is inside."""
+    """How a kernel with these features lies outside what was measured of a model's kind; None where it is inside."""
     names, sizes = _names(kind)
     variety = _variety(kind, names, row)
     span = region.spans.get(variety)
     if span is None and form_of(variety) not in map(form_of, region.spans):
-        return Outside(f"{form_of(variety)}: none measured", new_form=True)
+        return Outside(f"{form_of(variety)}: none measured", "form")
     if span is None:
-        return Outside(f"{variety}: none measured")
+        return Outside(f"{variety}: none measured", "variety")
     if (dtype := _type(names, row)) not in span.types:
-        return Outside(f"{variety}, {dtype}: measured {', '.join(span.types)}".removeprefix(", "))
+        return Outside(f"{variety}, {dtype}: measured {', '.join(span.types)}".removeprefix(", "), "variety")
     furthest, why = 0.0, ""
     for at, low, high in zip(sizes, span.low, span.high, strict=True):
         value = _doublings(names[at], row[at])
@@ -150,8 +173,8 @@ def outside(kind: str, row: Sequence[float], region: Region) -> Outside | None:
             why = f"{variety}: " if variety else ""
             why += f"{title} {_size(names[at], value)}, measured {' to '.join(ends)}"
     if why and span.kernels < LEAST_KERNELS:
-        return Outside(f"{variety}: only {span.kernels} measured, of other sizes")
-    return Outside(why, furthest) if why else None
+        return Outside(f"{variety}: only {span.kernels} measured, of other sizes", "variety")
+    return Outside(why, doublings=furthest) if why else None
 
 
 def hold_batches(kind: str, rows: NDArray[np.float32], region: Region) -> None:

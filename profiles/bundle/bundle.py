@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ...kernels.cost.board import UNSCALED, BoardCost, KernelModel, Regressor, Unpowered
 from ...kernels.cost.features import columns
-from ...kernels.cost.region import Region, size_names
+from ...kernels.cost.region import size_names
 from ...kernels.errors import KernelsError
 from ...kernels.text import printable
 from ...kernels.trees.ensemble import TreeEnsemble
@@ -140,7 +140,7 @@ def load_bundle(
             if carried is not None:
                 time, power = carried.time(time), carried.power(power)
             known = entry.region
-            region = Region(known.spans, known.form_sigma, known.variety_sigma, known.doubling_sigma) if known else None
+            region = None if known is None else known.region
             kernels[kind] = KernelModel(
                 kind, time, power, entry.time_sigma, entry.power_sigma, entry.dtypes, entry.features, region
             )

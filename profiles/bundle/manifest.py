@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeAlias
 from msgspec import Meta
 
 from ...kernels.cost.engines import EngineRates, Engines
-from ...kernels.cost.region import Pair, Span
+from ...kernels.cost.region import Pair, Region, Span
 from ...kernels.cost.roofline import NO_FLOOR, LaunchFloor
 from ...kernels.cost.totals import NO_SHARES, Shares
 from ...kernels.errors import KernelsError
@@ -49,7 +49,9 @@ class RegionEntry:
     """
 
     sizes: tuple[str, ...]
+    kinds: Mapping[str, Mapping[str, Count]]
     spans: Mapping[str, Span]
+    kind_sigma: Pair
     form_sigma: Pair
     variety_sigma: Pair
     doubling_sigma: Pair
@@ -58,13 +60,19 @@ class RegionEntry:
         for variety, span in self.spans.items():
             if not len(span.low) == len(span.high) == len(self.sizes):
                 raise ValueError(f"{variety or 'spans'}: expected a range for each of {', '.join(self.sizes)}")
-        if min(*self.form_sigma, *self.variety_sigma, *self.doubling_sigma) < 0:
+        if min(*self.kind_sigma, *self.form_sigma, *self.variety_sigma, *self.doubling_sigma) < 0:
             raise ValueError("expected deviations that are not negative")
+
+    @property
+    def region(self) -> Region:
+        return Region(**{name: value for name, value in vars(self).items() if name != "sizes"})
 
     def to_json(self) -> dict[str, Any]:
         return {
             "sizes": list(self.sizes),
+            "kinds": {kind: dict(types) for kind, types in self.kinds.items()},
             "spans": {variety: asdict(span) for variety, span in self.spans.items()},
+            "kind_sigma": list(self.kind_sigma),
             "form_sigma": list(self.form_sigma),
             "variety_sigma": list(self.variety_sigma),
             "doubling_sigma": list(self.doubling_sigma),

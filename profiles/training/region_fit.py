@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where a kind's models were trained, and how much less they know beyond: found by leaving such regions out of training.
 
-Three regions are left out, each by itself: a fifth of the forms, a fifth of the varieties, at least one of each, and the fifth
-of the kernels that move most.
+Left out are, each by itself, a fifth of the forms, a fifth of the varieties, at least one of each, and the fifth of the kernels
+that move most. Of the kinds that models serve all are left out in turn, a fifth at a time: they are few and unlike each other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...kernels.cost.guesses import UNMODELLED_SIGMA
-from ...kernels.cost.region import LEAST_KERNELS, Pair, Region, Span, form_of, outside, spans_of, varieties_of
+from ...kernels.cost.region import LEAST_KERNELS, Pair, Region, Span, form_of, kinds_of, outside, spans_of, varieties_of
+from ...kernels.kinds import fused_of
 from ..device import MeasuredDevice
 from ..measuring.measurements import Measurements
-from .kernel_models import TARGETS, Recipe, Table, TrainedKind, TrainingOptions, left_out_error, table_of
+from .kernel_models import TARGETS, Recipe, Table, TrainedKind, TrainingOptions, kernels_of, left_out_error, table_of
 
 _SHARE = 5
 _LEAST_PER_DOUBLING = 0.05  # nobody has looked further than the largest kernels left out
@@ -43,25 +44,33 @@ def fit_region(
         trained: the models, whose recipes are taken.
         own: their deviations inside.
     """
+    kinds: Mapping[str, Mapping[str, int]] = {}
     spans: Mapping[str, Span] = {}
+    served: list[float | None] = []
     forms: list[float | None] = []
     varieties: list[float | None] = []
     sizes: list[float | None] = []
+    own_kernels = [measurements.invocations[what] for what in kernels_of(measurements, trained.kind)]
+    fused = {row.name for row in fused_of(trained.kind)}
     for target, inside in zip(TARGETS, own, strict=True):
         model = trained.of(target)
         if model is None:
-            for found in (forms, varieties, sizes):
+            for found in (served, forms, varieties, sizes):
                 found.append(0.0)
             continue
-        table, rows = _numbered(table_of(measurements, board, trained.kind, target, familiar))
+        table, rows, numbers = _numbered(table_of(measurements, board, trained.kind, target, familiar))
+        measured = [own_kernels[number] for number in numbers]
+        of_kind = [trained.kind if kernel.kind in fused else kernel.kind for kernel in measured]
+        kinds = kinds or kinds_of(zip(of_kind, (kernel.dtype for kernel in measured), strict=True))
         spans = spans or spans_of(trained.kind, rows)  # every kernel is timed, not each one's power is measured
         of_kernel = varieties_of(trained.kind, rows)
         without = partial(_without, table, model.recipe, options)
+        served.append(_more_by_kind(of_kind, table, without, inside, options.seed))
         forms.append(_more(without(_some(list(map(form_of, of_kernel)), options.seed)), inside))
         varieties.append(_more(without(_some(of_kernel, options.seed)), inside))
         large = _largest(rows)
         sizes.append(_per_doubling(trained.kind, table, rows, large, without(large), inside))
-    return Region(spans, _pair(forms), _pair(varieties), _pair(sizes))
+    return Region(kinds, spans, _pair(served), _pair(forms), _pair(varieties), _pair(sizes))
 
 
 def _without(table: Table, recipe: Recipe, options: TrainingOptions, left_out: NDArray[np.bool_]) -> NDArray[np.float64]:
@@ -78,16 +87,39 @@ def _more(errors: NDArray[np.float64], inside: float) -> float | None:
     return float(np.sqrt(max(float(np.mean(errors**2)) - inside**2, 0.0))) if len(errors) else None
 
 
-def _numbered(table: Table) -> tuple[Table, NDArray[np.float32]]:
-    """A table whose kernels are numbered from 0 on, and the features of each; not every kernel is measured for every table."""
-    _, first, number = np.unique(table.kernel, return_index=True, return_inverse=True)
-    return replace(table, kernel=number), table.features[first]
+def _more_by_kind(
+    names: Sequence[str],
+    table: Table,
+    without: Callable[[NDArray[np.bool_]], NDArray[np.float64]],
+    inside: float,
+    seed: int,
+) -> float | None:
+    """The same of kernels whose kind is left out, by the mean over kinds; None where there is only one."""
+    known = np.random.default_rng([seed, 6]).permutation(_enough(names))
+    of_row, squares = np.array(names)[table.kernel], []
+    for fold in range(min(_SHARE, len(known))):
+        left_out = np.isin(np.array(names), known[fold::_SHARE])
+        errors, kinds = without(left_out), of_row[left_out[table.kernel]]
+        squares += [float(np.mean(errors[kinds == kind] ** 2)) for kind in known[fold::_SHARE]]
+    return float(np.sqrt(max(float(np.mean(squares)) - inside**2, 0.0))) if squares else None
+
+
+def _numbered(table: Table) -> tuple[Table, NDArray[np.float32], NDArray[np.int64]]:
+    """A table whose kernels are numbered from 0 on, the features of each, and the number it had: not every kernel is measured
+    for every table."""
+    numbers, first, number = np.unique(table.kernel, return_index=True, return_inverse=True)
+    return replace(table, kernel=number), table.features[first], numbers
+
+
+def _enough(names: Sequence[str]) -> NDArray[np.str_]:
+    """The names of kernels that were measured well enough, and that not most kernels have."""
+    known, counts = np.unique(np.array(names), return_counts=True)
+    return np.asarray(known[(counts >= LEAST_KERNELS) & (counts <= len(names) / 2)])
 
 
 def _some(names: Sequence[str], seed: int) -> NDArray[np.bool_]:
-    """Which kernels are left out: those of some names that were measured well enough, and that not most kernels have."""
-    known, counts = np.unique(np.array(names), return_counts=True)
-    enough = known[(counts >= LEAST_KERNELS) & (counts <= len(names) / 2)]
+    """Which kernels are left out: those of a fifth of the names that can be, one at least."""
+    enough = _enough(names)
     if not len(enough):
         return np.zeros(len(names), np.bool_)
     chosen = np.random.default_rng([seed, 5]).choice(enough, max(len(enough) // _SHARE, 1), replace=False)
@@ -112,11 +144,11 @@ def _per_doubling(
     """What the deviation grows by with each doubling beyond what was measured, in quadrature; None where none was beyond."""
     if not large.any():
         return None
-    region = Region(spans_of(kind, rows[~large]), _NOTHING, _NOTHING, _NOTHING)
+    region = Region({}, spans_of(kind, rows[~large]), _NOTHING, _NOTHING, _NOTHING, _NOTHING)
     doublings = np.zeros(len(rows))
     for number in np.flatnonzero(large):
         found = outside(kind, rows[number].tolist(), region)
-        doublings[number] = found.doublings or 0.0 if found else 0.0
+        doublings[number] = found.doublings if found else 0.0
     beyond = doublings[table.kernel[large[table.kernel]]]
     if not beyond.any():
         return None

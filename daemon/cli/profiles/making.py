@@ -160,10 +160,12 @@ def _families(manifest: Manifest) -> list[str]:
 
 def _beyond(manifest: Manifest) -> list[str]:
     """How uncertain kernels are that lie outside of what models were trained on, time and power."""
-    lines = ["  beyond        less certain by: a form, a variety not measured; each doubling of a size beyond those measured"]
+    lines = [
+        "  beyond        less certain by: a kind, a form, a variety not measured; each doubling of a size beyond those measured"
+    ]
     for kind, entry in manifest.kinds.items():
         if (region := entry.region) is not None:
-            pairs = (region.form_sigma, region.variety_sigma, region.doubling_sigma)
+            pairs = (region.kind_sigma, region.form_sigma, region.variety_sigma, region.doubling_sigma)
             figures = "".join(f"{pair.time:8.1%} / {pair.power:5.1%}" for pair in pairs)
             lines.append(f"    {kind:20}{figures}  {len(region.spans):4} varieties measured")
     return lines if len(lines) > 1 else ["  beyond        not known: it does not say where its models were trained"]

@@ -141,7 +141,9 @@ def test_a_part_of_a_network_is_refused_unless_its_end_is_accepted_and_every_ans
 def test_answers_on_the_socket_name_what_is_guessed(board: Board, found: dict[str, str], tmp_path: Path) -> None:
     sizes = size_names("relu")
     measured = Span(4, (0.0,) * len(sizes), (12.0,) * len(sizes), {"float32": 4})  # nothing as large as the model's
-    region = RegionEntry(sizes, {"1 tensors": measured}, Pair(0.5, 0.5), Pair(0.4, 0.3), Pair(0.1, 0.2))
+    region = RegionEntry(
+        sizes, {"relu": {"float32": 4}}, {"1 tensors": measured}, Pair(0.2, 0.2), Pair(0.5, 0.5), Pair(0.4, 0.3), Pair(0.1, 0.2)
+    )
     make_bundle(tmp_path / "own", region=region)
     with Daemon(board, tmp_path, "--profile", str(tmp_path / "own")) as daemon, daemon.client() as client:
         network = client.load(MODEL, IMAGE)

@@ -14,17 +14,19 @@ from jetdvfs.kernels.cost.board import BoardCost
 from jetdvfs.kernels.cost.features import feature_rows
 from jetdvfs.kernels.cost.guesses import UNMODELLED_SIGMA
 from jetdvfs.kernels.cost.model import surface
-from jetdvfs.kernels.cost.region import LEAST_KERNELS, Outside, Pair, Region, outside, spans_of
+from jetdvfs.kernels.cost.region import LEAST_KERNELS, Outside, Pair, Region, kinds_of, of_new_kind, outside, spans_of
+from jetdvfs.kernels.kinds import ELEMENTWISE
 from jetdvfs.kernels.network import KernelInvocation
 from jetdvfs.tests.support.profiles.analytic import board, conv2d, matmul, network, relu
 
 TOP = (-1, -1, -1)
 SIGMA = 0.05
-FORM, VARIETY, DOUBLING = Pair(0.6, 0.5), Pair(0.4, 0.3), Pair(0.1, 0.2)
+KIND, FORM, VARIETY, DOUBLING = Pair(0.3, 0.35), Pair(0.6, 0.5), Pair(0.4, 0.3), Pair(0.1, 0.2)
 
 
 def region_of(kind: str, measured: list[KernelInvocation]) -> Region:
-    return Region(spans_of(kind, feature_rows(kind, measured)), FORM, VARIETY, DOUBLING)
+    kinds = kinds_of((call.kind, call.dtype) for call in measured)
+    return Region(kinds, spans_of(kind, feature_rows(kind, measured)), KIND, FORM, VARIETY, DOUBLING)
 
 
 def trained_on(kind: str, measured: list[KernelInvocation]) -> BoardCost:
@@ -47,7 +49,7 @@ def test_what_was_measured_and_what_lies_between_is_inside() -> None:
 
 def test_a_larger_kernel_is_outside_by_its_doublings() -> None:
     beyond = found("relu", relu(1 << 23), region_of("relu", RELUS))
-    assert beyond is not None and beyond.doublings == pytest.approx(3, abs=0.01)
+    assert beyond is not None and beyond.new is None and beyond.doublings == pytest.approx(3, abs=0.01)
     assert beyond.why == "1 tensors: flops 8.39e+06, measured 1.02e+03 to 1.05e+06"
 
 
@@ -56,8 +58,8 @@ def test_a_form_or_a_variety_that_was_not_measured_is_outside_whatever_its_size(
     grouped, wide = conv2d(channels=16, groups=4), conv2d(channels=16)
     wide = replace(wide, params={**wide.params, "weight": (16, 16, 7, 7), "padding": (3, 3)})
     new_form, new_variety = found("conv2d", grouped, region), found("conv2d", wide, region)
-    assert new_form == Outside("grouped: none measured", new_form=True)
-    assert new_variety == Outside("plain, 7x7 by 1x1: none measured")
+    assert new_form == Outside("grouped: none measured", "form")
+    assert new_variety == Outside("plain, 7x7 by 1x1: none measured", "variety")
     assert (region.more_sigma(new_form), region.more_sigma(new_variety)) == (FORM, VARIETY)
 
 
@@ -65,7 +67,7 @@ def test_an_element_type_that_was_not_measured_of_a_variety_is_outside() -> None
     halves = [replace(each, dtype="float16", bytes=each.bytes // 2) for each in RELUS]
     region = region_of("relu", [*RELUS, *halves])
     half, other = (found("relu", replace(halves[3], dtype=dtype), region) for dtype in ("float16", "bfloat16"))
-    assert half is None and other == Outside("1 tensors, bfloat16: measured float16, float32")
+    assert half is None and other == Outside("1 tensors, bfloat16: measured float16, float32", "variety")
     assert region.more_sigma(other) == VARIETY
     assert region.spans["1 tensors"].types == {"float16": 11, "float32": 11}
 
@@ -75,7 +77,29 @@ def test_a_variety_of_which_hardly_anything_was_measured_says_nothing_of_other_s
     region = region_of("conv2d", few)
     assert all(found("conv2d", call, region) is None for call in few)
     beyond = found("conv2d", conv2d(channels=128, groups=2), region)
-    assert beyond == Outside(f"grouped, 3x3 by 1x1: only {LEAST_KERNELS - 1} measured, of other sizes")
+    assert beyond == Outside(f"grouped, 3x3 by 1x1: only {LEAST_KERNELS - 1} measured, of other sizes", "variety")
+
+
+def test_a_kind_that_a_model_serves_and_was_not_trained_on_is_outside_whatever_it_is_like() -> None:
+    cost = board(sigma=SIGMA, host_us=(0, 0, 0))
+    plain = [*RELUS, *[replace(each, kind="sigmoid") for each in RELUS]]
+    serving = replace(cost.kernels["relu"], kind=ELEMENTWISE, region=region_of(ELEMENTWISE, plain))
+    assert serving.region is not None
+    cost = replace(cost, kernels={ELEMENTWISE: serving})
+    known, strange = (replace(RELUS[-1], kind=kind) for kind in ("sigmoid", "mish"))
+    assert not surface(network(known), cost, "sum").guessed
+    made = surface(network(strange), cost, "sum")
+    (guess,) = made.guessed
+    assert (guess.kind, guess.why, guess.time_share) == ("mish", "none of its kind measured", 1.0)
+    assert made.latency_sigma[TOP] == pytest.approx(np.hypot(SIGMA, KIND.time), rel=1e-3)
+    assert of_new_kind("sigmoid", "float16", serving.region) == Outside("float16: of its kind measured float32", "kind")
+    # As uncertain as what makes it most so: four doublings of size are more than its kind here.
+    large = surface(network(replace(relu(1 << 24), kind="mish")), cost, "sum")
+    assert large.guessed[0].why == guess.why
+    assert large.latency_sigma[TOP] == pytest.approx(np.hypot(SIGMA, 4 * DOUBLING.time), rel=1e-2)
+    assert (
+        of_new_kind("fused_pointwise", "float32", serving.region) is None
+    )  # what stands in for fused kernels is known otherwise
 
 
 @settings(max_examples=60, deadline=None)

@@ -29,7 +29,9 @@ from jetdvfs.tests.support.profiles.small_bundle import BOARD, FEATURES, make_bu
 
 REGION = RegionEntry(
     size_names("relu"),
+    {"relu": {"float32": 4}},
     {"1 tensors": Span(4, (0.0,) * len(size_names("relu")), (20.0,) * len(size_names("relu")), {"float32": 4})},
+    Pair(0.2, 0.3),
     Pair(0.5, 0.5),
     Pair(0.4, 0.3),
     Pair(0.1, 0.2),
@@ -69,7 +71,9 @@ def test_a_shipped_manifest_is_written_again_as_it_stands(tmp_path: Path, name: 
 def test_a_bundle_says_where_its_models_were_trained(tmp_path: Path) -> None:
     make_bundle(tmp_path / "one", region=REGION)
     known = load_bundle(tmp_path / "one", cache_dir=tmp_path / "cache").cost.kernels["relu"].region
-    assert known == Region(REGION.spans, REGION.form_sigma, REGION.variety_sigma, REGION.doubling_sigma)
+    assert known == Region(
+        {"relu": {"float32": 4}}, REGION.spans, Pair(0.2, 0.3), Pair(0.5, 0.5), Pair(0.4, 0.3), Pair(0.1, 0.2)
+    )
     make_bundle(tmp_path / "older")
     assert load_bundle(tmp_path / "older", cache_dir=tmp_path / "cache").cost.kernels["relu"].region is None
 
@@ -100,6 +104,8 @@ def test_what_leaks_and_how_it_grows_are_known_together(tmp_path: Path) -> None:
             {"1 tensors": {"kernels": 4, "low": [0.0], "high": [1.0], "types": {"float32": 4}}},
             "1 tensors: expected a range for each of",
         ),
+        ("kinds", {"relu": {"float32": -1}}, "kinds.relu.region.kinds.relu.float32"),
+        ("kind_sigma", [-0.1, 0.1], "expected deviations that are not negative"),
         ("variety_sigma", [-0.1, 0.1], "expected deviations that are not negative"),
         ("doubling_sigma", [0.1], "doubling_sigma"),
     ],

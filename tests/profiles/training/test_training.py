@@ -16,6 +16,7 @@ from jetdvfs.kernels.cost.guesses import UNMODELLED_SIGMA
 from jetdvfs.kernels.cost.host import HostModel
 from jetdvfs.kernels.cost.model import surface
 from jetdvfs.kernels.cost.region import Pair
+from jetdvfs.kernels.kinds import ELEMENTWISE
 from jetdvfs.kernels.network import HostOp, KernelInvocation, Network
 from jetdvfs.profiles.bundle.bundle import load_bundle
 from jetdvfs.profiles.bundle.writing import write_bundle
@@ -330,8 +331,29 @@ def test_what_a_model_errs_beyond_what_it_was_trained_on_is_found_by_leaving_it_
     region = fit_region(measurements, BOARD, models, OPTIONS, familiar, Pair(0.01, 0.01))
     # All kernels are of one form and variety, so that nothing is known of others.
     assert set(region.spans) == {"1 tensors"}
-    assert region.form_sigma == region.variety_sigma == Pair(UNMODELLED_SIGMA, UNMODELLED_SIGMA)
+    assert set(region.kinds) == {"relu"}
+    assert region.kind_sigma == region.form_sigma == region.variety_sigma == Pair(UNMODELLED_SIGMA, UNMODELLED_SIGMA)
     assert 0 < region.doubling_sigma.time < UNMODELLED_SIGMA
+
+
+def test_what_a_model_errs_for_kinds_that_it_was_not_trained_on_is_found_by_leaving_them_out(
+    measurements: Measurements,
+) -> None:
+    """Negations that take four times as long as all other pointwise kernels of their size."""
+    pytest.importorskip("xgboost", reason="training needs xgboost")
+    familiar = {launch.signature for whole in NETWORKS for launch in whole.launches}
+    few = [number for number, call in enumerate(measurements.invocations) if call.kind == "relu"][::3]
+    calls = [replace(call, kind="neg") if number in few else call for number, call in enumerate(measurements.invocations)]
+    rows = measurements.tables["kernel_ms"]
+    slow = replace(rows, value=np.where(np.isin(rows.what, few), 4 * rows.value, rows.value))
+    found = []
+    for tables in (measurements.tables, {**measurements.tables, "kernel_ms": slow}):
+        record = replace(measurements, invocations=tuple(calls), tables=tables)
+        models = train_all(record, BOARD, NETWORKS, (ELEMENTWISE,), OPTIONS, quiet)[ELEMENTWISE]
+        found.append(fit_region(record, BOARD, models, OPTIONS, familiar, Pair(0.01, 0.01)))
+    alike, unlike = found
+    assert set(alike.kinds) == {"add", "neg", "relu"} and alike.kinds["neg"] == {"float32": len(few)}
+    assert unlike.kind_sigma.time > 2 * alike.kind_sigma.time
 
 
 def test_nothing_is_trained_on_power_of_a_die_whose_temperature_nobody_knows(

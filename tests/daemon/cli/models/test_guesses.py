@@ -18,7 +18,8 @@ from jetdvfs.tests.support.profiles.analytic import conv2d, network, recurrent, 
 from jetdvfs.tests.support.profiles.only import COST, only_profile
 
 MEASURED = [conv2d(channels) for channels in (16, 32, 64)]
-REGION = Region(spans_of("conv2d", feature_rows("conv2d", MEASURED)), Pair(0.5, 0.5), Pair(0.4, 0.3), Pair(0.1, 0.1))
+SPANS = spans_of("conv2d", feature_rows("conv2d", MEASURED))
+REGION = Region({"conv2d": {"float32": 3}}, SPANS, Pair(0.2, 0.2), Pair(0.5, 0.5), Pair(0.4, 0.3), Pair(0.1, 0.1))
 WHY = "grouped: none measured"
 
 
