@@ -56,7 +56,7 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
     sub = verb("replay", summary.rstrip(".")[0].lower() + summary.rstrip(".")[1:], replay_tables)
     sub.epilog, sub.formatter_class = more, argparse.RawDescriptionHelpFormatter
     source = sub.add_mutually_exclusive_group(required=True)
-    source.add_argument("--data", type=Path, metavar="DIR", help="folder of the tables")
+    source.add_argument("--data", type=Path, metavar="DIR", help="folder of the tables, or one anywhere above it")
     source.add_argument("--profile", metavar="NAME|DIR", help="the reference networks on simulated boards, with this profile")
     arguments.add_silicon(sub)
     sub.add_argument("--boards", type=arguments.whole(1), default=2, help="how many simulated boards (default 2)")

@@ -128,7 +128,7 @@ class MeasuredTable:
 
 
 def load_tables(data: Path, mappings: Sequence[Path] = ()) -> list[MeasuredTable]:
-    """The tables of a folder: those of the mappings given, or of those shipped whose file is there.
+    """The tables of a folder, or anywhere below it: those of the mappings given, or of those shipped whose file is there.
 
     Raises:
         MeasurementError: there is none, or one cannot be read as its mapping says.
@@ -137,11 +137,20 @@ def load_tables(data: Path, mappings: Sequence[Path] = ()) -> list[MeasuredTable
     found: list[MeasuredTable] = []
     for path in known:
         mapping = _mapping(path)
-        if mappings or (data / mapping.file).exists():
-            found += _tables(path.stem, mapping, data)
+        folder = _holding(data, mapping.file)
+        if mappings or folder is not None:
+            found += _tables(path.stem, mapping, folder or data)
     if not found:
         raise MeasurementError(f"{data}: none of the tables {', '.join(path.stem for path in known)} is there")
     return found
+
+
+def _holding(data: Path, file: str) -> Path | None:
+    """The folder that has a file: this one, or one anywhere below it."""
+    if (data / file).exists() or Path(file).is_absolute():
+        return data
+    found = min(data.rglob(file), default=None)
+    return None if found is None else found.parents[len(Path(file).parts) - 1]
 
 
 def find_table(data: Path, board: str, program: str) -> MeasuredTable:

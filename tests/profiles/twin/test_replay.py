@@ -70,6 +70,13 @@ def test_a_value_that_is_no_measurement_is_named_by_its_line(tmp_path: Path) -> 
         load_tables(tmp_path, [mapping])
 
 
+def test_a_table_is_found_anywhere_below_the_folder(tmp_path: Path, table: MeasuredTable) -> None:
+    measured = tmp_path / "boards" / "measured"
+    measured.mkdir(parents=True)
+    (below,) = load_tables(tmp_path / "boards", [write_table(measured)])
+    assert below.name == table.name and np.array_equal(below.latency_ms, table.latency_ms, equal_nan=True)
+
+
 def test_a_folder_without_any_known_table_is_refused(tmp_path: Path) -> None:
     with pytest.raises(MeasurementError, match=r"none of the tables agx-orin-cpu-gpu, gpu-clock-sweeps, .* is there"):
         load_tables(tmp_path)
