@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from types import GenericAlias
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -123,7 +124,7 @@ class Parameters:
         elif kind.tag in ("array", "map"):
             assert kind.item is not None
             item = self._python(kind.item)
-            plain = list[item] if kind.tag == "array" else dict[str, item]  # type: ignore[valid-type]
+            plain = GenericAlias(list, item) if kind.tag == "array" else GenericAlias(dict, (str, item))
         else:
             plain = _SCALARS[kind.tag]
         return plain | None if kind.nullable else plain

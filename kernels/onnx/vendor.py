@@ -233,7 +233,8 @@ def _in_heads(call: NodeCall, x: Tensor, heads: int) -> Tensor:
 
 def _out_of_heads(call: NodeCall, x: Tensor) -> Tensor:
     moved: Tensor = call.aten("transpose", x, 1, 2)
-    return call.aten("reshape", moved, [*moved.shape[:2], moved.shape[2] * moved.shape[3]])  # type: ignore[no-any-return]
+    merged: Tensor = call.aten("reshape", moved, [*moved.shape[:2], moved.shape[2] * moved.shape[3]])
+    return merged
 
 
 @onnx_operator("com.microsoft::GroupQueryAttention")

@@ -139,9 +139,9 @@ class Names:
 
 def names_in(node: ast.stmt, part: str = "") -> Names:
     """The names in a statement with blocks, or in one of its blocks; they are collected once, and kept with it."""
-    if not hasattr(node, "names"):
+    if "names" not in vars(node):
         _collect(node)
-    found: dict[str, Names] = node.names  # type: ignore[attr-defined]
+    found: dict[str, Names] = vars(node)["names"]
     return found[part]
 
 
@@ -165,27 +165,26 @@ def _collect(node: ast.stmt) -> Names:
     for head in ("test", "iter", "target"):
         if hasattr(node, head):
             _read(getattr(node, head), whole)
-    node.names = {"": whole, **parts}  # type: ignore[attr-defined]
+    vars(node)["names"] = {"": whole, **parts}
     return whole
 
 
 def _read(node: ast.AST, names: Names) -> None:
-    waiting = [node]
+    waiting: list[ast.AST] = [node]
     while waiting:
         node = waiting.pop()
-        kind = type(node)
-        if kind is ast.Name:
-            (names.loaded if type(node.ctx) is ast.Load else names.stored).add(node.id)  # type: ignore[attr-defined]
-        elif kind is ast.Call:
-            if type(node.func) is not ast.Attribute:  # type: ignore[attr-defined]
-                waiting.append(node.func)  # type: ignore[attr-defined]
-            elif node.func.attr == "dim":  # type: ignore[attr-defined]
+        if isinstance(node, ast.Name):
+            (names.loaded if isinstance(node.ctx, ast.Load) else names.stored).add(node.id)
+        elif isinstance(node, ast.Call):
+            if not isinstance(node.func, ast.Attribute):
+                waiting.append(node.func)
+            elif node.func.attr == "dim":
                 continue
             else:
-                waiting.append(node.func.value)  # type: ignore[attr-defined]
-            waiting += node.args  # type: ignore[attr-defined]
-            waiting += [keyword.value for keyword in node.keywords]  # type: ignore[attr-defined]
-        elif kind is ast.Attribute:
-            waiting.append(node.value)  # type: ignore[attr-defined]
-        elif kind is not ast.Constant:
+                waiting.append(node.func.value)
+            waiting += node.args
+            waiting += [keyword.value for keyword in node.keywords]
+        elif isinstance(node, ast.Attribute):
+            waiting.append(node.value)
+        elif not isinstance(node, ast.Constant):
             waiting += ast.iter_child_nodes(node)

@@ -46,31 +46,33 @@ def fit_region(
     """
     kinds: Mapping[str, Mapping[str, int]] = {}
     spans: Mapping[str, Span] = {}
-    served: list[float | None] = []
-    forms: list[float | None] = []
-    varieties: list[float | None] = []
-    sizes: list[float | None] = []
+    more: list[tuple[float | None, ...]] = []
     own_kernels = [measurements.invocations[what] for what in kernels_of(measurements, trained.kind)]
     fused = {row.name for row in fused_of(trained.kind)}
     for target, inside in zip(TARGETS, own, strict=True):
         model = trained.of(target)
         if model is None:
-            for found in (served, forms, varieties, sizes):
-                found.append(0.0)
+            more.append((0.0, 0.0, 0.0, 0.0))
             continue
         table, rows, numbers = _numbered(table_of(measurements, board, trained.kind, target, familiar))
         measured = [own_kernels[number] for number in numbers]
         of_kind = [trained.kind if kernel.kind in fused else kernel.kind for kernel in measured]
-        kinds = kinds or kinds_of(zip(of_kind, (kernel.dtype for kernel in measured), strict=True))
-        spans = spans or spans_of(trained.kind, rows)  # every kernel is timed, not each one's power is measured
-        of_kernel = varieties_of(trained.kind, rows)
+        if not spans:  # every kernel is timed, not each one's power is measured
+            kinds = kinds_of(zip(of_kind, (kernel.dtype for kernel in measured), strict=True))
+            spans = spans_of(trained.kind, rows)
+        of_variety = varieties_of(trained.kind, rows)
         without = partial(_without, table, model.recipe, options)
-        served.append(_more_by_kind(of_kind, table, without, inside, options.seed))
-        forms.append(_more(without(_some(list(map(form_of, of_kernel)), options.seed)), inside))
-        varieties.append(_more(without(_some(of_kernel, options.seed)), inside))
+        form, variety = (_some(names, options.seed) for names in (list(map(form_of, of_variety)), of_variety))
         large = _largest(rows)
-        sizes.append(_per_doubling(trained.kind, table, rows, large, without(large), inside))
-    return Region(kinds, spans, _pair(served), _pair(forms), _pair(varieties), _pair(sizes))
+        more.append(
+            (
+                _more_by_kind(of_kind, table, without, inside, options.seed),
+                _more(without(form), inside),
+                _more(without(variety), inside),
+                _per_doubling(trained.kind, table, rows, large, without(large), inside),
+            )
+        )
+    return Region(kinds, spans, *map(_pair, zip(*more, strict=True)))
 
 
 def _without(table: Table, recipe: Recipe, options: TrainingOptions, left_out: NDArray[np.bool_]) -> NDArray[np.float64]:
@@ -78,7 +80,7 @@ def _without(table: Table, recipe: Recipe, options: TrainingOptions, left_out: N
     return left_out_error(table, left_out[table.kernel], recipe, options) if left_out.any() else np.zeros(0)
 
 
-def _pair(found: list[float | None]) -> Pair:
+def _pair(found: Sequence[float | None]) -> Pair:
     return Pair(*(UNMODELLED_SIGMA if each is None else round(each, 4) for each in found))
 
 
@@ -94,13 +96,13 @@ def _more_by_kind(
     inside: float,
     seed: int,
 ) -> float | None:
-    """The same of kernels whose kind is left out, by the mean over kinds; None where there is only one."""
+    """The same of kernels whose kind is left out, by the mean over kinds; None where none can be."""
     known = np.random.default_rng([seed, 6]).permutation(_enough(names))
-    of_row, squares = np.array(names)[table.kernel], []
-    for fold in range(min(_SHARE, len(known))):
-        left_out = np.isin(np.array(names), known[fold::_SHARE])
-        errors, kinds = without(left_out), of_row[left_out[table.kernel]]
-        squares += [float(np.mean(errors[kinds == kind] ** 2)) for kind in known[fold::_SHARE]]
+    of_kernel, squares = np.array(names), []
+    for fold in (known[first::_SHARE] for first in range(min(_SHARE, len(known)))):
+        left_out = np.isin(of_kernel, fold)
+        errors, kinds = without(left_out), of_kernel[table.kernel][left_out[table.kernel]]
+        squares += [float(np.mean(errors[kinds == kind] ** 2)) for kind in fold]
     return float(np.sqrt(max(float(np.mean(squares)) - inside**2, 0.0))) if squares else None
 
 
