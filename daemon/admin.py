@@ -31,7 +31,7 @@ class AdminApi:
             raise UsageError(f"{method}: takes no descriptor, and one came with the call")
         if method == "Reload":
             return {"warnings": await self.reload()}
-        held, report = await self._context.board.give_back()
+        held, report = await self._context.board.give_back(by=f"uid {session.peer.uid} (restore, pid {session.peer.pid})")
         return {
             "leases": held,
             "restored": [f"{write.path} = {write.value}" for write in report.restored],

@@ -31,9 +31,9 @@ from .hardware.sensors.sampled import SampledSensors
 from .learning.correcting import Corrections
 from .learning.course import Course
 from .learning.learner import Learner
-from .learning.memory import Memory
+from .learning.memory import Key, Memory
 from .learning.unpredicted import Unpredicted
-from .leases import Holder, Need, find
+from .leases import Holder, Lease, Need, find
 from .planner import Limits
 from .planning.plans import Plans
 from .planning.proposals import Proposals
@@ -104,6 +104,8 @@ class Api:
             "Report": self._report,
             "Log": self._log,
             "Change": self._change,
+            "Learned": self._learned,
+            "Forget": self._forget,
         }
 
     async def call(
@@ -179,12 +181,13 @@ class Api:
         return {"predictions": predictions, "guessed": guessed, "simulated": self._simulated(), "boundary": boundary, **told}
 
     async def _plan(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
-        wish = (await self._course(session, parameters)).wish
+        course = await self._course(session, parameters)
+        wish = course.wish
         if wish.asked.hours is not None:
             raise UsageError(f"Plan: target {wish.target} depends on what is left in the battery as a lease begins; ask Hold")
         limits = await self._limits()
         try:
-            plan = wish.plan(limits)
+            plan = course.plan(limits)
         except TargetNotAttainable as error:
             raise await self._proposals.told(error, wish) from error
         proposal = await self._proposals.of(wish, FrequencyConfiguration(**plan["choice"]["configuration"]))
@@ -216,13 +219,14 @@ class Api:
         self._asked[lease.id] = parameters
         need = lease.need
         beside = beside_others(lease.id, self._context.board.snapshot)
-        return {"lease": lease.id, "plan": need.plan, "applied": applied.to_json(), "limit_ms": need.limit_ms, **beside}
+        told = {"lease": lease.id, "plan": need.plan, "applied": applied.to_json(), "limit_ms": need.limit_ms}
+        return {**told, **beside, "corrected": self._learner.corrected(lease)}
 
     async def _release(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         board = self._context.board
-        lease = find(board.snapshot.leases, parameters["lease"], uid=session.peer.uid)
+        lease = self._lease(session, parameters)
         used = self._learner.used(lease)
-        await board.release(lease, session.peer.uid)
+        await board.release(lease, session.peer.uid, "" if lease.holder.connection is session else _by(session))
         await self._ended()
         return {"used": used}
 
@@ -235,7 +239,7 @@ class Api:
 
     async def _change(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         board = self._context.board
-        lease = find(board.snapshot.leases, parameters["lease"], uid=session.peer.uid)
+        lease = self._lease(session, parameters)
         given = {name: value for name, value in parameters.items() if name != "lease" and value is not None}
         asked = {**self._asked.get(lease.id, {}), **given}
         if asked.get("target") is None:
@@ -256,10 +260,24 @@ class Api:
         latencies = parameters["latency_ms"]
         if len(latencies) > _FRAMES_PER_REPORT or any(not 0 <= latency <= LONGEST_FRAME_MS for latency in latencies):
             raise UsageError(f"Report: expected at most {_FRAMES_PER_REPORT} latencies from 0 to {LONGEST_FRAME_MS:g} ms")
-        lease = find(self._context.board.snapshot.leases, parameters["lease"], uid=session.peer.uid)
+        lease = self._lease(session, parameters)
         self._learner.report(lease, [float(latency) for latency in latencies])
         missed = self._learner.missed(lease.id)
-        return {"observed": lease.frames.observed(), "missed": None if missed is None else missed.to_json()}
+        return {
+            "observed": lease.frames.observed(),
+            "missed": None if missed is None else missed.to_json(),
+            "doubted": self._learner.doubt(lease.id),
+            "silent": self._learner.silent(lease),
+        }
+
+    async def _learned(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
+        found = self._context.memory.learned(session.peer.uid or None, parameters.get("name"))
+        return {"programs": [asdict(one) for one in found]}
+
+    async def _forget(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
+        count = self._context.memory.drop(session.peer.uid or None, parameters.get("name"))
+        await asyncio.to_thread(self._context.memory.save)
+        return {"programs": count}
 
     async def _log(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         entries = self._context.record.entries(lease=parameters.get("lease"))
@@ -268,6 +286,10 @@ class Api:
     async def _watch(self, parameters: _Parameters) -> AsyncIterator[dict[str, Any]]:
         async for entry in self._context.record.follow(parameters.get("lease"), parameters.get("after")):
             yield {"entry": entry.to_json()}
+
+    def _lease(self, session: Session, parameters: _Parameters) -> Lease:
+        snapshot = self._context.board.snapshot
+        return find(snapshot.leases, parameters["lease"], uid=session.peer.uid, ended=snapshot.ended)
 
     def _room(self, session: Session) -> None:
         limit = self._context.config.clients.networks
@@ -303,11 +325,20 @@ class Api:
         stated = {name: value for name, value in (parameters.get("beside") or {}).items() if value is not None}
         surfaces, beside = self._context.surfaces, Beside(**stated)
         original = await surfaces.surface(network, method, execution=execution, beside=beside, uid=session.peer.uid)
-        key, fps = surfaces.name(network, method, execution, beside), parameters.get("fps")
+        key = Key(session.peer.uid, surfaces.name(network, method, execution, beside))
+        fps, remembered = parameters.get("fps"), self._context.memory.summary(key)
         make = partial(self._corrections.make, original, key, fps)
         if (surface := self._corrections.kept(original, key, fps)) is None:
             surface = await asyncio.to_thread(make, (), True)
-        return Course(key, self._wish(surface, parameters, network.name), make)
+        return Course(
+            key,
+            self._wish(surface, parameters, network.name),
+            make,
+            original=original,
+            predicted=None if remembered is None else self._corrections.predicted(original, fps),
+            remembered=remembered,
+            trusted=bool(parameters.get("trust_frames")),
+        )
 
     async def _unpredicted(self, session: Session, parameters: _Parameters) -> Course:
         """How a lease begins of whose frames nothing is predicted; it is remembered by its user and its name."""
@@ -316,9 +347,9 @@ class Api:
         profile = self._context.surfaces.profile
         surface = self._flat(profile.manifest.grid if profile is not None else await self._context.board.grid())
         wish = self._wish(surface, parameters, "")
-        key = f"{session.peer.uid} {parameters.get('app') or process_name(session.peer)}"
+        key = Key(session.peer.uid, printable(parameters.get("app") or process_name(session.peer)))
         unknown = Unpredicted(wish, self._context.memory.observations(key), self._context.board.snapshot.look.modes)
-        return Course(key, wish, partial(self._corrections.make, surface, "", wish.fps), unknown=unknown, exploring=True)
+        return Course(key, wish, partial(self._corrections.make, surface, None, wish.fps), unknown=unknown, exploring=True)
 
     async def _surface(self, session: Session, parameters: _Parameters) -> Surface:
         return (await self._course(session, {"target": "min-energy", **parameters})).wish.surface
@@ -341,6 +372,11 @@ class Api:
     def _simulated(self) -> bool:
         profile = self._context.surfaces.profile
         return profile is not None and profile.manifest.simulated
+
+
+def _by(session: Session) -> str:
+    """Who acts on a lease of another connection, for people."""
+    return f"uid {session.peer.uid} ({printable(process_name(session.peer))}, pid {session.peer.pid})"
 
 
 def _input(item: Mapping[str, Any]) -> TensorSpec:

@@ -199,15 +199,17 @@ class Controller:
             self._judge()
         return need
 
-    def release(self, lease: Lease) -> None:
+    def release(self, lease: Lease, by: str = "") -> None:
         """End a lease: what the others need together comes into force, or the baseline when it was the last.
 
         One that has ended already stays so.
+
+        Args:
+            by: who ends it, if not its holder.
         """
         if lease.id not in self.leases.by_id():
             return
-        self.leases.remove(lease)
-        log.info("%s ended", lease.label, extra=fields(LEASE_ENDED, **about(lease)))
+        self._end(lease, by)
         self._follow(f"{lease.label} ended")
 
     def drop(self, connection: Hashable) -> None:
@@ -219,10 +221,20 @@ class Controller:
         if gone:
             self._follow("a connection ended")
 
-    def give_back(self) -> RestoreReport:
-        """End every lease and restore the baseline."""
+    def _end(self, lease: Lease, by: str) -> None:
+        self.leases.remove(lease, by)
+        whose = f" by {by}" if by else ""
+        reason = f"ended{whose}"
+        log.info("%s ended%s", lease.label, whose, extra=fields(LEASE_ENDED, **about(lease), reason=reason if by else None))
+
+    def give_back(self, by: str = "") -> RestoreReport:
+        """End every lease and restore the baseline.
+
+        Args:
+            by: who asks for it; empty if the daemon itself ends.
+        """
         for lease in tuple(self.leases):
-            self.leases.remove(lease)
+            self._end(lease, by)
         self._judge()
         return self._give_back(_LAST_TRY_S)
 

@@ -26,6 +26,10 @@ class UsageError(DaemonError):
     exit_code = 2
 
 
+class LeaseEnded(UsageError):
+    """The lease was ended by another than its holder: released, or the board restored."""
+
+
 class InputError(DaemonError):
     """What was handed in (a model, a profile, a descriptor) cannot be used."""
 

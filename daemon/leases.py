@@ -8,6 +8,7 @@ them is decided by :mod:`.sharing.arbiter`. No lease is slowed down for another;
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,10 +17,12 @@ from ..kernels.boundary import Boundary
 from ..kernels.grid import FrequencyConfiguration
 from ..kernels.surface import Guess
 from .budgets.asked import Asked
-from .errors import LimitReached, NotPermitted, UsageError
+from .errors import LeaseEnded, LimitReached, NotPermitted, UsageError
 from .learning.frames import Frames
 from .planning.limits import Limits
 from .sharing.interference import Work
+
+_ENDED_KEPT = 256
 
 
 @dataclass(frozen=True)
@@ -116,12 +119,17 @@ class LeaseLimits:
 
 
 class Leases:
-    """The leases in force. Purely a book: nothing here touches the board."""
+    """The leases in force. Purely a book: nothing here touches the board.
+
+    Attributes:
+        ended: by whom the last leases were ended that their holders did not end, by lease.
+    """
 
     def __init__(self, limits: LeaseLimits | None = None) -> None:
         self._limits = limits or LeaseLimits()
         self._leases: dict[str, Lease] = {}
         self._count = 0
+        self.ended: OrderedDict[str, str] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._leases)
@@ -153,8 +161,17 @@ class Leases:
     def add(self, lease: Lease) -> None:
         self._leases[lease.id] = lease
 
-    def remove(self, lease: Lease) -> None:
+    def remove(self, lease: Lease, by: str = "") -> None:
+        """End a lease.
+
+        Args:
+            by: who ends it, if not its holder; kept in :attr:`ended` for the holder to hear.
+        """
         self._leases.pop(lease.id, None)
+        if by:
+            self.ended[lease.id] = by
+            while len(self.ended) > _ENDED_KEPT:
+                self.ended.popitem(last=False)
 
     def renew(self, lease: Lease, need: Need) -> None:
         """Let a lease that is in force need something else from now on."""
@@ -168,14 +185,20 @@ class Leases:
         return [lease for lease in self._leases.values() if lease.holder.connection == connection]
 
 
-def find(leases: Mapping[str, Lease], lease_id: str, *, uid: int) -> Lease:
+def find(leases: Mapping[str, Lease], lease_id: str, *, uid: int, ended: Mapping[str, str] | None = None) -> Lease:
     """The lease of this name, for a caller of this user.
 
+    Args:
+        ended: as of :class:`Leases`.
+
     Raises:
+        LeaseEnded: another than its holder ended it; the text says who.
         UsageError: there is none; the text lists those there are.
         NotPermitted: it is another user's, and the caller is not root.
     """
     lease = leases.get(lease_id)
+    if lease is None and ended and lease_id in ended:
+        raise LeaseEnded(f"lease {lease_id} was ended by {ended[lease_id]}")
     if lease is None:
         held = ", ".join(leases) or "none"
         raise UsageError(f"lease {lease_id!r:.40} is not held; held: {held}")

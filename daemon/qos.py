@@ -12,6 +12,11 @@
                     image = resize(image)
                 network(image)
 
+A frame ends when the GPU is done. CUDA calls return before that: a frame that does not wait is a launch time, and the daemon
+does not count it. ``qos.frame(lease, wait=torch.cuda.synchronize)`` calls a function that waits. Without ``wait``, a frame
+waits for PyTorch's current stream if the application has used CUDA through PyTorch; if another CUDA library is loaded, a
+warning says once that it does not wait. ``wait=False`` is for a block that waits by itself (``output.cpu()``).
+
 ``@qos.frame(lease)`` makes a frame of every call of a function, and ``qos.timed(network, lease)`` of every call of a module.
 The target is the frame's: what spans take is part of it, and each is told in ``frame.spans``.
 
@@ -25,10 +30,11 @@ waits for the daemon between the start of the block and its end, and the end tak
 from __future__ import annotations
 
 import functools
+import sys
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Literal, Protocol, TypeVar, cast
 
 from .wire.kept import KeptLease
 
@@ -45,18 +51,48 @@ class Reported(Protocol):
     def report(self, latency_ms: float) -> None: ...
 
 
+_ASYNCHRONOUS = ("tensorrt", "pycuda.driver", "cupy", "jax", "tensorflow")
+_warned: set[str] = set()
+
+
+def _wait_for_gpu() -> None:
+    """Wait for the GPU work of the current thread, as far as the application's libraries tell; warn once if they do not."""
+    torch = sys.modules.get("torch")
+    cuda = getattr(torch, "cuda", None)
+    if cuda is not None and cuda.is_initialized():
+        if not cuda.is_current_stream_capturing():
+            event = cuda.Event(blocking=True)  # the CPU sleeps meanwhile
+            event.record()
+            event.synchronize()
+        return
+    loaded = next((name for name in _ASYNCHRONOUS if name in sys.modules), None)
+    if loaded is not None and loaded not in _warned:
+        _warned.add(loaded)
+        import logging
+
+        text = "frames end without waiting for the GPU (%s is loaded): give qos.frame(lease, wait=FUNCTION), or wait=False"
+        logging.getLogger("jetdvfs").warning(text, loaded)
+
+
 class frame:
-    """Times one frame of the lease's application and notes it, to be reported by another thread: it never waits.
+    """Times one frame of the lease's application and notes it for another thread to report; it never waits for the daemon.
 
     A frame that ends in an exception is not reported. As a decorator it makes a frame of every call.
 
     After the block ``latency_ms`` says how long it took, and ``spans`` how long each of its spans.
+
+    Args:
+        lease: the lease that frames are reported for.
+        wait: called at the end of the block, before the time is taken: a function that returns when the GPU is done, such as
+            ``torch.cuda.synchronize``. None waits for PyTorch's current CUDA stream if the application uses CUDA through
+            PyTorch. False does not wait.
     """
 
-    __slots__ = ("_lease", "_start", "latency_ms", "spans")
+    __slots__ = ("_lease", "_start", "_wait", "latency_ms", "spans")
 
-    def __init__(self, lease: Reported) -> None:
+    def __init__(self, lease: Reported, wait: Callable[[], object] | Literal[False] | None = None) -> None:
         self._lease = lease
+        self._wait = _wait_for_gpu if wait is None else wait
         self._start = 0.0
         self.latency_ms = 0.0
         self.spans: dict[str, float] = {}
@@ -66,17 +102,19 @@ class frame:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is None and self._wait is not False:
+            self._wait()
         self.latency_ms = (time.perf_counter() - self._start) * 1e3
         if kind is None:
             self._lease.report(self.latency_ms)
 
     def __call__(self, function: F) -> F:
         """The function, each of whose calls is a frame."""
-        lease = self._lease
+        lease, wait = self._lease, self._wait
 
         @functools.wraps(function)
         def framed(*args: Any, **kwargs: Any) -> Any:
-            with frame(lease):
+            with frame(lease, wait):
                 return function(*args, **kwargs)
 
         return cast(F, framed)
@@ -108,20 +146,19 @@ class timed:
     Args:
         module: what is called.
         lease: what its frames are reported to.
-        finished: called before the time is taken, for a module that returns before the GPU is done: ``torch.cuda.synchronize``.
+        wait: as of :class:`frame`.
     """
 
-    def __init__(self, module: Callable[..., Any], lease: Reported, finished: Callable[[], object] | None = None) -> None:
+    def __init__(
+        self, module: Callable[..., Any], lease: Reported, wait: Callable[[], object] | Literal[False] | None = None
+    ) -> None:
         self._timed = module
         self._lease = lease
-        self._finished = finished
+        self._wait = wait
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        with frame(self._lease):
-            result = self._timed(*args, **kwargs)
-            if self._finished is not None:
-                self._finished()
-        return result
+        with frame(self._lease, self._wait):
+            return self._timed(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._timed, name)

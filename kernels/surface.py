@@ -22,8 +22,9 @@ from .heat import Heat
 from .units import AXES
 
 T = TypeVar("T", "Guess", "UnmodelledKind")
-FIGURES = ("latency_ms", "power_mw", "energy_mj", "idle_mw", "latency_sigma", "energy_sigma", "guessed_share", "leakage_mw")
-_ABSENT = ("guessed_share", "leakage_mw")
+_ABSENT = ("guessed_share", "leakage_mw", "least_ms")
+FIGURES = ("latency_ms", "power_mw", "energy_mj", "idle_mw", "latency_sigma", "energy_sigma", *_ABSENT)
+_NOT_PREDICTED = ("leakage_mw", "least_ms")
 TERMS = ("compute_ms", "memory_ms", "host_ms")
 LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 """At which probabilities quantiles are kept."""
@@ -184,6 +185,7 @@ class Surface:
         unmodelled: those of them that were bounded by the roofline for want of a model.
         boundary: where the list of launches ends that it was made from, if before the end of its network.
         leakage_mw: the part of the idle power that grows with the die's temperature.
+        least_ms: latency that no execution of the network can undercut, by its roofline; 0 if unknown.
         heat: how, and at which temperature the figures hold; None where nobody knows, or where they were taken to another one.
         tails: how what is measured, frame by frame, exceeds these figures; None where errors are taken to be log-normal.
         execution: how the network's launches reach the GPU: ``eager``, ``graph`` or ``engine``.
@@ -208,6 +210,7 @@ class Surface:
     unmodelled: tuple[UnmodelledKind, ...] = ()
     boundary: Boundary | None = None
     leakage_mw: NDArray[np.float64] = field(default_factory=lambda: np.zeros(()))
+    least_ms: NDArray[np.float64] = field(default_factory=lambda: np.zeros(()))
     heat: Heat | None = None
     tails: Tails | None = None
     execution: str = "eager"
@@ -241,7 +244,7 @@ class Surface:
             GridError: it is not one of the grid's.
         """
         index = self.grid.index(configuration)
-        figures = {name: float(getattr(self, name)[index]) for name in FIGURES if name != "leakage_mw"}
+        figures = {name: float(getattr(self, name)[index]) for name in FIGURES if name not in _NOT_PREDICTED}
         return Prediction(configuration=FrequencyConfiguration(*configuration), **figures)
 
     def quantile(self, probability: float) -> Surface:
@@ -309,8 +312,8 @@ class Surface:
         """Write an ``.npz`` to a path or an open file.
 
         Its arrays: 1-D ``cpu_khz, gpu_hz, emc_hz``; 3-D ``latency_ms, power_mw, energy_mj, idle_mw, guessed_share,
-        leakage_mw``, the two ``*_sigma`` and, where they are known, the terms ``compute_ms, memory_ms, host_ms``, in that axis
-        order; ``about``, a JSON text with the method, what was guessed and not modelled, the boundary, the heat, the tails and
+        leakage_mw, least_ms``, the two ``*_sigma`` and, where they are known, the terms ``compute_ms, memory_ms, host_ms``, in
+        that axis order; ``about``, a JSON text with the method, what was guessed and not modelled, the boundary, the heat, the tails and
         the terms' sigmas (null where there is none), and the execution.
 
         Raises:

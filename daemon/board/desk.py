@@ -103,20 +103,20 @@ class Desk:
         """
         return await self.thread.run(self._hardware.grid)
 
-    async def release(self, lease: Lease, uid: int) -> None:
+    async def release(self, lease: Lease, uid: int, by: str = "") -> None:
         """As :meth:`Controller.release`.
 
         Raises:
             HardwareBusy: the board does not answer in time; the lease ends all the same.
         """
-        await self.thread.run(self._changing(lambda: self._controller.release(lease)), user=uid, ends=True)
+        await self.thread.run(self._changing(lambda: self._controller.release(lease, by)), user=uid, ends=True)
 
     def drop(self, holder: Holder) -> None:
         """End what a connection holds, or has asked for, without waiting for that."""
         self.thread.forget(holder.connection)
         self.thread.submit(self._changing(lambda: self._controller.drop(holder.connection)), user=holder.uid, ends=True)
 
-    async def give_back(self, longest_s: float = ANSWER_S) -> tuple[int, RestoreReport]:
+    async def give_back(self, longest_s: float = ANSWER_S, by: str = "") -> tuple[int, RestoreReport]:
         """End every lease and restore the baseline; how many leases there were, and what became of it.
 
         Raises:
@@ -124,7 +124,7 @@ class Desk:
         """
 
         def give_back() -> tuple[int, RestoreReport]:
-            return len(self._controller.leases), self._controller.give_back()
+            return len(self._controller.leases), self._controller.give_back(by)
 
         return await self.thread.run(self._changing(give_back), ends=True, longest_s=longest_s)
 
@@ -213,6 +213,7 @@ class Desk:
             look=self._look,
             limits=controller.last_limits or self._limits,
             leases=controller.leases.by_id(),
+            ended=dict(controller.leases.ended),
             unkept=dict(controller.judged.unkept),
             fares=controller.judged.fares,
             budget=None if budgets is None else budgets.budget,

@@ -69,6 +69,7 @@ class Snapshot:
 
     Attributes:
         limits: within which may be planned, or why that is not known.
+        ended: who ended leases other than their holders, by lease.
         unkept: the leases whose targets are not kept.
         fares: how leases fare whose frames wait for those of others.
         budget: what the board may draw; None for anything.
@@ -85,6 +86,7 @@ class Snapshot:
     look: Look
     limits: Limits | DaemonError | KernelsError
     leases: Mapping[str, Lease] = field(default_factory=dict)
+    ended: Mapping[str, str] = field(default_factory=dict)
     unkept: Mapping[str, Unkept] = field(default_factory=dict)
     fares: Mapping[str, Fare] = field(default_factory=dict)
     budget: Budget | None = None

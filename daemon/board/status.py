@@ -29,6 +29,12 @@ class Watched(Protocol):
 
     def energy_mj(self, lease: Lease) -> float | None: ...
 
+    def doubt(self, lease_id: str) -> dict[str, Any] | None: ...
+
+    def corrected(self, lease: Lease) -> dict[str, Any] | None: ...
+
+    def silent(self, lease: Lease) -> str | None: ...
+
 
 def status(
     snapshot: Snapshot,
@@ -102,6 +108,9 @@ def _lease(lease: Lease, snapshot: Snapshot, frames: Watched) -> dict[str, Any]:
         "method": need.method or None,
         "observed": observed,
         "missed": None if missed is None else missed.to_json(),
+        "doubted": frames.doubt(lease.id),
+        "corrected": frames.corrected(lease),
+        "silent": frames.silent(lease),
         "frames": lease.frames.reported,
         "late": lease.frames.late,
         "first_frames": lease.frames.first_frames,

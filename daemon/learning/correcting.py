@@ -13,20 +13,21 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...kernels.correction.pinning import TELLING, pinned
 from ...kernels.grid import FrequencyConfiguration
 from ...kernels.surface import Surface
 from ..planning.settling import Warmth, settled
 from ..planning.wishes import is_known
-from .memory import Memory
+from .memory import Key, Memory
 from .missed import HEAVIER_FROM, doubted
 
 if TYPE_CHECKING:
     from ...kernels.correction.observation import Observation
 
 _KEPT = 24
-# By how many standard deviations of what is expected of it a load is lighter or heavier.
+# By how many standard deviations of what is expected of it a load is lighter or heavier; and how far the past alone corrects.
 _SIGMAS = 2.0
 
 _Seen = tuple["Observation", ...]
@@ -48,12 +49,12 @@ class Corrections:
         self._lock = threading.Lock()
 
     def make(
-        self, original: Surface, key: str, fps: float | None, observations: Sequence[Observation], cautious: bool
+        self, original: Surface, key: Key | None, fps: float | None, observations: Sequence[Observation], cautious: bool
     ) -> Surface:
         """A surface for the board as warm as it is, by what was observed now and before.
 
         Args:
-            original: as it was predicted; ``key`` is what it is remembered by.
+            original: as it was predicted; ``key`` is what it is remembered by, None if by nothing.
             fps: how often an inference is made; None for one after the other.
             observations: of this lease.
             cautious: whether everything is taken to be as much slower than predicted as these were, or else those before.
@@ -68,14 +69,18 @@ class Corrections:
             surface = self._keep(anywhere, _seen_through(original, *evidence))
         return self._keep(asked, settled(surface, warmth, fps))
 
-    def kept(self, original: Surface, key: str, fps: float | None) -> Surface | None:
+    def predicted(self, original: Surface, fps: float | None) -> Surface:
+        """The surface for the board as warm as it is, without any observation."""
+        return settled(original, self._warmth(), fps)
+
+    def kept(self, original: Surface, key: Key | None, fps: float | None) -> Surface | None:
         """What :meth:`make` makes at the beginning of a lease, if that takes no time."""
         return self._get(self._asked(original, key, fps, (), True))
 
     def _asked(
-        self, original: Surface, key: str, fps: float | None, observations: Sequence[Observation], cautious: bool
+        self, original: Surface, key: Key | None, fps: float | None, observations: Sequence[Observation], cautious: bool
     ) -> _Asked:
-        before = tuple(self._memory.observations(key))
+        before = tuple(self._memory.observations(key)) if key is not None else ()
         return original, self._warmth(), fps, tuple(observations), before, cautious and bool(observations or before)
 
     def _get(self, asked: _Asked) -> Surface | None:
@@ -98,7 +103,25 @@ def _seen_through(original: Surface, observations: _Seen, before: _Seen, cautiou
     if observations and before:
         before = of_this_load(original, before, observations)
     known = (*observations, *(one for one in before if one.configuration not in seen))
-    return corrected(original, known, (observations or before) if cautious else ())
+    found = corrected(original, known, (observations or before) if cautious else ())
+    return found if observations else within_uncertainty(found, original)
+
+
+def within_uncertainty(surface: Surface, original: Surface) -> Surface:
+    """A surface corrected by the past alone, no farther from the prediction than that was uncertain.
+
+    New frames have to confirm the rest: the load, the board's owner or the application may be another one by now.
+    """
+    if original.terms is not None and original.terms.unpredicted:
+        return surface
+    latency_ms = _near(surface.latency_ms, original.latency_ms, original.latency_sigma)
+    power_mw = _near(surface.power_mw, original.power_mw, original.energy_sigma)
+    return replace(surface, latency_ms=latency_ms, power_mw=power_mw, energy_mj=power_mw * latency_ms / 1e3)
+
+
+def _near(value: NDArray[np.float64], predicted: NDArray[np.float64], sigma: NDArray[np.float64]) -> NDArray[np.float64]:
+    factor = np.exp(_SIGMAS * sigma)
+    return np.clip(value, predicted / factor, predicted * factor)
 
 
 def corrected(surface: Surface, observations: Sequence[Observation], slow: Sequence[Observation] = ()) -> Surface:

@@ -5,15 +5,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from ...kernels.grid import FrequencyConfiguration
 from ...kernels.surface import Surface
+from ..errors import TargetNotAttainable
 from ..leases import Lease, Need
 from ..planner import Limits
 from ..planning.wishes import Wish
+from .credible import Doubt
 from .frames import Company
+from .memory import Key, Learned
 from .missed import Missed
 from .unpredicted import Unpredicted
 
@@ -35,6 +38,14 @@ class Course:
 
     Attributes:
         key: what it is remembered by.
+        original: the network's surface as predicted; None for a program that was not predicted.
+        predicted: the same for the board as warm as it is, which a first plan falls back on.
+        remembered: what earlier frames said, if the first plan is corrected by them.
+        trusted: the application asked for its frames to be believed.
+        accepted: its doubted frames have kept coming, and count for this lease.
+        doubt: why its last frames do not count; None if they do.
+        corrected: True if its plan is corrected by its own frames.
+        silent: True if it was said that no frames come.
         wish: what it was planned by last.
         make: makes its surface anew.
         missed: how it misses its target; None while it keeps it.
@@ -49,9 +60,17 @@ class Course:
         planned_s, planned_c: when it was planned last, and where the die was to settle then; None where nobody knows.
     """
 
-    key: str
+    key: Key
     wish: Wish
     make: Making
+    original: Surface | None = None
+    predicted: Surface | None = None
+    remembered: Learned | None = None
+    trusted: bool = False
+    accepted: bool = False
+    doubt: Doubt | None = None
+    corrected: bool = False
+    silent: bool = False
     missed: Missed | None = None
     late_before: int = 0
     due_frames: int = 0
@@ -69,9 +88,30 @@ class Course:
     planned_c: float | None = None
 
     def first(self, limits: Limits) -> Need:
-        """What it needs before anything was seen of it.
+        """Plan before any of its frames was seen.
+
+        What is remembered refuses nothing: where the prediction meets the target and the corrected one does not, the
+        configuration that comes closest is taken.
 
         Raises:
             TargetNotAttainable, UsageError, InputError: as for :meth:`jetdvfs.daemon.planning.wishes.Wish.need`.
         """
-        return self.wish.need(limits) if self.unknown is None else self.unknown.first(limits)
+        if self.unknown is not None:
+            return self.unknown.first(limits)
+        try:
+            need = self.wish.need(limits)
+            return need if self.remembered is None else replace(need, again=self.first)
+        except TargetNotAttainable:
+            if self.remembered is None or self.predicted is None:
+                raise
+            replace(self.wish, surface=self.predicted).need(limits)
+            return replace(self.wish.closest(limits), again=self.first)
+
+    def plan(self, limits: Limits) -> dict[str, Any]:
+        """The plan for a request that sets nothing, as it goes over the wire; errors as of :meth:`first`."""
+        try:
+            return self.wish.plan(limits)
+        except TargetNotAttainable:
+            if self.remembered is None or self.predicted is None:
+                raise
+            return replace(self.wish, surface=self.predicted).plan(limits)

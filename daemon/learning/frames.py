@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...kernels.grid import FrequencyConfiguration
 from ..hardware.sensors.sampled import Sample
+from .credible import Credible, Doubts
 from .missed import JUDGED, doubted, heavier, shifted, typical
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ class Frames:
         recent_ms: the trusted ones at the clocks in force, oldest first.
         last_s: when the last report came; None before the first.
         first_ms: the first ones after a pause or at other clocks, of late; ``first_frames`` counts them all.
+        doubts: which of them are not credible; those are in no observation.
     """
 
     def __init__(self) -> None:
@@ -85,6 +87,7 @@ class Frames:
         self.last_s: float | None = None
         self.first_frames = 0
         self.first_ms: deque[float] = deque(maxlen=_TYPICAL_OF)
+        self.doubts = Doubts()
         self._latencies_ms: deque[float] = deque()
         self._ranked_ms: list[float] = []
         self._setting: Setting | None = None
@@ -103,6 +106,7 @@ class Frames:
         company: Company = frozenset(),
         limit_ms: float | None = None,
         period_ms: float | None = None,
+        where: Credible | None = None,
     ) -> None:
         """Note frames that have just ended, oldest first.
 
@@ -111,7 +115,9 @@ class Frames:
             company: whose frames come at the same time.
             limit_ms: what the target permits.
             period_ms: from one frame to the next, where it was told.
+            where: range of credible frames; by default all that are longer than a timer's error.
         """
+        where = where or Credible()
         latencies = list(latencies_ms)
         before_s, self.last_s = self.last_s, now_s
         self._rank(latencies)
@@ -136,6 +142,8 @@ class Frames:
             self.first_frames += 1
             trusted, self._untried = trusted[1:], False
         self.recent_ms.extend(trusted)
+        self.doubts.note(trusted, where, now_s)
+        trusted = [latency for latency in trusted if where.side(latency) is None]
         if not trusted or setting.disturbed:
             return
         seen = self._seen_at(setting.configuration, company)
@@ -229,6 +237,12 @@ class Frames:
         """Something else runs from now on: what was seen at the clocks says nothing of it."""
         self._seen.clear()
         self.recent_ms.clear()
+        self.doubts = Doubts()
+
+    @property
+    def credible(self) -> int:
+        """Number of frames in the observations that are kept."""
+        return sum(seen.frames for seen in self._seen.values())
 
     @property
     def powers(self) -> int:

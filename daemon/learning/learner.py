@@ -33,9 +33,11 @@ from ..planning.settling import Warmth
 from ..planning.wishes import Wish, is_known
 from ..sharing.arbiter import sharers
 from ..sharing.observed import without_waiting
-from ..system.journal import TARGET_KEPT, TARGET_MISSED, TROUBLE, fields
+from ..system.journal import FRAMES_DOUBTED, FRAMES_MISSING, TARGET_KEPT, TARGET_MISSED, TROUBLE, fields
+from ..system.repeated import Repeated
 from .correcting import expected_ms, has, unforeseen
 from .course import FIRST_WAIT_S, INSISTS, LEAST_PATIENCE, LONGEST_WAIT_S, Course
+from .credible import Credible, credible, doubt
 from .frames import Company, Setting
 from .memory import Memory
 from .missed import Missed, is_missed, typical, why
@@ -58,6 +60,11 @@ TEND_S = 10.0
 _NOBODY: Company = frozenset()
 _CORRECTION = "...kernels.correction.correct"
 _EXPLORED = "nothing else is worth trying"
+SILENT_S = 10.0
+"""A lease for a target without a frame for this long: its application is told."""
+_SILENT = (
+    "no frames reported for {silent_s:.0f} s: the target is not checked{clocks} (report frames with jetdvfs.qos or --metrics)"
+)
 
 
 class Learner:
@@ -89,6 +96,7 @@ class Learner:
         self._tending: asyncio.Task[None] | None = None
         self._loading: asyncio.Future[object] | None = None
         self._monotonic = monotonic
+        self._said = Repeated(log, monotonic)
         self._courses: dict[str, Course] = {}
         self._began_mj: dict[str, dict[str, float]] = {}
 
@@ -121,8 +129,21 @@ class Learner:
         self._began_mj = {name: began for name, began in self._began_mj.items() if name in held}
 
     def _remember(self, course: Course | None) -> None:
-        if course is not None and course.lease is not None:
-            self._memory.remember(course.key, course.lease.frames.observations(self._monotonic(), _NOBODY))
+        if course is None or course.lease is None:
+            return
+        lease, original = course.lease, course.original
+        seen = lease.frames.observations(self._monotonic(), _NOBODY)
+        if not course.trusted:  # frames that their own lease insisted on count for no other
+            seen = [
+                one
+                for one in seen
+                if one.latency_ms is not None and credible(original, one.configuration).side(one.latency_ms) is None
+            ]
+
+        def predicted_ms(configuration: FrequencyConfiguration) -> float | None:
+            return None if original is None else expected_ms(original, configuration)
+
+        self._memory.remember(course.key, seen, name=course.wish.network, app=lease.holder.app, predicted_ms=predicted_ms)
 
     def energy_mj(self, lease: Lease) -> float | None:
         """What the board used since a lease began, by its energy rails; None where they are not read, or were too seldom."""
@@ -155,11 +176,15 @@ class Learner:
         others = self._company(lease, snapshot, now_s)
         company = frozenset(other.need.network or other.holder.app for other in others)
         period_ms = 1e3 / need.fps if need.fps else None
-        frames.report(latencies_ms, now_s, setting, company=company, limit_ms=need.limit_ms, period_ms=period_ms)
-        frames.power(self._sensors.rails_sampled(), self._energy_rails if not others else (), self._die_c)
         course = self._courses.get(lease.id)
+        where = self._where(course, setting, company)
+        frames.report(latencies_ms, now_s, setting, company=company, limit_ms=need.limit_ms, period_ms=period_ms, where=where)
+        frames.power(self._sensors.rails_sampled(), self._energy_rails if not others else (), self._die_c)
         if course is None or setting is None:
             return
+        if latencies_ms:
+            course.silent = False
+            self._judge_frames(lease, course, where, company, now_s)
         if course.due_at != (setting.configuration, company):
             # Plans that changed nothing there may change something here.
             course.tries = course.tries if course.due_at and course.due_at[1] == company else 0
@@ -184,6 +209,8 @@ class Learner:
             return
         if missed is False:
             self._say_kept(lease, course)
+        if course.doubt is not None:
+            return  # such frames neither gain nor lose anything
         if not disturbed and not company and (factor := frames.shift()) != 1.0:
             course.wait_s, reason = FIRST_WAIT_S, f"its frames take {factor:.3g} times as long as they did at the same clocks"
             self._plan(lease.id, course, company, reason)
@@ -198,6 +225,65 @@ class Learner:
             course.due_s, course.wait_s = now_s + course.wait_s, min(2 * course.wait_s, LONGEST_WAIT_S)
             self._plan(lease.id, course, company, None)
 
+    def _where(self, course: Course | None, setting: Setting | None, company: Company) -> Credible:
+        """The range of frames of a lease that are believed at the clocks in force."""
+        if course is None or course.original is None or course.trusted:
+            return Credible()
+        configuration = None if setting is None or setting.disturbed else setting.configuration
+        return credible(course.original, configuration, alone=not company, accepted=course.accepted)
+
+    def _judge_frames(self, lease: Lease, course: Course, where: Credible, company: Company, now_s: float) -> None:
+        """Say once that frames do not count, and believe them for their lease once they have kept coming."""
+        found, doubts = lease.frames.doubts.found(), lease.frames.doubts
+        if found is None:
+            course.doubt = None
+            return
+        if not company and not course.accepted and doubts.insistent(now_s):
+            course.accepted, course.doubt = True, None
+            text = f"{doubts.frames} frames in a row take as long: this lease, and no other, is planned by them from now on"
+            log.info("%s: %s", lease.label, text, extra=_about(lease, FRAMES_DOUBTED, reason=text))
+            return
+        before, (side, observed_ms) = course.doubt, found
+        course.doubt = doubt(side, observed_ms, where, doubts.frames, course.wish.network)
+        if before is None or before.side != side:
+            extra = _about(lease, FRAMES_DOUBTED, reason=course.doubt.reason)
+            log.warning("%s: its frames do not count: %s", lease.label, course.doubt, extra=extra)
+
+    def doubt(self, lease_id: str) -> dict[str, Any] | None:
+        """Why a lease's last frames do not count, the ``Doubted`` of the interface; None if they do."""
+        course = self._courses.get(lease_id)
+        return course.doubt.to_json() if course and course.doubt else None
+
+    def corrected(self, lease: Lease) -> dict[str, Any] | None:
+        """Frames that correct a lease's plan, the ``Corrected`` of the interface; None if none do."""
+        course = self._courses.get(lease.id)
+        if course is None or (course.remembered is None and not course.corrected):
+            return None
+        before, own = course.remembered, lease.frames.credible if course.corrected else 0
+        app = lease.holder.app if before is None or own else before.app
+        return {"frames": own + (before.frames if before is not None else 0), "app": app}
+
+    def silent(self, lease: Lease) -> str | None:
+        """What to say of a lease for a target whose frames do not come; None if they do, or it has no target."""
+        course = self._courses.get(lease.id)
+        if course is None:
+            return None
+        since_s = lease.since_s if lease.frames.last_s is None else lease.frames.last_s
+        silent_s = self._monotonic() - since_s
+        if silent_s < SILENT_S:
+            return None
+        clocks = "" if course.unknown is None or not course.exploring else ", and clocks stay at the highest"
+        return _SILENT.format(silent_s=silent_s, clocks=clocks)
+
+    def _say_silent(self) -> None:
+        for name, course in self._courses.items():
+            lease = self._desk.snapshot.leases.get(name)
+            if lease is None or course.silent or lease.frames.last_s is not None:
+                continue
+            if (text := self.silent(lease)) is not None:
+                course.silent = True
+                log.info("%s: %s", lease.label, text, extra=_about(lease, FRAMES_MISSING, reason=text))
+
     def _die_c(self) -> float | None:
         return None if (warmth := self._warmth()) is None else warmth.die_c
 
@@ -205,6 +291,7 @@ class Learner:
         """While leases have courses, have plans made again where the board has settled elsewhere than they were made for."""
         while self._courses:
             await asyncio.sleep(TEND_S)
+            self._say_silent()
             if (warmth := self._warmth()) is not None:
                 self._rewarmed(warmth, self._monotonic())
 
@@ -275,7 +362,10 @@ class Learner:
                 wish = replace(course.wish, surface=await asyncio.to_thread(course.make, seen, course.missed is not None))
                 if not is_known(wish.surface):
                     return
+                course.corrected = bool(seen)
                 again, tried = partial(best_need, wish, observed=bool(seen)), None
+                if course.doubt is not None and course.missed is not None:
+                    again = partial(topmost, wish)  # late for a reason that no prediction explains
                 if reason is None:
                     now = self._desk.snapshot
                     shared_at = now.applied.accepted if company and now.applied else None
@@ -297,6 +387,12 @@ class Learner:
                     course.wait_s = LONGEST_WAIT_S
         except (DaemonError, KernelsError) as error:
             log.warning("%s keeps its plan: %s", lease.label, error, extra=_about(lease, TROUBLE, error=type(error).__name__))
+            self._wait(lease, course)
+            return
+        except Exception as error:  # a fault here is ours; the lease keeps its clocks
+            text = f"{lease.label} keeps its plan: {type(error).__name__} while planning again"
+            self._said.say(logging.ERROR, text, _about(lease, TROUBLE, error=type(error).__name__))
+            log.debug("%s", lease.label, exc_info=error)
             self._wait(lease, course)
             return
         if need is None:

@@ -117,7 +117,7 @@ def heavier(latencies_ms: Sequence[float]) -> float:
     last, before = latencies_ms[-LEAST:], latencies_ms[:-LEAST]
     if len(before) < _BEFORE:
         return 1.0
-    factor = median(last) / median(before)
+    factor = _ratio(last, before)
     return factor if factor > HEAVIER_FROM else 1.0
 
 
@@ -136,12 +136,22 @@ def shifted(latencies_ms: Sequence[float]) -> float:
     quarter = len(before) // 4
     if before[quarter] <= last[-2] and last[1] <= before[-1 - quarter]:
         return 1.0
-    factor = median(last) / median(before)
+    factor = _ratio(last, before)
     return 1.0 if 1 / HEAVIER_FROM <= factor <= HEAVIER_FROM else factor
 
 
+def _ratio(last: Sequence[float], before: Sequence[float]) -> float:
+    """Ratio of the medians; 1 if one of them is no time, as of an application whose timer says 0."""
+    now_ms, then_ms = median(last), median(before)
+    return now_ms / then_ms if now_ms > 0 and then_ms > 0 else 1.0
+
+
 def doubted(factor: float) -> float:
-    """How far, as a logarithm, a frame may be from so many times what it took of another load: not all of it grows alike."""
+    """How far, as a logarithm, a frame may be from so many times what it took of another load: not all of it grows alike.
+
+    Args:
+        factor: above 0.
+    """
     return _OF_LOAD * abs(math.log(factor))
 
 

@@ -15,6 +15,8 @@ from .journal import (
     AT_SPEED,
     BUDGET,
     CLOCKS_SET,
+    FRAMES_DOUBTED,
+    FRAMES_MISSING,
     GIVEN_BACK,
     LEASE_BEGUN,
     LEASE_ENDED,
@@ -37,6 +39,8 @@ KINDS = {
     SLOWED: "slowed",
     AT_SPEED: "at_speed",
     BUDGET: "budget",
+    FRAMES_DOUBTED: "frames_doubted",
+    FRAMES_MISSING: "frames_missing",
     WOKEN: "woken",
     TROUBLE: "trouble",
 }

@@ -86,12 +86,14 @@ class Client:
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
 
-    def wait_until_gone(self) -> None:
-        """Return when the daemon has ended the connection, or somebody here has."""
-        with contextlib.suppress(ValueError):  # it is closed already
+    def wait_until_gone(self, within_s: float | None = None) -> bool:
+        """Return True when either end has closed the connection; False if neither has within a time."""
+        try:
             ended = select.poll()
             ended.register(self._sock, select.POLLRDHUP)
-            ended.poll()
+            return bool(ended.poll(None if within_s is None else 1e3 * within_s))
+        except ValueError:  # it is closed already
+            return True
 
     def after_fork(self) -> None:
         """In a forked child: the connection is the parent's, calls raise :class:`NoDaemon`."""
@@ -205,6 +207,7 @@ class Client:
         app: str | None = None,
         ceiling_c: float | None = None,
         battery_wh: float | None = None,
+        trust_frames: bool = False,
     ) -> HeldLease:
         """Have the clocks set for a network and target, or to a configuration, until the lease is released; ``execution`` and
         ``beside`` as in :meth:`predict`.
@@ -212,6 +215,7 @@ class Client:
         Args:
             ceiling_c: no zone of the board is to become hotter while it is held, in degrees Celsius.
             battery_wh: with a target of hours, what is left in the battery now, where the board does not tell.
+            trust_frames: have all frames believed, also those that the network's roofline or prediction speak against.
 
         Raises:
             TargetNotAttainable: no permitted configuration meets the target.
@@ -230,12 +234,26 @@ class Client:
             "app": asked.short(app or Path(sys.argv[0] or "python").name),
             "ceiling_c": ceiling_c,
             "battery_wh": battery_wh,
+            "trust_frames": trust_frames or None,
         }
         return HeldLease(self, self.call("Hold", parameters))
 
     def release(self, lease: HeldLease | str, *, within_s: float | None = None) -> None:
         """End a lease, one's own or another of the same user; ``within_s`` as for :meth:`call`."""
         self.call("Release", {"lease": lease if isinstance(lease, str) else lease.id}, within_s=within_s)
+
+    def learned(self, name: str | None = None) -> list[dict[str, Any]]:
+        """What the daemon remembers of this user's programs, the newest first; of all users' for root.
+
+        Args:
+            name: of this network, or this application where no network was predicted; by default of all.
+        """
+        programs: list[dict[str, Any]] = self.call("Learned", {"name": name})["programs"]
+        return programs
+
+    def forget(self, name: str | None = None) -> int:
+        """Drop what :meth:`learned` tells, and return of how many programs."""
+        return int(self.call("Forget", {"name": name})["programs"])
 
     def log(self, lease: str | None = None) -> list[dict[str, Any]]:
         """The daemon's last decisions, oldest first, or those about one lease: each an ``Entry`` of the interface."""

@@ -52,6 +52,7 @@ class HeldLease:
         shared: how its frames fare with those of other leases, the ``Shared`` of the interface; None where there are none.
         unkept: what of its target was not kept when it was granted or changed, the ``Unkept`` of the interface; None where
             all was.
+        corrected: the frames that its plan is corrected by, the ``Corrected`` of the interface; None if there are none.
     """
 
     def __init__(self, client: Calls, answer: Mapping[str, Any]) -> None:
@@ -109,6 +110,7 @@ class HeldLease:
         self.limit_ms: float | None = answer.get("limit_ms")
         self.shared: Mapping[str, Any] | None = answer.get("shared")
         self.unkept: Mapping[str, Any] | None = answer.get("unkept")
+        self.corrected: Mapping[str, Any] | None = answer.get("corrected")
 
     def abandon(self) -> None:
         """End what is done for it in this process, without a word to the daemon; it ends there with the connection."""
@@ -123,6 +125,17 @@ class HeldLease:
         self._reporter.flush()
         found: dict[str, Any] | None = self._client.call("Report", {"lease": self.id, "latency_ms": []}).get("missed")
         return found
+
+    def notices(self, *, within_s: float) -> list[str]:
+        """What the daemon has to say of the lease now: frames that do not count, or do not come; a line each.
+
+        Raises:
+            LeaseEnded: another than this holder ended it; the text says who.
+            NoDaemon: no answer came in time.
+        """
+        told = self._client.call("Report", {"lease": self.id, "latency_ms": []}, within_s=within_s)
+        doubted = told.get("doubted") or {}
+        return [text for text in (doubted.get("reason"), told.get("silent")) if text]
 
     def flush(self) -> None:
         """Send what was noted and not sent yet, as far as the daemon takes it now."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import threading
 import time
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from ..errors import DaemonError, InputError, NoDaemon, NotPermitted, UsageError
+from ..errors import DaemonError, InputError, LeaseEnded, NoDaemon, NotPermitted, UsageError
 from . import asked, forked
 from .asked import Configuration
 from .client import Client
@@ -26,6 +27,9 @@ LONGEST_WAIT_S = 5.0
 START_S = 10.0
 """How long an application that can do without waits for its lease before it goes on."""
 _TRIES = 3
+_ASK_S = 2.0
+"""How often the daemon is asked how the lease stands."""
+_NUMBER = re.compile(r"\d+(\.\d+)?(e[+-]?\d+)?")
 
 
 class KeptLease:
@@ -34,16 +38,20 @@ class KeptLease:
     A thread watches the connection. Where it ends (the daemon crashed, was stopped, upgraded, or ended by its watchdog), it
     connects, loads the model and holds again with the same arguments, after 0.1 s at first and 5 s at most, for as long as the
     block runs. What may change by itself (no daemon, no room, a target out of reach for now) is tried again; a request that the
-    daemon would refuse again is given up. A lease that somebody released is not held again.
+    daemon would refuse again is given up. A lease that another released, or that ended as the board was restored, is not held
+    again: ``held`` is then False, ``over`` True, and ``error`` says who ended it.
+
+    The daemon's notices come the same way, each once: frames that do not count, and frames that do not come.
 
     The model's file is kept open: the application runs what it loaded, also when the file of that name has been replaced since.
 
     Args:
         model, inputs, target, configuration, fps, confidence, reason, app, ceiling_c, battery_wh, method, execution,
-            beside, accept_boundary: as for :class:`Client`.
+            beside, accept_boundary, trust_frames: as for :class:`Client`.
         required: raise where nobody answers at the start; otherwise the block runs without a lease until there is one.
         socket_path: the daemon's socket, by default as for :class:`Client`.
-        told: called from the thread with one line for each change; by default they are warnings of the logger ``jetdvfs``.
+        on_change: called from the thread with one line per change or notice; by default they are warnings of the logger
+            ``jetdvfs``.
 
     Attributes:
         interruptions: how often the lease was lost.
@@ -72,9 +80,10 @@ class KeptLease:
         execution: str | None = None,
         beside: Mapping[str, float] | None = None,
         accept_boundary: Sequence[str] = (),
+        trust_frames: bool = False,
         required: bool = True,
         socket_path: str | os.PathLike[str] | None = None,
-        told: Callable[[str], object] | None = None,
+        on_change: Callable[[str], object] | None = None,
     ) -> None:
         self._model = None if model is None else OpenModel(model, inputs)
         self._accept_boundary = accept_boundary
@@ -90,10 +99,12 @@ class KeptLease:
             "method": method,
             "execution": execution,
             "beside": beside,
+            "trust_frames": trust_frames,
         }
         self._required = required
         self._socket_path = socket_path
-        self._told = told or _warn
+        self._on_change = on_change or _warn
+        self._noticed: set[str] = set()
         self.interruptions = 0
         self.error: DaemonError | None = None
         self.over = False
@@ -135,6 +146,11 @@ class KeptLease:
     def unkept(self) -> Mapping[str, Any] | None:
         """What of its target was not kept when it was granted, the ``Unkept`` of the interface; None where all was."""
         return self._last.unkept if self._last else None
+
+    @property
+    def corrected(self) -> Mapping[str, Any] | None:
+        """Frames that its plan is corrected by, the ``Corrected`` of the interface; None if there are none."""
+        return self._last.corrected if self._last else None
 
     @property
     def dropped(self) -> int:
@@ -272,13 +288,38 @@ class KeptLease:
         self._lease, self.error, self._unread = lease, None, 0
         self._say(f"holding {'again ' if self.interruptions else ''}as lease {lease.id}")
         self._tried.set()
-        client.wait_until_gone()
+        try:
+            while not client.wait_until_gone(_ASK_S) and not self._ending.is_set():
+                self._listen(lease)
+        except LeaseEnded as error:
+            self.error, self.over = error, True
         self._lease = None
         lease.abandon()
-        if not self._ending.is_set():
+        if self._ending.is_set():
+            return
+        if self.over:
+            self._say(str(self.error))
+        else:
             self.interruptions += 1
             self.error = NoDaemon("the daemon went away")
             self._say("lease lost: the daemon went away; holding again")
+
+    def _listen(self, lease: HeldLease) -> None:
+        """Pass on what the daemon has to say of the lease, each notice once, whatever its figures are by now.
+
+        Raises:
+            LeaseEnded: another ended the lease.
+        """
+        try:
+            for notice in lease.notices(within_s=RELEASE_S):
+                kind = _NUMBER.sub("", notice)
+                if kind not in self._noticed:
+                    self._noticed.add(kind)
+                    self._say(notice)
+        except LeaseEnded:
+            raise
+        except DaemonError:
+            pass  # one that is busy, or of an earlier release, is asked again
 
     def _hold(self, client: Client, network: LoadedModel | None) -> HeldLease | None:
         """Hold, as soon as the daemon grants it; None where that is not wanted any more. The model is read once only."""
@@ -308,7 +349,7 @@ class KeptLease:
         # How it goes at the start is told by the call that waits for it.
         if self._begun and not self._ending.is_set():
             with contextlib.suppress(Exception):  # what hears it must not end the keeping
-                self._told(text)
+                self._on_change(text)
 
 
 def _waits() -> Iterator[float]:

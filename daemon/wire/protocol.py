@@ -21,6 +21,7 @@ from ..errors import (
     HardwareBusy,
     HardwareRefused,
     InputError,
+    LeaseEnded,
     LimitReached,
     NotPermitted,
     TargetNotAttainable,
@@ -48,6 +49,7 @@ LONGEST_FRAME_MS = 1e7
 _ERROR_CHARACTERS = 2000
 
 _ERRORS: Mapping[str, type[DaemonError]] = {
+    "LeaseEnded": LeaseEnded,
     "InvalidRequest": UsageError,
     "InputRefused": InputError,
     "TargetNotAttainable": TargetNotAttainable,

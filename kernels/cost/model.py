@@ -26,14 +26,14 @@ from .execution import NOTHING_BESIDE, Beside, Execution, HostTimes, check_execu
 from .features import columns, feature_rows
 from .guesses import Trust, guessed_share, guesses, trust_in, unmodelled_kinds
 from .region import hold_batches
-from .roofline import bound_ms, terms_ms
+from .roofline import bound_ms, least_latency_ms, terms_ms
 from .terms import terms
 from .totals import Group, add_up, common_variance, together_variance
 
 Method: TypeAlias = Literal["timeline", "sum"]
 METHODS: tuple[Method, ...] = get_args(Method)
 
-COST_VERSION = 11
+COST_VERSION = 12
 """Raised when the same models come to give another surface, so that surfaces kept on disk are made anew."""
 
 # A kernel without a model is assumed to reach this part of its roofline bound, and to hold the GPU for at least this many
@@ -208,6 +208,7 @@ def assemble(
         unmodelled=unmodelled_kinds(network, cost.model_for),
         boundary=network.boundary,
         leakage_mw=np.zeros(()) if cost.leakage_mw is None else cost.leakage_mw.astype(np.float64),
+        least_ms=_least_ms(costs, launches, cost),
         heat=cost.heat,
         tails=cost.tails,
         execution=execution,
@@ -325,6 +326,13 @@ def beside_host(costs: KernelCosts, host: HostTimes) -> KernelCosts:
     taken_ms = np.einsum("k,ce->kce", part, host.taken_ms).astype(np.float32)
     gpu_ms = costs.gpu_ms + taken_ms[:, :, None, :]
     return replace(costs, gpu_ms=gpu_ms, dynamic_mw=costs.dynamic_mw * (costs.gpu_ms / gpu_ms))
+
+
+def _least_ms(costs: KernelCosts, launches: NDArray[np.intp], cost: BoardCost) -> NDArray[np.float64]:
+    """The network's roofline over the grid; the same at every CPU clock."""
+    _, gpu_mhz, emc_mhz = cost.grid.levels_mhz()
+    least_ms = least_latency_ms(costs.kernels, launches, gpu_mhz[:, None], emc_mhz[None, :], cost.chip)
+    return np.broadcast_to(least_ms, cost.grid.shape)
 
 
 def _memory_share(costs: KernelCosts, cost: BoardCost) -> NDArray[np.float32]:

@@ -15,11 +15,14 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..network import PACKED_TYPES, KernelInvocation
+from ..network import PACKED_TYPES, KernelInvocation, numel, tensor_bytes
 
 #: Real numbers kept in 8 bits or fewer are multiplied as integers of eight, or in half precision, which bounds no tighter.
 _RATED_AS = {"qint8": "int8", "quint8": "int8", **dict.fromkeys(PACKED_TYPES, "int8")}
 _CYCLES_PER_MS = 1e3  # of a 1 MHz clock
+CACHED_BYTES = 8 << 20
+"""Largest last-level cache assumed where none is described; those of Jetsons up to Orin have 0.25 to 4 MiB."""
+_WINOGRAD = 2.25
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,57 @@ def terms_ms(
     # One byte at least: a bound of zero would have no logarithm.
     transfers = np.array([max(call.bytes, 1) / chip.bytes_per_emc_cycle for call in invocations]).reshape(column)
     return cycles / (gpu * _CYCLES_PER_MS), transfers / (emc * _CYCLES_PER_MS)
+
+
+def least_latency_ms(
+    invocations: Sequence[KernelInvocation],
+    launches: NDArray[Any],
+    gpu_mhz: ArrayLike,
+    emc_mhz: ArrayLike,
+    chip: DeviceRates,
+) -> NDArray[np.float64]:
+    """Time in ms that no execution of a network can undercut, at each pair of clocks.
+
+    Weaker than :func:`bound_ms`, since a library may do better than one launch after the other through DRAM: no launch takes
+    time of its own, single precision counts at the rate of TF32, dense 3x3 convolutions of stride 1 may run with fewer
+    multiplications (Winograd's F(2x2, 3x3): 2.25 times; Lavin and Gray, CVPR 2016), and a cache of :data:`CACHED_BYTES` may
+    hold activations from kernel to kernel and weights from frame to frame.
+
+    Args:
+        invocations: n distinct kernel invocations.
+        launches: how often each runs, n of them.
+        gpu_mhz, emc_mhz: clocks in MHz that broadcast against each other.
+        chip: the rates.
+    """
+    rates = chip.flops_per_gpu_cycle
+    gpu, emc = np.asarray(gpu_mhz, np.float64), np.asarray(emc_mhz, np.float64)
+    total = np.zeros(np.broadcast_shapes(gpu.shape, emc.shape))
+    activations = [min(_activation_bytes(call), call.bytes) for call in invocations]
+    weights = [call.bytes - moved for call, moved in zip(invocations, activations, strict=True)]
+    loaded = max(sum(weights) - CACHED_BYTES, 0) / max(sum(weights), 1)
+    for call, count, moved, weight in zip(invocations, launches, activations, weights, strict=True):
+        rated = "tf32" if call.dtype == "float32" else _RATED_AS.get(call.dtype, call.dtype)
+        flops = call.flops / (_WINOGRAD if _may_be_winograd(call) else 1.0)
+        compute_ms = flops / (max(rates.get(rated, 0.0), rates["float32"]) * gpu * _CYCLES_PER_MS)
+        transferred = loaded * weight + max(moved - 2 * CACHED_BYTES, 0)
+        memory_ms = transferred / (chip.bytes_per_emc_cycle * emc * _CYCLES_PER_MS)
+        total = total + float(count) * np.maximum(compute_ms, memory_ms)
+    return total
+
+
+def _activation_bytes(call: KernelInvocation) -> int:
+    return tensor_bytes(sum(numel(shape) for shape in (*call.inputs, call.output)), call.dtype)
+
+
+def _may_be_winograd(call: KernelInvocation) -> bool:
+    """True if a library may run a convolution with fewer multiplications than it has."""
+    weight, groups = call.params.get("weight"), call.params.get("groups", 1)
+    dense = call.kind == "conv2d" and isinstance(weight, tuple) and weight[2:] == (3, 3) and groups == 1
+    return dense and all(_is_one(call.params.get(name, 1)) for name in ("stride", "dilation"))
+
+
+def _is_one(value: Any) -> bool:
+    return all(item == 1 for item in value) if isinstance(value, (list, tuple)) else bool(value == 1)
 
 
 def _rated_as(call: KernelInvocation) -> str:

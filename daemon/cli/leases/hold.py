@@ -109,7 +109,7 @@ def run(args: argparse.Namespace) -> int:
         beside=arguments.stated_beside(args) or None,
         accept_boundary=args.accept_boundary,
         socket_path=args.socket,
-        told=_tell,
+        on_change=_tell,
     )
     with held as lease, reported(args.metrics, phase_of(inputs or listed), lease, _tell):
         # From here on a request to end is for the command, or for the wait; none may fall in between.

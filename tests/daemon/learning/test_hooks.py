@@ -49,7 +49,7 @@ def test_calls_of_functions_and_modules_are_frames() -> None:
         return image * scale
 
     assert infer(3, scale=3) == 9 and infer.__doc__ == "Doubles."
-    module = qos.timed(Module(), lease, finished=lambda: waited.append(1))
+    module = qos.timed(Module(), lease, wait=lambda: waited.append(1))
     assert module(4) == 8 and module.training is False
     assert len(lease.latencies_ms) == 2 and waited == [1]
     with pytest.raises(TypeError):
@@ -73,7 +73,7 @@ def test_another_target_is_asked_for_in_one_call(board: Board, daemon: Daemon) -
             assert board.clocks == before
 
 
-def test_what_a_lease_learned_is_known_to_the_next_one_and_to_the_next_daemon(board: Board, daemon: Daemon) -> None:
+def test_a_few_new_frames_confirm_what_an_earlier_lease_or_daemon_learned(board: Board, daemon: Daemon) -> None:
     with daemon.client() as client:
         application = Application(client)
         target = f"latency_ms={application.target_ms(2):.3f}"
@@ -81,9 +81,18 @@ def test_what_a_lease_learned_is_known_to_the_next_one_and_to_the_next_daemon(bo
             run_frames(board, lease, application, 4)
             assert eventually(lambda: run_frames(board, lease, application, 1)[0] <= (lease.limit_ms or 0))
             run_frames(board, lease, application, 4)
+            assert lease.corrected is None and own(client)["corrected"]["frames"] > 4
         with client.hold(application.network, target, fps=FPS) as again:
-            assert application(board.clocks) <= (again.limit_ms or 0)
+            told = again.corrected
+            assert told is not None and told["frames"] > 4
+            run_frames(board, again, application, 4)
+            assert eventually(lambda: application(board.clocks) <= (again.limit_ms or 0))
+            clocks = board.clocks
+            run_frames(board, again, application, 4)
+            assert board.clocks == clocks
     daemon.stop()
     daemon.start()
     with daemon.client() as client, client.hold(client.load(MODEL, IMAGE), target, fps=FPS) as last:
-        assert application(board.clocks) <= (last.limit_ms or 0)
+        assert last.corrected is not None
+        run_frames(board, last, application, 4)
+        assert eventually(lambda: application(board.clocks) <= (last.limit_ms or 0))

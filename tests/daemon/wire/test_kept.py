@@ -79,7 +79,7 @@ def test_a_lease_lost_with_the_daemon_is_held_again_by_the_next(
     board: Board, daemon: Daemon, end: Callable[[Daemon], None]
 ) -> None:
     heard: list[str] = []
-    with qos.hold(configuration=LOW, reason="camera", told=heard.append) as lease:
+    with qos.hold(configuration=LOW, reason="camera", on_change=heard.append) as lease:
         assert why_not(lease) is None and heard == []
         os.link(daemon.socket, daemon.socket.with_name("before"))  # so that the next socket is another file
         end(daemon)
@@ -160,7 +160,7 @@ def test_an_application_that_can_do_without_has_its_lease_as_soon_as_there_is_a_
     assert daemon.stop() == 0
     heard: list[str] = []
     started = time.monotonic()
-    with qos.hold(MODEL, IMAGE, "min-energy", required=False, told=heard.append) as lease:
+    with qos.hold(MODEL, IMAGE, "min-energy", required=False, on_change=heard.append) as lease:
         assert time.monotonic() - started < 2
         assert why_not(lease) is NoDaemon and heard == []
         frames_ms(lease, 100)
@@ -173,7 +173,7 @@ def test_an_application_that_can_do_without_has_its_lease_as_soon_as_there_is_a_
 
 def test_what_the_next_daemon_refuses_for_good_is_given_up_and_said(daemon: Daemon, config: Path) -> None:
     heard: list[str] = []
-    with qos.hold(configuration=LOW, told=heard.append) as lease:
+    with qos.hold(configuration=LOW, on_change=heard.append) as lease:
         daemon.kill()
         config.write_text("limits: {gpu_hz: {max: 318750000}}")
         daemon.start()
@@ -187,7 +187,7 @@ def test_a_model_that_cannot_be_read_any_more_is_tried_a_few_times(daemon: Daemo
     model = tmp_path / "model.pt"
     shutil.copy(MODEL, model)
     heard: list[str] = []
-    with qos.hold(model, IMAGE, "latency_ms=30", told=heard.append) as lease:
+    with qos.hold(model, IMAGE, "latency_ms=30", on_change=heard.append) as lease:
         model.write_bytes(b"of the same file")
         daemon.kill()
         daemon.start()
@@ -201,7 +201,7 @@ def test_what_the_next_daemon_cannot_grant_now_is_asked_for_until_it_can(daemon:
     heard: list[str] = []
     with Client() as client:
         fastest_ms = client.predict(client.load(MODEL, IMAGE))["fastest"]["latency_ms"]
-    with qos.hold(MODEL, IMAGE, f"latency_ms={1.2 * fastest_ms}", told=heard.append) as lease:
+    with qos.hold(MODEL, IMAGE, f"latency_ms={1.2 * fastest_ms}", on_change=heard.append) as lease:
         config.write_text("limits: {gpu_hz: {max: 120000000}, cpu_khz: {max: 120000}}\nclients: {leases: 1}")
         daemon.kill()
         daemon.start()

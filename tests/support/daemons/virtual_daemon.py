@@ -25,7 +25,7 @@ from jetdvfs.daemon.hardware.sensors.sensors import Sensors, told
 from jetdvfs.daemon.learning.correcting import Corrections
 from jetdvfs.daemon.learning.course import Course
 from jetdvfs.daemon.learning.learner import Learner
-from jetdvfs.daemon.learning.memory import Memory
+from jetdvfs.daemon.learning.memory import Key, Memory
 from jetdvfs.daemon.learning.unpredicted import Unpredicted
 from jetdvfs.daemon.leases import Holder, Lease, Need
 from jetdvfs.daemon.planner import Limits
@@ -204,15 +204,18 @@ class VirtualDaemon:
         Raises:
             DaemonError: as of :meth:`Controller.hold`.
         """
-        make = partial(self._corrections.make, surface, key, fps)
+        whose = Key(holder.uid, key)
+        make = partial(self._corrections.make, surface, whose, fps)
         known = is_known(surface)
         wish = Wish(
             self._plans, make((), True) if known else surface, target, fps, confidence, key if known else "", True, lambda: ()
         )
-        course = Course(key, wish, make)
+        remembered = self.memory.summary(whose) if known else None
+        predicted = self._corrections.predicted(surface, fps) if remembered is not None else None
+        course = Course(whose, wish, make, original=surface if known else None, predicted=predicted, remembered=remembered)
         if not known:
-            make = partial(self._corrections.make, surface, "", fps)
-            course = Course(key, wish, make, unknown=Unpredicted(wish, self.memory.observations(key)), exploring=True)
+            make = partial(self._corrections.make, surface, None, fps)
+            course = Course(whose, wish, make, unknown=Unpredicted(wish, self.memory.observations(whose)), exploring=True)
         lease = self.desk.granted(holder, course.first(self.controller.limits()), "")
         self.learner.began(lease, course)
         return lease
@@ -220,7 +223,7 @@ class VirtualDaemon:
     def known(self, lease: Lease, surface: Surface, key: str, fps: float | None) -> Surface:
         """What is known of a lease that runs alone; arguments as of :meth:`hold`."""
         seen = lease.frames.observations(self.clock.now, frozenset())
-        return self._corrections.make(surface, key, fps, seen, cautious=False)
+        return self._corrections.make(surface, Key(lease.holder.uid, key), fps, seen, cautious=False)
 
     async def release(self, lease: Lease) -> None:
         self.desk.ended(lease)

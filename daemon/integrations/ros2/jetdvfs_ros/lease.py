@@ -77,7 +77,7 @@ class NodeLease:
             reason=f"ROS 2 node {self._node.get_fully_qualified_name()}",
             app=self._node.get_name(),
             required=False,
-            told=self._node.get_logger().warning,
+            on_change=self._node.get_logger().warning,
         )
         lease.__enter__()
         self._lease = lease
