@@ -20,6 +20,7 @@ from ..kernels.inputs import parse_input, read_input
 from ..kernels.network import TensorSpec
 from ..kernels.surface import Surface
 from ..kernels.text import printable
+from ..kernels.units import AXES
 from ..profiles.board import BoardDescription
 from .board.desk import Desk
 from .board.status import beside_others, status
@@ -106,6 +107,7 @@ class Api:
             "Change": self._change,
             "Learned": self._learned,
             "Forget": self._forget,
+            "Limits": self._permitted,
         }
 
     async def call(
@@ -278,6 +280,14 @@ class Api:
         count = self._context.memory.drop(session.peer.uid or None, parameters.get("name"))
         await asyncio.to_thread(self._context.memory.save)
         return {"programs": count}
+
+    async def _permitted(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
+        limits, grid = await self._limits(), await self._context.board.grid()
+        levels = {
+            axis: [level for level in grid.levels(axis) if low <= level <= high]
+            for axis, (low, high) in ((axis, getattr(limits, axis)) for axis in AXES)
+        }
+        return {"permitted": {**levels, "power_mw": limits.power_mw, "because": limits.because}}
 
     async def _log(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         entries = self._context.record.entries(lease=parameters.get("lease"))

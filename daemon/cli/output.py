@@ -12,6 +12,7 @@ from typing import Any
 
 from ...kernels.grid import FrequencyConfiguration
 from ...kernels.text import printable
+from ...kernels.units import AXES, CLOCKS, mhz
 
 SIMULATED = "simulated: this profile was measured on a simulated board; its figures are not those of a real one"
 
@@ -58,6 +59,12 @@ def share(part: float, whole: float) -> str:
 def clocks(configuration: Mapping[str, int]) -> str:
     """A frequency configuration as the daemon gives it."""
     return str(FrequencyConfiguration(**configuration))
+
+
+def short_clocks(configuration: Mapping[str, int]) -> str:
+    """A frequency configuration in whole MHz: ``CPU 1114, GPU 612, EMC 2133 MHz``."""
+    parts = (f"{CLOCKS[axis]} {mhz(axis, configuration[axis]):.0f}" for axis in AXES)
+    return f"{', '.join(parts)} MHz"
 
 
 def print_json(data: Any) -> None:

@@ -119,11 +119,13 @@ class Frames:
         """
         where = where or Credible()
         latencies = list(latencies_ms)
+        if not latencies:
+            return
         before_s, self.last_s = self.last_s, now_s
         self._rank(latencies)
         self.reported += len(latencies)
         self.late += sum(latency > limit_ms for latency in latencies) if limit_ms is not None else 0
-        if setting is None or not latencies:
+        if setting is None:
             return
         # What idles from one frame to the next as it always does makes no pause.
         usual_s = (period_ms or 0.0) * len(latencies) / 1e3

@@ -43,7 +43,7 @@ from .memory import Memory
 from .missed import Missed, is_missed, typical, why
 from .replanned import best_need, topmost, worth_trying, worth_while
 from .unpredicted import Unpredicted
-from .used import SHORTEST_S, energy_since_mj, used
+from .used import LeaseMeter, used
 
 if TYPE_CHECKING:
     from ...kernels.correction.observation import Observation
@@ -98,7 +98,7 @@ class Learner:
         self._monotonic = monotonic
         self._said = Repeated(log, monotonic)
         self._courses: dict[str, Course] = {}
-        self._began_mj: dict[str, dict[str, float]] = {}
+        self._meters: dict[str, LeaseMeter] = {}
 
     def prepare(self) -> None:
         """A lease for a target may begin in a moment."""
@@ -109,8 +109,10 @@ class Learner:
     def began(self, lease: Lease, course: Course | None) -> None:
         """A lease was granted, for a target with its course or for a configuration."""
         self._sensors.want()
-        self._began_mj[lease.id] = self._sensors.energy_mj()
+        self._meters[lease.id] = LeaseMeter(self._monotonic())
         self.follow(lease, course)
+        if self._tending is None or self._tending.done():
+            self._tending = asyncio.get_running_loop().create_task(self._tend())
 
     def follow(self, lease: Lease, course: Course | None) -> None:
         """Let a lease go on from here by another course, or by none."""
@@ -118,15 +120,13 @@ class Learner:
         if course is not None:
             self._courses[lease.id] = course = replace(course, lease=lease)
             self._planned(course, lease.need.configuration)
-            if self._tending is None or self._tending.done():
-                self._tending = asyncio.get_running_loop().create_task(self._tend())
 
     def ended(self) -> None:
         """Leases have ended, or will have in a moment: what was observed of those that are held no longer is kept."""
         held = self._desk.snapshot.leases
         for name in [name for name in self._courses if name not in held]:
             self._remember(self._courses.pop(name))
-        self._began_mj = {name: began for name, began in self._began_mj.items() if name in held}
+        self._meters = {name: meter for name, meter in self._meters.items() if name in held}
 
     def _remember(self, course: Course | None) -> None:
         if course is None or course.lease is None:
@@ -146,14 +146,21 @@ class Learner:
         self._memory.remember(course.key, seen, name=course.wish.network, app=lease.holder.app, predicted_ms=predicted_ms)
 
     def energy_mj(self, lease: Lease) -> float | None:
-        """What the board used since a lease began, by its energy rails; None where they are not read, or were too seldom."""
-        if self._monotonic() - lease.since_s < SHORTEST_S:
-            return None
-        return energy_since_mj(self._began_mj.get(lease.id), self._sensors.energy_mj(), self._energy_rails)
+        """Energy of the board's energy rails since a lease began, up to their last reading; None if unknown."""
+        measured = self._measured(lease)
+        return None if measured is None else measured[0]
 
     def used(self, lease: Lease) -> dict[str, Any]:
-        """What a lease came to up to now: the ``Used`` of the interface."""
-        return used(lease, self._monotonic(), self.energy_mj(lease))
+        """Summary of a lease up to now: the ``Used`` of the interface."""
+        return used(lease, self._monotonic(), self._measured(lease))
+
+    def _measured(self, lease: Lease) -> tuple[float, float] | None:
+        """Energy in mJ since a lease began, and the seconds it is of; None if unknown."""
+        meter = self._meters.get(lease.id)
+        if meter is None:
+            return None
+        meter.take(self._sensors.metered(meter.began_s))
+        return meter.measured(self._energy_rails)
 
     def wish(self, lease_id: str) -> Wish | None:
         """What a lease was planned by last; None for a configuration asked for by itself, and where nothing is known."""
@@ -289,9 +296,12 @@ class Learner:
 
     async def _tend(self) -> None:
         """While leases have courses, have plans made again where the board has settled elsewhere than they were made for."""
-        while self._courses:
+        while self._meters:
             await asyncio.sleep(TEND_S)
             self._say_silent()
+            self._sensors.want()
+            for meter in self._meters.values():
+                meter.take(self._sensors.metered(meter.began_s))
             if (warmth := self._warmth()) is not None:
                 self._rewarmed(warmth, self._monotonic())
 

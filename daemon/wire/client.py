@@ -242,6 +242,10 @@ class Client:
         """End a lease, one's own or another of the same user; ``within_s`` as for :meth:`call`."""
         self.call("Release", {"lease": lease if isinstance(lease, str) else lease.id}, within_s=within_s)
 
+    def permitted(self) -> dict[str, Any]:
+        """The levels that may be set now: the ``Permitted`` of the interface."""
+        return self._object("Limits", "permitted", {})
+
     def learned(self, name: str | None = None) -> list[dict[str, Any]]:
         """What the daemon remembers of this user's programs, the newest first; of all users' for root.
 

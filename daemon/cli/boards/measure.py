@@ -29,7 +29,7 @@ from ... import arguments
 from ...errors import UsageError
 from ...hardware.files import LONGEST_S, Files
 from ...hardware.hardware import Hardware
-from ...hardware.sensors.energy import Energy
+from ...hardware.sensors.energy import PowerTrace
 from ...hardware.sensors.sensors import Sensors
 from ...wire.counted import COUNTED
 from ..output import table
@@ -37,7 +37,8 @@ from ..running import ENDING, refused, run_command
 
 TAKES_COMMAND = True
 _EVERY_S = 0.1
-_GAP_S = 5.0
+_LEAST_READINGS, _SHORTEST_S = 2, 0.2
+_TOO_SHORT = "energy: too short to tell ({elapsed_s:.3f} s, {readings} readings of the rails meanwhile)"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -63,9 +64,9 @@ def run(args: argparse.Namespace) -> int:
     with _frames() as frames, rails:
         started_s = time.monotonic()
         code = run_command(args.command, before, _tell)
-        elapsed_s = time.monotonic() - started_s
+        ended_s = time.monotonic()
     counted = list(frames) or [0.0] * (args.frames or 0)
-    told = _figures(hardware, rails, elapsed_s, counted, known=bool(frames))
+    told = _figures(hardware, rails, started_s, ended_s, counted, known=bool(frames))
     if args.output is not None:
         args.output.write_text(json.dumps({**told, "exit_code": code}) + "\n", encoding="utf-8")
     print("\n".join(_lines(told)), file=sys.stderr, flush=True)
@@ -80,8 +81,7 @@ class _Rails:
     """Reads the rails on a thread of its own for as long as the block runs."""
 
     def __init__(self, root: Path, hardware: Hardware, every_s: float) -> None:
-        self.energies: dict[str, Energy] = {}
-        self.readings = 0
+        self.traces: dict[str, PowerTrace] = {}
         self._files = Files(root, longest_s=LONGEST_S)
         self._sensors = Sensors(self._files, hardware.description)
         self.notes = self._sensors.notes
@@ -104,11 +104,10 @@ class _Rails:
             self._read()
 
     def _read(self) -> None:
-        self.readings += 1
         for channel in self._sensors.channels():
             power_mw = channel.read_mw(self._files)
             if power_mw is not None:
-                self.energies.setdefault(channel.label, Energy(_GAP_S)).add(power_mw, time.monotonic())
+                self.traces.setdefault(channel.label, PowerTrace()).add(power_mw, time.monotonic())
 
 
 @contextlib.contextmanager
@@ -143,13 +142,21 @@ def _frames() -> Iterator[list[float]]:
             del os.environ[COUNTED]
 
 
-def _figures(hardware: Hardware, rails: _Rails, elapsed_s: float, frames: list[float], *, known: bool) -> dict[str, Any]:
-    """What was measured, as JSON; figures that nobody knows are null."""
-    counted = hardware.description.energy_rails
+def _figures(
+    hardware: Hardware, rails: _Rails, started_s: float, ended_s: float, frames: list[float], *, known: bool
+) -> dict[str, Any]:
+    """Measured figures as JSON, all between the command's start and its end; unknown ones are null."""
+    counted, elapsed_s = hardware.description.energy_rails, ended_s - started_s
+    readings = min((trace.readings(started_s, ended_s) for trace in rails.traces.values()), default=0)
+    told = elapsed_s >= _SHORTEST_S and readings >= _LEAST_READINGS
     each = {
-        name: {"energy_mj": energy.energy_mj, "mean_mw": energy.energy_mj / elapsed_s, "peak_mw": energy.peak_mw}
-        for name, energy in rails.energies.items()
+        name: {"energy_mj": found[0], "mean_mw": found[0] / elapsed_s, "peak_mw": found[1]}
+        for name, trace in rails.traces.items()
+        if told and (found := trace.between(started_s, ended_s)) is not None
     }
+    notes = list(rails.notes)
+    if rails.traces and not told:
+        notes.append(_TOO_SHORT.format(elapsed_s=elapsed_s, readings=readings))
     whole = sum(each[name]["energy_mj"] for name in counted) if counted and all(name in each for name in counted) else None
     ranked = sorted(frames) if known else []
     return {
@@ -159,12 +166,12 @@ def _figures(hardware: Hardware, rails: _Rails, elapsed_s: float, frames: list[f
         "energy_rails": list(counted),
         "energy_mj": whole,
         "mean_power_mw": None if whole is None else whole / elapsed_s,
-        "readings": rails.readings,
+        "readings": readings,
         "frames": len(frames),
         "energy_per_frame_mj": None if whole is None or not frames else whole / len(frames),
         "p50_ms": ranked[len(ranked) // 2] if ranked else None,
         "p95_ms": ranked[min(len(ranked) - 1, int(0.95 * len(ranked)))] if ranked else None,
-        "notes": list(rails.notes),
+        "notes": notes,
     }
 
 

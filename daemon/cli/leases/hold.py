@@ -20,11 +20,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
+from ....kernels.grid import beside
 from ....kernels.inputs import parse_input, phase_of
 from ....kernels.network import TensorSpec
 from ....kernels.text import printable
+from ....kernels.units import AXES, CLOCKS, mhz_text
 from ... import arguments
-from ...errors import UsageError
+from ...errors import LeaseEnded, UsageError
+from ...wire.client import Client
 from ...wire.kept import KeptLease
 from .. import output
 from ..running import ENDING, NEVER_RAN, refused, run_command
@@ -32,7 +35,8 @@ from .served import check_url, reported
 
 TAKES_COMMAND = True
 _LOOK_S = 1.0
-_OF_A_TARGET = {"--fps": "fps", "--confidence": "confidence", "--battery-wh": "battery_wh"}
+_MUCH_GUESSED = 0.1
+_OF_A_TARGET = {"--fps": "fps", "--confidence": "confidence", "--battery-wh": "battery_wh", "--trust-frames": "trust_frames"}
 _OF_A_MODEL = {
     "--input": "inputs",
     "--accept-boundary": "accept_boundary",
@@ -64,6 +68,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="C",
         help="no zone of the board is to become hotter while it is held, in degrees Celsius",
     )
+    parser.add_argument(
+        "--trust-frames",
+        action="store_true",
+        help="believe all reported frames, also those that the model's roofline or prediction speak against",
+    )
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="print the plan of the running daemon, by its limits and what it learned; set nothing",
+    )
+    parser.add_argument("-v", "--verbose", action="store_true", help="print the reasons for the plan, too")
     parser.add_argument("--reason", default="", help="why, for whoever looks at the status")
     parser.add_argument(
         "--metrics",
@@ -88,11 +103,15 @@ def run(args: argparse.Namespace) -> int:
     if model is not None and args.target is None:
         raise UsageError("a MODEL needs --target and an --input for each of its inputs")
     options = {**(_OF_A_TARGET if args.target is None else {}), **(_OF_A_MODEL if model is None else {})}
-    if useless := [option for option, name in options.items() if vars(args)[name] not in (None, [])]:
-        raise UsageError(f"{', '.join(useless)}: said of {'--target' if args.target is None else 'a MODEL'}, and there is none")
+    if useless := [option for option, name in options.items() if vars(args)[name] not in (None, [], False)]:
+        raise UsageError(
+            f"{', '.join(useless)} need{'s' * (len(useless) == 1)} {'--target' if args.target is None else 'a MODEL'}"
+        )
     check_url(args.metrics)
     inputs = [parse_input(text) for text in args.inputs]
     listed = _listed(model) if model is not None and not inputs else ()
+    if args.dry_run:
+        return _dry_run(args, inputs)
     held = KeptLease(
         model,
         inputs,
@@ -108,6 +127,7 @@ def run(args: argparse.Namespace) -> int:
         execution=args.execution,
         beside=arguments.stated_beside(args) or None,
         accept_boundary=args.accept_boundary,
+        trust_frames=args.trust_frames,
         socket_path=args.socket,
         on_change=_tell,
     )
@@ -116,7 +136,7 @@ def run(args: argparse.Namespace) -> int:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
         # A command's output is its own.
         stream = sys.stderr if command else sys.stdout
-        _show(lease, stream, as_json=args.json)
+        _show(lease, args, stream)
         code = run_command(command, before, _tell) if command else _wait(lease)
     if held.used is not None and code not in NEVER_RAN:
         if args.json:
@@ -127,15 +147,18 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _summary(used: Mapping[str, Any]) -> str:
-    """What became of it: time, energy of the board, frames, and what that would have been at the top clocks."""
+    """Time, energy of the board, frames, and their energy compared with the top clocks."""
     parts = [f"held for {used['held_s']:.1f} s"]
-    if used["energy_mj"] is not None:
-        parts.append(f"the board used {used['energy_mj'] / 1e3:.1f} J ({used['mean_power_mw'] / 1e3:.2f} W)")
+    if used["energy_mj"] is None:
+        parts.append("energy: too short to tell, or not measured")
+    else:
+        watts = used["mean_power_mw"] / 1e3
+        parts.append(f"the board used {used['energy_mj'] / 1e3:.1f} J in {used['measured_s']:.1f} s ({watts:.2f} W)")
     if used["frames"]:
-        parts.append(f"{used['frames']} frames, {used['late']} of them late")
+        parts.append(f"{used['frames']:,} frame{'s' * (used['frames'] != 1)}, {used['late']:,} late")
     if used["saved_share"] is not None:
         more = "less" if used["saved_share"] >= 0 else "more"
-        parts.append(f"about {abs(used['saved_share']):.0%} {more} energy for each than at the top clocks, by prediction")
+        parts.append(f"about {abs(used['saved_share']):.0%} {more} energy per frame than at top clocks, by prediction")
     return "; ".join(parts)
 
 
@@ -162,19 +185,99 @@ def _tell(text: str) -> None:
     print(f"jetdvfs hold: {printable(text)}", file=sys.stderr, flush=True)
 
 
-def _show(lease: KeptLease, stream: TextIO, *, as_json: bool) -> None:
+def _dry_run(args: argparse.Namespace, inputs: Sequence[TensorSpec]) -> int:
+    """Print what a hold would set now.
+
+    Raises:
+        TargetNotAttainable: no permitted configuration meets the target.
+        UsageError: the configuration may not be set; the text says what is nearest.
+    """
+    with Client(args.socket) as client:
+        if args.model is None:
+            permitted = client.permitted()
+            if args.config is not None:
+                wanted = arguments.asked_configuration(args.config)._asdict()
+                for axis, level in wanted.items():
+                    if level not in permitted[axis]:
+                        given = f"{CLOCKS[axis]} {mhz_text(axis, level)} MHz"
+                        raise UsageError(f"{given} may not be set; nearest: {beside(axis, level, permitted[axis])}")
+            else:
+                wanted = {axis: permitted[axis][-1] for axis in AXES}
+            told: dict[str, Any] = {"configuration": wanted, "permitted": permitted}
+            line = f"{output.short_clocks(wanted)} would be set"
+        else:
+            network = client.load(args.model, inputs, accept_boundary=args.accept_boundary)
+            told = client.plan(
+                network,
+                args.target,
+                fps=args.fps,
+                confidence=args.confidence,
+                method=args.method,
+                execution=args.execution,
+                beside=arguments.stated_beside(args) or None,
+            )
+            line = f"{headline(told, Path(args.model).stem)} (dry run: nothing is set{simulated(told)})"
+    if args.json:
+        output.print_json(told)
+    else:
+        print(printable(line))
+        if args.verbose and "why" in told:
+            print(printable(told["why"]))
+    return 0
+
+
+def headline(plan: Mapping[str, Any], network: str) -> str:
+    """A plan in one line: clocks, the prediction beside the target, and the energy compared with the top clocks."""
+    choice, top, unit = plan["choice"], plan["top"], "a frame" if plan.get("fps") else ""
+    keyword, _, limit = plan["target"].partition("=")
+    figures = {"latency_ms": f"{choice['latency_ms']:.3g} ms"}
+    energy = "energy_per_frame_mj" if choice.get("energy_per_frame_mj") else "energy_mj"
+    if keyword in ("tokens_per_s", "mj_per_token"):
+        figures["latency_ms"], unit = f"{1e3 / choice['latency_ms']:.4g} tokens/s", "a token"
+    figures[energy] = f"{choice[energy]:.3g} mJ {unit}".rstrip()
+    if keyword == "power_mw":
+        figures[keyword] = f"{choice['power_mw'] / 1e3:.3g} W"
+        limit = f"{float(limit) / 1e3:g}"
+    asked = {"latency_ms": "latency_ms", "ttft_ms": "latency_ms", "tokens_per_s": "latency_ms", "power_mw": "power_mw"}
+    place = asked.get(keyword, energy)
+    figures[place] += f" (asked: {limit or keyword})"
+    saved = 1 - choice[energy] / top[energy]
+    compared = (
+        "at top clocks"
+        if choice["configuration"] == top["configuration"]
+        else (f"{abs(saved):.0%} {'below' if saved >= 0 else 'above'} top clocks")
+    )
+    guessed = f", {choice['guessed_share']:.0%} of GPU time guessed" if choice["guessed_share"] >= _MUCH_GUESSED else ""
+    clocks = output.short_clocks(choice["configuration"])
+    return f"{network} at {clocks}: {', '.join(figures.values())}, {compared}{guessed}"
+
+
+def simulated(plan: Mapping[str, Any]) -> str:
+    """The word that a plan by a simulated board's profile carries."""
+    return ", simulated" if plan["simulated"] else ""
+
+
+def _show(lease: KeptLease, args: argparse.Namespace, stream: TextIO) -> None:
     applied: Mapping[str, Any] = lease.applied or {}
-    if as_json:
-        told = {"lease": lease.id, "plan": lease.plan, "applied": applied, "unkept": lease.unkept}
+    if args.json:
+        told = {"lease": lease.id, "plan": lease.plan, "applied": applied, "unkept": lease.unkept, "corrected": lease.corrected}
         print(json.dumps(told), file=stream, flush=True)
         return
+    clocks = output.short_clocks(applied["requested" if applied["verified"] else "effective"])
     if lease.plan is not None:
-        choice = lease.plan["choice"]
-        simulated = " (simulated profile)" if lease.plan["simulated"] else ""
-        figures = f"{choice['latency_ms']:.2f} ms, {choice['power_mw'] / 1e3:.2f} W, {choice['energy_mj']:.1f} mJ"
-        print(printable(f"lease {lease.id}: {lease.plan['target']}; predicted {figures}{simulated}"), file=stream)
+        corrected = lease.corrected
+        by = f", corrected by {corrected['frames']:,} frames of {corrected['app']}" if corrected else ""
+        line = f"{headline(lease.plan, Path(args.model).stem)} (lease {lease.id}{simulated(lease.plan)}{by})"
+    elif args.target is not None:
+        line = f"{args.target}: {clocks} until frames are reported (lease {lease.id})"
+    else:
+        line = f"{clocks} in force (lease {lease.id})"
+    print(printable(line), file=stream)
+    if lease.plan is not None and args.verbose:
         print(printable(lease.plan["why"]), file=stream)
-    print(printable(f"lease {lease.id}: {output.clocks(applied['effective'])} in force"), file=stream, flush=True)
+    if lease.plan is not None and clocks != output.short_clocks(lease.plan["choice"]["configuration"]):
+        print(printable(f"lease {lease.id}: {clocks} in force"), file=stream)
+    stream.flush()
     if lease.unkept is not None:
         _tell(f"not kept: {lease.unkept['target']}: {lease.unkept['reason']}")
     if not applied["verified"]:
@@ -189,6 +292,8 @@ def _wait(lease: KeptLease) -> int:
     """
     print("held until interrupted", file=sys.stderr, flush=True)
     while signal.sigtimedwait(ENDING, _LOOK_S) is None:
+        if isinstance(lease.error, LeaseEnded):
+            return 0  # who ended it was said
         if lease.over and lease.error is not None:
             raise lease.error
     return 0

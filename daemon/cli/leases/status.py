@@ -1,32 +1,86 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Show what the daemon does and why: clocks, leases, power, temperatures, and what keeps it from doing all of its job."""
+"""Show what the daemon does and why: clocks, leases, power, temperatures, and what keeps it from doing all of its job.
+
+With ``--learned`` it shows what the daemon remembers of your models and applications from their frames; ``--forget`` drops it.
+Root sees and drops everything.
+"""
 
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from ....kernels.text import printable
 from ....kernels.units import KHZ_PER_MHZ
 from ... import arguments
+from ...errors import UsageError
 from ...wire.client import Client
 from .. import output
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--learned",
+        nargs="?",
+        const="",
+        metavar="MODEL",
+        help="what is remembered from frames, of all models and applications or of this one",
+    )
+    parser.add_argument("--forget", action="store_true", help="with --learned: drop it")
     arguments.add_json(parser)
     arguments.add_socket(parser)
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.forget and args.learned is None:
+        raise UsageError("--forget needs --learned: jetdvfs status --learned [MODEL] --forget")
     with Client(args.socket) as client:
+        if args.learned is not None:
+            return _learned(client, args)
         status = client.status()
     if args.json:
         output.print_json(status)
     else:
         print("\n".join(map(printable, _lines(status))))
     return 0
+
+
+def _learned(client: Client, args: argparse.Namespace) -> int:
+    """Print what is remembered, or drop it.
+
+    Raises:
+        UsageError: nothing is remembered of the model; the text lists those there are.
+    """
+    known = client.learned()
+    # A model's file is known by its name without the suffix, an application by its name.
+    names = {args.learned, Path(args.learned).stem} if args.learned else None
+    found = [one for one in known if names is None or (one["name"] or one["app"]) in names]
+    if names is not None and not found:
+        remembered = ", ".join(sorted({one["name"] or one["app"] for one in known})) or "nothing"
+        raise UsageError(f"nothing is remembered of {args.learned}; remembered: {remembered}")
+    if args.forget:
+        dropped = sum(client.forget(name) for name in sorted({one["name"] or one["app"] for one in found}))
+        if args.json:
+            output.print_json({"forgotten": dropped})
+        else:
+            print(f"forgotten: {dropped} program{'s' * (dropped != 1)}")
+    elif args.json:
+        output.print_json({"programs": found})
+    elif not found:
+        print("nothing is remembered")
+    else:
+        headers = ["model", "application", "uid", "frames", "clocks", "last seen", "against the prediction"]
+        print(output.table(headers, [_program(one) for one in found], text_columns=2))
+    return 0
+
+
+def _program(one: Mapping[str, Any]) -> list[str]:
+    seen = time.strftime("%Y-%m-%d %H:%M", time.localtime(one["seen_s"]))
+    factor = "not predicted" if one["factor"] is None else f"{one['factor']:.2f} times"
+    return [one["name"] or "-", one["app"], str(one["uid"]), f"{one['frames']:,}", str(one["configurations"]), seen, factor]
 
 
 def _lines(status: Mapping[str, Any]) -> Iterator[str]:
@@ -91,7 +145,9 @@ def _lease(lease: Mapping[str, Any]) -> Iterator[str]:
     if lease["predicted"]:
         foreseen = lease["predicted"]
         by = " by the predictor of whole networks" if lease.get("method") == "network" else ""
-        yield f"     predicted {foreseen['latency_ms']:.2f} ms, {foreseen['energy_mj']:.1f} mJ per inference{by}"
+        corrected = lease.get("corrected")
+        used = f", corrected by {corrected['frames']:,} frames of {corrected['app']}" if corrected else ""
+        yield f"     predicted {foreseen['latency_ms']:.2f} ms, {foreseen['energy_mj']:.1f} mJ per inference{by}{used}"
     yield from _guessed(lease)
     if proposal := lease.get("proposal"):
         yield f"     better: {proposal['note']}"
@@ -103,6 +159,10 @@ def _lease(lease: Mapping[str, Any]) -> Iterator[str]:
         if lease["first_ms"] is not None:
             first = f"{lease['first_ms']:.2f} ms, {lease['first_frames']} times"
             yield f"     the first after a pause or a change of clocks: {first}"
+    if doubted := lease.get("doubted"):
+        yield f"     its frames do not count: {doubted['reason']}"
+    if silent := lease.get("silent"):
+        yield f"     {silent}"
     if missed := lease["missed"]:
         over = f"{missed['observed_ms']:.4g} ms observed, over {missed['limit_ms']:.4g} ms, in {missed['frames']} frames"
         yield f"     missed: {missed['target']}: {over}: {missed['reason']}"

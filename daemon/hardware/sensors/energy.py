@@ -1,29 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Energy from power that is read now and then: between two readings that are not too far apart, their mean."""
+"""Energy from power readings: between two readings that are not too far apart, their mean."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import NamedTuple
+
 
 class Energy:
-    """The energy of one rail. For one thread that adds; whoever reads sees one of the values there were.
+    """Energy of one rail. For one thread that adds; another one that reads sees one of the values there were.
 
     Attributes:
         energy_mj: up to the last reading.
-        peak_mw: the highest reading.
         last: the last reading in mW, and when it was made.
     """
 
     def __init__(self, longest_s: float) -> None:
         self.energy_mj = 0.0
-        self.peak_mw = 0.0
         self.last: tuple[float, float] | None = None
         self._longest_s = longest_s
 
     def add(self, power_mw: float, time_s: float) -> None:
-        """Take in a reading; what lies further back than ``longest_s`` is not known, and counts as nothing."""
+        """Take in a reading; a gap longer than ``longest_s`` counts as nothing."""
         if self.last is not None and 0 < (elapsed_s := time_s - self.last[1]) <= self._longest_s:
             self.energy_mj += elapsed_s * (self.last[0] + power_mw) / 2
-        self.last, self.peak_mw = (power_mw, time_s), max(self.peak_mw, power_mw)
+        self.last = (power_mw, time_s)
 
     def up_to_mj(self, time_s: float) -> float:
         """Energy up to a moment after the last reading, as if that still held."""
@@ -31,3 +34,55 @@ class Energy:
             return self.energy_mj
         power_mw, read_s = self.last
         return self.energy_mj + power_mw * min(max(time_s - read_s, 0.0), self._longest_s)
+
+
+class Metered(NamedTuple):
+    """Energy of each rail up to its last reading, and the mean time of those readings."""
+
+    time_s: float
+    energy_mj: Mapping[str, float]
+
+
+class PowerTrace:
+    """All readings of one rail, to be integrated between any two moments. For one thread."""
+
+    def __init__(self) -> None:
+        self._times_s: list[float] = []
+        self._powers_mw: list[float] = []
+
+    def add(self, power_mw: float, time_s: float) -> None:
+        """Take in a reading, later than those before."""
+        self._times_s.append(time_s)
+        self._powers_mw.append(power_mw)
+
+    def readings(self, begin_s: float, end_s: float) -> int:
+        """Number of readings between two moments."""
+        return sum(begin_s <= time_s <= end_s for time_s in self._times_s)
+
+    def between(self, begin_s: float, end_s: float) -> tuple[float, float] | None:
+        """Energy in mJ and highest power in mW between two moments, with power linear from reading to reading.
+
+        Before the first reading and after the last one, that reading holds. None without readings.
+        """
+        if not self._times_s or end_s <= begin_s:
+            return None
+        inside = [
+            (time_s, power_mw)
+            for time_s, power_mw in zip(self._times_s, self._powers_mw, strict=True)
+            if begin_s < time_s < end_s
+        ]
+        points = [(begin_s, self._at(begin_s)), *inside, (end_s, self._at(end_s))]
+        energy_mj = sum(
+            (later_s - sooner_s) * (first_mw + second_mw) / 2 for (sooner_s, first_mw), (later_s, second_mw) in pairwise(points)
+        )
+        return energy_mj, max(power_mw for _, power_mw in points)
+
+    def _at(self, time_s: float) -> float:
+        place = bisect_right(self._times_s, time_s)
+        if place == 0:
+            return self._powers_mw[0]
+        if place == len(self._times_s):
+            return self._powers_mw[-1]
+        before_s, after_s = self._times_s[place - 1], self._times_s[place]
+        share = (time_s - before_s) / (after_s - before_s)
+        return self._powers_mw[place - 1] + share * (self._powers_mw[place] - self._powers_mw[place - 1])

@@ -10,13 +10,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
 from ....profiles.board import BoardDescription
 from ..files import Files
 from . import thermal
-from .energy import Energy
+from .energy import Energy, Metered
 from .sensors import Sensors, told
 
 log = logging.getLogger(__name__)
@@ -30,6 +31,7 @@ TOO_OLD_S = 15.0
 _INTEREST_S = 5.0
 _MOMENT_S = 0.2
 _ZONES_AGAIN_S = 60.0
+_ROUNDS_KEPT = 64
 
 
 class Sample(NamedTuple, Generic[N]):
@@ -53,6 +55,7 @@ class SampledSensors:
         self._monotonic = monotonic
         self._rails: Mapping[str, Sample[float]] = {}
         self._energies: Mapping[str, Energy] = {}
+        self._metered: deque[Metered] = deque(maxlen=_ROUNDS_KEPT)
         self._zones: Mapping[str, Sample[int]] = {}
         self._events: Mapping[str, int] = {}
         self._missing: tuple[str, ...] = ()
@@ -103,6 +106,11 @@ class SampledSensors:
         now = self._monotonic()
         unread = self._description.energy_rails if self._round_s == float("-inf") else ()
         return {**dict.fromkeys(unread, 0.0), **{rail: energy.up_to_mj(now) for rail, energy in self._energies.items()}}
+
+    def metered(self, since_s: float) -> tuple[Metered, Metered] | None:
+        """The first reading of all energy rails since a moment (of those kept), and the last; None without two of them."""
+        found = [one for one in tuple(self._metered) if one.time_s >= since_s]
+        return (found[0], found[-1]) if len(found) > 1 else None
 
     def temperatures_mc(self) -> dict[str, int]:
         return {name: sample.value for name, sample in self._zones.items() if self._fresh(sample)}
@@ -168,6 +176,9 @@ class SampledSensors:
                 if rail not in self._energies:
                     self._energies = {**self._energies, rail: Energy(TOO_OLD_S)}
                 self._energies[rail].add(*sample)
+        if own and all(rail in read and rail in self._energies for rail in own):
+            read_s = sum(read[rail].time_s for rail in own) / len(own)
+            self._metered.append(Metered(read_s, {rail: self._energies[rail].energy_mj for rail in own}))
         self._missing = sensors.notes
         self._events = sensors.over_current()
         for zone in zones:

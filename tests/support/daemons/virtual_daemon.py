@@ -107,6 +107,9 @@ class ReadSensors:
     def energy_mj(self) -> dict[str, float]:
         return dict.fromkeys(self._rails, self._energy_mj / len(self._rails))
 
+    def metered(self, since_s: float) -> tuple[Metered, Metered] | None:
+        return None
+
     def temperatures_mc(self) -> Mapping[str, int]:
         return self._zones
 
