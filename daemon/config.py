@@ -18,7 +18,7 @@ names: what a later file says counts, member by member; one that it leaves empty
     cpu_leader: policy0          # the one that the application runs on; default: the one with most cores
     floors: auto                 # keep clocks up for other work (docs/floors.md); off; or the rule's own numbers, as in
                                  #   {cpu_share: 0.7, emc_share: 0.3, pressure: 0.1, hold_s: 10}
-    ceiling_c: 70                # no zone is to become hotter, whatever is asked for (docs/sharing.md); default: no ceiling
+    ceiling_c: 70                # no zone becomes hotter, whatever is held (docs/sharing.md); default: no ceiling
     clients: {connections: 64, leases: 64, networks: 16}
     worker: {parallel: 2, threads: 4, timeout_s: 20}
 """

@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Mapping
 from ..kernels.grid import FrequencyConfiguration
 from ..kernels.units import AXES
 from .board.permitted import Permitted, nearest_setting
+from .board.present import Present
 from .board.seams import Board, BoardSetting, Demands
 from .board.unkept import Judge
 from .board.words import about, in_words, listed
@@ -68,6 +69,7 @@ class Controller:
         self.troubles: tuple[str, ...] = ()
         self.floors = Floors()
         self._arbiter = Arbiter()
+        self._present = Present()
         self._unmet: dict[str, str] = {}
         self.changed_s = monotonic()
         self._said = Repeated(log, monotonic)
@@ -87,7 +89,7 @@ class Controller:
         seen."""
         blind = self._demands.notes if self._demands is not None and self._config.floors is not None else ()
         bounds = self.budgets.notes if self.budgets is not None else ()
-        return (*self._permitted.missed, *blind, *bounds, *self.judged.texts)
+        return (*self._permitted.missed, *blind, *bounds, *self._present.notes, *self.judged.texts)
 
     def check_limits(self) -> tuple[str, ...]:
         """The operator's limits that no level of the board meets now, one line each; they stay in :attr:`notes`."""
@@ -275,7 +277,19 @@ class Controller:
         self._judge()
 
     def _judge(self) -> None:
-        self.judged.look(tuple(self.leases), self.applied, self.floors, self._unmet)
+        self.judged.look(self._counting(), self.applied, self.floors, self._unmet)
+
+    def _counting(self) -> tuple[Lease, ...]:
+        """The leases as they count now."""
+        leases, now_s = tuple(self.leases), self._monotonic()
+        if self.budgets is None or self.budgets.budget is None:
+            return self._present.leases(leases, now_s)
+        levels = None
+        with contextlib.suppress(DaemonError):  # tables that cannot be read are reported by who needs them
+            grid = self._permitted.allowed()
+            levels = {axis: grid.levels(axis) for axis in AXES}
+        capping = self.budgets.capping
+        return self._present.leases(leases, now_s, budget=str(self.budgets.budget), capping=capping, levels=levels)
 
     def _sample(self) -> None:
         if self._demands is not None and self._config.floors is not None:
@@ -400,7 +414,7 @@ class Controller:
 
     def _wish(self) -> FrequencyConfiguration:
         """What the leases and other work need together."""
-        needed = self._arbiter.wish(tuple(self.leases), lambda: self.last_limits or self._limits())
+        needed = self._arbiter.wish(self._counting(), lambda: self.last_limits or self._limits())
         return FrequencyConfiguration(*(max(getattr(needed, axis), self.floors.least(axis)) for axis in AXES))
 
     def _setting_anew(self) -> BoardSetting:

@@ -14,6 +14,7 @@ from ..hardware.sensors.sampled import SampledSensors
 from ..system.journal import BUDGET, fields
 from .asked import Asked, Asking, Budget, heeded
 from .battery import Battery, Draining, read_battery
+from .capping import Capping
 from .ceiling import Ceiling
 from .drawn import KeptDrawn
 
@@ -54,6 +55,7 @@ class Budgets:
         supply: the battery that bounds it most; None where none does.
         ceiling_c: the lowest ceiling asked for; None where there is none.
         notes: what is asked for and not kept now, and why.
+        capping: what the budget leaves of configurations held outright.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class Budgets:
         self.supply: Supply | None = None
         self.ceiling_c: float | None = None
         self.notes: tuple[str, ...] = ()
+        self.capping = Capping()
         self._sensors = sensors
         self._rails = description.energy_rails
         self._files = files
@@ -133,8 +136,9 @@ class Budgets:
         )
         bounds = [self._cool(now_s), self._lasting(now_s, drawn_mw, {one.lease for one in heard})]
         found = min((one for one in bounds if one is not None), key=lambda one: one.power_mw, default=None)
+        capped = self.capping.look(now_s, drawn_mw, None if found is None else found.power_mw)
         if (found and found.power_mw) == (self.budget and self.budget.power_mw):
-            return False
+            return capped
         self.budget = found
         text = f"the board may draw {found}" if found else "the board may draw anything again"
         log.info("%s", text, extra=fields(BUDGET, reason=text))

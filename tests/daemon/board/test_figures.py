@@ -82,6 +82,15 @@ class Unwatched:
     def energy_mj(self, lease: Lease) -> float | None:
         return None
 
+    def doubt(self, lease_id: str) -> None:
+        return None
+
+    def corrected(self, lease: Lease) -> None:
+        return None
+
+    def silent(self, lease: Lease) -> None:
+        return None
+
 
 class Watched:
     """A board in memory with a lease, and all that looks after it."""

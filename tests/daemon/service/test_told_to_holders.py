@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -136,9 +135,7 @@ def test_a_dry_run_prints_the_daemons_plan_and_sets_nothing(
     assert board.settings() == found and all(entry["kind"] != "lease_begun" for entry in client.log())
 
 
-def test_what_is_remembered_is_shown_and_forgotten_by_name(
-    environment: dict[str, str], client: Client, daemon: Daemon
-) -> None:
+def test_what_is_remembered_is_shown_and_forgotten_by_name(environment: dict[str, str], client: Client, daemon: Daemon) -> None:
     network = client.load(MODEL, ["1x3x224x224"])
     with client.hold(network, "latency_ms=500", app="camera") as lease:
         predicted_ms = client.status()["leases"][0]["predicted"]["latency_ms"]
@@ -152,9 +149,10 @@ def test_what_is_remembered_is_shown_and_forgotten_by_name(
     assert "squeezenet1_0" in told and "camera" in told and "1.5" in told
     (one,) = json.loads(jetdvfs(environment, "status", "--learned", str(MODEL), "--json").stdout)["programs"]
     assert one["frames"] >= 10 and one["uid"] == os.getuid()
-    assert "nothing is remembered of other.pt; remembered: squeezenet1_0" in jetdvfs(
-        environment, "status", "--learned", "other.pt", code=2
-    ).stderr
+    assert (
+        "nothing is remembered of other.pt; remembered: squeezenet1_0"
+        in jetdvfs(environment, "status", "--learned", "other.pt", code=2).stderr
+    )
     assert "--forget needs --learned" in jetdvfs(environment, "status", "--forget", code=2).stderr
     hold = ["hold", str(MODEL), "--input", "1x3x224x224", "--target", "latency_ms=500", "--", "true"]
     assert re.search(r"corrected by \d+ frames of camera", jetdvfs(environment, *hold).stderr)

@@ -20,6 +20,7 @@ from jetdvfs.daemon.board.desk import Desk
 from jetdvfs.daemon.config import Config
 from jetdvfs.daemon.controller import Controller
 from jetdvfs.daemon.hardware.hardware import Hardware
+from jetdvfs.daemon.hardware.sensors.energy import Metered
 from jetdvfs.daemon.hardware.sensors.sampled import Sample, SampledSensors
 from jetdvfs.daemon.hardware.sensors.sensors import Sensors, told
 from jetdvfs.daemon.learning.correcting import Corrections
