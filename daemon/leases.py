@@ -122,7 +122,7 @@ class Leases:
     """The leases in force. Purely a book: nothing here touches the board.
 
     Attributes:
-        ended: by whom the last leases were ended that their holders did not end, by lease.
+        ended: who ended the last leases that their holders did not end, by lease.
     """
 
     def __init__(self, limits: LeaseLimits | None = None) -> None:
@@ -165,7 +165,7 @@ class Leases:
         """End a lease.
 
         Args:
-            by: who ends it, if not its holder; kept in :attr:`ended` for the holder to hear.
+            by: who ends it, if not its holder; kept in ``ended`` for the holder to hear.
         """
         self._leases.pop(lease.id, None)
         if by:

@@ -17,7 +17,7 @@ FPS = 30.0
 
 
 def infer() -> None:
-    """Stands for the network."""
+    """Stands for the network and the wait for its result; with PyTorch, ``qos.frame`` waits for the GPU by itself."""
     time.sleep(0.002)
 
 

@@ -46,7 +46,7 @@ typedef struct {
     unsigned long frames, dropped;  /* noted so far, and those of them that no daemon took */
     char error[512];                /* what the last failure was; empty after success */
     double fps, confidence;         /* from here on the header's own: as the lease has them */
-    uint64_t began_ns, sent_ns;
+    uint64_t began_ns, sent_ns, asked_ns;
     unsigned noted;
     size_t empty_bytes, report_bytes, sent_bytes;
     char report[JETDVFS_CALL_BYTES];
@@ -342,16 +342,30 @@ static inline int jetdvfs_hold(jetdvfs_client *client, const jetdvfs_wish *wish)
     client->gpu_hz = jetdvfs_whole_(jetdvfs_member_(clocks, "gpu_hz"));
     client->emc_hz = jetdvfs_whole_(jetdvfs_member_(clocks, "emc_hz"));
     client->verified = applied && *applied == 't', free(answer);
-    client->fps = wish->fps, client->confidence = wish->confidence, client->sent_ns = jetdvfs_now_ns_();
+    client->fps = wish->fps, client->confidence = wish->confidence, client->asked_ns = client->sent_ns = jetdvfs_now_ns_();
     if (change) return 0;
     client->empty_bytes = client->report_bytes = (size_t)snprintf(client->report, sizeof client->report, report, client->lease);
     return 0;
 }
 
-/* Whether the lease stands. A daemon that ended took it along: connect and hold again then. */
+/* Whether the lease stands; not for the path of a frame, for it asks the daemon once a second at most. A daemon that ended took
+ * the lease along: connect and hold again then. A lease that another released stays released: `error` says who did. */
 static inline int jetdvfs_held(jetdvfs_client *client) {
-    char byte;
+    jetdvfs_call_ call;
+    uint64_t now_ns = jetdvfs_now_ns_();
+    char byte, *answer, before[sizeof client->error];
     if (client->socket >= 0 && recv(client->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0) jetdvfs_lost_(client, "it ended");
+    if (client->socket >= 0 && client->lease[0] && now_ns - client->asked_ns > 1000000000u) {
+        client->asked_ns = now_ns;
+        jetdvfs_begin_(&call, "Report");
+        jetdvfs_put_(&call, "lease\":");
+        jetdvfs_put_string_(&call, client->lease);
+        jetdvfs_put_(&call, ",\"latency_ms\":[]");
+        memcpy(before, client->error, sizeof before);
+        if (jetdvfs_ask_(client, &call, -1, 1000, &answer)) jetdvfs_ended_(client);
+        else memcpy(client->error, before, sizeof before);
+        free(answer);
+    }
     return client->socket >= 0 && client->lease[0];
 }
 
@@ -378,7 +392,8 @@ static inline void jetdvfs_report(jetdvfs_client *client, double latency_ms) {
         jetdvfs_send_noted_(client, now_ns, MSG_DONTWAIT);
 }
 
-/* A frame begins; one that does not end is not reported. */
+/* A frame begins; one that does not end is not reported. It has to end after the GPU is done (cudaStreamSynchronize): the daemon
+ * does not count frames that are launch times. */
 static inline void jetdvfs_frame_begin(jetdvfs_client *client) { client->began_ns = jetdvfs_now_ns_(); }
 
 /* A frame has ended: its latency in milliseconds, which is noted for the daemon. */

@@ -23,7 +23,7 @@ struct client : jetdvfs_client {
     client &operator=(const client &) = delete;
 };
 
-/* A frame, which is reported however its block ends. */
+/* A frame, which is reported however its block ends. The block has to wait for the GPU. */
 class frame {
   public:
     explicit frame(jetdvfs_client &daemon) : daemon_(daemon) { jetdvfs_frame_begin(&daemon_); }

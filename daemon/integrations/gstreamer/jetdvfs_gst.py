@@ -11,8 +11,8 @@
         pipeline.set_state(Gst.State.PLAYING)
         ...
 
-A frame's latency is the time between its buffer's way into the element and its way out; buffers are known by their presentation
-time, or by their order where they have none. Buffers that the element drops are not reported. The probes never wait.
+A frame's latency is the time between its buffer's way into the element and its way out, which must be after the GPU is done.
+Buffers are known by their presentation time, or by their order if they have none. Buffers that the element drops are not reported. The probes never wait.
 """
 
 from __future__ import annotations

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -181,6 +184,34 @@ def test_frames_are_reported_while_they_come(daemon: Daemon, holder: Path) -> No
         assert 7.4 <= reported[0]["p95_ms"] <= 7.6 and 0 <= reported[0]["p50_ms"] <= 7.6
         us = float(told.split()[0])
         assert us < 5, f"a frame and another report take {told}"
+
+
+def test_an_application_learns_that_another_released_its_lease(daemon: Daemon, holder: Path) -> None:
+    with daemon.client() as client, Running(holder, daemon.socket, 1) as running:
+        running.line()
+        running.line()
+        client.release(client.status()["leases"][0]["lease"])
+        time.sleep(1.1)
+        running.go_on()
+        assert running.line() == "lost"
+
+
+def test_the_pages_frame_lasts_until_an_asynchronous_device_is_done(daemon: Daemon, tmp_path: Path) -> None:
+    page = Page("c.md", tmp_path)
+    shutil.copy(REFERENCE / "resnet18.pt", tmp_path)
+    source = (tmp_path / "camera.c").read_text()
+    device = "static struct timespec due_; static void start_network(void) { clock_gettime(CLOCK_MONOTONIC, &due_); "
+    device += "due_.tv_nsec += 12000000; if (due_.tv_nsec >= 1000000000) due_.tv_nsec -= 1000000000, due_.tv_sec++; }\n"
+    device += "static void wait_for_gpu(void) { clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &due_, NULL); }\n"
+    whole, count = re.subn(r"static void start_network.*\nstatic void wait_for_gpu.*\n", lambda _: device, source)
+    assert count == 1
+    (tmp_path / "camera.c").write_text(whole)
+    assert page.run(page.commands[0], daemon.socket).returncode == 0
+    with daemon.client() as client:
+        running = subprocess.Popen(["./camera"], cwd=tmp_path, env={**os.environ, "JETDVFS_SOCKET": str(daemon.socket)})
+        assert eventually(lambda: any((lease["observed"] or {}).get("frames", 0) > 20 for lease in client.status()["leases"]))
+        assert client.status()["leases"][0]["observed"]["p50_ms"] >= 11.9
+        assert running.wait(30) == 0
 
 
 def test_a_killed_application_leaves_nothing_behind(board: Board, found: dict[str, str], daemon: Daemon, holder: Path) -> None:

@@ -3,7 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
+import sys
 import time
+import types
 
 import pytest
 
@@ -11,6 +15,7 @@ from jetdvfs import qos
 from jetdvfs.daemon.errors import TargetNotAttainable
 from jetdvfs.tests.support.daemons.board_daemon import Board, Daemon, eventually
 from jetdvfs.tests.support.daemons.paced import FPS, IMAGE, MODEL, Application, own, run_frames
+from jetdvfs.tests.support.paths import ROOT
 
 
 class Reports:
@@ -55,6 +60,92 @@ def test_calls_of_functions_and_modules_are_frames() -> None:
     with pytest.raises(TypeError):
         infer("x", scale="y")  # type: ignore[arg-type]
     assert len(lease.latencies_ms) == 2
+
+
+class Stream:
+    """A device that works after its calls have returned."""
+
+    def __init__(self) -> None:
+        self.done_s = 0.0
+
+    def launch(self, ms: float) -> None:
+        self.done_s = max(self.done_s, time.monotonic()) + ms / 1e3
+
+    def wait(self) -> None:
+        time.sleep(max(0.0, self.done_s - time.monotonic()))
+
+
+def fake_torch(stream: Stream, *, initialized: bool = True, capturing: bool = False) -> types.ModuleType:
+    """As much of PyTorch as frames ask, with one stream."""
+
+    class Event:
+        def __init__(self, blocking: bool) -> None:
+            assert blocking  # the CPU is free meanwhile
+
+        def record(self) -> None:
+            self.due_s = stream.done_s
+
+        def synchronize(self) -> None:
+            time.sleep(max(0.0, self.due_s - time.monotonic()))
+
+    torch = types.ModuleType("torch")
+    torch.cuda = types.SimpleNamespace(  # type: ignore[attr-defined]
+        Event=Event,
+        is_initialized=lambda: initialized,
+        is_current_stream_capturing=lambda: capturing,
+        synchronize=stream.wait,
+    )
+    return torch
+
+
+def test_a_frame_takes_until_the_gpu_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    lease, stream = Reports(), Stream()
+    with qos.frame(lease, wait=stream.wait):
+        stream.launch(15)
+    monkeypatch.setitem(sys.modules, "torch", fake_torch(stream))
+    with qos.frame(lease):
+        stream.launch(15)
+
+    @qos.frame(lease)
+    def infer() -> None:
+        stream.launch(15)
+
+    infer()
+    qos.timed(lambda: stream.launch(15), lease)()
+    assert len(lease.latencies_ms) == 4 and min(lease.latencies_ms) >= 14
+    with qos.frame(lease, wait=False):
+        stream.launch(15)
+    assert lease.latencies_ms[-1] < 10
+
+
+def test_a_frame_waits_for_nothing_where_cuda_is_unused_or_a_graph_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    lease, stream = Reports(), Stream()
+    for torch in (fake_torch(stream, initialized=False), fake_torch(stream, capturing=True)):
+        monkeypatch.setitem(sys.modules, "torch", torch)
+        with qos.frame(lease):
+            stream.launch(15)
+    assert max(lease.latencies_ms) < 10
+
+
+def test_a_cuda_library_that_a_frame_cannot_wait_for_is_warned_about_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "tensorrt", types.ModuleType("tensorrt"))
+    monkeypatch.setattr(qos, "_warned", set())
+    for _ in range(3):
+        with qos.frame(Reports()):
+            pass
+    (record,) = caplog.records
+    assert record.name == "jetdvfs" and "tensorrt is loaded" in record.getMessage() and "wait=" in record.getMessage()
+
+
+def test_the_readmes_example_reports_frames_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    (example,) = re.findall(r"```python\n(import torch\n.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    lease, stream = Reports(), Stream()
+    monkeypatch.setitem(sys.modules, "torch", fake_torch(stream))
+    monkeypatch.setattr(qos, "hold", lambda **_: contextlib.nullcontext(lease))
+    exec(example, {"camera": range(3), "run": lambda _: stream.launch(12)})
+    assert len(lease.latencies_ms) == 3 and min(lease.latencies_ms) >= 11
 
 
 def test_another_target_is_asked_for_in_one_call(board: Board, daemon: Daemon) -> None:

@@ -17,7 +17,7 @@
             return super().on_deactivate(state)
 
         def on_image(self, message):
-            boxes = self.infer(message)
+            boxes = self.infer(message).cpu()           # waits for the GPU
             self.clocks.frame(message.header.stamp)     # since the image was taken
             ...
 
