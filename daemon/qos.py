@@ -45,6 +45,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 hold = KeptLease
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 class Reported(Protocol):
     """What frames are reported to: a lease of :func:`hold`, or of :meth:`jetdvfs.daemon.wire.client.Client.hold`."""
 

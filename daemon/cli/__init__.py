@@ -4,6 +4,12 @@
 import sys
 from collections.abc import Sequence
 
+_NEXT = """jetdvfs: meet a latency, energy or power target on a Jetson at the right clocks. Next:
+  jetdvfs doctor                                   diagnose the installation and the daemon
+  jetdvfs plan MODEL --input SHAPE --target TARGET --profile NAME   choose clocks without setting them
+  jetdvfs hold MODEL --input SHAPE --target TARGET -- ./my-application   set them while a command runs
+All verbs: jetdvfs --help"""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb and return its exit code.
@@ -12,6 +18,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: its words; the process's own if not given, which then ends with it.
     """
     words = list(sys.argv[1:] if argv is None else argv)
+    if not words:
+        print(_NEXT)
+        return _ended(0, argv)
     verb = next((word for word in words if not word.startswith("-")), "")
     try:
         from .verbs import run  # loaded here, where an interrupt ends in one line
@@ -20,6 +29,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"jetdvfs {verb}: interrupted", file=sys.stderr)
         code = 130
+    return _ended(code, argv)
+
+
+def _ended(code: int, argv: Sequence[str] | None) -> int:
     if argv is None:
         import signal
 

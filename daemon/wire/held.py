@@ -61,6 +61,10 @@ class HeldLease:
         self._take(answer)
         self._reporter = Reporter(partial(_send, client, self.id), self.limit_ms)
 
+    def __repr__(self) -> str:
+        clocks = (self.applied or {}).get("requested", {})
+        return f"<lease {self.id} at {', '.join(f'{axis}={level}' for axis, level in clocks.items())}>"
+
     def __enter__(self) -> HeldLease:
         return self
 

@@ -122,6 +122,10 @@ class KeptLease:
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
 
+    def __repr__(self) -> str:
+        state = f"held as lease {self.id}" if self.held else f"not held: {self.error or 'no answer yet'}"
+        return f"<lease for {self._target or 'a configuration'}, {state}>"
+
     @property
     def held(self) -> bool:
         """Whether the clocks are held now."""

@@ -25,6 +25,8 @@ from ...wire.client import Client
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-n", "--lines", type=arguments.whole(1), metavar="N", help="only the last N")
+    parser.add_argument("--since", type=float, metavar="MINUTES", help="only those of the last so many minutes")
     parser.add_argument("--lease", metavar="LEASE", help="only what is about this lease")
     parser.add_argument("--follow", action="store_true", help="go on with what is decided from now on, until interrupted")
     parser.add_argument("--journal", action="store_true", help="ask the journal instead of the daemon")
@@ -48,7 +50,9 @@ def _daemon(args: argparse.Namespace) -> Iterator[Mapping[str, Any]]:
         return
     with client:
         entries = client.log(args.lease)
-        yield from entries
+        if args.since is not None:
+            entries = [entry for entry in entries if entry["time_s"] >= time.time() - 60 * args.since]
+        yield from entries[-args.lines :] if args.lines else entries
         if args.follow:
             yield from client.watch(args.lease, after=entries[-1]["number"] if entries else 0)
 
@@ -60,7 +64,8 @@ def _journal(args: argparse.Namespace) -> Iterator[Mapping[str, Any]]:
         NoDaemon: it cannot be asked.
     """
     command = ["journalctl", "--identifier", IDENTIFIER, "--output", "json", "--quiet"]
-    command += ["--follow"] if args.follow else ["--lines", str(ENTRIES_KEPT)]
+    command += ["--follow"] if args.follow else ["--lines", str(args.lines or ENTRIES_KEPT)]
+    command += [f"--since=-{args.since:g}min"] if args.since is not None else []
     command += [f"JETDVFS_LEASE={args.lease}"] if args.lease else []
     try:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)

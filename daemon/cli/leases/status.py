@@ -8,6 +8,7 @@ Root sees and drops everything.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -30,6 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="what is remembered from frames, of all models and applications or of this one",
     )
     parser.add_argument("--forget", action="store_true", help="with --learned: drop it")
+    parser.add_argument("--watch", type=float, metavar="S", help="show it again every S seconds, until interrupted")
     arguments.add_json(parser)
     arguments.add_socket(parser)
 
@@ -40,11 +42,19 @@ def run(args: argparse.Namespace) -> int:
     with Client(args.socket) as client:
         if args.learned is not None:
             return _learned(client, args)
-        status = client.status()
-    if args.json:
-        output.print_json(status)
-    else:
-        print("\n".join(map(printable, _lines(status))))
+        if args.watch is not None and not 0.1 <= args.watch <= 3600:
+            raise UsageError(f"--watch {args.watch:g}: expected 0.1 to 3600 seconds")
+        with contextlib.suppress(KeyboardInterrupt):
+            while True:
+                status = client.status()
+                if args.json:
+                    output.print_json(status)
+                else:
+                    print("\n".join(map(printable, _lines(status))), flush=True)
+                if args.watch is None:
+                    break
+                time.sleep(args.watch)
+                print()
     return 0
 
 

@@ -19,11 +19,11 @@ import sys
 import termios
 import time
 import tty
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ....kernels.text import printable
-from ....kernels.units import AXES, CLOCKS, mhz_text
+from ....kernels.units import AXES, CLOCKS, mhz
 from ... import arguments
 from ...errors import NoDaemon, UsageError
 from ...wire.client import Client
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
                 client = None
                 _draw([printable(str(error)), "waiting for it; q ends"])
             else:
-                lines = _lines(status, colours=drawn)
+                lines = _lines(status, colours=drawn, width=shutil.get_terminal_size().columns if drawn else None)
                 if args.json:
                     print(json.dumps(status), flush=True)
                 elif drawn:
@@ -117,15 +117,15 @@ def _cut(line: str, width: int) -> str:
     return "".join(parts)
 
 
-def _lines(status: Mapping[str, Any], *, colours: bool) -> Iterator[str]:
+def _lines(status: Mapping[str, Any], *, colours: bool, width: int | None = None) -> Iterator[str]:
     bold, red, plain = (_BOLD, _RED, _PLAIN) if colours else ("", "", "")
     yield f"{bold}{printable(status['title'])}{plain}  {_mode(status)}"
     yield ""
     measured, applied = status["configuration"] or {}, status["applied"]
     rows = []
     for axis in AXES:
-        held = mhz_text(axis, applied["requested"][axis]) if applied else "-"
-        now = mhz_text(axis, measured[axis]) if measured.get(axis) else "off" if measured else "-"
+        held = f"{mhz(axis, applied['requested'][axis]):.1f}" if applied else "-"
+        now = f"{mhz(axis, measured[axis]):.1f}" if measured.get(axis) else "off" if measured else "-"
         rows.append([CLOCKS[axis], now, held])
     yield table(["clock", "MHz", "held"], rows)
     counted = [status["rails_mw"][rail] for rail in status["energy_rails"] if rail in status["rails_mw"]]
@@ -139,8 +139,7 @@ def _lines(status: Mapping[str, Any], *, colours: bool) -> Iterator[str]:
         yield f"battery {battery['left_wh']:5.4g} Wh  {printable(output.battery(battery))}"
     yield ""
     if status["leases"]:
-        headers = ["lease", "application", "target", "predicted ms", "observed ms", "p95 ms", "first ms", "frames", "late", "J"]
-        yield table(headers, [_row(lease) for lease in status["leases"]], text_columns=3)
+        yield _leases(status["leases"], width)
     else:
         yield "no lease is held"
     for lease in status["leases"]:
@@ -148,6 +147,9 @@ def _lines(status: Mapping[str, Any], *, colours: bool) -> Iterator[str]:
             yield f"{red}{printable(lease['lease'])} misses {missed['target']}: {printable(missed['reason'])}{plain}"
             if missed["doing"]:
                 yield f"  {printable(missed['doing'])}"
+        for text in ((lease.get("doubted") or {}).get("reason"), lease.get("silent")):
+            if text:
+                yield f"{red}{printable(lease['lease'])}: {printable(text)}{plain}"
     reasons = [*(f"throttled: {reason}" for reason in status["throttled"]), *status["degraded"]]
     for reason in dict.fromkeys(reasons):
         yield f"{red}{printable(reason)}{plain}"
@@ -162,18 +164,35 @@ def _listed(values: Mapping[str, float], scale: float, unit: str, digits: int) -
     return ", ".join(f"{printable(name)} {value / scale:.{digits}f} {unit}" for name, value in values.items())
 
 
-def _row(lease: Mapping[str, Any]) -> list[str]:
+_FIRST_TO_GO = ("first ms", "board's J", "application", "p95 ms", "predicted ms", "frames")
+"""Columns that a narrow terminal goes without, in this order."""
+
+
+def _leases(leases: Sequence[Mapping[str, Any]], width: int | None) -> str:
+    """The leases in as many columns as fit."""
+    rows = [_row(lease) for lease in leases]
+    for leave_out in range(len(_FIRST_TO_GO) + 1):
+        headers = [name for name in rows[0] if name not in _FIRST_TO_GO[:leave_out]]
+        text = "application" in headers
+        shown = table(headers, [[row[name] for name in headers] for row in rows], text_columns=4 if text else 3)
+        if width is None or len(shown.split("\n")[0]) <= width:
+            break
+    return shown
+
+
+def _row(lease: Mapping[str, Any]) -> dict[str, str]:
     predicted, observed, energy_mj = lease["predicted"], lease["observed"], lease["energy_mj"]
     rate = f" at {lease['fps']:g}/s" if lease["fps"] else ""
-    return [
-        lease["lease"],
-        lease["app"][:24],
-        f"{lease['target'] or 'configuration'}{rate}",
-        f"{predicted['latency_ms']:.2f}" if predicted else "-",
-        f"{observed['p50_ms']:.2f}" if observed else "-",
-        f"{observed['p95_ms']:.2f}" if observed else "-",
-        "-" if lease["first_ms"] is None else f"{lease['first_ms']:.2f}",
-        str(lease["frames"]),
-        str(lease["late"]),
-        "-" if energy_mj is None else f"{energy_mj / 1e3:.1f}",
-    ]
+    return {
+        "lease": lease["lease"],
+        "model": (lease["network"] or "-")[:24],
+        "application": lease["app"][:24],
+        "target": f"{lease['target'] or 'configuration'}{rate}",
+        "predicted ms": f"{predicted['latency_ms']:.2f}" if predicted else "-",
+        "observed ms": f"{observed['p50_ms']:.2f}" if observed else "-",
+        "p95 ms": f"{observed['p95_ms']:.2f}" if observed else "-",
+        "first ms": "-" if lease["first_ms"] is None else f"{lease['first_ms']:.2f}",
+        "frames": str(lease["frames"]),
+        "late": str(lease["late"]),
+        "board's J": "-" if energy_mj is None else f"{energy_mj / 1e3:.1f}",
+    }

@@ -9,6 +9,7 @@ examples:
   jetdvfs plan resnet18.pt --input 1x3x224x224 --profile agx-xavier-sim --target latency_ms=20
   jetdvfs plan resnet18.pt --input 1x3x224x224 --profile agx-xavier-sim --target latency_ms=20 --confidence 0.95
   jetdvfs plan resnet18.pt --input 1x3x224x224 --profile agx-xavier-sim --target min-energy --fps 30 --plot plan.png
+  jetdvfs plan resnet18.pt --input 1x3x224x224 --profile agx-xavier-sim --target min-energy --fps 30 --compare --battery-wh 50
   jetdvfs plan qwen3.gguf --prefill 512 --decode 1024 --profile agx-orin-64gb-sim --target ttft_ms=800 --target tokens_per_s=20
 
 Throughput: --batches tries batch sizes, with the inputs' first size in the place of 1.
@@ -36,7 +37,7 @@ from ...planning.proposing import Proposal, against_default
 from ...planning.wishes import Wish
 from ...targets import Hours, Target, check_phase
 from .. import output
-from . import batches, common
+from . import batches, common, compare
 
 if TYPE_CHECKING:
     from ....kernels.network import Network
@@ -51,6 +52,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     common.add_profile_arguments(parser)
     arguments.add_target(parser, several="of a language model one for its prompts and one for its tokens")
     arguments.add_battery(parser)
+    parser.add_argument(
+        "--compare",
+        action="store_true",
+        help="show the plan beside every power mode and the top clocks; with --battery-wh how long a battery lasts in each",
+    )
     parser.add_argument(
         "--batches",
         type=batches.sizes,
@@ -110,9 +116,11 @@ def _planned(network: Network, target: Target, bundle: Bundle, args: argparse.Na
     phase = phase_of(network.inputs)
     check_phase(target, phase)
     surface = common.predict_surface(network, bundle, args)
-    limits = lasting(target, args.battery_wh, Limits())
+    battery_wh = args.battery_wh if isinstance(target, Hours) or not args.compare else None
+    limits = lasting(target, battery_wh, Limits())
     chosen = plan(surface, target, fps=args.fps, confidence=args.confidence, limits=limits)
     proposal = _proposal(network, surface, target, bundle, args)
+    rows = compare.compared(surface, load_board(bundle.manifest.board), chosen, args.battery_wh) if args.compare else []
     if args.plot:
         from ..pictures.surfaces import draw_plan
 
@@ -121,7 +129,8 @@ def _planned(network: Network, target: Target, bundle: Bundle, args: argparse.Na
     if args.json:
         told = {"phase": phase, **_in_tokens(chosen.choice, phase)} if phase else {}
         about, mode = common.about(network, bundle, args), proposal and proposal.to_json()
-        return {**about, "method": surface.method, **told, **chosen.to_json(), "proposal": mode}
+        beside = {"compare": [one.to_json() for one in rows]} if args.compare else {}
+        return {**about, "method": surface.method, **told, **chosen.to_json(), "proposal": mode, **beside}
     name = common.network_label(network, args)
     inputs = f" ({network.inputs[0].name} of {network.inputs[0].value[0]})" if phase and network.inputs[0].value else ""
     if chosen.caution:
@@ -133,6 +142,11 @@ def _planned(network: Network, target: Target, bundle: Bundle, args: argparse.Na
     if phase:
         print(f"\n{', '.join(f'{name} {value:.4g}' for name, value in _in_tokens(chosen.choice, phase).items())}")
     print(f"\n{chosen.reason}\n{chosen.saving}\n")
+    if rows:
+        print(f"{compare.table(rows, per_frame=args.fps is not None)}")
+        print("nvpmodel: at the mode's highest clocks, where governors go under load\n")
+    if chosen.configuration.cpu_khz == surface.grid.cpu_khz[0]:
+        print("The CPU is at its lowest clock, which other programs will feel; limits.cpu_khz of the daemon keeps it up.\n")
     print("one step of a clock would change:")
     print(output.table(("", "", "latency ms", "per frame mJ" if args.fps else "energy mJ"), _steps(chosen), text_columns=2))
     print(f"\nthe trade-off: no configuration beats these in both latency and energy ({_front_note(chosen)})")

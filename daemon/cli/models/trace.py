@@ -41,6 +41,10 @@ from ..networks import read_model
 from . import common
 
 _ROWS = 12
+_NO_SHAPES = (
+    "{trace}: has no shapes, so that launches are told apart by kind alone; "
+    "record it with torch.profiler.profile(record_shapes=True)"
+)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -64,6 +68,8 @@ def run(args: argparse.Namespace) -> int:
         network = common.compiled(read_model(Path(args.model), args.inputs, optimized=args.optimized, default=False), args)
         comparison = compare(network, calls, kineto.recorder)
     network.check_whole(args.accept_boundary)
+    if not session.nodes and calls and all(call.shapes is None for call in calls):
+        print(_NO_SHAPES.format(trace=args.trace), file=sys.stderr)
     if not comparison.inferences:
         if {call.kind for call in calls}.intersection(network.kinds):
             raise InputError(f"{args.trace}: nothing of it is of the size that {network.label} has: was it run on that input?")

@@ -12,7 +12,8 @@
         ...
 
 A frame's latency is the time between its buffer's way into the element and its way out, which must be after the GPU is done.
-Buffers are known by their presentation time, or by their order if they have none. Buffers that the element drops are not reported. The probes never wait.
+Buffers are known by their presentation time, or by their order if they have none. Buffers that the element drops are not
+reported. The probes never wait.
 """
 
 from __future__ import annotations
