@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ....kernels.text import printable
+from ....kernels.text import how_to_install, printable
 from ...errors import InputError
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> None:
 
 
 def _without_matplotlib(error: ImportError) -> InputError:
-    return InputError(f"pictures need matplotlib: the package python3-matplotlib, or pip install 'jetdvfs[plot]' ({error})")
+    return InputError(f"pictures need matplotlib ({error}); {how_to_install('plot')}")
 
 
 def heading(text: str, simulated: bool) -> str:
