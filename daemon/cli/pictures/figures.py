@@ -57,6 +57,15 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
+def check_drawing() -> None:
+    """Check that pictures can be drawn.
+
+    Raises:
+        InputError: matplotlib is missing.
+    """
+    new_figure(1, 1)
+
+
 def interactive_axes(width: float, height: float) -> Axes:
     """Axes on a figure that a notebook or a window shows, of a size in inches.
 
