@@ -232,3 +232,13 @@ def test_all_that_pip_said_follows_when_it_fails() -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 1
     assert "No matching distribution found for no-such-package-anywhere" in done.stderr
+
+
+def test_hints_name_distributions_that_exist() -> None:
+    """No index has a distribution of this name: an extra is installed from a clone."""
+    if not (ROOT / "setup.cfg").exists():
+        pytest.skip("needs the source tree, not an installation")
+    folders = ("kernels", "profiles", "daemon", "docs")
+    texts = [path for folder in folders for kind in ("*.py", "*.md") for path in (ROOT / folder).rglob(kind)]
+    wrong = re.compile(r"pip install '?jetdvfs|jetdvfs\[")
+    assert [str(path) for path in (*texts, ROOT / "README.md") if wrong.search(path.read_text(encoding="utf-8"))] == []
