@@ -1,5 +1,5 @@
 # make demo   set up and show the whole product on a simulated board
-# make test   set up, run every test on JOBS cores, then make lint
+# make test   set up, run every test on JOBS cores (or those of TESTS=FOLDERS), then make lint
 # make bench  timing figures, as ratios measured side by side
 # make test-jtop  the real jetson-stats service and client on simulated boards; as root
 # make soak   (root) SEEDS=2000 seeded scenarios against the real daemon, from SEED=0 on; CYCLES=10000 leases; HOURS=24 of a virtual day; programs while all about them changes
@@ -26,6 +26,7 @@ PIP    := $(BIN)/python systemd/install_packages.py
 
 SEEDS   ?= 2000
 SEED    ?= 0
+TESTS   ?=
 JOBS    ?= $(shell nproc)
 CYCLES  ?= 10000
 HOURS   ?= 24
@@ -49,7 +50,7 @@ demo: $(VENV)/.demo
 # A test runs whatever its types are: style and types come last, and either failing fails.
 test: $(VENV)/.test
 	@failed=; \
-	$(BIN)/python -m pytest $(SPREAD) || failed=" tests"; \
+	$(BIN)/python -m pytest $(SPREAD) $(TESTS) || failed=" tests"; \
 	$(MAKE) --no-print-directory lint || failed="$$failed lint"; \
 	[ -z "$$failed" ] || { echo "make test: failed:$$failed" >&2; exit 1; }
 
@@ -102,6 +103,7 @@ test-system: $(VENV)/.test
 
 test-aarch64: $(VENV)/.test
 	PYTHON=$(abspath $(BIN)/python) tests/system/aarch64.sh
+	@tests/system/aarch64.sh record
 
 lint: $(LINT)/.lint
 	$(LINT)/bin/ruff check .
