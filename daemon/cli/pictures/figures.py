@@ -6,6 +6,7 @@ Colours are of Okabe and Ito's palette, which people with colour blindness tell 
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -84,15 +85,20 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> None:
     """Write a picture; the file's ending says the format.
 
     Raises:
-        InputError: it cannot be written.
+        InputError: it cannot be written; a file of that name is as it was.
     """
     kinds = figure.canvas.get_supported_filetypes()
-    if Path(path).suffix[1:].lower() not in kinds:
+    place = Path(path)
+    if place.suffix[1:].lower() not in kinds:
         valid = " or ".join(f".{kind}" for kind in ("png", "svg", "pdf", "jpg") if kind in kinds)
         raise InputError(f"{os.fspath(path)}: cannot write the picture: its name must end in {valid}")
+    fresh = place.with_name(f".{place.stem}.new{place.suffix}")
     try:
-        figure.savefig(path, dpi=DPI)
+        figure.savefig(fresh, dpi=DPI)
+        fresh.replace(place)
     except (OSError, ValueError) as error:
+        with contextlib.suppress(OSError):
+            fresh.unlink()
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{os.fspath(path)}: cannot write the picture ({reason})") from error
 

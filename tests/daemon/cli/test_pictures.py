@@ -106,6 +106,10 @@ def test_a_picture_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
         draw_surface(SURFACE, tmp_path / "no" / "surface.png", title="", simulated=False)
     with pytest.raises(InputError, match="cannot write the picture"):
         draw_surface(SURFACE, tmp_path / "surface.docx", title="", simulated=False)
+    (tmp_path / "folder.png" / "in the way").mkdir(parents=True)
+    with pytest.raises(InputError, match="cannot write the picture"):
+        draw_surface(SURFACE, tmp_path / "folder.png", title="", simulated=False)
+    assert [left.name for left in tmp_path.iterdir()] == ["folder.png"]
 
 
 def test_a_display_that_matplotlib_does_not_know_is_not_asked_for(tmp_path: Path) -> None:
