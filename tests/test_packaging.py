@@ -207,6 +207,27 @@ def test_every_requirement_of_the_lint_environment_is_pinned(name: str) -> None:
     assert installing == "--no-deps --requirement"
 
 
+@pytest.mark.parametrize("broken", ["pytest", "mypy", ""])
+def test_tests_run_before_lint_and_either_failing_fails(tmp_path: Path, broken: str) -> None:
+    if shutil.which("make") is None or not (ROOT / "Makefile").exists():
+        pytest.skip("needs make and the source tree")
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    log = tmp_path / "log"
+    needed = ("env/bin/pip", "tests/system/lint-tools.txt", "tests/system/lint-types.txt", "env/.test", "env/.lint")
+    for name in needed:  # in the order in which make wants them to be made
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    for name, tool in (("python", "pytest"), ("ruff", "ruff"), ("mypy", "mypy")):
+        program = tmp_path / "env/bin" / name
+        program.write_text(f"#!/bin/sh\necho {tool} >>{log}\n[ {tool} != '{broken}' ]\n")
+        program.chmod(0o755)
+    command = ["make", "test", "VENV=env", "LINT=env", "BUILD=", "JOBS=1"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode != 0) == bool(broken), done.stdout + done.stderr
+    assert log.read_text().split() == ["pytest", "ruff", "ruff", "mypy"]
+
+
 @pytest.mark.parametrize(
     ("said", "silent_s", "line"),
     [
