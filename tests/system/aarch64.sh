@@ -5,9 +5,9 @@
 # Then the installed commands hold and restore a simulated board there (board_walk.py).
 #
 #   sudo make test-aarch64        about 15 minutes the first time, 6 after that; 1.2 GB in JETDVFS_AARCH64 (default /var/tmp)
-#   aarch64.sh check              install what it needs; say what cannot be had here, if so
-#   aarch64.sh tested             true if the sources that it tests are those of its last success, here or as aarch64-tested.txt has it
-#   aarch64.sh record             write aarch64-tested.txt, once it has succeeded
+#   aarch64.sh check              install the programs that it needs; if one cannot be had, say which, and fail
+#   aarch64.sh tested             succeed if these sources passed before: on this machine, or by aarch64-tested.txt
+#   aarch64.sh record             write aarch64-tested.txt after a success
 #
 # QEMU emulates instructions: times in there say nothing of a Jetson, only how two ways compare under the same emulation.
 set -euo pipefail
@@ -65,6 +65,7 @@ if [ "$(cat "$root/.installed" 2>/dev/null)" != "$wheels" ]; then
     enter $v/pip install --quiet --disable-pip-version-check --no-deps $wheels
     echo "$wheels" >"$root/.installed"
 fi
+sources=$(digest)
 echo "building the wheel"
 "$debian" source "$root" /src
 rm -rf "$root/dist" && mkdir "$root/dist"
@@ -95,5 +96,5 @@ model=profiles/reference/resnet18.pt
     || { cat "$root/check/walk.here" >&2; fail "they fail on $(uname -m)"; }
 enter bash -c "cd /check && $v/python tests/system/board_walk.py $model facts --like facts.here" \
     || fail "they fail on aarch64, or have other results than on $(uname -m)"
-digest >"$root.tested"
+echo "$sources" >"$root.tested"
 echo "aarch64: passed in $((SECONDS / 60)) min"
