@@ -1,5 +1,5 @@
 # make demo   set up and show the whole product on a simulated board
-# make test   set up, check style and types, run every test, on JOBS cores
+# make test   set up, run every test on JOBS cores (or those of TESTS=FOLDERS), then make lint
 # make bench  timing figures, as ratios measured side by side
 # make test-jtop  the real jetson-stats service and client on simulated boards; as root
 # make soak   (root) SEEDS=2000 seeded scenarios against the real daemon, from SEED=0 on; CYCLES=10000 leases; HOURS=24 of a virtual day; programs while all about them changes
@@ -9,7 +9,7 @@
 # make profiles  measure and train the shipped profiles again, of BOARDS; in build/campaign, what was measured is kept
 # make zoo    export models of timm, transformers and others in every format, and hold what is listed against PyTorch; MODELS=regex
 # make install, make uninstall   (root) the same without a package, below PREFIX (/usr/local)
-# make lint   style and types only
+# make lint   style and types, in an environment of its own with every version pinned
 # make docs   the reference of the Python interfaces, into build/docs
 # make test-oldest  every test with the oldest dependencies admitted
 # make test-roots   (root) make demo and make test on fresh Debians, as root and as an ordinary user
@@ -19,12 +19,14 @@ PYTHON ?= python3
 VENV   ?= .venv
 OUT    ?= demo-out
 BIN    := $(VENV)/bin
+LINT   := build/lint
 BUILD  := setup.cfg setup.py pyproject.toml $(wildcard kernels/trees/*.[ch])
 BENCHES := correction decompose limits memory missed service surfaces sweep whole_networks
-PIP    := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check
+PIP    := $(BIN)/python systemd/install_packages.py
 
 SEEDS   ?= 2000
 SEED    ?= 0
+TESTS   ?=
 JOBS    ?= $(shell nproc)
 CYCLES  ?= 10000
 HOURS   ?= 24
@@ -45,8 +47,12 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: $(VENV)/.demo
 	@$(BIN)/jetdvfs demo --out $(OUT)
 
-test: lint
-	$(BIN)/python -m pytest $(SPREAD)
+# A test runs whatever its types are: style and types come last, and either failing fails.
+test: $(VENV)/.test
+	@mkdir -p build && rm -f build/tests-failed
+	$(BIN)/python -m pytest $(SPREAD) $(TESTS) || touch build/tests-failed
+	@$(MAKE) --no-print-directory lint
+	@[ ! -e build/tests-failed ] || { echo "make test: tests failed" >&2; exit 1; }
 
 # One scenario alone is one to be told in full: without the endurance.
 soak: $(VENV)/.test
@@ -97,12 +103,13 @@ test-system: $(VENV)/.test
 
 test-aarch64: $(VENV)/.test
 	PYTHON=$(abspath $(BIN)/python) tests/system/aarch64.sh
+	@tests/system/aarch64.sh record
 
-lint: $(VENV)/.test
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
+lint: $(LINT)/.lint
+	$(LINT)/bin/ruff check .
+	$(LINT)/bin/ruff format --check .
 	@mkdir -p build/types && ln -sfn ../.. build/types/jetdvfs  # mypy finds packages by folder name
-	$(BIN)/mypy
+	$(LINT)/bin/mypy
 
 docs: $(VENV)/.docs
 	@$(BIN)/python docs/reference.py build/docs
@@ -113,7 +120,7 @@ define pack
 @$(MAKE) --no-print-directory PYTHON=$(PYTHON) VENV=$(PACKING) $(PACKING)/bin/pip
 @echo "installing jetdvfs and what it needs into $(PACKING)"
 @rm -rf build/lib* build/temp* build/bdist*
-@$(PACKING)/bin/python -m pip install --quiet --quiet --disable-pip-version-check '.[package]'
+@$(PACKING)/bin/python systemd/install_packages.py '.[package]'
 endef
 
 SYSTEM_RUNS := [ -z "$(DESTDIR)" ] && [ -d /run/systemd/system ]
@@ -143,15 +150,27 @@ $(VENV)/.demo: $(VENV)/bin/pip $(BUILD)
 
 $(VENV)/.test: $(VENV)/bin/pip $(BUILD)
 	@echo "installing jetdvfs and what its tests need into $(VENV)"
-	@$(PIP) --editable '.[test,lint]'
+	@$(PIP) --editable '.[test]'
+	@touch $@
+
+# Types are read from the wheels of one Python and one machine, whichever these are: no library is run.
+WHEELS := --only-binary=:all: --ignore-requires-python --python-version 3.13 --platform manylinux_2_28_x86_64 --platform manylinux2014_x86_64
+
+$(LINT)/.lint: tests/system/lint-tools.txt tests/system/lint-types.txt
+	@rm -rf $(LINT)
+	@$(MAKE) --no-print-directory VENV=$(LINT) $(LINT)/bin/pip
+	@echo "installing the tools for style and types into $(LINT)"
+	@$(LINT)/bin/python systemd/install_packages.py --no-deps --requirement tests/system/lint-tools.txt
+	@$(LINT)/bin/python systemd/install_packages.py --no-deps --requirement tests/system/lint-types.txt $(WHEELS) \
+	  --target "$$($(LINT)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
 	@touch $@
 
 # Ultralytics asks for an OpenCV with windows, and torchaudio brings a library that a CPU build of torch cannot load: its networks need neither.
 build/zoo/.zoo: setup.cfg
 	@$(MAKE) --no-print-directory VENV=build/zoo build/zoo/bin/pip
 	@echo "installing jetdvfs and the packages whose models are exported into build/zoo"
-	@build/zoo/bin/python -m pip install --quiet --quiet --disable-pip-version-check --editable '.[zoo]'
-	@build/zoo/bin/python -m pip install --quiet --quiet --disable-pip-version-check --no-deps ultralytics
+	@build/zoo/bin/python systemd/install_packages.py --editable '.[zoo]'
+	@build/zoo/bin/python systemd/install_packages.py --no-deps ultralytics
 	@rm -f build/zoo/lib/python*/site-packages/torchaudio/lib/*.so
 	@touch $@
 

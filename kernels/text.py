@@ -10,3 +10,13 @@ def printable(text: str) -> str:
     Control characters, line ends, what turns the direction of writing, and letters of no width become ``?``.
     """
     return text if text.isprintable() else "".join(character if character.isprintable() else "?" for character in text)
+
+
+_PACKAGES = {"plot": "python3-matplotlib", "notebook": "python3-pandas"}
+
+
+def how_to_install(extras: str) -> str:
+    """Commands that install extras of ``setup.cfg``, given as ``plot`` or ``train,plot``."""
+    package = _PACKAGES.get(extras)
+    system = f"sudo apt-get install {package}, or " if package else ""
+    return f"{system}from a clone: pip install '.[{extras}]'"

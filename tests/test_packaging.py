@@ -6,6 +6,7 @@ from __future__ import annotations
 import configparser
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from pathlib import Path
 import pytest
 
 import jetdvfs
+from jetdvfs.systemd.install_packages import line_for
 from jetdvfs.tests.support.imports import modules
 
 ROOT = Path(jetdvfs.__file__).parent
@@ -187,3 +189,77 @@ def test_the_oldest_dependencies_that_are_tried_are_the_oldest_that_are_admitted
     bounds = {line.lower().replace(">=", "==") for line in "\n".join(needed).split() if ">=" in line}
     tried = {line.lower() for line in (ROOT / "tests/system/oldest.txt").read_text().split("\n") if "==" in line}
     assert tried == bounds
+
+
+def requirements(name: str) -> list[str]:
+    path = ROOT / "tests/system" / name
+    if not path.exists():
+        pytest.skip("needs the source tree, not an installation")
+    return [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
+
+
+@pytest.mark.parametrize("name", ["lint-tools.txt", "lint-types.txt"])
+def test_every_requirement_of_the_lint_environment_is_pinned(name: str) -> None:
+    """`make lint` installs these and, with --no-deps, nothing else: no new release decides whether types are right."""
+    pinned = re.compile(r'[\w-]+==[\w.]+(; python_version [<>]=? "3\.\d+")?')
+    assert [line for line in requirements(name) if not pinned.fullmatch(line)] == []
+    (installing,) = re.findall(rf"install_packages\.py (.*) tests/system/{re.escape(name)}", (ROOT / "Makefile").read_text())
+    assert installing == "--no-deps --requirement"
+
+
+@pytest.mark.parametrize("broken", ["pytest", "mypy", ""])
+def test_tests_run_before_lint_and_either_failing_fails(tmp_path: Path, broken: str) -> None:
+    if shutil.which("make") is None or not (ROOT / "Makefile").exists():
+        pytest.skip("needs make and the source tree")
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    log = tmp_path / "log"
+    needed = ("env/bin/pip", "tests/system/lint-tools.txt", "tests/system/lint-types.txt", "env/.test", "env/.lint")
+    for name in needed:  # in the order in which make wants them to be made
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    for name, tool in (("python", "pytest"), ("ruff", "ruff"), ("mypy", "mypy")):
+        program = tmp_path / "env/bin" / name
+        program.write_text(f"#!/bin/sh\necho {tool} >>{log}\n[ {tool} != '{broken}' ]\n")
+        program.chmod(0o755)
+    command = ["make", "test", "VENV=env", "LINT=env", "BUILD=", "JOBS=1"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode != 0) == bool(broken), done.stdout + done.stderr
+    assert log.read_text().split() == ["pytest", "ruff", "ruff", "mypy"]
+
+
+@pytest.mark.parametrize(
+    ("said", "silent_s", "line"),
+    [
+        ("  Downloading numpy-2.5.5-cp313-cp313-manylinux_2_28_x86_64.whl (16.6 MB)", 0.0, "numpy 2.5.5 (16.6 MB)"),
+        ("  Using cached types_PyYAML-6.0.12-py3-none-any.whl (21 kB)", 0.0, "types-PyYAML 6.0.12 (21 kB)"),
+        ("Processing /srv/wheels/msgspec-0.22.0-cp311-abi3-linux_x86_64.whl (from -r a.txt (line 6))", 0.0, "msgspec 0.22.0"),
+        ("  Downloading numpy-2.5.5-cp313-cp313-manylinux_2_28_x86_64.whl.metadata (62 kB)", 0.0, None),
+        ("  Building editable for jetdvfs (pyproject.toml): started", 0.0, "building jetdvfs"),
+        ("Installing collected packages: numpy, msgspec, jetdvfs", 0.0, "unpacking 3 packages"),
+        ("Collecting hypothesis>=6.100 (from jetdvfs==0.1.0)", 1.0, None),
+        ("Collecting hypothesis>=6.100 (from jetdvfs==0.1.0)", 6.0, "looking up hypothesis"),
+        ("Requirement already satisfied: pip in ./lib", 9.0, None),
+    ],
+)
+def test_an_installation_prints_a_line_for_each_package(said: str, silent_s: float, line: str | None) -> None:
+    assert line_for(said, silent_s) == line
+
+
+def test_all_that_pip_said_follows_when_it_fails() -> None:
+    if importlib.util.find_spec("pip") is None:
+        pytest.skip("needs pip")
+    command = [sys.executable, str(ROOT / "systemd/install_packages.py"), "--no-index", "no-such-package-anywhere"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 1
+    assert "No matching distribution found for no-such-package-anywhere" in done.stderr
+
+
+def test_hints_name_distributions_that_exist() -> None:
+    """No index has a distribution of this name: an extra is installed from a clone."""
+    if not (ROOT / "setup.cfg").exists():
+        pytest.skip("needs the source tree, not an installation")
+    folders = ("kernels", "profiles", "daemon", "docs")
+    texts = [path for folder in folders for kind in ("*.py", "*.md") for path in (ROOT / folder).rglob(kind)]
+    wrong = re.compile(r"pip install '?jetdvfs|jetdvfs\[")
+    assert [str(path) for path in (*texts, ROOT / "README.md") if wrong.search(path.read_text(encoding="utf-8"))] == []

@@ -57,5 +57,10 @@ class KeptDrawn:
         self._kept_s = drawn.seen_s
         beside = self._path.with_name(f".{self._path.name}.new")
         with contextlib.suppress(OSError, DaemonError):
-            beside.write_text(json.dumps({"boot_id": read_boot_id(self._files), **drawn._asdict()}), encoding="utf-8")
-            beside.replace(self._path)
+            text = json.dumps({"boot_id": read_boot_id(self._files), **drawn._asdict()})
+            try:
+                beside.write_text(text, encoding="utf-8")
+                beside.replace(self._path)
+            except OSError:
+                beside.unlink()
+                raise

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
+from ...kernels.text import how_to_install
 from ..errors import InputError, UsageError
 
 _MOST = 64
@@ -27,7 +28,7 @@ def cluster(option: str, text: str) -> Iterator[Any]:
     try:
         from distributed import Client, LocalCluster
     except ModuleNotFoundError as error:
-        raise InputError(f"{option}: needs the Python package {error.name} (jetdvfs[tune])") from error
+        raise InputError(f"{option}: needs the Python package {error.name} ({how_to_install('tune')})") from error
     with contextlib.ExitStack() as stack:
         try:
             address = text

@@ -4,7 +4,7 @@
     python docs/examples/notebook.py [PICTURE.png [TABLE.csv]]
 
 In a notebook the last line of a cell shows what it made; here it is printed. The picture needs matplotlib, the table pandas:
-``pip install 'jetdvfs[notebook]'``.
+``pip install '.[notebook]'``.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def rates_together(
         return ()
     timed, metered = ([one.rows(figure) for one in each] for figure in (LATENCY, POWER))
     times = [one.latency_model(one.cells[rows]) for one, rows in zip(each, timed, strict=True)]
-    sigma = np.max([one.latency_sigma() for one in each], axis=0)
+    sigma = np.array([one.latency_sigma() for one in each]).max(axis=0)
     board, own = sigma.copy(), sigma.copy()
     board[len(OF_LATENCY) :] = 0.0  # what all of a latency has in common is a network's
     own[: len(OF_LATENCY)] = _OWN_LATENCY * (sigma[: len(OF_LATENCY)] > 0)
@@ -56,8 +56,8 @@ def rates_together(
         unknowns = np.zeros(len(sigma)) if timing is None else _of_network(timing.unknowns, number, started)
         drawing.append(one.powering(unknowns, np.exp(one.latency_model(slice(None))(unknowns)[0])))
     powers = [draws.observed(one.cells[rows], one.of(rows)) for one, draws, rows in zip(each, drawing, metered, strict=True)]
-    board = np.max([draws.sigma for draws in drawing], axis=0)
-    own = _OWN_POWER * (board > 0)
+    board = np.array([draws.sigma for draws in drawing]).max(axis=0)
+    own = _OWN_POWER * (board > 0).astype(np.float64)
     own[_DRAWN_BY_THE_BOARD] = 0.0
     drawn = _fitted(each, metered, powers, (board, own), _logs(before, OF_POWER, len(board)), POWER)
     return (*_rates(timing, OF_LATENCY, sigma), *_rates(drawn, OF_POWER, board))

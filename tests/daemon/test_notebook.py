@@ -81,7 +81,9 @@ def test_a_plan_keeps_its_target_or_says_what_can_be_had(surface: BoardSurface) 
 
 def test_a_data_frame_has_a_row_for_each_configuration(surface: BoardSurface) -> None:
     if find_spec("pandas") is None:
-        with pytest.raises(InputError, match=r"pip install 'jetdvfs\[notebook\]'"):
+        with pytest.raises(
+            InputError, match=r"sudo apt-get install python3-pandas, or from a clone: pip install '\.\[notebook\]'"
+        ):
             surface.to_dataframe()
         return
     frame = surface.to_dataframe()

@@ -3,7 +3,8 @@
 # A minimal Debian in a folder, to try things in as on a fresh machine. It takes packages from where this machine takes them:
 # its mirror, its pip configuration, its certificates, its proxy. Needs root.
 #
-#   debian.sh make [--arch=ARCH] SUITE FOLDER PACKAGE...  make it, unless the folder holds just this already
+#   debian.sh make [--arch=ARCH] SUITE FOLDER PACKAGE...  make it, unless the folder holds just this already, made by this
+#                                                         version of this program in the last 30 days
 #   debian.sh source FOLDER PLACE                         copy this source tree to PLACE in it, without what was built here
 #   debian.sh enter FOLDER COMMAND...                     run a command in it as root; what it leaves running is ended
 #   debian.sh boot FOLDER OPTION...                       start its systemd with these options of systemd-nspawn; print the
@@ -41,8 +42,11 @@ make_root() {
     case "$1" in --arch=*) arch=("$1"); shift ;; esac
     suite=$1 folder=$2 && shift 2
     packages=$(IFS=,; echo "$*")
-    local wanted="$suite ${arch[*]} $packages"
-    [ "$(cat "$folder/.made-of" 2>/dev/null)" != "$wanted" ] || return 0
+    local wanted
+    wanted="$suite ${arch[*]} $packages, by $(sha256sum <"${BASH_SOURCE[0]}" | cut -c 1-16)"
+    if [ "$(cat "$folder/.made-of" 2>/dev/null)" = "$wanted" ] && [ -n "$(find "$folder/.made-of" -mtime -30)" ]; then
+        return 0
+    fi
     check
     [ ! -e "$folder" ] || [ -e "$folder/.made-of" ] || fail "$folder exists and was not made by this program"
     echo "making a Debian $suite in $folder" >&2
@@ -154,5 +158,5 @@ case "$verb" in
     check) check ;;
     enter) exec unshare --mount --pid --fork --kill-child "${BASH_SOURCE[0]}" inside "$@" ;;
     inside) enter "$@" ;;
-    *) sed -n '3,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
+    *) sed -n '3,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
 esac

@@ -2,18 +2,18 @@
 """Run the whole product on a simulated board: a board, the real daemon on it, and an application that serves frames.
 
 For each network the application runs at the top clocks of the board's power mode (as jetson_clocks sets them), then under a
-latency target, then for minimum energy at a frame rate. The table puts what was predicted beside what was observed; the
-files the daemon wrote are listed in order; a picture shows the trade-off and the choice; at the end every clock must be back
-at its baseline.
+latency target, then for minimum energy at a frame rate. The table has the predicted figures next to the observed ones; a
+picture of each plan shows the trade-off and the choice; the files that the daemon wrote are listed in DIR/writes.txt, in order;
+at the end every clock must be back at its baseline.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
-from itertools import groupby, product
+from itertools import groupby
 from pathlib import Path
 
 from ....kernels.cost.model import surface
@@ -26,10 +26,11 @@ from ....profiles.twin.application import Application
 from ....profiles.twin.silicon.chip import CURRENT
 from ....profiles.twin.silicon.silicon import version_of
 from ... import arguments
-from ...errors import UsageError
+from ...errors import TargetNotAttainable, UsageError
 from ...hardware.files import Files
-from ...planner import Limits, plan
+from ...planner import Limits, Plan, plan
 from ..output import print_json, table
+from ..pictures.figures import check_drawing
 from .scene import CONFIDENCE, Run, Scene, ask_text
 from .stage import Stage, clock_files, offered
 
@@ -38,7 +39,11 @@ NETWORKS = ("resnet18", "mobilenet_v2")
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--out", type=Path, default=Path("demo-out"), metavar="DIR", help="where the pictures go (default: demo-out)"
+        "--out",
+        type=Path,
+        default=Path("demo-out"),
+        metavar="DIR",
+        help="folder for the pictures and the list of writes (default: demo-out)",
     )
     arguments.add_simulated_board(parser)
     parser.add_argument("--profile", metavar="NAME|DIR", help="the daemon's profile (default: BOARD-sim)")
@@ -71,6 +76,7 @@ def run(args: argparse.Namespace) -> int:
             f"profile {bundle.manifest.name}: is of board {bundle.manifest.board}, not of {args.board}; "
             f"valid: {args.board}-sim, or one made by jetdvfs profile train --board {args.board} --simulated --out DIR"
         )
+    check_drawing()
     args.out.mkdir(parents=True, exist_ok=True)
     networks = {name: reference_network(name) for name in NETWORKS}
     surfaces = {name: surface(network, bundle.cost) for name, network in networks.items()}
@@ -81,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
             say(f"  note: {stage.notice}")
         files = Files(stage.root)
         before = clock_files(files, description)
-        top, limits = offered(files, description)
+        top, _ = offered(files, description)
         latency_ms = args.latency_ms or _comfortable_ms(surfaces.values(), top)
         client = stage.start_daemon()
         say(f"jetdvfsd answers; energy is that of the rails {', '.join(client.status()['energy_rails'])}\n")
@@ -92,24 +98,23 @@ def run(args: argparse.Namespace) -> int:
                 scene = Scene(client, application, name, network, surfaces[name], top, latency_ms, args.fps)
                 runs += scene.runs()
                 writes += scene.writes
-        say("simulated: latency in ms, mean power in W and energy of a frame, predicted and observed")
+        say("simulated: latency in ms, mean power in W and energy of a frame, predicted and observed;")
+        say(f"targets and frame rates are asked for with {CONFIDENCE:.0%} confidence")
         say(_table(runs))
         say(_savings(runs))
-        say("\nfiles written, in order:")
-        for title, written in writes:
-            say(f"  {title}")
-            for write in written:
-                say(f"    {write['path']}  <-  {write['value']}")
         code = stage.stop_daemon()
         after = clock_files(files, description)
     restored = {path: (value, after.get(path)) for path, value in before.items()}
     astray = {path: values for path, values in restored.items() if values[0] != values[1]}
-    say(f"\njetdvfsd ended with exit code {code}; its baseline:")
-    for path, (old, new) in restored.items():
-        say(f"  {path}  {old}  ->  {new}{'' if old == new else '   NOT RESTORED'}")
-    plans = ((f"latency_ms={latency_ms:g}", None, "latency"), ("min-energy", args.fps, "energy"))
-    pictures = _pictures(surfaces, plans, limits, description.title, args.out)
-    say("\npictures: " + ", ".join(str(path) for path in pictures))
+    written = sum(len(each) for _, each in writes)
+    listed = args.out / "writes.txt"
+    listed.write_text(_listed(writes, restored), encoding="utf-8")
+    say(f"\n{written} writes to {len({write['path'] for _, each in writes for write in each})} files: {listed}")
+    pictures = _pictures(surfaces, [item for item in runs if item.met is not None], description.title, args.out, say)
+    say("pictures: " + ", ".join(str(path) for path in pictures))
+    for path, (old, new) in astray.items():
+        say(f"NOT RESTORED: {path}: {old} before, {new} after")
+    say(f"jetdvfsd ended with exit code {code}")
     if args.json:
         print_json(
             {
@@ -119,10 +124,11 @@ def run(args: argparse.Namespace) -> int:
                 "runs": [{**asdict(item), "configuration": item.configuration._asdict()} for item in runs],
                 "writes": [{"hold": title, "files": written} for title, written in writes],
                 "baseline": {path: {"before": old, "after": new} for path, (old, new) in restored.items()},
+                "writes_listed": str(listed),
                 "pictures": [str(path) for path in pictures],
             }
         )
-    say("every clock is back at its baseline" if not astray else f"{len(astray)} files are not back at their baseline")
+    say(f"every clock is back at its baseline ({len(before)} files)" if not astray else f"{len(astray)} files are not back")
     return 0 if not astray and code == 0 else 5
 
 
@@ -166,19 +172,41 @@ def _comfortable_ms(surfaces: Iterable[Surface], top: FrequencyConfiguration) ->
     return math.ceil(2 * max(surface.quantile(CONFIDENCE).at(top).latency_ms for surface in surfaces))
 
 
+def _listed(writes: Iterable[tuple[str, Iterable[Mapping[str, str]]]], restored: Mapping[str, tuple[str, str | None]]) -> str:
+    """Text of all writes by lease, then of the baseline's files before and after."""
+    lines = ["Files written, in order"]
+    for title, written in writes:
+        lines += ["", title, *(f"  {write['path']}  <-  {write['value']}" for write in written)]
+    lines += ["", "Baseline, before and after"]
+    lines += [f"  {path}  {old}  ->  {new}{'' if old == new else '   NOT RESTORED'}" for path, (old, new) in restored.items()]
+    return "\n".join((*lines, ""))
+
+
 def _pictures(
-    surfaces: Mapping[str, Surface],
-    plans: Iterable[tuple[str, float | None, str]],
-    limits: Limits,
-    title: str,
-    out: Path,
+    surfaces: Mapping[str, Surface], runs: Iterable[Run], title: str, out: Path, say: Callable[[str], None]
 ) -> list[Path]:
+    """A picture of each run's plan: the configuration that the daemon applied, at the die temperature it planned for."""
     from ..pictures.surfaces import draw_plan
 
     paths = []
-    for (name, predicted), (target, fps, label) in product(surfaces.items(), plans):
-        path = out / f"{name}-{label}.png"
-        chosen = plan(predicted, target, fps=fps, confidence=CONFIDENCE, limits=limits)
-        draw_plan(predicted, chosen, path, title=f"{name} on {title}", simulated=True)
-        paths.append(path)
+    for item in runs:
+        predicted = surfaces[item.network]
+        if item.temperature_c is not None:
+            predicted = predicted.warmed(item.temperature_c)
+        path = out / f"{item.network}-{'energy' if item.fps else 'latency'}.png"
+        try:
+            draw_plan(predicted, applied_plan(predicted, item), path, title=f"{item.network} on {title}", simulated=True)
+            paths.append(path)
+        except TargetNotAttainable as error:  # by the prediction before any frame was observed
+            say(f"no picture of {item.network}, {ask_text(item.ask, item.fps)}: {error}")
     return paths
+
+
+def applied_plan(predicted: Surface, run: Run) -> Plan:
+    """Plan of a run within nothing but the configuration that was applied.
+
+    Raises:
+        TargetNotAttainable: the surface misses the run's target there.
+    """
+    applied = Limits.within({axis: (clock, clock) for axis, clock in run.configuration._asdict().items()})
+    return plan(predicted, run.ask, fps=run.fps, confidence=CONFIDENCE, limits=applied)

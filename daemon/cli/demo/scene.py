@@ -36,7 +36,8 @@ class Run:
         predicted_p95_ms, p95_ms: the latency that 95 in 100 frames stay under; predicted, the model's own uncertainty is in it.
         predicted_mw, observed_mw: mean power of the energy rails over the run, idle between frames included.
         predicted_mj, observed_mj: energy of one frame, idle up to the next included.
-        met: whether the target was met by what was observed; None where there was none.
+        met: True if the observed latency met the target; None without a target.
+        temperature_c: die temperature of the plan; None without a plan, or if the profile knows one only.
     """
 
     network: str
@@ -52,6 +53,7 @@ class Run:
     predicted_mj: float
     observed_mj: float
     met: bool | None
+    temperature_c: float | None = None
 
 
 class Scene:
@@ -134,6 +136,7 @@ class Scene:
             predicted_mj=energy_mj,
             observed_mj=sum(seen["rails_mj"][rail] for rail in self._rails) / len(latencies),
             met=None if limit_ms is None else p95 <= limit_ms,
+            temperature_c=None if limit_ms is None else predicted.get("temperature_c"),
         )
 
 

@@ -99,7 +99,7 @@ def add_output_arguments(parser: argparse.ArgumentParser, *, plot: bool = False)
             "--plot",
             type=arguments.named_file,
             metavar="FILE.png",
-            help="also draw a picture (needs matplotlib: the extra jetdvfs[plot])",
+            help="also draw a picture (needs matplotlib)",
         )
 
 

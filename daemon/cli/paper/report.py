@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ....kernels.text import how_to_install
 from ... import arguments
 from ...errors import InputError, UsageError
 from ..output import print_json, progress_bar, table
@@ -75,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
         found = study(record, wanted, left_out, options, progress_bar, tuned)
         return _show(args, found, wanted)
     except ModuleNotFoundError as error:
-        raise InputError(f"profile report: needs the Python package {error.name} (jetdvfs[train], jetdvfs[plot])") from error
+        raise InputError(f"profile report: needs the Python package {error.name} ({how_to_install('train,plot')})") from error
 
 
 def _show(args: argparse.Namespace, found: Study, wanted: Sequence[str]) -> int:

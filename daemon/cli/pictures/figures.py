@@ -6,12 +6,13 @@ Colours are of Okabe and Ito's palette, which people with colour blindness tell 
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ....kernels.text import printable
+from ....kernels.text import how_to_install, printable
 from ...errors import InputError
 
 if TYPE_CHECKING:
@@ -57,6 +58,15 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
+def check_drawing() -> None:
+    """Check that pictures can be drawn.
+
+    Raises:
+        InputError: matplotlib is missing.
+    """
+    new_figure(1, 1)
+
+
 def interactive_axes(width: float, height: float) -> Axes:
     """Axes on a figure that a notebook or a window shows, of a size in inches.
 
@@ -75,21 +85,26 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> None:
     """Write a picture; the file's ending says the format.
 
     Raises:
-        InputError: it cannot be written.
+        InputError: it cannot be written; a file of that name is as it was.
     """
     kinds = figure.canvas.get_supported_filetypes()
-    if Path(path).suffix[1:].lower() not in kinds:
+    place = Path(path)
+    if place.suffix[1:].lower() not in kinds:
         valid = " or ".join(f".{kind}" for kind in ("png", "svg", "pdf", "jpg") if kind in kinds)
         raise InputError(f"{os.fspath(path)}: cannot write the picture: its name must end in {valid}")
+    fresh = place.with_name(f".{place.stem}.new{place.suffix}")
     try:
-        figure.savefig(path, dpi=DPI)
+        figure.savefig(fresh, dpi=DPI)
+        fresh.replace(place)
     except (OSError, ValueError) as error:
+        with contextlib.suppress(OSError):
+            fresh.unlink()
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{os.fspath(path)}: cannot write the picture ({reason})") from error
 
 
 def _without_matplotlib(error: ImportError) -> InputError:
-    return InputError(f"pictures need matplotlib: the package python3-matplotlib, or pip install 'jetdvfs[plot]' ({error})")
+    return InputError(f"pictures need matplotlib ({error}); {how_to_install('plot')}")
 
 
 def heading(text: str, simulated: bool) -> str:

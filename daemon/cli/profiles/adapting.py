@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ....kernels.network import Network
+from ....kernels.text import how_to_install
 from ....profiles.bundle.bundle import Bundle, load_bundle
 from ....profiles.bundle.finding import find_bundles
 from ... import arguments
@@ -76,7 +77,7 @@ def adapt(args: argparse.Namespace) -> int:
         command = f"jetdvfs profile adapt {bundle.manifest.name} {args.record.name} --name {name} --out {name}"
         found = bundle_adapted(bundle, record, name, command, args.out, progress_bar)
     except ModuleNotFoundError as error:
-        raise InputError(f"profile adapt: needs the Python package {error.name} (jetdvfs[train])") from error
+        raise InputError(f"profile adapt: needs the Python package {error.name} ({how_to_install('train')})") from error
     left = bundle.manifest.predictor
     if args.json:
         behind = None if left is None else left.name
@@ -105,7 +106,7 @@ def show(args: argparse.Namespace) -> int:
 
         rows = transferred(bundle, args.board, args.silicon, args.node, networks, args.seed, progress_bar)
     except ModuleNotFoundError as error:
-        raise InputError(f"profile transfer: needs the Python package {error.name} (jetdvfs[train])") from error
+        raise InputError(f"profile transfer: needs the Python package {error.name} ({how_to_install('train')})") from error
     about = {
         "profile": bundle.manifest.name,
         "board": args.board,
@@ -145,7 +146,7 @@ def _show_real(args: argparse.Namespace) -> int:
 
         rows = on_real_boards(load_tables(args.data), _profiles(args.profile), args.seed, progress_bar)
     except ModuleNotFoundError as error:
-        raise InputError(f"profile transfer: needs the Python package {error.name} (jetdvfs[train])") from error
+        raise InputError(f"profile transfer: needs the Python package {error.name} ({how_to_install('train')})") from error
     if args.json:
         about = {"profile": args.profile, "simulated": False}
         print_json({**about, "rows": [row.to_json() for row in rows], "published": asdict(POWERTRAIN)})

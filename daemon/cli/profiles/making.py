@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from ....kernels.text import printable
+from ....kernels.text import how_to_install, printable
 from ....profiles.bundle.bundle import Bundle, bundle_bytes, load_bundle
 from ....profiles.bundle.manifest import UNSEEN_FAMILY, UNSEEN_NETWORK, Manifest
 from ....profiles.errors import BundleError
@@ -248,7 +248,7 @@ def _finished(args: argparse.Namespace, what: Literal["warm", "bounds", "engines
         add = {"warm": warming.warm, "bounds": bounding.bound, "engines": add_engines}[what]
         found = add(bundle, args.out, args.seed, progress_bar)
     except ModuleNotFoundError as error:
-        raise InputError(f"profile {what}: needs the Python package {error.name} (jetdvfs[train])") from error
+        raise InputError(f"profile {what}: needs the Python package {error.name} ({how_to_install('train')})") from error
     if args.json:
         print_json({"path": str(args.out), **found.manifest.to_json()})
     else:
@@ -323,7 +323,7 @@ def _train_on_record(args: argparse.Namespace) -> Bundle | None:
                 own, name, command, args.out, progress_bar, threads=args.threads, seed=args.seed, tuned=tuned, cluster=client
             )
     except ModuleNotFoundError as error:
-        raise InputError(f"profile train: needs the Python package {error.name} (jetdvfs[train])") from error
+        raise InputError(f"profile train: needs the Python package {error.name} ({how_to_install('train')})") from error
 
 
 def _train_simulated(args: argparse.Namespace) -> Bundle | None:
@@ -332,7 +332,7 @@ def _train_simulated(args: argparse.Namespace) -> Bundle | None:
         from ....profiles.training import bounding, production
         from ....profiles.training.compiled.adding import add_engines
     except ModuleNotFoundError as error:
-        raise InputError(f"profile train: needs the Python package {error.name} (jetdvfs[train])") from error
+        raise InputError(f"profile train: needs the Python package {error.name} ({how_to_install('train')})") from error
     name = args.name or f"{args.board}-sim"
     quick = " --quick" if args.quick else ""
     seed = f" --seed {args.seed}" if args.seed else ""

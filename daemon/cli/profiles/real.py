@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ....kernels.text import how_to_install
 from ....profiles.errors import ComparisonDataError
 from ... import arguments
 from ...errors import InputError
@@ -65,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
                     f"{pair.table:<8}{pair.gpu:<8}{pair.kernels:>8}{figures}  {'ok' if pair.passed else 'MISSED'}", flush=True
                 )
     except ModuleNotFoundError as error:
-        raise InputError(f"profile kernels: needs the Python package {error.name} (jetdvfs[train])") from error
+        raise InputError(f"profile kernels: needs the Python package {error.name} ({how_to_install('train')})") from error
     except ComparisonDataError as error:
         raise InputError(f"--data: {error}") from error
     missed = sum(not pair.passed for pair in found)
@@ -83,7 +84,7 @@ def layers(args: argparse.Namespace) -> int:
     try:
         return MISSED if show_layers(read_layers(path), args) else 0
     except ModuleNotFoundError as error:
-        raise InputError(f"profile layers: needs the Python package {error.name} (jetdvfs[train])") from error
+        raise InputError(f"profile layers: needs the Python package {error.name} ({how_to_install('train')})") from error
     except ComparisonDataError as error:
         raise InputError(f"--data: {error}") from error
 

@@ -13,6 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ....kernels.text import how_to_install
 from ....profiles.errors import MeasurementError
 from ... import arguments
 from ...errors import InputError, UsageError
@@ -65,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         return _judge(records, args)
     except ModuleNotFoundError as error:
-        raise InputError(f"profile train: needs the Python package {error.name} (jetdvfs[train])") from error
+        raise InputError(f"profile train: needs the Python package {error.name} ({how_to_install('train')})") from error
 
 
 def _lacking(records: Mapping[str, Measurements]) -> str:

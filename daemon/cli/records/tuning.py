@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ....kernels.text import how_to_install
 from ... import arguments
 from ...errors import InputError, UsageError
 from ..clusters import cluster
@@ -81,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
             return 0
         tuned = _searched(search, args.workers)
     except ModuleNotFoundError as error:
-        raise InputError(f"profile tune: needs the Python package {error.name} (jetdvfs[tune])") from error
+        raise InputError(f"profile tune: needs the Python package {error.name} ({how_to_install('tune')})") from error
     tuned.save(args.out)
     _show(tuned, args.out, args.json)
     return 0

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
+from ....kernels.text import how_to_install
 from ...board import ChipRates
 from ...device import Device
 from ...errors import MeasurementError
@@ -64,7 +65,7 @@ def installed_library() -> NvmlLibrary:
     try:
         import pynvml
     except ImportError as error:
-        raise MeasurementError("meter: NVML needs the Python package pynvml (jetdvfs[nvml])") from error
+        raise MeasurementError(f"meter: NVML needs the Python package pynvml ({how_to_install('nvml')})") from error
     library: NvmlLibrary = pynvml
     return library
 

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ....kernels.text import how_to_install
 from ....kernels.trees.ensemble import TreeEnsemble
 from ...errors import RecordError
 from ..graph import PerformanceGraph
@@ -200,7 +201,7 @@ def _xgboost() -> Any:
         import xgboost
     except ImportError as error:
         raise RecordError(
-            f"trees are grown by xgboost, which is not installed here ({error}); the extra is jetdvfs[train]"
+            f"trees are grown by xgboost, which is not installed here ({error}); {how_to_install('train')}"
         ) from error
     return xgboost
 

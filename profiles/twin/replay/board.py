@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ....kernels.network import Network
@@ -120,7 +121,7 @@ def replay_board(table: MeasuredTable, clock: Clock | None = None) -> SimulatedB
     return SimulatedBoard(load_board(table.board), silicon, clock or SystemClock(), silicon.frame)
 
 
-def _nearest(grid: FrequencyGrid, axis: str, asked: Array) -> Array:
+def _nearest(grid: FrequencyGrid, axis: str, asked: Array) -> NDArray[np.intp]:
     levels = np.log(np.array(grid.levels(axis), np.float64))
-    nearest: Array = np.abs(np.log(np.maximum(asked, 1.0))[:, None] - levels[None, :]).argmin(axis=1)
+    nearest: NDArray[np.intp] = np.abs(np.log(np.maximum(asked, 1.0))[:, None] - levels[None, :]).argmin(axis=1)
     return nearest

@@ -185,10 +185,15 @@ class FolderMirror:
         """Let a file appear with its value: somebody may be waiting to write to it."""
         self._make_folder(posixpath.dirname(path))
         fresh = place.with_name(f".{place.name}.new")
-        fresh.write_bytes(content)
-        fresh.chmod(self._tree.permissions(path))
-        self._shown[path] = content
-        fresh.replace(place)
+        try:
+            fresh.write_bytes(content)
+            fresh.chmod(self._tree.permissions(path))
+            self._shown[path] = content
+            fresh.replace(place)
+        except OSError:
+            with contextlib.suppress(OSError):
+                fresh.unlink()
+            raise
 
     def _make_folder(self, path: str) -> None:
         place = self._place(path)

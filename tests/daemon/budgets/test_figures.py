@@ -11,7 +11,7 @@ import pytest
 from jetdvfs.daemon.budgets.asked import Asked
 from jetdvfs.daemon.budgets.battery import Battery, Draining, read_battery
 from jetdvfs.daemon.budgets.ceiling import MARGIN_C, Ceiling
-from jetdvfs.daemon.budgets.drawn import KeptDrawn
+from jetdvfs.daemon.budgets.drawn import Drawn, KeptDrawn
 from jetdvfs.daemon.errors import UsageError
 from jetdvfs.daemon.hardware.files import Files
 from jetdvfs.tests.support.boards.hardware_kernel import Kernel
@@ -78,6 +78,13 @@ def test_a_daemon_that_begins_anew_on_a_hot_board_knows_what_that_may_draw(tmp_p
 def test_what_was_kept_in_another_boot_or_is_damaged_counts_as_nothing(text: str, tmp_path: Path) -> None:
     (tmp_path / "drawn.json").write_text(text)
     assert KeptDrawn(tmp_path / "drawn.json", Kernel()).read(10.0) is None
+
+
+def test_a_figure_that_cannot_be_kept_leaves_no_file(tmp_path: Path) -> None:
+    path = tmp_path / "drawn.json"
+    (path / "in the way").mkdir(parents=True)
+    KeptDrawn(path, Kernel()).keep(Drawn(5_000.0, 1.0))
+    assert [left.name for left in tmp_path.iterdir()] == ["drawn.json"]
 
 
 def test_a_battery_tells_energy_or_charge_and_others_are_not_the_boards(tmp_path: Path) -> None:

@@ -12,10 +12,15 @@ from typing import Any
 import pytest
 
 from jetdvfs.daemon.cli import main
+from jetdvfs.daemon.cli.demo.demo import applied_plan
+from jetdvfs.daemon.cli.demo.scene import Run
 from jetdvfs.daemon.cli.demo.stage import clock_files, offered
 from jetdvfs.daemon.hardware.hardware import Hardware
+from jetdvfs.kernels.cost.model import surface
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.profiles.board import list_boards, load_board
+from jetdvfs.profiles.bundle.bundle import load_bundle
+from jetdvfs.profiles.reference import reference_network
 from jetdvfs.tests.support.boards.twin_fakes import TreeFiles, VirtualClock, fake_board
 
 BACKENDS = ("fuse", "folder")
@@ -61,6 +66,35 @@ def test_every_write_is_listed_holds_and_releases_in_turn(shown: dict[str, Any])
     assert all(entry["files"] for entry in holds + releases)
     assert all("released" in entry["hold"] for entry in releases)
     assert holds[0]["files"][-1]["value"] == "2265600"
+
+
+def test_the_list_of_writes_is_a_file_beside_the_pictures(shown: dict[str, Any]) -> None:
+    listed = Path(shown["writes_listed"]).read_text()
+    assert all(f"{write['path']}  <-  {write['value']}" in listed for entry in shown["writes"] for write in entry["files"])
+    assert all(f"{path}  {values['before']}  ->  {values['after']}" in listed for path, values in shown["baseline"].items())
+
+
+def test_the_pictures_show_the_plans_of_the_table(shown: dict[str, Any]) -> None:
+    """The daemon plans within its own limits and for a die temperature of its own; a picture has the same clocks and energy."""
+    cost = load_bundle("agx-xavier-sim").cost
+    for figures in (run for run in shown["runs"] if run["met"] is not None):
+        run = Run(**{**figures, "configuration": FrequencyConfiguration(**figures["configuration"])})
+        predicted = surface(reference_network(run.network), cost)
+        if run.temperature_c is not None:
+            predicted = predicted.warmed(run.temperature_c)
+        drawn = applied_plan(predicted, run)
+        assert drawn.configuration == run.configuration
+        assert drawn.latency_ms == pytest.approx(run.predicted_ms, rel=0.01)
+        assert (drawn.energy_per_frame_mj or drawn.energy_mj) == pytest.approx(run.predicted_mj, rel=0.01)
+
+
+def test_without_matplotlib_nothing_is_started(tmp_path: Path) -> None:
+    program = "import sys; sys.modules['matplotlib'] = None; from jetdvfs.daemon.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", program, "demo", "--out", str(tmp_path / "out")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 3 and done.stdout == ""
+    assert "sudo apt-get install python3-matplotlib, or from a clone: pip install '.[plot]'" in done.stderr
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("name", list_boards())

@@ -18,7 +18,7 @@ from jetdvfs.daemon.planner import plan
 from jetdvfs.kernels.cost.model import surface
 from jetdvfs.tests.support.profiles.analytic import board, conv2d, matmul, network, relu
 
-pytest.importorskip("matplotlib", reason="pictures need matplotlib, the extra jetdvfs[plot]")
+pytest.importorskip("matplotlib", reason="pictures need matplotlib, pip install '.[plot]'")
 
 from matplotlib.figure import Figure
 from matplotlib.image import imread
@@ -97,7 +97,7 @@ def test_without_matplotlib_the_extra_is_named(tmp_path: Path, monkeypatch: pyte
         return original(name, *arguments, **options)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(InputError, match=r"pip install 'jetdvfs\[plot\]'"):
+    with pytest.raises(InputError, match=r"sudo apt-get install python3-matplotlib, or from a clone: pip install '\.\[plot\]'"):
         draw_surface(SURFACE, tmp_path / "surface.png", title="", simulated=False)
 
 
@@ -106,6 +106,10 @@ def test_a_picture_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
         draw_surface(SURFACE, tmp_path / "no" / "surface.png", title="", simulated=False)
     with pytest.raises(InputError, match="cannot write the picture"):
         draw_surface(SURFACE, tmp_path / "surface.docx", title="", simulated=False)
+    (tmp_path / "folder.png" / "in the way").mkdir(parents=True)
+    with pytest.raises(InputError, match="cannot write the picture"):
+        draw_surface(SURFACE, tmp_path / "folder.png", title="", simulated=False)
+    assert [left.name for left in tmp_path.iterdir()] == ["folder.png"]
 
 
 def test_a_display_that_matplotlib_does_not_know_is_not_asked_for(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .....kernels.text import how_to_install
 from .....profiles.errors import ComparisonDataError
 from .....profiles.twin.silicon.chip import load_chip
 from .... import arguments
@@ -47,7 +48,9 @@ def run(args: argparse.Namespace) -> int:
             try:
                 result = fitted(chips["version 2"], names, measured)
             except ModuleNotFoundError as error:
-                raise InputError(f"profile calibrate: needs the Python package {error.name} (jetdvfs[train])") from error
+                raise InputError(
+                    f"profile calibrate: needs the Python package {error.name} ({how_to_install('train')})"
+                ) from error
             chips["fitted"] = result.chip
             figures.append({"board": board, "parameters": dict(result.values)})
         if not args.json:

@@ -7,6 +7,7 @@ import argparse
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from .....kernels.text import how_to_install
 from .... import arguments
 from ....errors import InputError, TargetNotAttainable, UsageError
 from ...output import print_json
@@ -64,7 +65,7 @@ def gate(args: argparse.Namespace) -> int:
     try:
         rows = run_gate(networks, board, samples, rounds, args.threads, args.seed, report)
     except ModuleNotFoundError as error:
-        raise InputError(f"profile gate: needs the Python package {error.name} (jetdvfs[train])") from error
+        raise InputError(f"profile gate: needs the Python package {error.name} ({how_to_install('train')})") from error
     passed = all(row.passed for row in rows)
     if args.json:
         keep = ("kind", "target", "training", "testing", "within", "paper_within_10", "passed")

@@ -9,6 +9,7 @@ import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from .....kernels.text import how_to_install
 from .....profiles.errors import ComparisonDataError
 from .... import arguments
 from ....errors import InputError, TargetNotAttainable, UsageError
@@ -66,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
                 _doing("")
                 print(_line(row), flush=True)
     except ModuleNotFoundError as error:
-        raise InputError(f"profile gate: needs the Python package {error.name} (jetdvfs[train])") from error
+        raise InputError(f"profile gate: needs the Python package {error.name} ({how_to_install('train')})") from error
     except ComparisonDataError as error:
         raise InputError(f"--data: {error}") from error
     finally:
