@@ -273,23 +273,12 @@ class Surface:
         Raises:
             CostModelError: the probability is not between 0 and 1.
         """
-        slower, late = self._slower(probability)
+        slower, late = self.slower(probability)
         latency_ms: NDArray[np.float64] = self.latency_ms * np.exp(np.maximum(slower * self.latency_sigma, late))
         return latency_ms
 
-    def latency_at_ms(self, index: tuple[int, ...], probability: float | None) -> float:
-        """The latency at one index of the grid: the median, or the quantile of a probability.
-
-        Raises:
-            CostModelError: the probability is not between 0 and 1.
-        """
-        if probability is None:
-            return float(self.latency_ms[index])
-        slower, late = self._slower(probability)
-        return float(self.latency_ms[index]) * math.exp(max(slower * float(self.latency_sigma[index]), late))
-
-    def _slower(self, probability: float) -> tuple[float, float]:
-        """Quantile of a latency's error, in deviations of the prediction, and as a logarithm for frames."""
+    def slower(self, probability: float) -> tuple[float, float]:
+        """Quantile of a latency's error: in deviations of the prediction, and the least as a logarithm."""
         if not 0 < probability < 1:
             raise CostModelError(f"quantile {probability}: expected a probability between 0 and 1, both excluded")
         if self.tails is None:

@@ -10,6 +10,7 @@ is. They also say how much of the time is left over, which applications without 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -51,6 +52,12 @@ class Work:
         """Latency of a frame alone, over the grid: the median, or the quantile of a confidence."""
         return self.surface.latency_ms if confidence is None else self.surface.latency_quantile_ms(confidence)
 
+    def latency_at_ms(self, confidence: float | None, index: tuple[int, int, int]) -> float:
+        """The same at one configuration."""
+        surface = self.surface
+        slower, late = (0.0, 0.0) if confidence is None else surface.slower(confidence)
+        return float(surface.latency_ms[index]) * math.exp(max(slower * float(surface.latency_sigma[index]), late))
+
 
 def responses_ms(works: Sequence[Work], confidence: float | None) -> list[NDArray[np.float64]]:
     """Response time of each application's frames, from hand-in to the end, over the grid.
@@ -74,7 +81,7 @@ def responses_at_ms(
     Returns:
         A row per application and a column per confidence.
     """
-    alone = np.array([[work.surface.latency_at_ms(index, one) for one in confidences] for work in works])
+    alone = np.array([[work.latency_at_ms(one, index) for one in confidences] for work in works])
     return _exact(_Processes.of(works), alone)
 
 
