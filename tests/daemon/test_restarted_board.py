@@ -12,7 +12,6 @@ import pytest
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.tests.support.daemons.board_daemon import LOW, Daemon, served_board
 
-
 HIGH = FrequencyConfiguration(2265600, 1377000000, 2133000000)
 
 

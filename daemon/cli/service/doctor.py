@@ -16,7 +16,7 @@ from ....kernels.text import printable
 from ....profiles.errors import ProfilesError
 from ....profiles.timing import SystemClock
 from ... import arguments
-from ...config import DEFAULT_PATH, INSTALLED_GROUP, Members, read_config
+from ...config import DEFAULT_PATH, INSTALLED_GROUP, ConfigReading, Members, read_config
 from ...errors import DaemonError
 from ...hardware.axes import title
 from ...hardware.files import LONGEST_S, Files
@@ -55,9 +55,11 @@ def run(args: argparse.Namespace) -> int:
 
 def _examine(args: argparse.Namespace) -> Iterator[Finding]:
     here = args.root.resolve() == Path("/")
-    members, configuration = _configuration(args.config)
+    reading = read_config(args.config)
+    members = reading.members or Members()
     yield from system.examine()
     hardware, identified = _board(args.root, members)
+    configuration = _configuration(reading, members.board or (hardware and hardware.description.name))
     yield identified
     if hardware is not None:
         yield from _clocks(hardware, held=is_held(args.root))
@@ -74,12 +76,12 @@ def _examine(args: argparse.Namespace) -> Iterator[Finding]:
     yield service.left_behind(args.root, runtime_dir, state_dir, args.socket or default_socket())
 
 
-def _configuration(path: Path | None) -> tuple[Members, list[Finding]]:
-    reading = read_config(path)
-    findings = [wrong("configuration", str(one), exit_code=2) for one in (*reading.problems, *beyond_the_text(reading))]
+def _configuration(reading: ConfigReading, board: str | None) -> list[Finding]:
+    problems = (*reading.problems, *beyond_the_text(reading, board))
+    findings = [wrong("configuration", str(one), exit_code=2) for one in problems]
     findings += [note("configuration", str(remark)) for remark in reading.warnings]
     files = ", ".join(str(layer.path) for layer in reading.stack.layers)
-    return reading.members or Members(), findings or [ok("configuration", files or "no file: every member has its default")]
+    return findings or [ok("configuration", files or "no file: every member has its default")]
 
 
 def _board(root: Path, members: Members) -> tuple[Hardware | None, Finding]:
