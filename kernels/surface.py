@@ -19,6 +19,7 @@ from .boundary import Boundary
 from .errors import CostModelError
 from .grid import FrequencyConfiguration, FrequencyGrid
 from .heat import Heat
+from .npz import check_npz
 from .units import AXES
 
 T = TypeVar("T", "Guess", "UnmodelledKind")
@@ -361,6 +362,7 @@ class Surface:
             CostModelError: the file cannot be read as a surface.
         """
         try:
+            check_npz(path, 1 << 28)
             with np.load(path, allow_pickle=False) as data:
                 axes = (tuple(int(level) for level in data[name]) for name in AXES)
                 about = json.loads(str(data["about"][()]))

@@ -14,6 +14,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     verb = next((word for word in words if not word.startswith("-")), "")
     try:
+        from ...profiles.own_folders import forget_foreign_folders
+
+        forget_foreign_folders()
         from .verbs import run  # loaded here, where an interrupt ends in one line
 
         code = run(words, verb)

@@ -65,7 +65,7 @@ def test_unknown_members_are_refused_by_their_full_name(tmp_path: Path) -> None:
     assert [str(one).split(": ")[1:] for one in read_config(path).problems] == [
         ["bord", "unknown member; did you mean board? valid", ", ".join(field.name for field in fields(Members))],
         ["limits.npu_hz", "unknown member; did you mean limits.gpu_hz? valid", "cpu_khz, gpu_hz, emc_hz"],
-        ["limits.gpu_hz.maximum", "unknown member; valid", "min, max"],
+        ["limits.gpu_hz.maximum", "unknown member; did you mean limits.gpu_hz.max? valid", "min, max"],
         ["worker.user", "unknown member; valid", "parallel, threads, timeout_s"],
     ]
     with pytest.raises(UsageError, match=r"line 3: bord: unknown member; did you mean board\?"):
