@@ -42,8 +42,11 @@ from .profile import choose_profile
 from .surfaces import Surfaces, table_folder
 from .system import notify
 from .system.board_lock import board_held
+from .system.failures import task_failures
 from .system.folders import make_trusted, runtime_base
+from .system.quota import LogQuota
 from .system.record import Record
+from .system.repeated import Repeated
 from .system.signals import RELOADING, Signals
 from .system.state import (
     BASELINE_FOLDER,
@@ -66,6 +69,7 @@ log = logging.getLogger(__name__)
 
 _WRITES_KEPT = 64
 _CHANGES_S = 1.0
+_SUM_UP_S = 15.0
 _LAST_WORD_S = 8.0
 """How long giving back may take when the service ends; the unit's TimeoutStopSec= is a little longer."""
 _ADMIN_LIMITS = ServerLimits(connections=16, connections_per_user=16)
@@ -139,6 +143,7 @@ class Resident:
         profile, notes = choose_profile(
             args.profile or config.profile, hardware.description.name, running_system=args.root.resolve() == Path("/")
         )
+        record, self._quota = stack.enter_context(_recording())
         self._workers = WorkerSettings(config.worker.parallel, config.worker.timeout_s, config.worker.threads)
         self._stragglers = Stragglers()
         self._context = Context(
@@ -156,7 +161,7 @@ class Resident:
             config=config,
             config_file=config_file,
             started_s=started_s,
-            record=stack.enter_context(_recording()),
+            record=record,
             memory=Memory(state_dir.resolve() / "learned.json"),
         )
         self._given = given = notify.listen_sockets()
@@ -177,6 +182,8 @@ class Resident:
     async def serve(self, signals: Signals) -> None:
         """Answer until a signal that ends comes, then give the board back; at once where one has come already."""
         loop = asyncio.get_running_loop()
+        said = Repeated(log, time.monotonic)
+        loop.set_exception_handler(task_failures(lambda text, kind: said.say(logging.ERROR, text, kind=kind)))
         stop = asyncio.Event()
         config = self._context.config
         server = Server(__version__, self._stragglers)
@@ -186,6 +193,7 @@ class Resident:
         server.listen(self._admin, admin, _ADMIN_LIMITS, only_uids=_operators(), inherited="jetdvfs-admin" in self._given)
         self._board.thread.start()
         background = {loop.create_task(self._context.surfaces.prepare()), loop.create_task(self._say_how_it_is())}
+        background.add(loop.create_task(self._sum_up_log()))
 
         def heed(number: int) -> None:
             if number == RELOADING:
@@ -212,6 +220,11 @@ class Resident:
         await server.close()
         self._context.memory.save()
         self._board.thread.stop()
+
+    async def _sum_up_log(self) -> None:
+        while True:
+            await asyncio.sleep(_SUM_UP_S)
+            self._quota.sum_up()
 
     async def _reload(self, admin: AdminApi) -> None:
         """Read the configuration again, and tell the service manager when that is done."""
@@ -281,14 +294,19 @@ def _give_back_what_was_left(args: argparse.Namespace) -> None:
 
 
 @contextlib.contextmanager
-def _recording() -> Iterator[Record]:
-    """What is decided from now on, kept for whoever asks."""
-    record = Record()
-    logging.getLogger().addHandler(record)
+def _recording() -> Iterator[tuple[Record, LogQuota]]:
+    """The decisions from now on, kept for clients; and a bound on each user's lines, there and in the log."""
+    record, quota, root = Record(), LogQuota(time.monotonic, _operators()), logging.getLogger()
+    root.addHandler(record)
+    handlers = tuple(root.handlers)
+    for handler in handlers:
+        handler.addFilter(quota)
     try:
-        yield record
+        yield record, quota
     finally:
-        logging.getLogger().removeHandler(record)
+        for handler in handlers:
+            handler.removeFilter(quota)
+        root.removeHandler(record)
 
 
 @contextlib.contextmanager

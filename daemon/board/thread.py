@@ -19,6 +19,8 @@ from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
 from ..errors import HardwareBusy
+from ..system.acting import ACTING
+from ..system.failures import failure
 from ..system.repeated import Repeated
 
 log = logging.getLogger(__name__)
@@ -33,8 +35,9 @@ _ROOT = 0
 
 
 class _Job(Generic[T]):
-    def __init__(self, function: Callable[[], T], owner: Hashable, undo: Callable[[T], object] | None) -> None:
+    def __init__(self, function: Callable[[], T], user: int, owner: Hashable, undo: Callable[[T], object] | None) -> None:
         self.function = function
+        self.user = user
         self.owner = owner
         self.undo = undo
         self.future: Future[T] = Future()
@@ -122,7 +125,7 @@ class BoardThread:
             ends: whether it ends something, and so goes before what begins something.
             undo: called on the thread with what it returned, where nobody waits for that any more.
         """
-        job = _Job(function, owner, undo)
+        job = _Job(function, user, owner, undo)
         with self._lock:
             (self._endings if ends else self._beginnings).put(user, job)
             self._lock.notify()
@@ -216,10 +219,13 @@ class BoardThread:
     def _do(self, job: _Job[T]) -> None:
         result: list[T] = []
         error: Exception | None = None
+        acting = ACTING.set(None if job.user == _OWN_TURN else job.user)
         try:
             result.append(job.function())
         except Exception as caught:
             error = caught
+        finally:
+            ACTING.reset(acting)
         with self._lock:
             job.settled = not job.given_up
         undo = job.undo
@@ -237,7 +243,8 @@ class BoardThread:
         try:
             function()
         except Exception as error:
-            self._said.say(logging.ERROR, f"the board's thread: {error!r}", error=error)
+            text, kind = failure(error)
+            self._said.say(logging.ERROR, f"the board's thread: {text}", kind=kind)
 
 
 def _followed(future: Future[T]) -> asyncio.Future[T]:
