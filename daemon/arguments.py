@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -208,7 +209,11 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 def add_socket(parser: argparse.ArgumentParser) -> None:
     """--socket."""
     parser.add_argument(
-        "--socket", type=Path, metavar="PATH", help="the daemon's; default: $JETDVFS_SOCKET or /run/jetdvfs/jetdvfs.sock"
+        "--socket",
+        type=Path,
+        metavar="PATH",
+        help="the daemon's (default: $JETDVFS_SOCKET; /run/jetdvfs/jetdvfs.sock; of an ordinary user's daemon jetdvfs.sock "
+        "in $XDG_RUNTIME_DIR/jetdvfs or /tmp/jetdvfs-UID)",
     )
 
 
@@ -217,9 +222,9 @@ def add_root(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--root",
         type=folder,
-        default=Path("/"),
+        default=os.environ.get("JETDVFS_ROOT") or "/",
         metavar="DIR",
-        help="where the board's /sys and /proc are (default: /), for instance a simulated board's mount",
+        help="where the board's /sys and /proc are (default: $JETDVFS_ROOT, else /), for instance a simulated board's mount",
     )
 
 
@@ -229,7 +234,8 @@ def add_state_dir(parser: argparse.ArgumentParser) -> None:
         "--state-dir",
         type=Path,
         metavar="DIR",
-        help="where surfaces and tables are kept; default: /var/lib/jetdvfs, below it with --root",
+        help="where surfaces and tables are kept (default: /var/lib/jetdvfs; ~/.local/state/jetdvfs for an ordinary user; "
+        "with --root a folder in it for that board)",
     )
 
 
@@ -239,7 +245,8 @@ def add_runtime_dir(parser: argparse.ArgumentParser) -> None:
         "--runtime-dir",
         type=Path,
         metavar="DIR",
-        help="where it is kept until the next boot how the board was found; default: /run/jetdvfs, below it with --root",
+        help="where the baseline is kept until the next boot (default: /run/jetdvfs; $XDG_RUNTIME_DIR/jetdvfs or "
+        "/tmp/jetdvfs-UID for an ordinary user; with --root a folder in it for that board)",
     )
 
 

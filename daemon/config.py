@@ -25,6 +25,7 @@ names: what a later file says counts, member by member; one that it leaves empty
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -33,7 +34,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from msgspec import Meta
 
 from ..kernels.units import CLOCKS, mhz_text
-from ..profiles.documents import Positive, Text, convert, dotted, mistakes, unknown_members
+from ..profiles.documents import Place, Positive, Text, convert, dotted, mistakes, unknown_members
 from .errors import UsageError
 from .hardware.clocks.clusters import Clusters
 from .system.layers import Remark, Stack, read_stack
@@ -43,6 +44,8 @@ DEFAULT_PATH = Path("/etc/jetdvfs/jetdvfsd.yaml")
 INSTALLED_GROUP = "jetdvfs"
 """The group that systemd/jetdvfs.sysusers.conf makes."""
 Axis: TypeAlias = Literal["cpu", "gpu", "emc"]
+_PLAUSIBLE_MHZ = (10, 10_000)
+"""Every clock of every board lies between."""
 _RELOADED = ("limits", "floors", "ceiling_c")
 AXES: dict[Axis, str] = {"cpu": "cpu_khz", "gpu": "gpu_hz", "emc": "emc_hz"}
 Degrees: TypeAlias = Annotated[float, Meta(ge=20, le=110, description="a temperature from 20 to 110 degrees Celsius")]
@@ -192,7 +195,8 @@ def read_config(path: Path | None) -> ConfigReading:
         raw = _filled(layer.raw)
         problems += (layer.remark(mistake) for mistake in mistakes(raw, Members))
         for at, known in unknown_members(raw, Members):
-            warnings.append(layer.remark_at(at, f"{dotted(at)} is unknown and ignored; known: {', '.join(known)}"))
+            problems.append(layer.remark_at(at, f"{dotted(at)}: unknown member{_suggested(at, known)}"))
+        problems += (layer.remark_at(at, text) for at, text in _implausible(raw))
     members = None
     if not problems:
         together = _filled(stack.merged)
@@ -202,6 +206,35 @@ def read_config(path: Path | None) -> ConfigReading:
     if members is not None and members.cpu_leader is not None and members.cpu_clusters == "together":
         warnings.append(stack.remark_at(("cpu_leader",), "cpu_leader is ignored without cpu_clusters: apart"))
     return ConfigReading(members, tuple(problems), tuple(warnings), stack)
+
+
+def _suggested(at: Place, known: Sequence[str]) -> str:
+    """The closest of the known names, and all of them."""
+    close = difflib.get_close_matches(str(at[-1]), known, n=1)
+    meant = f"; did you mean {dotted((*at[:-1], close[0]))}?" if close else ";"
+    return f"{meant} valid: {', '.join(known)}"
+
+
+def _implausible(raw: Any) -> Iterator[tuple[Place, str]]:
+    """Limits that no clock of a board has, which mostly are of another unit."""
+    limits = raw.get("limits") if isinstance(raw, Mapping) else None
+    for axis in AXES.values():
+        bounds = limits.get(axis) if isinstance(limits, Mapping) else None
+        for end, value in bounds.items() if isinstance(bounds, Mapping) else ():
+            if end not in ("min", "max") or type(value) is not int or value <= 0:
+                continue
+            per_mhz, unit = (1_000, "kHz") if axis == "cpu_khz" else (1_000_000, "Hz")
+            others = (value * per_mhz, value * 1_000, value // 1_000)  # in MHz, or in the other axes' unit
+            low, high = _PLAUSIBLE_MHZ
+            if not _fits(value, per_mhz):
+                at = ("limits", axis, end)
+                meant = next((one for one in others if _fits(one, per_mhz)), None)
+                asked = f"{meant / per_mhz:.6g} MHz meant? write {meant}" if meant else f"expected {low} to {high} MHz"
+                yield at, f"{dotted(at)}: {value} {unit}: {asked}"
+
+
+def _fits(value: int, per_mhz: int) -> bool:
+    return _PLAUSIBLE_MHZ[0] * per_mhz <= value <= _PLAUSIBLE_MHZ[1] * per_mhz
 
 
 def _filled(raw: Any) -> Any:

@@ -11,7 +11,6 @@ import logging
 import os
 import signal
 import socket
-import stat
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -42,7 +41,12 @@ from .learning.memory import Memory
 from .profile import choose_profile
 from .surfaces import Surfaces, table_folder
 from .system import notify
+from .system.board_lock import board_held
+from .system.failures import task_failures
+from .system.folders import make_trusted, runtime_base
+from .system.quota import LogQuota
 from .system.record import Record
+from .system.repeated import Repeated
 from .system.signals import RELOADING, Signals
 from .system.state import (
     BASELINE_FOLDER,
@@ -56,7 +60,8 @@ from .watch.demand import DemandMonitor
 from .watch.events import Events
 from .watch.floors import FloorRules
 from .watch.sleep import Sleep, since_boot
-from .wire.protocol import ADMIN_SOCKET_NAME, default_socket
+from .wire.protocol import admin_socket, daemon_socket
+from .wire.serving.listening import UNCHANGED, listening
 from .wire.serving.server import Server, ServerLimits
 from .worker.workers import Workers, WorkerSettings
 
@@ -64,9 +69,9 @@ log = logging.getLogger(__name__)
 
 _WRITES_KEPT = 64
 _CHANGES_S = 1.0
+_SUM_UP_S = 15.0
 _LAST_WORD_S = 8.0
 """How long giving back may take when the service ends; the unit's TimeoutStopSec= is a little longer."""
-_UNCHANGED = -1
 _ADMIN_LIMITS = ServerLimits(connections=16, connections_per_user=16)
 
 
@@ -99,6 +104,10 @@ class Resident:
             log.warning("%s", warning)
         state_dir = args.state_dir or default_state_dir(args.root)
         runtime_dir = args.runtime_dir or default_runtime_dir(args.root)
+        path = args.socket or daemon_socket()
+        if os.geteuid() != 0 and not (args.socket and args.runtime_dir):
+            _make_own_base()
+        stack.enter_context(board_held(args.root, path))
         for folder in dict.fromkeys((runtime_dir.resolve(), state_dir.resolve())):
             stack.enter_context(locked(folder))
         writes: deque[tuple[str, str]] = deque(maxlen=_WRITES_KEPT)
@@ -134,6 +143,7 @@ class Resident:
         profile, notes = choose_profile(
             args.profile or config.profile, hardware.description.name, running_system=args.root.resolve() == Path("/")
         )
+        record, self._quota = stack.enter_context(_recording())
         self._workers = WorkerSettings(config.worker.parallel, config.worker.timeout_s, config.worker.threads)
         self._stragglers = Stragglers()
         self._context = Context(
@@ -151,16 +161,13 @@ class Resident:
             config=config,
             config_file=config_file,
             started_s=started_s,
-            record=stack.enter_context(_recording()),
+            record=record,
             memory=Memory(state_dir.resolve() / "learned.json"),
         )
-        path = args.socket or default_socket()
         self._given = given = notify.listen_sockets()
         # Last the socket that everybody waits for: who reaches it reaches the other one, too.
-        self._admin = given.get("jetdvfs-admin") or stack.enter_context(
-            _listening(path.with_name(ADMIN_SOCKET_NAME), 0o600, _UNCHANGED)
-        )
-        self._public = given.get("jetdvfs") or stack.enter_context(_listening(path, 0o660, _group_id(config.socket_group)))
+        self._admin = given.get("jetdvfs-admin") or stack.enter_context(listening(admin_socket(path), 0o600, UNCHANGED))
+        self._public = given.get("jetdvfs") or stack.enter_context(listening(path, 0o660, _group_id(config.socket_group)))
         for note in notes:
             log.warning("%s", note)
         log.info(
@@ -175,6 +182,8 @@ class Resident:
     async def serve(self, signals: Signals) -> None:
         """Answer until a signal that ends comes, then give the board back; at once where one has come already."""
         loop = asyncio.get_running_loop()
+        said = Repeated(log, time.monotonic)
+        loop.set_exception_handler(task_failures(lambda text, kind: said.say(logging.ERROR, text, kind=kind)))
         stop = asyncio.Event()
         config = self._context.config
         server = Server(__version__, self._stragglers)
@@ -184,6 +193,7 @@ class Resident:
         server.listen(self._admin, admin, _ADMIN_LIMITS, only_uids=_operators(), inherited="jetdvfs-admin" in self._given)
         self._board.thread.start()
         background = {loop.create_task(self._context.surfaces.prepare()), loop.create_task(self._say_how_it_is())}
+        background.add(loop.create_task(self._sum_up_log()))
 
         def heed(number: int) -> None:
             if number == RELOADING:
@@ -210,6 +220,11 @@ class Resident:
         await server.close()
         self._context.memory.save()
         self._board.thread.stop()
+
+    async def _sum_up_log(self) -> None:
+        while True:
+            await asyncio.sleep(_SUM_UP_S)
+            self._quota.sum_up()
 
     async def _reload(self, admin: AdminApi) -> None:
         """Read the configuration again, and tell the service manager when that is done."""
@@ -243,6 +258,18 @@ class Resident:
             await asyncio.sleep(min(_CHANGES_S, max(due_s - now_s, 0.01)) if watchdog_s else _CHANGES_S)
 
 
+def _make_own_base() -> None:
+    """Make the folder of an ordinary user's daemon, where it is no other user's.
+
+    Raises:
+        UsageError: it cannot be made.
+    """
+    try:
+        make_trusted(runtime_base())
+    except OSError as error:
+        raise UsageError(f"directory {runtime_base()}: {error.strerror}") from error
+
+
 def _operators() -> frozenset[int]:
     """The users who may change more of the machine than their own leases."""
     return frozenset({0, os.geteuid()})
@@ -253,7 +280,7 @@ def _give_back_what_was_left(args: argparse.Namespace) -> None:
     runtime_dir = args.runtime_dir or default_runtime_dir(args.root)
     state_dir = args.state_dir or default_state_dir(args.root)
     try:
-        with locked_in_passing(runtime_dir, state_dir):
+        with locked_in_passing(args.root, runtime_dir, state_dir):
             report = keeper_of(Files(args.root, longest_s=LONGEST_S), runtime_dir, state_dir).restore(longest_s=LAST_TRY_S)
     except HardwareBusy:  # a running daemon's
         return
@@ -267,14 +294,19 @@ def _give_back_what_was_left(args: argparse.Namespace) -> None:
 
 
 @contextlib.contextmanager
-def _recording() -> Iterator[Record]:
-    """What is decided from now on, kept for whoever asks."""
-    record = Record()
-    logging.getLogger().addHandler(record)
+def _recording() -> Iterator[tuple[Record, LogQuota]]:
+    """The decisions from now on, kept for clients; and a bound on each user's lines, there and in the log."""
+    record, quota, root = Record(), LogQuota(time.monotonic, _operators()), logging.getLogger()
+    root.addHandler(record)
+    handlers = tuple(root.handlers)
+    for handler in handlers:
+        handler.addFilter(quota)
     try:
-        yield record
+        yield record, quota
     finally:
-        logging.getLogger().removeHandler(record)
+        for handler in handlers:
+            handler.removeFilter(quota)
+        root.removeHandler(record)
 
 
 @contextlib.contextmanager
@@ -302,60 +334,8 @@ def _group_id(wanted: str | None) -> int:
         UsageError: there is no group of the name wanted.
     """
     try:
-        return grp.getgrnam(wanted or INSTALLED_GROUP).gr_gid if wanted or os.geteuid() == 0 else _UNCHANGED
+        return grp.getgrnam(wanted or INSTALLED_GROUP).gr_gid if wanted or os.geteuid() == 0 else UNCHANGED
     except KeyError:
         if wanted is None:
-            return _UNCHANGED
+            return UNCHANGED
         raise UsageError(f"socket_group: there is no group {wanted!r}") from None
-
-
-@contextlib.contextmanager
-def _listening(path: Path, mode: int, group_id: int) -> Iterator[socket.socket]:
-    """A listening socket at this path, which is gone again afterwards.
-
-    Raises:
-        UsageError: it cannot be made, or somebody answers there already.
-    """
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    with sock:
-        try:
-            path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-            if not _is_socket(path):
-                raise UsageError(f"socket {path}: something else than a socket is there; remove it, or name another path")
-            if _answers(path):
-                raise UsageError(f"socket {path}: another daemon answers on it")
-            path.unlink(missing_ok=True)
-            before = os.umask(0o777 & ~mode)
-            try:
-                sock.bind(os.fspath(path))
-            finally:
-                os.umask(before)
-            if group_id != _UNCHANGED:
-                os.chown(path, _UNCHANGED, group_id)
-            sock.listen()
-        except OSError as error:
-            raise UsageError(f"socket {path}: {error.strerror or error}") from error
-        try:
-            yield sock
-        finally:
-            # The folder may have gone, or become read-only, meanwhile.
-            with contextlib.suppress(OSError):
-                if _is_socket(path):
-                    path.unlink(missing_ok=True)
-
-
-def _is_socket(path: Path) -> bool:
-    """Whether there is a socket at this path itself, or nothing."""
-    try:
-        return stat.S_ISSOCK(path.lstat().st_mode)
-    except FileNotFoundError:
-        return True
-
-
-def _answers(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        try:
-            probe.connect(os.fspath(path))
-        except OSError:
-            return False
-    return True

@@ -19,6 +19,7 @@ from .boundary import Boundary
 from .errors import CostModelError
 from .grid import FrequencyConfiguration, FrequencyGrid
 from .heat import Heat
+from .npz import check_npz
 from .units import AXES
 
 T = TypeVar("T", "Guess", "UnmodelledKind")
@@ -259,20 +260,34 @@ class Surface:
         """
         if not 0 < probability < 1:
             raise CostModelError(f"quantile {probability}: expected a probability between 0 and 1, both excluded")
-        slower = more = NormalDist().inv_cdf(probability)
-        late = -np.inf
-        if self.tails is not None:
-            tails = (self.tails.latency, self.tails.energy, self.tails.frames)
-            slower, more, late = (tail.quantile(probability) for tail in tails)
+        more = _NORMAL.inv_cdf(probability) if self.tails is None else self.tails.energy.quantile(probability)
         certain = np.zeros(self.grid.shape)
         return replace(
             self,
-            latency_ms=self.latency_ms * np.exp(np.maximum(slower * self.latency_sigma, late)),
+            latency_ms=self.latency_quantile_ms(probability),
             power_mw=self.power_mw * np.exp(more * self.energy_sigma),
             energy_mj=self.energy_mj * np.exp(more * self.energy_sigma),
             latency_sigma=certain,
             energy_sigma=certain,
         )
+
+    def latency_quantile_ms(self, probability: float) -> NDArray[np.float64]:
+        """The latency of :meth:`quantile` alone.
+
+        Raises:
+            CostModelError: the probability is not between 0 and 1.
+        """
+        slower, late = self.slower(probability)
+        latency_ms: NDArray[np.float64] = self.latency_ms * np.exp(np.maximum(slower * self.latency_sigma, late))
+        return latency_ms
+
+    def slower(self, probability: float) -> tuple[float, float]:
+        """Quantile of a latency's error: in deviations of the prediction, and the least as a logarithm."""
+        if not 0 < probability < 1:
+            raise CostModelError(f"quantile {probability}: expected a probability between 0 and 1, both excluded")
+        if self.tails is None:
+            return _NORMAL.inv_cdf(probability), -math.inf
+        return self.tails.latency.quantile(probability), self.tails.frames.quantile(probability)
 
     def warmed(self, temperature_c: float | NDArray[np.float64]) -> Surface:
         """The surface at another temperature of the die, one for all configurations or one for each.
@@ -350,6 +365,7 @@ class Surface:
             CostModelError: the file cannot be read as a surface.
         """
         try:
+            check_npz(path, 1 << 28)
             with np.load(path, allow_pickle=False) as data:
                 axes = (tuple(int(level) for level in data[name]) for name in AXES)
                 about = json.loads(str(data["about"][()]))

@@ -3,7 +3,8 @@
 
 A file of a board may take half a second, a change of clocks several; the event loop asks for both here and answers others
 meanwhile. Who waits is served in turn, user by user, and what ends something before what begins something: a queue of one
-user's holds delays nobody else's by more than one of them, and a lease's end by no more than the one at work.
+user's holds delays nobody else's by more than one of them, and a lease's end by no more than the one at work. Root's jobs go
+first; only between two of root's holds an end of another user's lease has its turn.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
 from ..errors import HardwareBusy
+from ..system.acting import ACTING
+from ..system.failures import failure
 from ..system.repeated import Repeated
 
 log = logging.getLogger(__name__)
@@ -28,11 +31,13 @@ ANSWER_S = 10.0
 STUCK_S = 30.0
 """How long one call may last that has no bound of its own, such as a disk's, until the thread counts as stuck."""
 _OWN_TURN = -1  # no user's id: what the daemon does by itself
+_ROOT = 0
 
 
 class _Job(Generic[T]):
-    def __init__(self, function: Callable[[], T], owner: Hashable, undo: Callable[[T], object] | None) -> None:
+    def __init__(self, function: Callable[[], T], user: int, owner: Hashable, undo: Callable[[T], object] | None) -> None:
         self.function = function
+        self.user = user
         self.owner = owner
         self.undo = undo
         self.future: Future[T] = Future()
@@ -49,9 +54,10 @@ class _Queue:
     def put(self, user: int, job: _Job[Any]) -> None:
         self._users.setdefault(user, deque()).append(job)
 
-    def take(self) -> _Job[Any] | None:
-        while self._users:
-            user, jobs = self._users.popitem(last=False)
+    def take(self, of: int | None = None) -> _Job[Any] | None:
+        """The next job, or the next one of a user."""
+        while self._users if of is None else of in self._users:
+            user, jobs = self._users.popitem(last=False) if of is None else (of, self._users.pop(of))
             job = jobs.popleft()
             if jobs:
                 self._users[user] = jobs
@@ -93,6 +99,7 @@ class BoardThread:
         self._lock = threading.Condition()
         self._endings, self._beginnings = _Queue(), _Queue()
         self._busy = False
+        self._root_began = False
         self._done = 0
         self._over = False
         self._seen: tuple[float, tuple[int, int]] | None = None
@@ -118,7 +125,7 @@ class BoardThread:
             ends: whether it ends something, and so goes before what begins something.
             undo: called on the thread with what it returned, where nobody waits for that any more.
         """
-        job = _Job(function, owner, undo)
+        job = _Job(function, user, owner, undo)
         with self._lock:
             (self._endings if ends else self._beginnings).put(user, job)
             self._lock.notify()
@@ -185,7 +192,7 @@ class BoardThread:
             with self._lock:
                 # Upkeep that is late goes first, or a stream of requests would keep it off for good.
                 late = self._monotonic() - due_s > 1.0
-                job = None if late else self._endings.take() or self._beginnings.take()
+                job = None if late else self._take()
                 if job is None and self._monotonic() < due_s:
                     if self._over:
                         return
@@ -203,13 +210,22 @@ class BoardThread:
             self._done += 1
             due_s = self._monotonic() + self._every_s()
 
+    def _take(self) -> _Job[Any] | None:
+        root_first = not self._root_began
+        job = self._endings.take(_ROOT) or (self._beginnings.take(_ROOT) if root_first else None)
+        self._root_began = job is not None and root_first
+        return job or self._endings.take() or self._beginnings.take(_ROOT) or self._beginnings.take()
+
     def _do(self, job: _Job[T]) -> None:
         result: list[T] = []
         error: Exception | None = None
+        acting = ACTING.set(None if job.user == _OWN_TURN else job.user)
         try:
             result.append(job.function())
         except Exception as caught:
             error = caught
+        finally:
+            ACTING.reset(acting)
         with self._lock:
             job.settled = not job.given_up
         undo = job.undo
@@ -227,7 +243,8 @@ class BoardThread:
         try:
             function()
         except Exception as error:
-            self._said.say(logging.ERROR, f"the board's thread: {error!r}", error=error)
+            text, kind = failure(error)
+            self._said.say(logging.ERROR, f"the board's thread: {text}", kind=kind)
 
 
 def _followed(future: Future[T]) -> asyncio.Future[T]:

@@ -10,7 +10,8 @@ from ..leases import Lease
 
 def about(lease: Lease) -> dict[str, object]:
     """What the journal says of a lease."""
-    return {"lease": lease.id, "app": lease.holder.app, "pid": lease.holder.pid, "target": lease.need.target}
+    holder = lease.holder
+    return {"lease": lease.id, "app": holder.app, "pid": holder.pid, "uid": holder.uid, "target": lease.need.target}
 
 
 def in_words(configuration: FrequencyConfiguration) -> str:

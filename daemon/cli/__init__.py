@@ -23,6 +23,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _ended(0, argv)
     verb = next((word for word in words if not word.startswith("-")), "")
     try:
+        from ...profiles.own_folders import forget_foreign_folders
+
+        forget_foreign_folders()
         from .verbs import run  # loaded here, where an interrupt ends in one line
 
         code = run(words, verb)

@@ -31,6 +31,9 @@ from .sensors.sensors import Sensing, Sensors
 from .setter import Setter, Step
 from .transition import Transition
 
+LOCKED = "memory clock is locked by somebody else"
+"""How a note on a lock of the memory clock begins."""
+
 
 class Hardware:
     """A board's clocks, rails and temperatures. Use :meth:`probe`.
@@ -122,7 +125,7 @@ class Hardware:
         if not self.touched and any(reading.mode == "locked" for reading in self._readings("emc_hz")):
             others = "jetson_clocks, or a process that died with the lock"
             daemon = "" if self._keeper else "a running jetdvfsd, "
-            notes.append(f"memory clock is locked by somebody else: by {daemon}{others}")
+            notes.append(f"{LOCKED}: by {daemon}{others}")
         notes += self._files.hanging
         notes += [*self.sensors.notes, *(f"throttled: {reason}" for reason in self.sensors.throttled())]
         return tuple(notes)

@@ -480,5 +480,6 @@ def _unless(limits: object, need: Need, again: Callable[[Limits], Need], others:
 
 
 def _about(lease: Lease, kind: str, **more: Any) -> dict[str, str]:
+    more["uid"] = lease.holder.uid
     values = {"lease": lease.id, "app": lease.holder.app, "pid": lease.holder.pid, "target": lease.need.target, **more}
     return fields(kind, configuration=",".join(map(str, lease.need.configuration)), **values)

@@ -116,9 +116,10 @@ def _decide(leases: Sequence[Lease], limits: Limits) -> Joint | None:
     least = combine(firm) if firm else None
     cautious = list(works.values())
     asked = [replace(works[lease.id], confidence=lease.need.confidence) for lease in leases if lease.id in works]
+    same = all(one.confidence == other.confidence for one, other in zip(cautious, asked, strict=True))
     try:
         found = jointly(cautious, limits, least)
-        return found if found.attained else jointly(asked, limits, least)
+        return found if found.attained or same else jointly(asked, limits, least)
     except UsageError:  # a grid of which the board offers nothing now
         return None
 

@@ -10,9 +10,9 @@ is. They also say how much of the time is left over, which applications without 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,10 @@ from ...kernels.surface import Surface
 
 SLICE_MS = 1.024
 """How long a process has the GPU until it is another one's turn: nvgpu's ``NVGPU_TSG_TIMESLICE_DEFAULT_US``."""
+EXACT = 8
+"""Number of applications up to which response times are exact; beyond it they are bounded, in linear time."""
 _ROUNDS = 3
+_COLUMNS = 256
 _LEAST_LEFT = 0.01  # the part of the GPU's time that applications without a rate get in any case
 
 
@@ -45,61 +48,130 @@ class Work:
     frugal: bool = True
     process: int = 0
 
-    @cached_property
-    def _quantiles(self) -> dict[float, NDArray[np.float64]]:
-        return {}
-
     def latency_ms(self, confidence: float | None) -> NDArray[np.float64]:
-        """Of a frame alone, over the grid: by median, or what is not exceeded with a confidence."""
-        if confidence is None:
-            return self.surface.latency_ms
-        if confidence not in self._quantiles:
-            self._quantiles[confidence] = self.surface.quantile(confidence).latency_ms
-        return self._quantiles[confidence]
+        """Latency of a frame alone, over the grid: the median, or the quantile of a confidence."""
+        return self.surface.latency_ms if confidence is None else self.surface.latency_quantile_ms(confidence)
+
+    def latency_at_ms(self, confidence: float | None, index: tuple[int, int, int]) -> float:
+        """The same at one configuration."""
+        surface = self.surface
+        slower, late = (0.0, 0.0) if confidence is None else surface.slower(confidence)
+        return float(surface.latency_ms[index]) * math.exp(max(slower * float(surface.latency_sigma[index]), late))
 
 
 def responses_ms(works: Sequence[Work], confidence: float | None) -> list[NDArray[np.float64]]:
-    """How long a frame of each takes at most from being handed in, over the grid.
+    """Response time of each application's frames, from hand-in to the end, over the grid.
 
-    A bound on response times as real-time analysis finds it: it begins with what holds whatever the others do, from which
-    follows how many frames of each come meanwhile, and so a lower bound, a few times.
+    A bound as real-time analysis finds it. The first bound holds for any load of the other applications. It limits the
+    number of their frames that arrive meanwhile, which gives a lower bound; this step is repeated.
 
     Args:
-        confidence: with which each frame takes no longer than it is counted; None for by median.
+        confidence: quantile of every frame's latency; None for the median.
     """
-    alone = [work.latency_ms(confidence) for work in works]
-    processes = {work.process for work in works}
-    blocks = {one: _sum(ms for work, ms in zip(works, alone, strict=True) if work.process == one) for one in processes}
-    found = [blocks[work.process] + (len(processes) - 1) * (blocks[work.process] + SLICE_MS) for work in works]
-    for _ in range(_ROUNDS if len(processes) > 1 else 0):
-        found = [_response(works, alone, blocks, found, place) for place in range(len(works))]
+    shape = works[0].surface.grid.shape
+    alone = np.stack([work.latency_ms(confidence).ravel() for work in works])
+    return [row.reshape(shape) for row in responses_of(works, alone)]
+
+
+def responses_at_ms(
+    works: Sequence[Work], confidences: Sequence[float | None], index: tuple[int, int, int]
+) -> NDArray[np.float64]:
+    """Response times at one configuration, exact for any number of applications.
+
+    Returns:
+        A row per application and a column per confidence.
+    """
+    alone = np.array([[work.latency_at_ms(one, index) for one in confidences] for work in works])
+    return _exact(_Processes.of(works), alone)
+
+
+def responses_of(works: Sequence[Work], alone: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Response times as of :func:`responses_ms`, for some configurations.
+
+    Up to :data:`EXACT` applications the number of frames that arrive is rounded up pair by pair. For more, it is bounded by a
+    line, whose sum over applications takes linear time; the result is never below the exact one.
+
+    Args:
+        alone: latency of each application's frame alone, a row per application and a column per configuration.
+    """
+    processes = _Processes.of(works)
+    parts = [
+        (_exact if len(works) <= EXACT else _bounded)(processes, alone[:, start : start + _COLUMNS])
+        for start in range(0, alone.shape[1], _COLUMNS)
+    ]
+    return np.concatenate(parts, axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class _Processes:
+    """The processes of some applications.
+
+    Attributes:
+        own: the process of each application, by its place among them.
+        members: one row per process: 1 for each application that belongs to it.
+        paced: True for a process whose applications all have a rate.
+        per_ms: frames per millisecond of each application, 0 without a rate.
+    """
+
+    own: NDArray[np.intp]
+    members: NDArray[np.float64]
+    paced: NDArray[np.bool_]
+    per_ms: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, works: Sequence[Work]) -> _Processes:
+        places = {process: place for place, process in enumerate(dict.fromkeys(work.process for work in works))}
+        own = np.array([places[work.process] for work in works])
+        members = (own == np.arange(len(places))[:, None]).astype(np.float64)
+        without_rate = np.array([work.fps is None for work in works])
+        paced = members @ without_rate == 0
+        return cls(own, members, paced, np.array([(work.fps or 0.0) / 1e3 for work in works]))
+
+
+def _first(processes: _Processes, alone: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """GPU time of each application's own process, and the response time for any load of the others."""
+    blocks = (processes.members @ alone)[processes.own]
+    return blocks, blocks + (len(processes.paced) - 1) * (blocks + SLICE_MS)
+
+
+def _exact(processes: _Processes, alone: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Response times, with the number of frames of each other application rounded up."""
+    blocks, found = _first(processes, alone)
+    others = np.flatnonzero(processes.paced)
+    if len(processes.paced) == 1 or not len(others):
+        return found
+    fixed = (len(processes.paced) - 1) - (len(others) - processes.paced[processes.own])  # other processes without a rate
+    own = (processes.own[:, None] == others)[:, :, None]
+    turn = blocks + SLICE_MS
+    for _ in range(_ROUNDS):
+        arriving = np.ceil((found[:, None] + found) * processes.per_ms[:, None]) * alone
+        delays = np.where(own, 0.0, np.minimum(turn[:, None], processes.members[others] @ arriving))
+        found = blocks + fixed[:, None] * turn + delays.sum(axis=1)
     return found
 
 
-def _response(
-    works: Sequence[Work],
-    alone: Sequence[NDArray[np.float64]],
-    blocks: Mapping[int, NDArray[np.float64]],
-    before: Sequence[NDArray[np.float64]],
-    place: int,
-) -> NDArray[np.float64]:
-    own = works[place].process
-    total = blocks[own]
-    for other in blocks:
-        if other == own:
-            continue
-        handed_in = _sum(
-            alone[one] * (np.inf if work.fps is None else np.ceil((before[place] + before[one]) * work.fps / 1e3))
-            for one, work in enumerate(works)
-            if work.process == other
-        )
-        total = total + np.minimum(blocks[own] + SLICE_MS, handed_in)
-    return total
+def _bounded(processes: _Processes, alone: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Response times, with the number of frames of each other application bounded by one more than its rate gives.
 
-
-def _sum(parts: Iterable[NDArray[np.float64]]) -> NDArray[np.float64]:
-    total: NDArray[np.float64] = np.sum(list(parts), axis=0)
-    return total
+    Each other process is counted either by its turns or by its frames, the lower of the two at the middle configuration. Either
+    is an upper bound at every configuration.
+    """
+    blocks, found = _first(processes, alone)
+    if len(processes.paced) == 1 or not processes.paced.any():
+        return found
+    load = processes.members @ (alone * processes.per_ms[:, None])
+    turn = blocks + SLICE_MS
+    other = processes.own[:, None] != np.arange(len(processes.paced))
+    middle = int(np.argsort(alone.sum(axis=0))[alone.shape[1] // 2])
+    for _ in range(_ROUNDS):
+        frames = processes.members @ (alone * (found * processes.per_ms[:, None] + 1.0))
+        by_frames = found[:, middle, None] * load[:, middle] + frames[:, middle]
+        counted = other & processes.paced & (by_frames < turn[:, middle, None])
+        turns = (other & ~counted).sum(axis=1)
+        share = counted.astype(np.float64)
+        total = blocks + turns[:, None] * turn + found * (share @ load) + share @ frames
+        found = np.minimum(found, total)
+    return found
 
 
 @dataclass(frozen=True, eq=False)

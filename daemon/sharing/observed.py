@@ -7,11 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ...kernels.errors import GridError
-from .interference import Work, responses_ms
+from .interference import Work, responses_at_ms
 
 if TYPE_CHECKING:
     from ...kernels.correction.observation import Observation
@@ -40,7 +37,6 @@ def without_waiting(
         all_its_own: whether all that is beyond is the network's own, as where its target is missed again by what the others'
             frames are known to take.
     """
-    bound_ms = _bound_ms(own, others)
     seen = {one.configuration for one in alone}
     found = list(alone)
     for one in in_company:
@@ -50,17 +46,17 @@ def without_waiting(
             index = own.surface.grid.index(one.configuration)
         except GridError:
             continue
-        times, over = 1.0, one.latency_ms / float(bound_ms[index])
+        times, over = 1.0, one.latency_ms / _bound_ms(own, others, index)
         for _ in range(_ROUNDS if all_its_own else 1):
             times *= max(over, 1.0)
             if all_its_own and over > 1:
-                over = one.latency_ms / float(_bound_ms(own, others, times)[index])
+                over = one.latency_ms / _bound_ms(own, others, index, times)
         if times > 1:
             found.append(replace(one, latency_ms=times * float(own.surface.latency_ms[index]), power_mw=None))
     return found
 
 
-def _bound_ms(own: Work, others: Sequence[Work], times: float = 1.0) -> NDArray[np.float64]:
-    """How long its frames take at most with waiting, over the grid, if they take so many times as long as predicted."""
+def _bound_ms(own: Work, others: Sequence[Work], index: tuple[int, int, int], times: float = 1.0) -> float:
+    """Longest time of its frames with waiting, at one configuration, if they take ``times`` as long as predicted."""
     surface = replace(own.surface, latency_ms=times * own.surface.latency_ms) if times != 1.0 else own.surface
-    return responses_ms([replace(own, surface=surface), *others], None)[0]
+    return float(responses_at_ms([replace(own, surface=surface), *others], [None], index)[0, 0])

@@ -27,6 +27,7 @@ from .journal import (
     TROUBLE,
     WOKEN,
 )
+from .quota import user_of
 
 KINDS = {
     LEASE_BEGUN: "lease_begun",
@@ -47,6 +48,7 @@ KINDS = {
 """What each ``MESSAGE_ID`` is called on the socket."""
 ENTRIES_KEPT = 512
 _CHARACTERS = 1000
+_SYSTEM = 0  # root, and what the daemon does by itself
 
 
 @dataclass(frozen=True)
@@ -75,11 +77,16 @@ class Entry:
 
 
 class Record(logging.Handler):
-    """Keeps what is logged with a ``MESSAGE_ID``. May be asked on any thread."""
+    """Keeps what is logged with a ``MESSAGE_ID``. May be asked on any thread.
+
+    Each user has a share: the oldest entry of the user with the most goes first. The daemon's own and root's entries have a
+    share of two users.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self._entries: deque[Entry] = deque(maxlen=ENTRIES_KEPT)
+        self._entries: dict[int, deque[Entry]] = {}
+        self._kept = 0
         self._number = 0
         self._followers: set[Callable[[], object]] = set()
 
@@ -94,7 +101,8 @@ class Record(logging.Handler):
         )
         message = printable(record.getMessage()[:_CHARACTERS])
         self._number += 1
-        self._entries.append(Entry(self._number, record.created, kind, message, lease, app, configuration, reason))
+        entry = Entry(self._number, record.created, kind, message, lease, app, configuration, reason)
+        self._keep(user_of(record) or _SYSTEM, entry)
         for wake in tuple(self._followers):
             wake()
 
@@ -102,10 +110,21 @@ class Record(logging.Handler):
         """Those kept, oldest first, that came after the one of this number, and of this lease where one is named."""
         self.acquire()
         try:
-            kept = tuple(self._entries)
+            kept = [entry for entries in self._entries.values() for entry in entries]
         finally:
             self.release()
-        return [entry for entry in kept if entry.number > after and lease in (None, entry.lease)]
+        found = (entry for entry in kept if entry.number > after and lease in (None, entry.lease))
+        return sorted(found, key=lambda entry: entry.number)
+
+    def _keep(self, user: int, entry: Entry) -> None:
+        self._entries.setdefault(user, deque()).append(entry)
+        if self._kept < ENTRIES_KEPT:
+            self._kept += 1
+            return
+        most = max(self._entries, key=lambda one: len(self._entries[one]) / (2 if one == _SYSTEM else 1))
+        self._entries[most].popleft()
+        if not self._entries[most]:
+            del self._entries[most]
 
     async def follow(self, lease: str | None = None, after: int | None = None) -> AsyncIterator[Entry]:
         """Every entry after the one of this number, or from now on; who is slow misses those that are kept no longer."""

@@ -23,15 +23,15 @@ class Repeated:
         self._monotonic = monotonic
         self._said: OrderedDict[str, tuple[float, int]] = OrderedDict()
 
-    def say(self, level: int, text: str, extra: Mapping[str, object] | None = None, error: Exception | None = None) -> None:
-        """Log a text, and where an error came from, unless it was logged less than a minute ago."""
-        now = self._monotonic()
-        said_s, count = self._said.pop(text, (None, 0))
+    def say(self, level: int, text: str, extra: Mapping[str, object] | None = None, kind: str = "") -> None:
+        """Log a text, unless it, or one of the same kind if that is given, was logged less than a minute ago."""
+        now, key = self._monotonic(), kind or text
+        said_s, count = self._said.pop(key, (None, 0))
         if said_s is not None and now - said_s < AGAIN_S:
-            self._said[text] = (said_s, count + 1)
+            self._said[key] = (said_s, count + 1)
             return
-        self._said[text] = (now, 0)
+        self._said[key] = (now, 0)
         while len(self._said) > _KEPT:
             self._said.popitem(last=False)
         times = f" ({count} more time{'s' if count > 1 else ''} since this was said last)" if count else ""
-        self._log.log(level, "%s%s", text, times, extra=extra, exc_info=error)
+        self._log.log(level, "%s%s", text, times, extra=extra)

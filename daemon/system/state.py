@@ -15,9 +15,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 from ..errors import HardwareBusy, UsageError
+from .board_lock import board_locked
+from .folders import runtime_base, state_base
 
-STATE_DIR = Path("/var/lib/jetdvfs")
-RUNTIME_DIR = Path("/run/jetdvfs")
 BASELINE_FOLDER = "baseline"
 """In the runtime directory, whose sockets others may reach: a folder of root's own."""
 OLDER_BASELINE_NAME = "baseline.json"
@@ -26,13 +26,13 @@ LOCK_NAME = "lock"
 
 
 def default_state_dir(root: Path) -> Path:
-    """systemd's state directory, or ``/var/lib/jetdvfs``; for a board elsewhere a folder of its own in it."""
-    return _of_root(root, "STATE_DIRECTORY", STATE_DIR)
+    """systemd's state directory, or :func:`state_base`; for a board elsewhere a folder of its own in it."""
+    return _of_root(root, "STATE_DIRECTORY", state_base())
 
 
 def default_runtime_dir(root: Path) -> Path:
-    """systemd's runtime directory, or ``/run/jetdvfs``; for a board elsewhere a folder of its own in it."""
-    return _of_root(root, "RUNTIME_DIRECTORY", RUNTIME_DIR)
+    """systemd's runtime directory, or :func:`runtime_base`; for a board elsewhere a folder of its own in it."""
+    return _of_root(root, "RUNTIME_DIRECTORY", runtime_base())
 
 
 def _of_root(root: Path, variable: str, otherwise: Path) -> Path:
@@ -42,17 +42,23 @@ def _of_root(root: Path, variable: str, otherwise: Path) -> Path:
     return folder if place == Path("/") else folder / "roots" / quote(os.fspath(place), safe="")
 
 
+class NoAccess(UsageError):
+    """A directory of the daemon's belongs to another user."""
+
+
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Be the one process that sets clocks from this runtime or state directory.
 
     Raises:
         HardwareBusy: another one is.
-        UsageError: the directory cannot be made or written.
+        UsageError: the directory cannot be made or written; :class:`NoAccess` for want of rights.
     """
     try:
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
         handle = os.open(folder / LOCK_NAME, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except PermissionError as error:
+        raise NoAccess(f"directory {folder}: {error.strerror}") from error
     except OSError as error:
         raise UsageError(f"directory {folder}: {error.strerror}") from error
     try:
@@ -65,8 +71,8 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def locked_in_passing(runtime_dir: Path, state_dir: Path) -> Iterator[None]:
-    """See that no daemon runs, and that none begins meanwhile; neither directory is made.
+def locked_in_passing(root: Path, runtime_dir: Path, state_dir: Path) -> Iterator[None]:
+    """See that no daemon runs on the board or from these directories, and that none begins meanwhile; neither is made.
 
     A state directory that cannot be written, on a full or failed disk, is no obstacle: a daemon could not run from it either.
 
@@ -76,6 +82,7 @@ def locked_in_passing(runtime_dir: Path, state_dir: Path) -> Iterator[None]:
     """
     runtime_dir, state_dir = runtime_dir.resolve(), state_dir.resolve()
     with contextlib.ExitStack() as stack:
+        stack.enter_context(board_locked(root))
         if runtime_dir.is_dir():
             stack.enter_context(locked(runtime_dir))
         if state_dir.is_dir() and state_dir != runtime_dir:

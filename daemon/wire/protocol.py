@@ -10,6 +10,7 @@ from __future__ import annotations
 import grp
 import json
 import os
+import socket
 import stat
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,6 +28,7 @@ from ..errors import (
     TargetNotAttainable,
     UsageError,
 )
+from ..system.folders import RUNTIME_DIR, is_trusted, runtime_base
 
 INTERFACE = "io.jetdvfs"
 ADMIN_INTERFACE = "io.jetdvfs.admin"
@@ -36,7 +38,6 @@ DEFINITIONS = {
     ADMIN_INTERFACE: Path(__file__).with_name("admin.varlink"),
 }
 
-RUNTIME_DIR = Path("/run/jetdvfs")
 SOCKET_NAME = "jetdvfs.sock"
 ADMIN_SOCKET_NAME = "admin.sock"
 MESSAGE_BYTES = 1 << 20
@@ -61,8 +62,31 @@ _ERRORS: Mapping[str, type[DaemonError]] = {
 
 
 def default_socket() -> Path:
-    """The socket of the daemon: ``$JETDVFS_SOCKET``, or the one it has by default."""
-    return Path(os.environ.get("JETDVFS_SOCKET") or RUNTIME_DIR / SOCKET_NAME)
+    """The socket that a client uses: ``$JETDVFS_SOCKET``, that of the user's own daemon if one answers, or the system's."""
+    if given := os.environ.get("JETDVFS_SOCKET"):
+        return Path(given)
+    own = runtime_base()
+    return own / SOCKET_NAME if is_trusted(own) and answers(own / SOCKET_NAME) else RUNTIME_DIR / SOCKET_NAME
+
+
+def daemon_socket() -> Path:
+    """The socket that a daemon makes: ``$JETDVFS_SOCKET``, the system's for root, a user's own for anyone else."""
+    return Path(os.environ.get("JETDVFS_SOCKET") or runtime_base() / SOCKET_NAME)
+
+
+def admin_socket(path: Path) -> Path:
+    """Root's socket next to a daemon's socket: ``admin.sock`` for the default name, ``NAME.admin.sock`` for ``NAME.sock``."""
+    return path.with_name(ADMIN_SOCKET_NAME if path.name == SOCKET_NAME else f"{path.stem}.{ADMIN_SOCKET_NAME}")
+
+
+def answers(path: Path) -> bool:
+    """True if a process accepts connections on a socket."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(os.fspath(path))
+        except OSError:
+            return False
+    return True
 
 
 def who_may(path: Path) -> str:

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
+import os
+import stat
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +19,8 @@ from numpy.typing import NDArray
 
 from ...kernels.cost.host import Coefficients, HostModel
 from ...kernels.grid import FrequencyGrid
+from ...kernels.npz import check_npz
+from ...kernels.text import printable
 from ...kernels.trees.compact import MAGIC
 from ..documents import DocumentError, NotNegative, convert, load_json
 from ..errors import BundleError
@@ -25,6 +30,8 @@ ARRAYS = "board.npz"
 HOST = "host.json"
 PREDICTOR = "predictor.npz"
 _MAX_FILE_BYTES = 64 << 20
+_MAX_HOST_BYTES = 2 << 20
+_MAX_CALLS = 10_000
 
 _Coefficients: TypeAlias = Annotated[
     tuple[NotNegative, ...], msgspec.Meta(min_length=3, max_length=4, description="four numbers that are not negative")
@@ -61,14 +68,49 @@ def read_file(path: Path) -> bytes:
     Raises:
         BundleError: it is missing, not a regular file, too large, or cannot be read.
     """
+    return _read(path.name, path)
+
+
+class SourceFolder:
+    """A bundle's folder that another user may change meanwhile: each file is opened once, in that very folder.
+
+    Raises:
+        BundleError: it is no folder, or cannot be opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise BundleError(f"{path}: {error.strerror or error}") from error
+
+    def __enter__(self) -> SourceFolder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._handle)
+
+    def read(self, name: str) -> bytes:
+        """The content of a file, as :func:`read_file`."""
+        return _read(name, name, dir_fd=self._handle)
+
+
+def _read(name: str, path: Path | str, *, dir_fd: int | None = None) -> bytes:
+    """The content of a regular file, opened once, no link followed."""
     try:
-        if path.is_symlink() or not path.is_file():
-            raise BundleError(f"{path.name} is missing or not a regular file")
-        if path.stat().st_size > _MAX_FILE_BYTES:
-            raise BundleError(f"{path.name} is larger than {_MAX_FILE_BYTES >> 20} MiB")
-        return path.read_bytes()
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=dir_fd)
+        with open(handle, "rb") as file:
+            status = os.fstat(handle)
+            if not stat.S_ISREG(status.st_mode):
+                raise BundleError(f"{name} is missing or not a regular file")
+            data = file.read(_MAX_FILE_BYTES + 1) if status.st_size <= _MAX_FILE_BYTES else None
     except OSError as error:
-        raise BundleError(f"{path.name}: {error.strerror or error}") from error
+        if error.errno in (errno.ENOENT, errno.ELOOP, errno.ENXIO, errno.EISDIR):
+            raise BundleError(f"{name} is missing or not a regular file") from error
+        raise BundleError(f"{name}: {error.strerror or error}") from error
+    if data is None or len(data) > _MAX_FILE_BYTES:
+        raise BundleError(f"{name} is larger than {_MAX_FILE_BYTES >> 20} MiB")
+    return data
 
 
 def read_checked(path: Path, digest: str) -> bytes:
@@ -77,9 +119,17 @@ def read_checked(path: Path, digest: str) -> bytes:
     Raises:
         BundleError: as :func:`read_file`, or it is damaged.
     """
-    data = read_file(path)
+    return checked(path.name, read_file(path), digest)
+
+
+def checked(name: str, data: bytes, digest: str) -> bytes:
+    """The content of a bundle's file, if it has this SHA-256.
+
+    Raises:
+        BundleError: it has another.
+    """
     if hashlib.sha256(data).hexdigest() != digest:
-        raise BundleError(f"{path.name} is damaged: its checksum is not the manifest's")
+        raise BundleError(f"{name} is damaged: its checksum is not the manifest's")
     return data
 
 
@@ -103,7 +153,9 @@ def board_arrays(data: bytes, grid: FrequencyGrid) -> BoardArrays:
     Raises:
         BundleError: they are not there, or not of the grid's shape, finite and not negative.
     """
+    most_bytes = (2 * grid.size + grid.shape[0]) * np.dtype(np.float32).itemsize
     try:
+        check_npz(io.BytesIO(data), most_bytes)
         with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
             found = BoardArrays(arrays["idle_mw"], arrays["host_active_mw"], arrays.get("leakage_mw"))
     except (KeyError, ValueError, OSError, EOFError) as error:
@@ -123,11 +175,15 @@ def host_model(data: bytes) -> HostModel:
     Raises:
         BundleError: it is malformed.
     """
+    if len(data) > _MAX_HOST_BYTES:
+        raise BundleError(f"{HOST} is larger than {_MAX_HOST_BYTES >> 20} MiB")
     try:
         file = convert(load_json(data), _HostFile)
     except DocumentError as error:
         raise BundleError(f"{HOST}: {error}") from error
-    calls = {name: _four(written) for name, written in file.calls.items()}
+    if len(file.calls) > _MAX_CALLS:
+        raise BundleError(f"{HOST}: {len(file.calls)} calls; expected at most {_MAX_CALLS}")
+    calls = {printable(name): _four(written) for name, written in file.calls.items()}
     return HostModel(calls, _four(file.default), _four(file.per_tensor))
 
 

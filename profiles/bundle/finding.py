@@ -8,20 +8,33 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ..errors import BundleError
+from ..own_folders import own_folder
 from .files import MANIFEST
 
+SYSTEM = Path("/var/lib/jetdvfs/bundles")
+SYSTEM_CACHE = Path("/var/cache")
 SHIPPED = Path(__file__).parents[1] / "bundles"
 
 
 def default_cache_dir() -> Path:
-    """Where converted node tables are kept: ``$XDG_CACHE_HOME/jetdvfs``, by default ``~/.cache/jetdvfs``."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jetdvfs"
+    """Where converted node tables are kept: ``$XDG_CACHE_HOME/jetdvfs``, by default ``~/.cache/jetdvfs``; the system's for root
+    if those are another user's."""
+    own = own_folder("XDG_CACHE_HOME", ".cache")
+    return (SYSTEM_CACHE if own is None else own) / "jetdvfs"
 
 
 def bundle_folders() -> tuple[Path, ...]:
-    """Where bundles are looked for: the user's data folder, the system's, and what is shipped with the package."""
-    user = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "jetdvfs" / "bundles"
-    return (user, Path("/var/lib/jetdvfs/bundles"), SHIPPED)
+    """Where bundles are looked for: the user's data folder, the system's, and what is shipped with the package.
+
+    Root does not look in a data folder that another user can change.
+    """
+    user = own_folder("XDG_DATA_HOME", ".local", "share")
+    return (*(() if user is None else (user / "jetdvfs" / "bundles",)), SYSTEM, SHIPPED)
+
+
+def install_folder() -> Path:
+    """Where bundles are installed: the user's data folder, or the system's as root."""
+    return SYSTEM if os.geteuid() == 0 else bundle_folders()[0]
 
 
 def find_bundles(folders: Iterable[Path] | None = None) -> dict[str, Path]:
@@ -36,24 +49,29 @@ def find_bundles(folders: Iterable[Path] | None = None) -> dict[str, Path]:
         except OSError:
             continue
         for directory in filter(_has_manifest, inside):
+            if not directory.name.isprintable():
+                continue
             found.setdefault(directory.name, directory)
     return found
 
 
 def resolve_bundle(name_or_dir: str | os.PathLike[str]) -> Path:
-    """The folder of a bundle given by name or by folder.
+    """The folder of a bundle given by name or by folder. A text without a ``/`` is a name, whatever the current directory
+    holds.
 
     Raises:
         BundleError: there is none; the text lists the names there are.
     """
     path = Path(name_or_dir)
-    if _has_manifest(path):
+    is_folder = not isinstance(name_or_dir, str) or "/" in name_or_dir
+    if is_folder and _has_manifest(path):
         return path
     found = find_bundles()
     if str(name_or_dir) in found:
         return found[str(name_or_dir)]
+    here = "" if is_folder or not _has_manifest(path) else f"the folder of that name is ./{name_or_dir}; "
     raise BundleError(
-        f"profile {str(name_or_dir)!r}: no such bundle, nor folder with a readable {MANIFEST}; "
+        f"profile {str(name_or_dir)!r}: no such bundle, nor folder with a readable {MANIFEST}; {here}"
         f"valid: {', '.join(found) or 'none'}"
     )
 

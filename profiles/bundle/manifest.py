@@ -18,6 +18,7 @@ from ...kernels.errors import KernelsError
 from ...kernels.grid import FrequencyGrid
 from ...kernels.heat import Heat
 from ...kernels.surface import Tail, Tails
+from ...kernels.text import printable
 from ..board import BOARDS_DIR, load_board
 from ..device import Device, MeasuredDevice
 from ..documents import Count, DocumentError, NotNegative, Positive, Text, convert
@@ -362,6 +363,15 @@ class Manifest:
                 f"manifest: format {version!r:.40}; this release reads {FORMAT_VERSION}: make the profile again with it"
             )
         try:
-            return convert(data, cls)
+            return convert(_printable(data), cls)
         except (DocumentError, KernelsError) as error:
             raise BundleError(f"manifest: {error}") from error
+
+
+def _printable(data: Any) -> Any:
+    """A document whose texts are each one printable line: they are shown on terminals."""
+    if isinstance(data, str):
+        return printable(data)
+    if isinstance(data, list):
+        return [_printable(item) for item in data]
+    return {printable(name): _printable(value) for name, value in data.items()} if isinstance(data, dict) else data

@@ -7,8 +7,6 @@ import hashlib
 import io
 import json
 import lzma
-import os
-import shutil
 import tempfile
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -20,15 +18,19 @@ from numpy.typing import NDArray
 
 from ...kernels.cost.board import BoardCost
 from ...kernels.cost.host import HostModel
+from ...kernels.errors import KernelsError
+from ..documents import DocumentError, load_json
 from ..errors import BundleError
 from .bundle import Bundle, load_bundle, model_targets
-from .files import ARRAYS, HOST, MANIFEST, model_file
-from .finding import bundle_folders
+from .files import ARRAYS, HOST, MANIFEST, SourceFolder, checked, model_file
+from .finding import install_folder
 from .manifest import Manifest
 from .tables import write_atomically
 
 # Most of a model are numbers of two bytes.
 _FILTERS = ({"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "pb": 1, "lp": 1},)
+
+_MOST_BYTES = 512 << 20
 
 
 @dataclass(frozen=True)
@@ -108,8 +110,8 @@ def copy_bundle(bundle: Bundle, directory: Path) -> None:
     if directory == bundle.path:
         return
     directory.mkdir(parents=True, exist_ok=True)
-    for name in (MANIFEST, *bundle.manifest.checksums):
-        shutil.copyfile(bundle.path / name, directory / name)
+    for name, data in _contents(bundle.path).items():
+        (directory / name).write_bytes(data)
 
 
 def install_bundle(source: Path, destination: Path | None = None, *, cache_dir: Path | None = None) -> Path:
@@ -125,21 +127,63 @@ def install_bundle(source: Path, destination: Path | None = None, *, cache_dir: 
     Raises:
         BundleError: the bundle is refused, or the destination cannot be written.
     """
-    bundle = load_bundle(source, cache_dir=cache_dir)
-    if destination is None:
-        destination = bundle_folders()[1 if os.geteuid() == 0 else 0]
-    target = destination / bundle.manifest.name
+    check_bundle(source, cache_dir=cache_dir)
+    destination = install_folder() if destination is None else destination
+    target = destination
     try:
         destination.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=destination, prefix=".install-") as scratch:
             fresh, old = Path(scratch) / "new", Path(scratch) / "old"
-            copy_bundle(bundle, fresh)
+            target = destination / _checked_copy(source, fresh, cache_dir).manifest.name
             if target.exists():
                 target.rename(old)
             fresh.rename(target)
     except OSError as error:
         raise BundleError(f"bundle {source}: cannot be installed in {target}: {error.strerror or error}") from error
     return target
+
+
+def check_bundle(source: Path, *, cache_dir: Path | None = None) -> Manifest:
+    """Check a bundle as :func:`install_bundle` does, and install nothing.
+
+    Raises:
+        BundleError: the bundle is refused.
+    """
+    with tempfile.TemporaryDirectory(prefix="jetdvfs-check-") as scratch:
+        return _checked_copy(source, Path(scratch) / "new", cache_dir).manifest
+
+
+def _checked_copy(source: Path, directory: Path, cache_dir: Path | None) -> Bundle:
+    """Copy a bundle into a new folder of this user's alone, and check the copy: ``source`` may change meanwhile."""
+    try:
+        contents = _contents(source)
+        directory.mkdir(mode=0o755)
+        for name, data in contents.items():
+            (directory / name).write_bytes(data)
+        return load_bundle(directory, cache_dir=cache_dir)
+    except BundleError as error:
+        raise BundleError(str(error).replace(f"bundle {directory}:", f"bundle {source}:")) from error
+
+
+def _contents(source: Path) -> dict[str, bytes]:
+    """A bundle's files, each opened once: the manifest, and what it names by checksum.
+
+    Raises:
+        BundleError: one cannot be read, is damaged, or all of them are too large.
+    """
+    with SourceFolder(source) as folder:
+        contents = {MANIFEST: folder.read(MANIFEST)}
+        try:
+            checksums = Manifest.from_json(load_json(contents[MANIFEST])).checksums
+        except (BundleError, DocumentError, KernelsError) as error:
+            raise BundleError(f"bundle {source}: {error}") from error
+        left = _MOST_BYTES
+        for name, digest in checksums.items():
+            contents[name] = checked(name, folder.read(name), digest)
+            left -= len(contents[name])
+            if left < 0:
+                raise BundleError(f"bundle {source}: larger than {_MOST_BYTES >> 20} MiB")
+    return contents
 
 
 def _host_json(host: HostModel) -> dict[str, Any]:

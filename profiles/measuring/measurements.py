@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ...kernels.errors import KernelsError
 from ...kernels.network import Call, HostOp, KernelInvocation, Network
+from ...kernels.npz import check_npz
 from ..board import load_board
 from ..device import Device, MeasuredDevice
 from ..errors import MeasurementError
@@ -160,6 +161,7 @@ class Measurements:
             BoardDescriptionError: it is of a board that has no description here.
         """
         try:
+            check_npz(path, 1 << 30)
             with np.load(path, allow_pickle=False) as arrays:
                 about = json.loads(arrays["about"].tobytes())
                 tables = rows_of(arrays)

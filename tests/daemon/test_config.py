@@ -3,13 +3,24 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jetdvfs.daemon.config import Bounds, ClientLimits, ClockLimits, Config, WorkerRules, load_config, read_config
+from jetdvfs.daemon.config import (
+    Bounds,
+    ClientLimits,
+    ClockLimits,
+    Config,
+    ConfigFile,
+    Members,
+    WorkerRules,
+    load_config,
+    read_config,
+)
 from jetdvfs.daemon.errors import LimitReached, NotPermitted, UsageError
 from jetdvfs.daemon.hardware.clocks.clusters import Clusters
 from jetdvfs.daemon.leases import Holder, LeaseLimits, Leases, Need, combine, find, raised_by
@@ -48,18 +59,30 @@ worker: {parallel: 1, threads: 3, timeout_s: 5}
     assert config.warnings == ()
 
 
-def test_unknown_members_are_warned_about_by_their_full_name(tmp_path: Path) -> None:
-    config = load(tmp_path, "limits: {gpu_hz: {maximum: 5}, npu_hz: {max: 1}}\nworker: {user: x}\nbord: x\n")
-    assert [warning.split(": ")[1].split(" is")[0] for warning in config.warnings] == [
-        "bord",
-        "limits.npu_hz",
-        "limits.gpu_hz.maximum",
-        "worker.user",
+def test_unknown_members_are_refused_by_their_full_name(tmp_path: Path) -> None:
+    path = tmp_path / "jetdvfsd.yaml"
+    path.write_text("limits: {gpu_hz: {maximum: 5}, npu_hz: {max: 1}}\nworker: {user: x}\nbord: x\n")
+    assert [str(one).split(": ")[1:] for one in read_config(path).problems] == [
+        ["bord", "unknown member; did you mean board? valid", ", ".join(field.name for field in fields(Members))],
+        ["limits.npu_hz", "unknown member; did you mean limits.gpu_hz? valid", "cpu_khz, gpu_hz, emc_hz"],
+        ["limits.gpu_hz.maximum", "unknown member; did you mean limits.gpu_hz.max? valid", "min, max"],
+        ["worker.user", "unknown member; valid", "parallel, threads, timeout_s"],
     ]
-    assert config.warnings[0] == (
-        f"{tmp_path / 'jetdvfsd.yaml'}, line 3: bord is unknown and ignored; "
-        "known: board, profile, socket_group, axes, limits, cpu_clusters, cpu_leader, floors, ceiling_c, clients, worker"
-    )
+    with pytest.raises(UsageError, match=r"line 3: bord: unknown member; did you mean board\?"):
+        load_config(path)
+
+
+def test_a_reload_with_an_unknown_member_keeps_the_configuration_in_force(tmp_path: Path) -> None:
+    path = tmp_path / "jetdvfsd.yaml"
+    path.write_text("ceiling_c: 60\n")
+    file = ConfigFile(path)
+    path.write_text("ceiling: 70\n")
+    with pytest.raises(UsageError, match="did you mean ceiling_c"):
+        file.reload()
+    assert file.started.ceiling_c == 60
+    assert "the one before stays in force" in file.notes[0]
+    path.write_text("ceiling_c: 70\n")
+    assert file.reload().ceiling_c == 70 and file.notes == ()
 
 
 def test_members_left_empty_have_their_defaults(tmp_path: Path) -> None:
@@ -186,16 +209,18 @@ def stacked(tmp_path: Path, text: str, **drop_ins: str) -> Path:
 
 
 def test_drop_ins_say_the_last_word_member_by_member_in_the_order_of_their_names(tmp_path: Path) -> None:
-    text = "profile: mine\nlimits: {cpu_khz: {min: 5, max: 9}}\naxes: [cpu, gpu]\nfloors: off\n"
-    path = stacked(tmp_path, text, b20="limits: {cpu_khz: {max: 7}}\naxes: [emc]", b10="limits: {cpu_khz: {max: 6}}", empty="")
+    text = "profile: mine\nlimits: {cpu_khz: {min: 500000, max: 900000}}\naxes: [cpu, gpu]\nfloors: off\n"
+    path = stacked(
+        tmp_path, text, b20="limits: {cpu_khz: {max: 700000}}\naxes: [emc]", b10="limits: {cpu_khz: {max: 600000}}", empty=""
+    )
     (tmp_path / "jetdvfsd.yaml.d" / "b30.yaml.off").write_text("board: [")
     config = load_config(path)
-    assert config.limits.cpu_khz == Bounds(5, 7)
+    assert config.limits.cpu_khz == Bounds(500000, 700000)
     assert (config.profile, config.floors) == ("mine", None) and config.axes == {"emc"}
 
 
 def test_a_drop_in_gives_a_member_its_default_again_by_leaving_it_empty(tmp_path: Path) -> None:
-    text = "profile: mine\nlimits: {cpu_khz: {min: 5}}\nfloors: off"
+    text = "profile: mine\nlimits: {cpu_khz: {min: 500000}}\nfloors: off"
     assert load_config(stacked(tmp_path, text, a="profile:\nlimits:\nfloors: auto")) == Config()
 
 
@@ -206,27 +231,31 @@ def test_a_mistake_is_told_by_the_file_that_it_was_made_in(tmp_path: Path) -> No
 
 
 def test_files_that_are_right_alone_and_wrong_together_are_told_by_the_last_of_them(tmp_path: Path) -> None:
-    path = stacked(tmp_path, "limits: {cpu_khz: {min: 8}}\n", a="profile: x\n", b="limits:\n  cpu_khz:\n    max: 7\n")
-    with pytest.raises(UsageError, match=r"/b\.yaml, line 2: limits\.cpu_khz: expected min not above max, got 8 > 7$"):
+    path = stacked(tmp_path, "limits: {cpu_khz: {min: 800000}}\n", a="profile: x\n", b="limits:\n  cpu_khz:\n    max: 700000\n")
+    with pytest.raises(
+        UsageError, match=r"/b\.yaml, line 2: limits\.cpu_khz: expected min not above max, got 800000 > 700000$"
+    ):
         load_config(path)
 
 
 def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:
     text = "board: 5\nclients: {leases: 0, connections: x}\nbord: y\nprofile: a\nprofile: b\n"
-    reading = read_config(stacked(tmp_path, text, a="axes: [npu]", b="a: [", c="limits: {gpu_hz: {min: 2, max: 1}}"))
+    reading = read_config(
+        stacked(tmp_path, text, a="axes: [npu]", b="a: [", c="limits: {gpu_hz: {min: 200000000, max: 100000000}}")
+    )
     assert [f"{one.path.name} {one.line} {one.text.partition(':')[0]}" for one in reading.problems] == [
         "b.yaml 1 not valid YAML",
         "jetdvfsd.yaml 1 board",
         "jetdvfsd.yaml 2 clients.connections",
         "jetdvfsd.yaml 2 clients.leases",
+        "jetdvfsd.yaml 3 bord",
         "a.yaml 1 axes[0]",
         "c.yaml 1 limits.gpu_hz",
     ]
     assert [str(one).partition("; known")[0].rpartition("/")[2] for one in reading.warnings] == [
         "jetdvfsd.yaml, line 5: profile is said before; this one counts",
-        "jetdvfsd.yaml, line 3: bord is unknown and ignored",
     ]
-    with pytest.raises(UsageError, match=r"and 5 more; jetdvfs config check lists them"):
+    with pytest.raises(UsageError, match=r"and 6 more; jetdvfs config check lists them"):
         load_config(tmp_path / "jetdvfsd.yaml")
 
 

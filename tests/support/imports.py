@@ -24,7 +24,7 @@ FLOORS = (
     ("daemon.hardware",),
     ("daemon.hardware.clocks", "daemon.hardware.sensors"),
     ("daemon.hardware.files",),
-    ("daemon.hardware.patience", "daemon.hardware.retry", "daemon.descriptors"),
+    ("daemon.hardware.patience", "daemon.hardware.retry", "daemon.descriptors", "daemon.system.folders"),
     ("daemon.errors",),
     ("profiles.studies.paper", "profiles.studies.tokens"),
     ("profiles.studies.comparison",),

@@ -15,12 +15,13 @@ from typing import NamedTuple
 from ....profiles.timing import SystemClock
 from ... import arguments
 from ...board.left_behind import LAST_TRY_S, keeper_of
-from ...errors import DaemonError, HardwareBusy, HardwareRefused
+from ...errors import DaemonError, HardwareBusy, HardwareRefused, NotPermitted
 from ...hardware.files import LONGEST_S, Files
 from ...hardware.hardware import Hardware
-from ...system.state import default_runtime_dir, default_state_dir, locked_in_passing
+from ...system.board_lock import socket_of
+from ...system.state import BASELINE_FOLDER, NoAccess, default_runtime_dir, default_state_dir, locked_in_passing
 from ...wire.client import Client
-from ...wire.protocol import ADMIN_INTERFACE, ADMIN_SOCKET_NAME, default_socket
+from ...wire.protocol import ADMIN_INTERFACE, admin_socket, default_socket
 from ..output import print_json
 
 
@@ -37,22 +38,24 @@ def run(args: argparse.Namespace) -> int:
     runtime_dir = args.runtime_dir or default_runtime_dir(args.root)
     state_dir = args.state_dir or default_state_dir(args.root)
     outcome = RestoreOutcome((), (), ())
-    if runtime_dir.is_dir() or state_dir.is_dir():
-        with contextlib.ExitStack() as stack:
-            try:
-                stack.enter_context(locked_in_passing(runtime_dir, state_dir))
-            except HardwareBusy as error:
-                if args.dry_run:
-                    raise HardwareBusy(
-                        "a daemon runs, which keeps what it restores to itself; without --dry-run it is asked"
-                    ) from error
-                outcome = _by_daemon((args.socket or default_socket()).with_name(ADMIN_SOCKET_NAME))
-            else:
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(locked_in_passing(args.root, runtime_dir, state_dir))
+        except HardwareBusy as error:
+            if args.dry_run:
+                raise HardwareBusy(
+                    "a daemon runs, which keeps what it restores to itself; without --dry-run it is asked"
+                ) from error
+            outcome = _by_daemon(admin_socket(args.socket or socket_of(args.root) or default_socket()))
+        except NoAccess as error:
+            raise NotPermitted(f"restore needs the rights of root: {error}") from error
+        else:
+            if runtime_dir.is_dir() or state_dir.is_dir():
                 outcome = _by_hand(args.root, runtime_dir, state_dir, dry_run=args.dry_run)
     if args.json:
         print_json({**outcome._asdict(), "dry_run": args.dry_run})
     else:
-        _say(outcome, "would restore" if args.dry_run else "restored")
+        _say(outcome, "would restore" if args.dry_run else "restored", runtime_dir / BASELINE_FOLDER)
     if outcome.failed:
         raise HardwareRefused(f"not restored: {'; '.join(outcome.failed)}")
     return 0
@@ -63,6 +66,7 @@ class RestoreOutcome(NamedTuple):
 
     ``leases`` counts those that a running daemon ended for it; ``locked`` says that the memory clock is still locked, by
     somebody else: a lock does not tell whether who took it lives. ``notes`` say why the board is not simply as it was found.
+    ``asked`` is the socket of the daemon that did it; None without a daemon.
     """
 
     restored: Sequence[str]
@@ -71,12 +75,13 @@ class RestoreOutcome(NamedTuple):
     leases: int = 0
     locked: bool = False
     notes: Sequence[str] = ()
+    asked: str | None = None
 
 
 def _by_daemon(admin: Path) -> RestoreOutcome:
     with Client(admin, interface=ADMIN_INTERFACE) as client:
         answer = client.call("Restore", {})
-    return RestoreOutcome(answer["restored"], answer["left"], answer["failed"], answer["leases"])
+    return RestoreOutcome(answer["restored"], answer["left"], answer["failed"], answer["leases"], asked=str(admin))
 
 
 def _by_hand(root: Path, runtime_dir: Path, state_dir: Path, *, dry_run: bool) -> RestoreOutcome:
@@ -96,11 +101,13 @@ def _is_locked(files: Files) -> bool:
         return False
 
 
-def _say(outcome: RestoreOutcome, verb: str) -> None:
+def _say(outcome: RestoreOutcome, verb: str, folder: Path) -> None:
     if outcome.leases:
         print(f"{outcome.leases} lease{'' if outcome.leases == 1 else 's'} ended")
-    if not any(outcome._replace(locked=False)):
-        print("nothing to restore: no baseline of this boot is kept")
+    if outcome.asked is not None and not any(outcome._replace(locked=False, asked=None)):
+        print(f"nothing to restore: the daemon at {outcome.asked} holds nothing")
+    elif not any(outcome._replace(locked=False)):
+        print(f"nothing to restore: no daemon runs on this board, and {folder} keeps no baseline of this boot")
     for line in outcome.notes:
         print(line)
     for line in outcome.restored:

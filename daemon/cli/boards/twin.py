@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import json
 import signal
+import sys
 from pathlib import Path
 
 from ....kernels.engine.fusing import ENGINE_TYPES
@@ -114,5 +115,6 @@ def run(args: argparse.Namespace) -> int:
                     f"application port {port.path}",
                     flush=True,
                 )
-            signal.sigwait(ending)
+            ended_by = signal.Signals(signal.sigwait(ending)).name
+    print(f"twin serve: ended by {ended_by}", file=sys.stderr)
     return 0

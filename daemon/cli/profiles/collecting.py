@@ -52,6 +52,7 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
         "clocks held by the daemon; PyTorch on a workstation's GPU with power by NVML; or one simulated board, in virtual time",
     )
     arguments.add_root(sub)
+    arguments.add_socket(sub)
     sub.add_argument(
         "--bench",
         type=Path,

@@ -9,10 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ....profiles.bundle.bundle import load_bundle, read_manifest
+from ....kernels.text import printable
+from ....profiles.bundle.bundle import read_manifest
 from ....profiles.bundle.finding import bundle_folders, find_bundles, resolve_bundle
-from ....profiles.bundle.writing import install_bundle
-from ....profiles.errors import ProfilesError
+from ....profiles.bundle.writing import check_bundle, install_bundle
+from ....profiles.errors import BundleError, ProfilesError
 from ... import arguments
 from ..output import print_json
 from ..paper import report
@@ -72,7 +73,7 @@ def _list(args: argparse.Namespace) -> int:
         print_json(rows)
     for row in () if args.json else rows:
         what = row.get("error") or f"{row['board']}{' (simulated)' if row['simulated'] else ''}"
-        print(f"{row['name']:24} {what}   {row['path']}")
+        print(printable(f"{row['name']:24} {what}   {row['path']}"))
     if not rows and not args.json:
         print(f"no profiles in {', '.join(map(str, bundle_folders()))}", file=sys.stderr)
     return 0
@@ -84,14 +85,17 @@ def _show(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"path": str(path), **manifest.to_json()})
         return 0
-    print(making.describe(path, manifest))
+    try:
+        described = making.describe(path, manifest)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BundleError(f"bundle {path}: its evaluation is malformed ({error!r:.60})") from error
+    print(described)
     return 0
 
 
 def _install(args: argparse.Namespace) -> int:
     if args.dry_run:
-        bundle = load_bundle(args.source)
-        manifest = bundle.manifest
+        manifest = check_bundle(args.source)
         if args.json:
             print_json({"sound": str(args.source), "name": manifest.name, "board": manifest.board})
         else:

@@ -2,7 +2,8 @@
 """Check the daemon's configuration, or show what it comes to.
 
 `config check` names everything that is wrong with the file and its drop-ins at once, with file and line, as the daemon itself
-would read them; it ends with 2 where the daemon would refuse to start. `config show` lists every member with its value and the
+would read them; it ends with 2 if the daemon would refuse to start. Limits and the profile are checked against the board that
+the file names, or the one at `--root`. `config show` lists every member with its value and the
 file it comes from. Nothing is changed; a running daemon takes a new configuration with `systemctl reload jetdvfsd`.
 """
 
@@ -22,9 +23,12 @@ from ....profiles.bundle.bundle import read_manifest
 from ....profiles.bundle.finding import resolve_bundle
 from ....profiles.documents import Place, dotted
 from ....profiles.errors import ProfilesError
+from ....profiles.timing import SystemClock
 from ... import arguments
 from ...config import ConfigReading, read_config
 from ...errors import DaemonError, UsageError
+from ...hardware.files import LONGEST_S, Files
+from ...hardware.hardware import Hardware
 from ...profile import find_profile
 from ...system.layers import Remark
 from ..output import print_json
@@ -40,19 +44,40 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action.add_argument(
             "file", nargs="?", type=Path, metavar="FILE", help="default: /etc/jetdvfs/jetdvfsd.yaml, if there is one"
         )
+        action.add_argument("--config", type=Path, metavar="FILE", help="the same file, as jetdvfsd has it")
+        arguments.add_root(action)
         arguments.add_json(action)
 
 
 def run(args: argparse.Namespace) -> int:
-    reading = read_config(args.file)
-    problems = [*reading.problems, *beyond_the_text(reading)]
+    if args.file is not None and args.config is not None and args.file != args.config:
+        raise UsageError(f"two configurations: {args.file} and {args.config}; expected one")
+    reading = read_config(args.file or args.config)
+    board = _board(args.root, reading)
+    problems = [*reading.problems, *beyond_the_text(reading, board)]
     if args.action == "show":
         return _show(args, reading, problems)
-    return _check(args, reading, problems, [*reading.warnings, *_limits_that_nothing_fits(reading)])
+    return _check(args, reading, problems, [*reading.warnings, *_limits_that_nothing_fits(reading, board)])
 
 
-def beyond_the_text(reading: ConfigReading) -> Iterator[Remark]:
-    """What reads well and yet keeps the daemon from starting here: names of what this machine does not have."""
+def _board(root: Path, reading: ConfigReading) -> str | None:
+    """The board that the configuration is for: the one that it names, or the one at ``root``; None if neither is known."""
+    if reading.members is not None and reading.members.board is not None:
+        return reading.members.board
+    try:
+        return Hardware.probe(Files(root, longest_s=LONGEST_S), SystemClock()).description.name
+    except DaemonError as error:
+        if root.resolve() != Path("/"):
+            raise UsageError(f"--root {root}: {error}") from error
+        return None
+
+
+def beyond_the_text(reading: ConfigReading, board: str | None) -> Iterator[Remark]:
+    """What reads well and yet keeps the daemon from starting here: names of what this machine does not have.
+
+    Args:
+        board: the board that the configuration is for; None if unknown.
+    """
     members = reading.members
     if members is None:
         return
@@ -61,8 +86,8 @@ def beyond_the_text(reading: ConfigReading) -> Iterator[Remark]:
         yield _at(reading, "board", f"board {members.board!r} is not described; valid: {', '.join(list_boards())}")
     if members.profile is not None:
         try:
-            if members.board is not None and described:
-                find_profile(members.profile, members.board)
+            if board is not None and board in list_boards():
+                find_profile(members.profile, board)
             else:
                 read_manifest(resolve_bundle(members.profile))
         except (DaemonError, ProfilesError) as error:
@@ -71,12 +96,12 @@ def beyond_the_text(reading: ConfigReading) -> Iterator[Remark]:
         yield _at(reading, "socket_group", f"there is no group {members.socket_group!r}")
 
 
-def _limits_that_nothing_fits(reading: ConfigReading) -> Iterator[Remark]:
-    """Limits without a level between them, where the configuration says for which board."""
+def _limits_that_nothing_fits(reading: ConfigReading, board: str | None) -> Iterator[Remark]:
+    """Limits without a level between them, if the board is known."""
     members = reading.members
-    if members is None or members.board not in list_boards():
+    if members is None or board not in list_boards():
         return
-    grid = load_board(members.board).grid
+    grid = load_board(board).grid
     for axis in AXES:
         for text in members.limits.missed({axis: grid.levels(axis)}):
             yield reading.stack.remark_at(("limits", axis), text)

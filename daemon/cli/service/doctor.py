@@ -16,13 +16,14 @@ from ....kernels.text import printable
 from ....profiles.errors import ProfilesError
 from ....profiles.timing import SystemClock
 from ... import arguments
-from ...config import DEFAULT_PATH, INSTALLED_GROUP, Members, read_config
+from ...config import DEFAULT_PATH, INSTALLED_GROUP, ConfigReading, Members, read_config
 from ...errors import DaemonError
 from ...hardware.axes import title
 from ...hardware.files import LONGEST_S, Files
-from ...hardware.hardware import Hardware
+from ...hardware.hardware import LOCKED, Hardware
 from ...hardware.jetson_stats import connect
 from ...profile import choose_profile
+from ...system.board_lock import is_held
 from ...system.state import default_runtime_dir, default_state_dir
 from ...wire.protocol import default_socket
 from ..output import print_json
@@ -54,12 +55,14 @@ def run(args: argparse.Namespace) -> int:
 
 def _examine(args: argparse.Namespace) -> Iterator[Finding]:
     here = args.root.resolve() == Path("/")
-    members, configuration = _configuration(args.config)
+    reading = read_config(args.config)
+    members = reading.members or Members()
     yield from system.examine()
     hardware, identified = _board(args.root, members)
+    configuration = _configuration(reading, members.board or (hardware and hardware.description.name))
     yield identified
     if hardware is not None:
-        yield from _clocks(hardware)
+        yield from _clocks(hardware, held=is_held(args.root))
         yield from _measured(hardware)
         yield _profile(members, hardware.description.name, running_system=here)
     yield from configuration
@@ -69,15 +72,16 @@ def _examine(args: argparse.Namespace) -> Iterator[Finding]:
         yield system.membership(members.socket_group or INSTALLED_GROUP)
     yield from service.examine(args.socket or default_socket())
     state_dir = args.state_dir or default_state_dir(args.root)
-    yield service.left_behind(args.runtime_dir or default_runtime_dir(args.root), state_dir)
+    runtime_dir = args.runtime_dir or default_runtime_dir(args.root)
+    yield service.left_behind(args.root, runtime_dir, state_dir, args.socket or default_socket())
 
 
-def _configuration(path: Path | None) -> tuple[Members, list[Finding]]:
-    reading = read_config(path)
-    findings = [wrong("configuration", str(one), exit_code=2) for one in (*reading.problems, *beyond_the_text(reading))]
+def _configuration(reading: ConfigReading, board: str | None) -> list[Finding]:
+    problems = (*reading.problems, *beyond_the_text(reading, board))
+    findings = [wrong("configuration", str(one), exit_code=2) for one in problems]
     findings += [note("configuration", str(remark)) for remark in reading.warnings]
     files = ", ".join(str(layer.path) for layer in reading.stack.layers)
-    return reading.members or Members(), findings or [ok("configuration", files or "no file: every member has its default")]
+    return findings or [ok("configuration", files or "no file: every member has its default")]
 
 
 def _board(root: Path, members: Members) -> tuple[Hardware | None, Finding]:
@@ -98,7 +102,12 @@ def _board(root: Path, members: Members) -> tuple[Hardware | None, Finding]:
     )
 
 
-def _clocks(hardware: Hardware) -> Iterator[Finding]:
+def _clocks(hardware: Hardware, *, held: bool) -> Iterator[Finding]:
+    """Findings about the clocks.
+
+    Args:
+        held: a daemon runs on the board: the lock of the memory clock is its own, or its own finding.
+    """
     closed = {title(axis): files for axis, files in hardware.closed_files().items()}
     for clock, files in closed.items():
         if files and system.is_root():
@@ -110,6 +119,8 @@ def _clocks(hardware: Hardware) -> Iterator[Finding]:
     elif not system.is_root():
         yield unknown("clock files", f"{', '.join(closed)}: root's to write", "sudo jetdvfs doctor tries")
     for said in hardware.notes:
+        if held and said.startswith(LOCKED):
+            continue
         if "EACCES" in said and not system.is_root():
             yield unknown("board", said, "sudo jetdvfs doctor sees more")
         elif "/sys/kernel/debug" in said and "ENOENT" in said:

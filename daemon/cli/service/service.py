@@ -10,6 +10,7 @@ from typing import Any
 from .... import __version__
 from ...errors import DaemonError, HardwareBusy, NoDaemon, NotPermitted
 from ...hardware.baseline import BaselineStore
+from ...system.board_lock import is_held, socket_of
 from ...system.state import BASELINE_FOLDER, OLDER_BASELINE_NAME, locked_in_passing
 from ...wire.client import Client
 from . import system
@@ -40,20 +41,33 @@ def _answered(socket: Path, status: dict[str, Any]) -> Iterator[Finding]:
     yield from (note("daemon", reason) for reason in status["degraded"])
 
 
-def left_behind(runtime_dir: Path, state_dir: Path) -> Finding:
-    """Whether a baseline waits to be restored that no running daemon keeps."""
+def left_behind(root: Path, runtime_dir: Path, state_dir: Path, socket: Path) -> Finding:
+    """The baseline of a board: that of the daemon that runs on it, or one that a daemon has left in its folder."""
+    if is_held(root):
+        return _kept_by_daemon(socket_of(root) or socket)
     store = BaselineStore(runtime_dir / BASELINE_FOLDER, state_dir / OLDER_BASELINE_NAME)
     try:
         if store.empty:
-            return ok("baseline", "the board is as it was found: nothing waits to be restored")
+            return ok("baseline", f"nothing waits to be restored: {store.folder} keeps no baseline, and no daemon runs")
         if not system.is_root():
             return unknown(
                 "baseline", f"{store.folder} is kept: clocks are held, or were left behind", "sudo jetdvfs doctor sees which"
             )
-        with locked_in_passing(runtime_dir, state_dir):
+        with locked_in_passing(root, runtime_dir, state_dir):
             said = f"{store.folder} is left behind by a daemon that died: clocks are not as they were found"
             return wrong("baseline", said, "sudo jetdvfs restore")
     except HardwareBusy:
         return ok("baseline", "kept by the running daemon, to be restored when nothing is held any more")
     except DaemonError as error:
         return wrong("baseline", str(error))
+
+
+def _kept_by_daemon(socket: Path) -> Finding:
+    try:
+        with Client(socket, timeout_s=_LONGEST_S) as client:
+            held = client.status()["baseline"] == "held"
+    except DaemonError:
+        return unknown("baseline", "a daemon runs on this board and does not answer here", "--socket names another")
+    if held:
+        return ok("baseline", f"kept by the daemon at {socket}, to be restored when nothing is held any more")
+    return ok("baseline", f"the board is as it was found: the daemon at {socket} holds nothing")

@@ -26,6 +26,7 @@ from ...hardware.files import LONGEST_S, Files
 from ...hardware.hardware import Hardware
 from ...hardware.sensors.sensors import Sensors
 from ...planning.settling import die_mc
+from ...system.board_lock import socket_of
 from ...wire.client import Client
 from ...wire.protocol import default_socket
 from ..children import spawn, when_it_answers
@@ -70,17 +71,19 @@ class SetUpBoard:
     Args:
         root: where the board's files are.
         board: its description, where it does not say itself what it is like.
+        socket: of the daemon that runs on it; None to find it.
 
     Raises:
         DaemonError: it is no board that is known, or no daemon can be had.
     """
 
-    def __init__(self, root: Path, board: str | None) -> None:
+    def __init__(self, root: Path, board: str | None, socket: Path | None = None) -> None:
         self._clock = SystemClock()
         self._files = Files(root, longest_s=LONGEST_S)
         self.hardware = Hardware.probe(self._files, self._clock, board=board)
         self._sensors = Sensors(self._files, self.hardware.description)
         self._root = root
+        self._socket = socket
 
     @property
     def description(self) -> BoardDescription:
@@ -158,14 +161,17 @@ class SetUpBoard:
             DaemonError: there is none, and none can be started.
         """
         here = self._root.resolve() == Path("/")
-        if here and not own:
+        running = self._socket or socket_of(self._root) or (default_socket() if here else None)
+        if running is not None and not own:
             try:
-                with Client(default_socket()) as client:
+                client = Client(running)
+            except NoDaemon:
+                if self._socket is not None or (here and os.geteuid() != 0):
+                    raise
+            else:
+                with client:
                     yield client
                 return
-            except NoDaemon:
-                if os.geteuid() != 0:
-                    raise
         with tempfile.TemporaryDirectory(prefix="jetdvfs-setup-") as name, contextlib.ExitStack() as stack:
             folder = Path(name)
             socket = folder / "jetdvfs.sock"

@@ -36,7 +36,7 @@ def collect_board(args: argparse.Namespace, models: Sequence[Model], kernels: in
         DaemonError: it is no board that is known, or no daemon can be had.
         MeasurementError: a measurement did not come out; what was measured is kept.
     """
-    board = SetUpBoard(args.root, args.board)
+    board = SetUpBoard(args.root, args.board, args.socket)
     if missing := board.missing_rails():
         raise InputError(f"{board.description.title}: no sensor of rail {missing[0]} can be read; see 'sudo jetdvfs board'")
     mean_s = board.averaging_s()

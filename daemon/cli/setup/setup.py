@@ -60,6 +60,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "(default: evenly over all clocks)",
     )
     arguments.add_root(parser)
+    arguments.add_socket(parser)
     parser.add_argument("--board", metavar="NAME", help="the board's description, where it does not say what it is")
     parser.add_argument("--prior", metavar="NAME|DIR", help="the profile to adapt (default: the one of the closest board)")
     parser.add_argument("--name", help="the new profile's name (default: BOARD-adapted)")
@@ -100,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
     if args.accuracy is not None and not 0 < args.accuracy < 100:
         raise UsageError(f"--accuracy {args.accuracy:g}: expected a percentage between 0 and 100")
     say = (lambda text: None) if args.json else print
-    board = SetUpBoard(args.root, args.board)
+    board = SetUpBoard(args.root, args.board, args.socket)
     known = what_is_known(board, args.prior)
     candidates = _candidates(args)
     told: dict[str, Any] = {"simulated": args.bench is not None, **known.to_json()}

@@ -90,6 +90,7 @@ class BaselineKeeper:
             HardwareBusy, HardwareRefused: the boot's id cannot be read; nothing may be set then.
         """
         try:
+            self._forget_earlier_boot()
             self.recall()
         except DaemonError as error:
             raise type(error)(f"{error}; no clock was changed") from error
@@ -110,6 +111,8 @@ class BaselineKeeper:
         """Give the board back as it was found (see :meth:`Baseline.restore`), or where that is lost, as it is by itself."""
         if not self.touched:
             return RestoreReport()
+        with contextlib.suppress(DaemonError):  # unreadable: of the same boot, as far as is known
+            self._forget_earlier_boot()
         try:
             if not dry_run:
                 self.recall()
@@ -136,6 +139,15 @@ class BaselineKeeper:
             return ""
         self.baseline.keep()
         return self.baseline.unsaved
+
+    def _forget_earlier_boot(self) -> None:
+        """Forget a baseline of an earlier boot: clocks do not survive a restart of the board.
+
+        Raises:
+            HardwareBusy, HardwareRefused: the boot's id cannot be read.
+        """
+        if self._boot_id and read_boot_id(self._files) != self._boot_id:
+            self._boot_id, self.baseline, self.lost = "", None, ()
 
     def _look(self) -> Kept:
         """Take over what is on disk, and change nothing there.

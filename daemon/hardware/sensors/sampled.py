@@ -30,6 +30,7 @@ IDLE_S = 10.0
 TOO_OLD_S = 15.0
 _INTEREST_S = 5.0
 _MOMENT_S = 0.2
+_SAID_AGAIN_S = 60.0
 _ZONES_AGAIN_S = 60.0
 _ROUNDS_KEPT = 64
 
@@ -140,7 +141,7 @@ class SampledSensors:
         sensors: Sensors | None = None
         zones: tuple[thermal.Zone, ...] = ()
         found_s = 0.0
-        said = ""
+        said_s = -_SAID_AGAIN_S
         while not self._over:
             started_s = self._monotonic()
             self._wake.clear()
@@ -151,9 +152,9 @@ class SampledSensors:
                 self.trips = sensors.trips
                 self._round(sensors, zones)
             except Exception as error:  # a driver's nonsense must not end the thread
-                if repr(error) != said:
-                    log.exception("sensors")
-                said = repr(error)
+                if started_s - said_s >= _SAID_AGAIN_S:
+                    said_s = started_s
+                    log.error("sensors: %r", error)
             with self._round_over:
                 self._round_s, self._took_s = started_s, self._monotonic() - started_s
                 self._round_over.notify_all()

@@ -19,6 +19,7 @@ from typing import Protocol, TypeAlias
 from ...descriptors.attached import Attached
 from ...descriptors.disposal import Disposal
 from ...errors import UsageError
+from ...system.acting import ACTING
 from .. import protocol
 from .session import Session
 from .turns import Turns
@@ -217,6 +218,7 @@ class Connection:
         self.close()
 
     async def _serve(self) -> None:
+        ACTING.set(self.session.peer.uid)
         try:
             while True:
                 while self._end >= 0 or self._attached:

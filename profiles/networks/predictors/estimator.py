@@ -12,6 +12,7 @@ from typing import Any, BinaryIO, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ....kernels.npz import check_npz
 from ...errors import RecordError
 from ..graph import PerformanceGraph
 from ..record import Query, Sample
@@ -151,6 +152,7 @@ def read(file: Path | BinaryIO, name: str) -> tuple[dict[str, Any], dict[str, ND
         RecordError: it cannot be read as a predictor.
     """
     try:
+        check_npz(file, 1 << 28)
         with np.load(file, allow_pickle=False) as data:
             about = json.loads(str(data["about"][()]))
             return about, {name: data[name] for name in data if name != "about"}

@@ -22,6 +22,8 @@ from .folder import claim
 FILESYSTEM = "jetdvfs-twin"
 _PAGE = 4096
 _READY_S = 10.0
+_KNOWN_NOISE = b"Ignoring invalid max threads value"
+"""Logged by libfuse 3.12 and later of its own default."""
 
 
 def missing() -> str:
@@ -137,6 +139,7 @@ class FuseMount:
     def _serve(self, tree: Tree) -> None:
         import mfusepy
 
+        logged = _without_noise(mfusepy)
         try:
             mfusepy.FUSE(
                 _file_operations(tree),
@@ -154,6 +157,7 @@ class FuseMount:
         except BaseException as error:
             self._failure = error
         finally:
+            del logged  # which libfuse calls as long as it runs
             # libfuse leaves SIGPIPE at its default, deadly action; Python relies on its being ignored. Python itself may
             # set signals in its main thread only.
             ctypes.CDLL(None).signal(signal.SIGPIPE, ctypes.c_void_p(int(signal.SIG_IGN)))
@@ -162,6 +166,22 @@ class FuseMount:
         """Unmount; files that are still open somewhere keep failing with ENOTCONN."""
         _unmount(self.mount)
         self._thread.join(timeout=5.0)
+
+
+def _without_noise(mfusepy: Any) -> object:
+    """Have libfuse log on stderr as ever, less what it says of its own defaults; the result must be kept while it runs."""
+    log_type = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
+    print_to = ctypes.CDLL(None).vdprintf
+    print_to.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
+
+    def log(_level: int, text: bytes, arguments: int | None) -> None:
+        if not text.startswith(_KNOWN_NOISE):
+            print_to(2, text, arguments)
+
+    function = log_type(log)
+    with contextlib.suppress(AttributeError):  # libfuse before 3.7
+        mfusepy._libfuse.fuse_set_log_func(function)
+    return function
 
 
 def release_stale(mount: Path) -> None:

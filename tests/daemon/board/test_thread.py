@@ -92,6 +92,19 @@ def test_one_users_queue_delays_another_by_one_and_what_ends_by_none(board: Boar
     assert done == ["release", "hold 0", "camera", "hold 1", "hold 2", "hold 3", "hold 4"]
 
 
+def test_roots_hold_waits_for_no_queue_of_others_and_their_ends_for_one_of_roots_holds(board: Board) -> None:
+    done: list[str] = []
+    board.occupy()
+    for number in range(3):
+        board.thread.submit(lambda number=number: done.append(f"end {number}"), user=HOSTILE, ends=True)  # type: ignore[misc]
+        board.thread.submit(lambda number=number: done.append(f"hold {number}"), user=HOSTILE)  # type: ignore[misc]
+    for number in range(2):
+        board.thread.submit(lambda number=number: done.append(f"root {number}"), user=0)  # type: ignore[misc]
+    board.free.set()
+    assert eventually(lambda: len(done) == 8)
+    assert done == ["root 0", "end 0", "root 1", "end 1", "end 2", "hold 0", "hold 1", "hold 2"]
+
+
 def test_what_a_connection_asked_for_that_is_gone_is_not_begun(board: Board) -> None:
     done: list[str] = []
     connection = object()

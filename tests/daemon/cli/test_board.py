@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -61,3 +64,12 @@ def test_a_memory_lock_is_ended_by_hand(folder: Path, capsys: pytest.CaptureFixt
     assert (capsys.readouterr().out, lock.read_text()) == (f"{EMC}/mrq_rate_locked = 0\n", "1")
     assert main(["board", "unlock", "--root", str(folder)]) == 0
     assert lock.read_text().strip() == "0"
+
+
+def test_a_simulated_board_says_by_what_it_ended_and_nothing_else_on_stderr(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "jetdvfs.daemon.cli", "twin", "serve", "--mount", str(tmp_path / "board"), "--json"]
+    twin = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert twin.stdout is not None and json.loads(twin.stdout.readline())["simulated"]
+    twin.send_signal(signal.SIGTERM)
+    assert twin.communicate(timeout=30) == ("", "twin serve: ended by SIGTERM\n")
+    assert twin.returncode == 0

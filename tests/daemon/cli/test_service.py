@@ -49,12 +49,12 @@ def test_everything_wrong_with_a_configuration_is_named_with_its_file_and_line(c
     lines = done.stdout.splitlines()
     assert lines[0] == f"{drop_in}, line 3: axes[0]: expected cpu, gpu or emc, got 'npu'"
     assert lines[1] == f"{drop_in}, line 4: clients.leases: expected a whole number from 1 to 10000, got 0"
-    assert lines[2].startswith(f"warning: {drop_in}, line 1: bord is unknown and ignored; known: ")
+    assert lines[2].startswith(f"{drop_in}, line 1: bord: unknown member; did you mean board? valid: board, ")
     assert len(lines) == 3
     told = json.loads(jetdvfs("config", "check", configuration, "--json").stdout)
     assert told["files"] == [str(configuration), str(drop_in)]
     assert told["problems"][0] == {"file": str(drop_in), "line": 3, "message": "axes[0]: expected cpu, gpu or emc, got 'npu'"}
-    assert [warning["line"] for warning in told["warnings"]] == [1]
+    assert [problem["line"] for problem in told["problems"]] == [3, 4, 1] and told["warnings"] == []
 
 
 def test_what_is_no_configuration_at_all_is_told_in_one_line(configuration: Path) -> None:
@@ -77,11 +77,47 @@ def test_what_is_no_configuration_at_all_is_told_in_one_line(configuration: Path
 
 
 def test_limits_that_no_level_of_the_board_named_fits_are_warned_about(configuration: Path) -> None:
-    configuration.write_text("limits:\n  gpu_hz: {max: 1000000}\nboard: agx-xavier\n")
+    configuration.write_text("limits:\n  gpu_hz: {max: 100000000}\nboard: agx-xavier\n")
     done = jetdvfs("config", "check", configuration)
     assert done.returncode == 0
-    text = "limits.gpu_hz: no GPU frequency that this board offers fits max 1 MHz; 114.75 MHz is set instead"
+    text = "limits.gpu_hz: no GPU frequency that this board offers fits max 100 MHz; 114.75 MHz is set instead"
     assert done.stdout.splitlines()[0] == f"warning: {configuration}, line 2: {text}"
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [
+        ("gpu_hz: {max: 905}", "limits.gpu_hz.max: 905 Hz: 905 MHz meant? write 905000000"),
+        ("gpu_hz: {max: 905000}", "limits.gpu_hz.max: 905000 Hz: 905 MHz meant? write 905000000"),
+        ("emc_hz: {min: 2133}", "limits.emc_hz.min: 2133 Hz: 2133 MHz meant? write 2133000000"),
+        ("cpu_khz: {max: 2265}", "limits.cpu_khz.max: 2265 kHz: 2265 MHz meant? write 2265000"),
+        ("cpu_khz: {max: 2265600000}", "limits.cpu_khz.max: 2265600000 kHz: 2265.6 MHz meant? write 2265600"),
+        ("cpu: {max: 2265600}", "limits.cpu: unknown member; did you mean limits.cpu_khz? valid: cpu_khz, gpu_hz, emc_hz"),
+    ],
+)
+def test_limits_of_another_unit_or_name_are_errors_that_say_what_to_write(configuration: Path, limits: str, said: str) -> None:
+    configuration.write_text(f"limits:\n  {limits}\n")
+    done = jetdvfs("config", "check", "--config", configuration)
+    assert (done.returncode, done.stdout) == (2, f"{configuration}, line 2: {said}\n")
+    daemon = subprocess.run(
+        [sys.executable, "-m", "jetdvfs.daemon.service", "--config", configuration], capture_output=True, text=True, check=False
+    )
+    assert daemon.returncode == 2 and said in daemon.stderr
+
+
+def test_a_profile_and_limits_are_checked_against_the_board_at_root(board: Board, configuration: Path) -> None:
+    configuration.write_text("profile: orin-nano-8gb-sim\nlimits: {gpu_hz: {max: 100000000}}\n")
+    done = jetdvfs("config", "check", configuration, "--root", board.root)
+    assert done.returncode == 2
+    problem, warning = done.stdout.splitlines()
+    assert problem.endswith("profile orin-nano-8gb-sim was made for board orin-nano-8gb; this board is agx-xavier")
+    assert warning.endswith("fits max 100 MHz; 114.75 MHz is set instead")
+
+
+def test_a_configuration_is_named_once(configuration: Path) -> None:
+    assert jetdvfs("config", "show", configuration, "--config", configuration).returncode == 0
+    done = jetdvfs("config", "check", configuration, "--config", "/other")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
 
 
 @pytest.mark.parametrize(
@@ -145,11 +181,11 @@ def test_a_board_with_its_daemon_is_well(board: Board, tmp_path: Path) -> None:
         assert found["board"][0]["said"].startswith("NVIDIA Jetson AGX Xavier (agx-xavier), JetPack 5.1")
         assert found["profile"][0]["said"] == "agx-xavier-sim, measured on a simulated board"
         assert {"versions", "compiled part", "seccomp", "Landlock", "clock files", "power rails"} <= found.keys()
-        assert found["baseline"][0]["said"].startswith("the board is as it was found")
+        assert found["baseline"][0]["said"] == f"the board is as it was found: the daemon at {daemon.socket} holds nothing"
         with client.hold(configuration="1190.4,675.75,1600", reason="test"):
             code, found = examined(board, tmp_path)
         assert code == 0
-        assert found["baseline"][0]["said"].startswith("kept by the running daemon")
+        assert found["baseline"][0]["said"].startswith(f"kept by the daemon at {daemon.socket}")
 
 
 @as_root
@@ -173,7 +209,7 @@ def test_what_is_wrong_with_the_configuration_is_said_by_the_doctor(board: Board
     _, found = examined(board, tmp_path, "--config", configuration)
     assert [(one["verdict"], one["said"].partition(":")[0]) for one in found["configuration"]] == [
         ("wrong", f"{configuration}, line 1"),
-        ("note", f"{configuration}, line 2"),
+        ("wrong", f"{configuration}, line 2"),
     ]
 
 

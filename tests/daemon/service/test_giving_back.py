@@ -79,7 +79,8 @@ def test_restore_by_hand_works_without_a_daemon(board: Board, found: dict[str, s
     assert [f"would restore  {line}" for line in json.loads(done.stdout)["restored"]] == tried.stdout.splitlines()
     assert board.settings() == found
     again = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert again.stdout == "nothing to restore: no baseline of this boot is kept\n"
+    kept = f"{daemon.runtime}/baseline keeps no baseline of this boot"
+    assert again.stdout == f"nothing to restore: no daemon runs on this board, and {kept}\n"
     # A lock without a baseline is not known to be ours.
     board.write(f"{EMC}/mrq_rate_locked", 1)
     assert "locked by somebody else" in subprocess.run(command, capture_output=True, text=True, check=True).stdout

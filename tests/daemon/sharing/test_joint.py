@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from jetdvfs.daemon.planning.limits import Limits
-from jetdvfs.daemon.sharing.interference import SLICE_MS, Work, responses_ms, together
-from jetdvfs.daemon.sharing.joint import fare_ms, jointly
+from jetdvfs.daemon.sharing.interference import EXACT, SLICE_MS, Work, responses_ms, together
+from jetdvfs.daemon.sharing.joint import MOST_CONFIDENCES, fare_ms, jointly
 from jetdvfs.daemon.sharing.observed import without_waiting
 from jetdvfs.kernels.correction.observation import Observation
 from jetdvfs.kernels.grid import FrequencyConfiguration, FrequencyGrid
@@ -99,3 +100,52 @@ def test_waiting_is_no_sign_of_a_slow_network_but_more_than_that_is() -> None:
     assert without_waiting([waited, slow], [], own, others) == [replace(slow, latency_ms=8 * 1.1)]
     alone = Observation(at(500), latency_ms=8.2)
     assert without_waiting([slow], [alone], own, others) == [alone]
+
+
+def mixed(number: int) -> list[Work]:
+    """Applications of processes of their own, with and without a rate."""
+    rates = (0.5, 2.0, None, 5.0)
+    return [Work(surface(1 + place % 5), fps=rates[place % 4], confidence=0.6, process=place) for place in range(number)]
+
+
+@pytest.mark.parametrize("number", [EXACT, EXACT + 1, 20])
+def test_response_times_of_many_applications_are_never_below_the_exact_ones(number: int) -> None:
+    works = mixed(number)
+    bounds = responses_ms(works, 0.6)
+    for configuration in (at(100), at(500), at(1000)):
+        exact = fare_ms({str(place): work for place, work in enumerate(works)}, configuration)
+        index = GRID.index(configuration)
+        shares = [float(bounds[place][index]) / exact[str(place)] for place in range(number)]
+        assert min(shares) >= 1 - 1e-12
+        assert max(shares) == pytest.approx(1) if number <= EXACT else max(shares) < 1.5
+
+
+def test_confidences_count_as_asked_for_while_they_are_few_and_are_rounded_up_otherwise() -> None:
+    def chosen(confidences: list[float]) -> float:
+        works = [Work(surface(1), fps=1, confidence=one, limit_ms=80) for one in confidences]
+        return gpu_mhz(jointly(works, Limits()).configuration)
+
+    few, many = [0.5 + 0.01 * place for place in range(MOST_CONFIDENCES)], [0.5 + 0.01 * place for place in range(8)]
+    assert chosen(few) == chosen([max(few)] * len(few))
+    assert chosen([0.5] * 8) <= chosen(many) <= chosen([0.8] * 8)
+
+
+@pytest.mark.alone
+def test_a_choice_for_many_leases_of_distinct_confidences_takes_bounded_time() -> None:
+    grid = FrequencyGrid(*(tuple(step * 100_000_000 for step in range(1, levels)) for levels in (30, 15, 10)))
+    gpu = np.array(grid.gpu_hz, np.float64).reshape(1, -1, 1) / 1e9
+
+    def large(work_ms: float) -> Surface:
+        latency_ms = np.broadcast_to(work_ms / gpu, grid.shape)
+        power_mw, sigma = np.broadcast_to(1e2 + 1e4 * gpu**3, grid.shape), np.full(grid.shape, 0.05)
+        return Surface(
+            grid, latency_ms, power_mw, power_mw * latency_ms / 1e3, np.full(grid.shape, 1e2), sigma, sigma, "timeline"
+        )
+
+    works = [Work(large(2 + place % 5), 10, 0.6 + 0.005 * place, 30, process=place) for place in range(56)]
+    took_s = []
+    for _ in range(3):
+        begun_s = time.process_time()
+        assert not jointly(works, Limits()).attained  # the dearest case: every configuration is looked at
+        took_s.append(time.process_time() - begun_s)
+    assert min(took_s) < 0.3  # 10.5 s before the work was bounded

@@ -117,7 +117,7 @@ def test_a_lease_and_the_clocks_set_for_it_are_told_in_fields(tmp_path: Path, ca
         entry = next(vars(one) for one in caplog.records if getattr(one, "MESSAGE_ID", "") == kind)
         return {name: value for name, value in entry.items() if name.startswith("JETDVFS_")}
 
-    holder = {"JETDVFS_LEASE": lease.id, "JETDVFS_APP": "camera", "JETDVFS_PID": "42"}
+    holder = {"JETDVFS_LEASE": lease.id, "JETDVFS_APP": "camera", "JETDVFS_PID": "42", "JETDVFS_UID": "1000"}
     listed = "1190400,675750000,1331200000"
     assert told(LEASE_BEGUN) == {**holder, "JETDVFS_CONFIGURATION": listed, "JETDVFS_REASON": "thirty frames"}
     assert told(LEASE_ENDED) == holder

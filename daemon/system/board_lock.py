@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One daemon per board, whatever its folders, and the socket of the daemon that runs on a board.
+
+A board is known by the device and inode of its root directory. For a file tree elsewhere the directory itself is locked. For
+the running system it is a file that only root can open: any user may open, and so lock, the directory ``/``. The kernel drops
+either lock with the process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ..errors import HardwareBusy, UsageError
+from .folders import RUNTIME_DIR, is_trusted, make_trusted, runtime_base
+
+_FOLDER = "boards"
+_PATIENCE_S = 0.5
+_MOST_BYTES = 4096
+
+
+@contextlib.contextmanager
+def board_locked(root: Path, patience_s: float = 0.0) -> Iterator[None]:
+    """Be the one process that sets the clocks of a board.
+
+    Args:
+        root: directory with the board's files.
+        patience_s: time to wait for another process that holds the lock.
+
+    Raises:
+        HardwareBusy: another process is.
+        UsageError: the lock cannot be opened.
+    """
+    try:
+        handle = _opened(root)
+    except OSError as error:
+        raise UsageError(f"board at {root}: cannot be locked: {error.strerror}") from error
+    if handle is None:
+        yield
+        return
+    try:
+        deadline_s = time.monotonic() + patience_s
+        while not _flocked(handle):
+            if time.monotonic() >= deadline_s:
+                raise HardwareBusy(f"another jetdvfsd runs on the board at {root}{_where(root)}")
+            time.sleep(0.02)
+        yield
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def board_held(root: Path, socket: Path) -> Iterator[None]:
+    """As :func:`board_locked`, for a daemon, which notes the path of its socket for programs of the same user and root's.
+
+    Raises:
+        HardwareBusy: another daemon runs on the board.
+        UsageError: the lock cannot be opened.
+    """
+    with board_locked(root, _PATIENCE_S):
+        note = runtime_base() / _FOLDER / f"{_name(root)}.json"
+        with contextlib.suppress(OSError):
+            make_trusted(note.parent)
+            new = note.with_suffix(".new")
+            new.unlink(missing_ok=True)
+            new.write_text(json.dumps({"pid": os.getpid(), "socket": os.fspath(socket.absolute())}))
+            new.replace(note)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                note.unlink(missing_ok=True)
+
+
+def is_held(root: Path) -> bool:
+    """True if a daemon runs on the board, as far as this user may know."""
+    try:
+        with board_locked(root):
+            return False
+    except HardwareBusy:
+        return True
+    except UsageError:
+        return False
+
+
+def socket_of(root: Path) -> Path | None:
+    """The socket of the daemon that runs on a board; None if none runs, or its socket is unknown."""
+    if not is_held(root):
+        return None
+    found = _noted(root).get("socket")
+    return Path(found) if isinstance(found, str) else None
+
+
+def _where(root: Path) -> str:
+    noted = _noted(root)
+    return f" (pid {noted['pid']}, socket {noted['socket']})" if {"pid", "socket"} <= set(noted) else ""
+
+
+def _noted(root: Path) -> dict[str, Any]:
+    for base in dict.fromkeys((RUNTIME_DIR, runtime_base())):
+        folder = base / _FOLDER
+        if not (is_trusted(base) and is_trusted(folder)):
+            continue
+        with contextlib.suppress(OSError, ValueError), (folder / f"{_name(root)}.json").open("rb") as file:
+            found = json.loads(file.read(_MOST_BYTES))
+            if isinstance(found, dict):
+                return found
+    return {}
+
+
+def _opened(root: Path) -> int | None:
+    """A descriptor to lock; None on the running system for an ordinary user, who can set no clock of it."""
+    if not _is_running_system(root):
+        return os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    if os.geteuid() != 0:
+        return None
+    make_trusted(RUNTIME_DIR / _FOLDER)
+    return os.open(RUNTIME_DIR / _FOLDER / "lock", os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+
+
+def _is_running_system(root: Path) -> bool:
+    return root.samefile("/")
+
+
+def _name(root: Path) -> str:
+    status = root.stat()
+    return f"{status.st_dev:x}-{status.st_ino:x}"
+
+
+def _flocked(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The base folders of the daemon: the system's for root, a user's own for anyone else."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+STATE_DIR = Path("/var/lib/jetdvfs")
+RUNTIME_DIR = Path("/run/jetdvfs")
+
+
+def runtime_base() -> Path:
+    """``/run/jetdvfs`` for root; for another user ``$XDG_RUNTIME_DIR/jetdvfs``, or ``/tmp/jetdvfs-UID``."""
+    if os.geteuid() == 0:
+        return RUNTIME_DIR
+    given = os.environ.get("XDG_RUNTIME_DIR", "")
+    return Path(given) / "jetdvfs" if Path(given).is_absolute() else Path(f"/tmp/jetdvfs-{os.geteuid()}")
+
+
+def state_base() -> Path:
+    """``/var/lib/jetdvfs`` for root; for another user ``$XDG_STATE_HOME/jetdvfs``, or ``~/.local/state/jetdvfs``."""
+    if os.geteuid() == 0:
+        return STATE_DIR
+    given = os.environ.get("XDG_STATE_HOME", "")
+    return (Path(given) if Path(given).is_absolute() else Path.home() / ".local" / "state") / "jetdvfs"
+
+
+def is_trusted(folder: Path) -> bool:
+    """True for a directory, not a link, that belongs to this user or root and that no other user may write."""
+    try:
+        status = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(status.st_mode) and status.st_uid in (0, os.geteuid()) and not status.st_mode & 0o022
+
+
+def make_trusted(folder: Path) -> None:
+    """Make a folder and the one it is in, for this user to write and, of root's, for every user to read.
+
+    Raises:
+        OSError: one cannot be made, or belongs to another user.
+    """
+    for one in (folder.parent, folder):
+        one.mkdir(mode=0o755 if os.geteuid() == 0 else 0o700, parents=True, exist_ok=True)
+        if one != Path("/tmp") and not is_trusted(one):
+            raise PermissionError(errno.EACCES, f"{one} belongs to another user, or another user may write it")
