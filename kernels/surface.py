@@ -326,10 +326,10 @@ class Surface:
     def save(self, path: str | os.PathLike[str] | BinaryIO) -> None:
         """Write an ``.npz`` to a path or an open file.
 
-        Its arrays: 1-D ``cpu_khz, gpu_hz, emc_hz``; 3-D ``latency_ms, power_mw, energy_mj, idle_mw, guessed_share,
-        leakage_mw, least_ms``, the two ``*_sigma`` and, where they are known, the terms ``compute_ms, memory_ms, host_ms``, in
-        that axis order; ``about``, a JSON text with the method, what was guessed and not modelled, the boundary, the heat, the tails and
-        the terms' sigmas (null where there is none), and the execution.
+        Its arrays: 1-D ``cpu_khz, gpu_hz, emc_hz``; 3-D ``latency_ms, power_mw, energy_mj, idle_mw, guessed_share, leakage_mw,
+        least_ms``, the two ``*_sigma`` and, if known, the terms ``compute_ms, memory_ms, host_ms``, in that axis order; and
+        ``about``, a JSON text with the method, what was guessed and not modelled, the boundary, the heat, the tails and the
+        terms' sigmas (null if there is none), and the execution.
 
         Raises:
             CostModelError: the file cannot be written.
