@@ -16,6 +16,9 @@ from pathlib import Path
 from ....kernels.engine.fusing import ENGINE_TYPES
 from ... import arguments
 from ...errors import UsageError
+from . import trying
+
+TAKES_COMMAND = True
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -51,9 +54,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     arguments.add_backend(serve)
     serve.add_argument("--bench", type=Path, metavar="PATH", help="socket of the application port (default: DIR.bench)")
     serve.add_argument("--json", action="store_true", help="say in JSON when ready")
+    summary = "a simulated board, the daemon and a shell in one command"
+    trying.configure(actions.add_parser("try", help=summary, description=trying.__doc__))
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.action == "try":
+        return trying.run(args)
+    if args.command:
+        raise UsageError("twin serve takes no command; jetdvfs twin try -- CMD runs one on a simulated board")
     # Before any library starts a thread: threads inherit the mask, so that only sigwait below sees these signals.
     ending = {signal.SIGINT, signal.SIGTERM}
     signal.pthread_sigmask(signal.SIG_BLOCK, ending)

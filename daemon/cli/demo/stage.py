@@ -30,7 +30,7 @@ class Stage:
     Args:
         board: the board's name.
         node: which individual of it.
-        profile: the daemon's profile.
+        profile: the daemon's profile; empty for none.
         backend: how the tree is served: ``auto``, ``fuse`` or ``folder``.
         silicon: version of the simulated silicon's behaviour.
 
@@ -84,6 +84,8 @@ class Stage:
             str(node),
             "--silicon",
             str(self._silicon),
+            "--backend",
+            self.backend,
             "--json",
         ]
         twin = spawn("the simulated board", command, folder)
@@ -103,7 +105,8 @@ class Stage:
         board, _, profile = self._names
         folders = ["--state-dir", str(self._folder / "state"), "--runtime-dir", str(self._folder / "run")]
         command = ["jetdvfs.daemon.service", "--root", str(self.root), "--socket", str(self.socket), *folders]
-        self._daemon = spawn("jetdvfsd", [*command, "--board", board, "--profile", profile], self._folder)
+        chosen = ["--profile", profile] if profile else []
+        self._daemon = spawn("jetdvfsd", [*command, "--board", board, *chosen], self._folder)
         self._stack.callback(self._daemon.stop)
         client = when_it_answers(self._daemon, self.socket)
         self._stack.callback(client.close)

@@ -59,7 +59,8 @@ def _examine(args: argparse.Namespace) -> Iterator[Finding]:
     members = reading.members or Members()
     yield from system.examine()
     hardware, identified = _board(args.root, members)
-    configuration = _configuration(reading, members.board or (hardware and hardware.description.name))
+    found = None if hardware is None else hardware.description.name
+    configuration = _configuration(reading, members.board or found)
     yield identified
     if hardware is not None:
         yield from _clocks(hardware, held=is_held(args.root))

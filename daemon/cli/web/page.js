@@ -105,9 +105,15 @@ function showLeases(status) {
 
 function newLease(id) {
   const of = (member) => (point) => point.leases[id]?.[member] ?? null;
+  // A single late frame must not flatten the rest: figures beyond three times the limit are drawn there.
+  const clipped = (member) => (point) => {
+    const value = point.leases[id]?.[member] ?? null;
+    const limit = point.leases[id]?.limit_ms;
+    return value === null || !limit ? value : Math.min(value, 3 * limit);
+  };
   const series = (points) => [
-    { name: "observed", kind: colour(0), at: of("last_ms") },
-    { name: "p95", kind: colour(6), at: of("p95_ms") },
+    { name: "observed", kind: colour(0), at: clipped("last_ms") },
+    { name: "p95", kind: colour(6), at: clipped("p95_ms") },
     { name: "predicted", kind: "quiet", dashed: true, step: true, at: of("predicted_ms") },
     { name: "limit", kind: "limit", dashed: true, step: true, at: of("limit_ms") },
   ].filter((line) => points.some((point) => line.at(point) !== null));
@@ -121,7 +127,7 @@ function newLease(id) {
 }
 
 function fillLease(about, lease) {
-  const asked = lease.target ? `${lease.network} at ${lease.target}` : "a configuration";
+  const asked = lease.target ? `${lease.app}, for ${lease.target}` : `${lease.app}, a configuration`;
   const rate = lease.fps ? `, ${lease.fps} frames/s` : "";
   const { predicted, observed, missed, unkept } = lease;
   const rows = [
@@ -133,7 +139,7 @@ function fillLease(about, lease) {
     ["frames", lease.frames],
     ["late", lease.late, lease.late > 0],
     ["first ms", number(lease.first_ms)],
-    ["J", lease.energy_mj === null ? "–" : (lease.energy_mj / 1e3).toFixed(1)],
+    ["board's J meanwhile", lease.energy_mj === null ? "–" : (lease.energy_mj / 1e3).toFixed(1)],
   ];
   const list = element("dl");
   for (const [name, value, bad] of rows) {
@@ -141,9 +147,11 @@ function fillLease(about, lease) {
     row.append(element("dt", name), element("dd", value, bad ? "bad" : ""));
     list.append(row);
   }
-  const parts = [element("h3", `${lease.lease}: ${lease.app}`), element("p", `${asked}${rate}`)];
-  if (lease.reason) parts.push(element("p", `because ${lease.reason}`));
+  const parts = [element("h3", `${lease.lease}: ${lease.network ?? lease.app}`), element("p", `${asked}${rate}`)];
+  if (lease.reason) parts.push(element("p", `reason: ${lease.reason}`));
   if (missed) parts.push(element("p", `Missed: ${missed.reason}${missed.doing ? `. Therefore: ${missed.doing}` : ""}`, "bad"));
+  if (lease.doubted) parts.push(element("p", `Its frames do not count: ${lease.doubted.reason}`, "bad"));
+  if (lease.silent) parts.push(element("p", lease.silent, "bad"));
   if (unkept) parts.push(element("p", `Not kept: ${unkept.target}: ${unkept.reason}`, "bad"));
   if (lease.raised_by.length) parts.push(element("p", `raised by lease ${lease.raised_by.join(", ")}`));
   about.replaceChildren(...parts, list);

@@ -91,7 +91,8 @@ def test_top_is_drawn_anew_until_q_and_shows_what_first_frames_take(daemon: Daem
         screen, terminal = pty.openpty()
         command = [sys.executable, "-m", "jetdvfs.daemon.cli", "top", "--every", "0.1", "--socket", str(daemon.socket)]
         shown = b""
-        with subprocess.Popen(command, stdin=terminal, stdout=terminal, cwd="/") as top:
+        wide = {**os.environ, "COLUMNS": "160"}
+        with subprocess.Popen(command, stdin=terminal, stdout=terminal, cwd="/", env=wide) as top:
             os.close(terminal)
             while shown.count(b"\x1b[H") < 3 and select.select([screen], [], [], LONGEST_S)[0]:
                 shown += os.read(screen, 1 << 16)
@@ -106,6 +107,42 @@ def test_top_is_drawn_anew_until_q_and_shows_what_first_frames_take(daemon: Daem
     (row,) = (line for line in drawn.splitlines() if "viewer" in line)
     assert "first ms" in drawn and "77.25" in row and "12.50" in row
     assert shown.startswith(b"\x1b[?25l") and b"\x1b[?25h" in shown.rpartition(b"\x1b[H")[2]
+
+
+@pytest.mark.parametrize("width", [60, 100])
+def test_a_narrow_terminal_goes_without_the_least_important_columns(width: int) -> None:
+    lease = {
+        "lease": "3", "app": "camera", "network": "resnet18", "target": "latency_ms=20", "fps": None,
+        "predicted": {"latency_ms": 12.0}, "observed": {"p50_ms": 12.5, "p95_ms": 14.0}, "first_ms": 30.0,
+        "frames": 120, "late": 0, "energy_mj": 5000.0,
+    }  # fmt: skip
+    headers = _leases([lease], width).splitlines()[0]
+    assert len(headers) <= width and {"model", "target", "late"} <= set(headers.split())
+    assert ("first ms" in headers) is False and "first ms" in _leases([lease], None)
+
+
+def test_the_log_is_cut_to_its_last_lines_and_minutes(daemon: Daemon) -> None:
+    socket = ["--socket", str(daemon.socket)]
+    with daemon.client() as client:
+        client.hold(configuration=LOW).release()
+        lines = jetdvfs("log", "--json", *socket).stdout.splitlines()
+        assert len(lines) > 2 and jetdvfs("log", "--json", "-n", "2", *socket).stdout.splitlines() == lines[-2:]
+        assert jetdvfs("log", "--json", "--since", "10", *socket).stdout.splitlines() == lines
+        assert jetdvfs("log", "--json", "--since", "0", *socket).stdout == ""
+    assert "expected a whole number" in jetdvfs("log", "-n", "0", *socket, code=2).stderr
+
+
+def test_a_status_is_shown_again_until_interrupted(daemon: Daemon) -> None:
+    command = [sys.executable, "-m", "jetdvfs.daemon.cli", "status", "--watch", "0.2", "--socket", str(daemon.socket)]
+    daemon.client().close()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd="/") as watching:
+        assert watching.stdout is not None
+        boards = 0
+        while boards < 3:
+            boards += watching.stdout.readline().startswith("board ")
+        watching.send_signal(signal.SIGINT)
+        assert watching.wait(LONGEST_S) == 0
+    assert "expected 0.1 to 3600 seconds" in jetdvfs("status", "--watch", "0", "--socket", str(daemon.socket), code=2).stderr
 
 
 def test_log_follows_what_is_decided(daemon: Daemon) -> None:

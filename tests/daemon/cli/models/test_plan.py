@@ -10,6 +10,26 @@ import pytest
 from jetdvfs.tests.support.verbs import run, run_json
 
 
+def test_a_plan_is_compared_with_every_power_mode_and_the_top_clocks(
+    model: str, simulated: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["plan", model, "--profile", "small-sim", "--target", "min-energy", "--fps", "20", "--compare", "--battery-wh", "50"]
+    code, out, _ = run(capsys, *words)
+    assert code == 0 and "simulated" in out
+    assert "battery h" in out and "nvpmodel MODE_15W" in out and "MAXN + jetson_clocks" in out
+    told = run_json(capsys, *words)
+    rows = {row["name"]: row for row in told["compare"]}
+    top, chosen = rows["MAXN + jetson_clocks"], rows["jetdvfs"]
+    assert chosen["configuration"] == told["choice"]["configuration"]
+    assert chosen["energy_mj"] == pytest.approx(told["choice"]["energy_per_frame_mj"])
+    assert chosen["energy_mj"] <= min(row["energy_mj"] for row in rows.values() if not row["late"]) * 1.001
+    assert top["battery_h"] == pytest.approx(50e3 / top["power_mw"])
+    code, out, _ = run(capsys, *words[:-2])
+    assert code == 0 and "battery h" not in out
+    code, _, err = run(capsys, *words[:-3], "--battery-wh", "50")
+    assert code == 2 and "hours" in err
+
+
 def test_plan_prints_the_choice_the_reasons_and_the_trade_off(
     model: str, simulated: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -198,7 +198,7 @@ def test_a_browser_shows_the_figures_of_the_status_draws_them_and_outlives_the_d
             observed = client.status()["leases"][0]["observed"]
             shown = browser.run(f"return {card}.innerText")
             assert f"{observed['p50_ms']:.2f}" in shown and f"{observed['p95_ms']:.2f}" in shown
-            assert "<b>viewer</b>" in shown and "because camera" in shown
+            assert "<b>viewer</b>" in shown and "reason: camera" in shown
             assert browser.until(f"return {figure('cpu_khz')} === '1190 MHz' && {figure('gpu_hz')} === '675.8 MHz'")
             assert browser.run("return document.querySelector('#board').textContent") == client.status()["title"]
 
