@@ -147,6 +147,11 @@ class Controller:
             HardwareRefused, HardwareBusy: the board did not take it; it stands as it did before, without the lease.
         """
         self._sample()
+        with self._board.one_look():
+            return self._grant(holder, need, reason)
+
+    def _grant(self, holder: Holder, need: Need, reason: str) -> tuple[Lease, Applied]:
+        """As :meth:`hold`, by one look at what the board offers."""
         self._permitted.look()
         self._keep_up()
         self._afford(holder, need.asked)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
 from ...kernels.grid import FrequencyConfiguration, FrequencyGrid
@@ -24,6 +25,8 @@ class Board(Protocol):
     def leader(self) -> str | None: ...
 
     def grid(self) -> FrequencyGrid: ...
+
+    def one_look(self) -> AbstractContextManager[None]: ...
 
     def levels(self, axis: str) -> tuple[int, ...]: ...
 

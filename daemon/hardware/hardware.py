@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...kernels.grid import FrequencyConfiguration, FrequencyGrid
@@ -35,6 +36,19 @@ LOCKED = "memory clock is locked by somebody else"
 """How a note on a lock of the memory clock begins."""
 
 
+@dataclass(frozen=True)
+class _Look:
+    """What was read of the board for one change.
+
+    Attributes:
+        again: True if drivers were looked for.
+        grid: the levels offered; None if they were not read yet.
+    """
+
+    again: bool = False
+    grid: FrequencyGrid | None = None
+
+
 class Hardware:
     """A board's clocks, rails and temperatures. Use :meth:`probe`.
 
@@ -62,6 +76,7 @@ class Hardware:
         self._files = files
         self._clock = clock
         self._modes = RunningModes(files, description.cores)
+        self._look: _Look | None = None
         self._axes = Axes(files, description, leave, clusters or Clusters())
         self._offered = Offered(self._axes, description, self._modes)
         self._keeper = None if baseline is None else BaselineKeeper(files, clock, baseline, older, description.name, self.stock)
@@ -160,8 +175,28 @@ class Hardware:
         Raises:
             HardwareBusy, HardwareRefused: a clock's table or limit cannot be read any more.
         """
-        self._axes.look_again()
-        return self._offered.grid(self._others)
+        if self._look is not None and self._look.grid is not None:
+            return self._look.grid
+        self._look_again()
+        grid = self._offered.grid(self._others)
+        if self._look is not None:
+            self._look = replace(self._look, grid=grid)
+        return grid
+
+    @contextlib.contextmanager
+    def one_look(self) -> Iterator[None]:
+        """Within the block, the levels that are offered are read once: at its beginning, for all that is decided by them."""
+        self._look = _Look()
+        try:
+            yield
+        finally:
+            self._look = None
+
+    def _look_again(self) -> None:
+        if self._look is None or not self._look.again:
+            self._axes.look_again()
+        if self._look is not None:
+            self._look = replace(self._look, again=True)
 
     @property
     def leader(self) -> str | None:
@@ -174,7 +209,7 @@ class Hardware:
         Raises:
             HardwareBusy, HardwareRefused: as for :meth:`grid`.
         """
-        self._axes.look_again()
+        self._look_again()
         return self._apart()
 
     def levels(self, axis: str) -> tuple[int, ...]:
@@ -262,15 +297,16 @@ class Hardware:
         for name, level in wanted.items():
             if level not in offered[name]:
                 why = f" ({self._axes.fixed[name].reason})" if name in self._axes.fixed else ""
+                self._look = None if self._look is None else _Look()
                 raise NotOffered(
                     f"{title(name)} {name}={level} is not offered now; valid: {', '.join(map(str, offered[name]))}{why}"
                 )
         keeper = self._writable()
-        baseline = keeper.ready(self._axes.domains, self._limits_by_mode)
+        baseline, read = keeper.ready(self._axes.domains, self._limits_by_mode)
         fresh = not baseline.used
         try:
             transition = Transition(self._files, self._clock, self._axes.drivers.values(), wanted, offered)
-            before = baseline.intend(transition.planned)
+            before = baseline.intend(transition.planned, read)
         except DaemonError:
             if fresh:
                 keeper.abandon()

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ...profiles.timing import Clock
 from ..errors import HardwareHangs
 from .clocks.domain import Write
-from .clocks.driver import Driver, Reading, obeyed
+from .clocks.driver import Driver, Reading, agrees, obeyed
 from .files import Files
 
 _SHORTEST_WAIT_S = 0.1
@@ -71,3 +71,9 @@ class Setter:
             if all(obeyed(reading, step.level) for reading in readings) or self._clock.monotonic() >= deadline:
                 return readings
             self._clock.sleep(_POLL_S)
+            # The clock moves last: while it does, nothing else is read.
+            while self._moves(step) and self._clock.monotonic() < deadline:
+                self._clock.sleep(_POLL_S)
+
+    def _moves(self, step: Step) -> bool:
+        return not all(agrees(measured, step.level) for measured in step.driver.measured())

@@ -115,7 +115,9 @@ def _in_turn(drivers: Iterable[Driver], wanted: Mapping[str, int]) -> list[Drive
     """
 
     def turn(driver: Driver) -> int:
-        rises = wanted[driver.axis] > min((effective(reading) for reading in driver.read()), default=0)
+        measured = [rate for rate in driver.measured() if rate is not None]
+        lowest = min(measured or (effective(reading) for reading in driver.read()), default=0)
+        rises = wanted[driver.axis] > lowest
         if driver.axis == "emc_hz":
             return 0 if rises else 3
         return 2 if rises else 1

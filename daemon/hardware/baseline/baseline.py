@@ -9,7 +9,7 @@ own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ....profiles.timing import Clock
@@ -91,8 +91,10 @@ class Baseline:
         """Whether anything was written, or meant to be."""
         return bool(self._record.journal)
 
-    def include(self, domains: Iterable[ClockDomain], limits: Callable[[ClockDomain], tuple[int, int] | None]) -> None:
-        """Note how the files of further domains stand.
+    def include(
+        self, domains: Iterable[ClockDomain], limits: Callable[[ClockDomain], tuple[int, int] | None]
+    ) -> dict[str, str | None]:
+        """Note how the files of further domains stand, and return what they were just read as (see :meth:`intend`).
 
         Args:
             limits: both limits of a domain by the power mode, where heat may lower them: one is taken for the one found while
@@ -101,20 +103,25 @@ class Baseline:
         known = self._record.domains
         new = tuple(domain for domain in domains if domain not in known)
         known = tuple(one for one in known if not any(set(one.paths) <= set(other.paths) for other in new))
-        values = dict(self._record.values)
+        values, read = dict(self._record.values), dict[str, str | None]()
         for domain in new:
             low, high = limits(domain) or ("", "")
             by_mode = {domain.low: str(low), domain.high: str(high)}
             for path in domain.paths:
-                if (text := self._settled(domain, path)) is not None:
+                read[path] = text = self._settled(domain, path)
+                if text is not None:
                     limit = by_mode.get(path, "")
                     values.setdefault(path, limit if self._cut_by_heat(domain, path, text, (limit,)) else text)
         self._record = replace(self._record, domains=(*known, *new), values=values)
+        return read
 
-    def intend(self, writes: Iterable[Write]) -> dict[str, str]:
+    def intend(self, writes: Iterable[Write], read: Mapping[str, str | None] | None = None) -> dict[str, str]:
         """Journal the values about to be written; they count as ours from now on.
 
         Where a file holds what others set since, that is what will be given back.
+
+        Args:
+            read: how files stand that were read for this change already.
 
         Returns:
             What the files hold now, those that can be read.
@@ -129,7 +136,7 @@ class Baseline:
         for path, value in writes:
             domain = self._domain(path)
             entry = journal.get(path, BaselineEntry((), False))
-            current = self._settled(domain, path)
+            current = (read or {}).get(path) or self._settled(domain, path)
             hidden = current is not None and self._cut_by_heat(domain, path, current, (values.get(path, ""),))
             if current is not None and not hidden and not self._is_ours(domain, path, current):
                 # What we wrote stays ours: a file may have said something else for a while, although nobody wrote to it.

@@ -49,6 +49,7 @@ class BaselineKeeper:
         self._board = board
         self._stock = stock
         self._boot_id = ""
+        self._machine: tuple[str, str] | None = None
         self._marker = Marker("", board)
 
     @property
@@ -80,8 +81,10 @@ class BaselineKeeper:
             if not self.baseline.unsaved:
                 self._store.forget_older()
 
-    def ready(self, domains: Sequence[ClockDomain], limits: Callable[[ClockDomain], tuple[int, int] | None]) -> Baseline:
-        """The baseline to write by, which covers these domains: the one there is, or a new one.
+    def ready(
+        self, domains: Sequence[ClockDomain], limits: Callable[[ClockDomain], tuple[int, int] | None]
+    ) -> tuple[Baseline, dict[str, str | None]]:
+        """The baseline to write by, which covers these domains: the one there is, or a new one; and the files just read for it.
 
         Args:
             limits: as for :meth:`Baseline.include`.
@@ -98,8 +101,7 @@ class BaselineKeeper:
             self.restore()
         if self.baseline is None:
             self.baseline = self._baseline(self._record((), {}, {}))
-        self.baseline.include(domains, limits)
-        return self.baseline
+        return self.baseline, self.baseline.include(domains, limits)
 
     def abandon(self) -> None:
         """Forget a baseline by which nothing was written; what of it stays on disk does no harm."""
@@ -209,7 +211,9 @@ class BaselineKeeper:
     def _record(
         self, domains: tuple[ClockDomain, ...], values: dict[str, str], journal: dict[str, BaselineEntry]
     ) -> BaselineRecord:
-        return BaselineRecord(self._boot_id, domains, values, journal, _machine(self._files), lost=self.lost)
+        if self._machine is None or self._machine[0] != self._boot_id:
+            self._machine = self._boot_id, _machine(self._files)  # the same for as long as the board is up
+        return BaselineRecord(self._boot_id, domains, values, journal, self._machine[1], lost=self.lost)
 
     def _baseline(self, record: BaselineRecord) -> Baseline:
         return Baseline(self._files, self._clock, self._store, record, self._marker)

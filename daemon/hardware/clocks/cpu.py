@@ -59,6 +59,9 @@ class CpuClock:
     def read(self) -> tuple[Reading, ...]:
         return tuple(self._read(policy, domain) for policy, domain in zip(self.policies, self.domains, strict=True))
 
+    def measured(self) -> tuple[int | None, ...]:
+        return tuple(self.files.find_rate(f"{policy}/cpuinfo_cur_freq") for policy in self.policies)
+
     def _read(self, policy: str, domain: ClockDomain) -> Reading:
         mode, accepted = domain.request(self.files)
         # cpuinfo_cur_freq counts cycles (root only, sometimes "<unknown>"); scaling_cur_freq merely repeats the request.

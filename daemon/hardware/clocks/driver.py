@@ -95,6 +95,10 @@ class Driver(Protocol):
         """One reading per domain."""
         ...
 
+    def measured(self) -> tuple[int | None, ...]:
+        """The measured frequency of each domain alone, in one read each; None where a full reading is needed to tell."""
+        ...
+
     def plan(self, level: int) -> tuple[Write, ...]:
         """The writes that set every domain to ``level``, in order."""
         ...

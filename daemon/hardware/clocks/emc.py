@@ -89,6 +89,9 @@ class EmcClock:
         word = MODE_WORDS.get(self.way, {}).get(mode or "", self.way if mode is None else "unknown")
         return (Reading(accepted, measured, word),)
 
+    def measured(self) -> tuple[int | None, ...]:
+        return (self.files.find_rate(self.counter) if self.counter else None,)
+
     def plan(self, level: int) -> tuple[Write, ...]:
         return self.domain.plan(self.files, level)
 

@@ -48,6 +48,9 @@ class GpuClock:
         effective = self.files.find_rate(f"{self.path}/cur_freq")
         return (Reading(accepted, effective, mode or self.files.find_text(f"{self.path}/governor") or ""),)
 
+    def measured(self) -> tuple[int | None, ...]:
+        return (self.files.find_rate(f"{self.path}/cur_freq"),)
+
     def load(self) -> float | None:
         """How busy it is, 0 to 1; None where it does not say (Thor)."""
         load = self.files.find_int(f"{self.path}/device/load")

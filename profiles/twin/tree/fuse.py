@@ -75,7 +75,8 @@ def _file_operations(tree: Tree) -> Any:
 
         def open(self, path: str, flags: int) -> int:
             node = tree.node(path)
-            assert isinstance(node, Attribute)
+            if not isinstance(node, Attribute):
+                raise refusal(errno.ENOENT)
             access = flags & os.O_ACCMODE
             if (access != os.O_RDONLY and node.write is None) or (access != os.O_WRONLY and node.read is None):
                 raise refusal(errno.EACCES)
@@ -148,8 +149,8 @@ class FuseMount:
                 allow_other=os.geteuid() == 0,
                 default_permissions=True,
                 direct_io=True,
-                attr_timeout=0,
-                # Names may be remembered: what has gone still fails when it is opened.
+                # Names and modes may be remembered: what has gone still fails when it is opened.
+                attr_timeout=5,
                 entry_timeout=5,
                 negative_timeout=0,
                 fsname=FILESYSTEM,
