@@ -18,7 +18,7 @@ from typing import Any
 
 from ....kernels.text import printable
 from ... import arguments
-from ...errors import NoDaemon
+from ...errors import NoDaemon, UsageError
 from ...system.journal import IDENTIFIER
 from ...system.record import ENTRIES_KEPT, KINDS
 from ...wire.client import Client
@@ -48,6 +48,8 @@ def _daemon(args: argparse.Namespace) -> Iterator[Mapping[str, Any]]:
         return
     with client:
         entries = client.log(args.lease)
+        if args.lease and not entries and args.lease not in {one["lease"] for one in client.status()["leases"]}:
+            raise UsageError(f"no lease {args.lease}: none of that name is held, and the daemon has no entry of it")
         yield from entries
         if args.follow:
             yield from client.watch(args.lease, after=entries[-1]["number"] if entries else 0)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ....kernels.replacing import replacing
 from ....kernels.text import printable
 from ...errors import InputError
 
@@ -82,7 +83,8 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> None:
         valid = " or ".join(f".{kind}" for kind in ("png", "svg", "pdf", "jpg") if kind in kinds)
         raise InputError(f"{os.fspath(path)}: cannot write the picture: its name must end in {valid}")
     try:
-        figure.savefig(path, dpi=DPI)
+        with replacing(path) as file:
+            figure.savefig(file, dpi=DPI, format=Path(path).suffix[1:].lower())
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{os.fspath(path)}: cannot write the picture ({reason})") from error

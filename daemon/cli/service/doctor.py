@@ -59,7 +59,7 @@ def _examine(args: argparse.Namespace) -> Iterator[Finding]:
     members = reading.members or Members()
     yield from system.examine()
     hardware, identified = _board(args.root, members)
-    configuration = _configuration(reading, members.board or (hardware and hardware.description.name))
+    configuration = _configuration(reading, members.board or (hardware.description.name if hardware is not None else None))
     yield identified
     if hardware is not None:
         yield from _clocks(hardware, held=is_held(args.root))
