@@ -67,11 +67,12 @@ def test_a_link_put_in_while_a_bundle_is_installed_leaks_no_file(
 def test_what_is_no_regular_file_is_refused_by_name_and_never_waited_for(bundle: Path, tmp_path: Path, kind: str) -> None:
     place = bundle / "host.json"
     place.rename(tmp_path / "host.json")
-    {
-        "link": lambda: place.symlink_to(tmp_path / "host.json"),
-        "pipe": lambda: os.mkfifo(place),
-        "folder": place.mkdir,
-    }[kind]()
+    if kind == "link":
+        place.symlink_to(tmp_path / "host.json")
+    elif kind == "pipe":
+        os.mkfifo(place)
+    else:
+        place.mkdir()
     with pytest.raises(BundleError, match=r"host\.json is missing or not a regular file"):
         install_bundle(bundle, tmp_path / "into", cache_dir=tmp_path / "cache")
 
