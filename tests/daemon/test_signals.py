@@ -169,9 +169,9 @@ def test_a_reload_answers_with_limits_that_no_level_fits(board: Board, daemon: D
 
 
 def test_limits_that_no_level_fits_are_named_at_the_start(board: Board, config: Path, tmp_path: Path) -> None:
-    config.write_text("limits: {emc_hz: {max: 1000}}")
+    config.write_text("limits: {emc_hz: {max: 100000000}}")
     with Daemon(board, tmp_path, "--config", str(config)) as daemon, daemon.client() as client:
-        text = "limits.emc_hz: no EMC frequency that this board offers fits max 0.001 MHz; 204 MHz is set instead"
+        text = "limits.emc_hz: no EMC frequency that this board offers fits max 100 MHz; 204 MHz is set instead"
         assert text in client.status()["degraded"] and text in daemon.log.read_text()
         with client.hold(configuration=TOP._replace(emc_hz=204000000)):
             assert board.clocks.emc_hz == 204000000
