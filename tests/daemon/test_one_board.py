@@ -57,6 +57,8 @@ def test_restore_says_that_it_needs_rights() -> None:
         done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60, cwd="/")
         assert done.returncode == 3, done.stderr
         assert "restore needs the rights of root: directory" in done.stderr
+    done = subprocess.run([*BECOME, *CLI, "restore"], capture_output=True, text=True, check=False, timeout=60, cwd="/")
+    assert (done.returncode, done.stderr) == (3, "jetdvfs restore: restore needs the rights of root: sudo jetdvfs restore\n")
 
 
 @pytest.fixture(autouse=True)
