@@ -19,8 +19,7 @@ from .boundary import Boundary
 from .errors import CostModelError
 from .grid import FrequencyConfiguration, FrequencyGrid
 from .heat import Heat
-from .npz import check_npz
-from .replacing import replacing
+from .stored import check_npz, replacing
 from .units import AXES
 
 T = TypeVar("T", "Guess", "UnmodelledKind")

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ....kernels.replacing import replacing
+from ....kernels.stored import replacing
 from ....kernels.text import printable
 from ...errors import InputError
 
