@@ -8,9 +8,11 @@ every child that sweeps it reads it again.
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import io
 import logging
+import os
 import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -149,6 +151,12 @@ class Surfaces:
             ) from error
         except BundleError as error:
             raise WorkerFailed(f"profile: {error}") from error
+        except WorkerFailed as error:
+            if os.strerror(errno.ENOSPC) not in str(error):
+                raise
+            raise WorkerFailed(
+                f"profile: no space left in {self._tables.path}, where its models' node tables are kept"
+            ) from error
 
     async def decompose(
         self, attached: Attached, inputs: Sequence[TensorSpec], name: str, accepted: Sequence[str] = ()

@@ -227,7 +227,7 @@ def jetdvfsd_yaml_5() -> str:
         yield from paragraphs(config.__doc__ or "")
         yield from (
             ".PP",
-            prose("Members that are not known are warned about and ignored; `jetdvfs config check` names every mistake."),
+            prose("Members that are not known are errors; `jetdvfs config check` names every mistake."),
         )
         yield ".SH MEMBERS"
         yield from members(config.Members)

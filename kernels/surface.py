@@ -19,7 +19,7 @@ from .boundary import Boundary
 from .errors import CostModelError
 from .grid import FrequencyConfiguration, FrequencyGrid
 from .heat import Heat
-from .npz import check_npz
+from .stored import check_npz, replacing
 from .units import AXES
 
 T = TypeVar("T", "Guess", "UnmodelledKind")
@@ -352,7 +352,7 @@ class Surface:
         )
         try:
             # A name without .npz stays as it was given.
-            with open(path, "wb") if isinstance(path, (str, os.PathLike)) else nullcontext(path) as file:
+            with replacing(path) if isinstance(path, (str, os.PathLike)) else nullcontext(path) as file:
                 np.savez(file, **arrays, about=np.array(about))  # hardly any smaller if compressed
         except OSError as error:
             raise CostModelError(f"{_name(path)}: cannot write the surface ({error.strerror or error})") from error

@@ -401,7 +401,7 @@ class Learner:
             return
         except Exception as error:  # a fault here is ours; the lease keeps its clocks
             text = f"{lease.label} keeps its plan: {type(error).__name__} while planning again"
-            self._said.say(logging.ERROR, text, _about(lease, TROUBLE, error=type(error).__name__))
+            self._said.say(logging.ERROR, text, _about(lease, TROUBLE, error=type(error).__name__), kind=type(error).__name__)
             log.debug("%s", lease.label, exc_info=error)
             self._wait(lease, course)
             return

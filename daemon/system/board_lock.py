@@ -116,7 +116,7 @@ def _noted(root: Path) -> dict[str, Any]:
 
 def _opened(root: Path) -> int | None:
     """A descriptor to lock; None on the running system for an ordinary user, who can set no clock of it."""
-    if not _is_running_system(root):
+    if not is_running_system(root):
         return os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     if os.geteuid() != 0:
         return None
@@ -124,7 +124,8 @@ def _opened(root: Path) -> int | None:
     return os.open(RUNTIME_DIR / _FOLDER / "lock", os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
 
-def _is_running_system(root: Path) -> bool:
+def is_running_system(root: Path) -> bool:
+    """True if a board's root directory is this machine's own."""
     return root.samefile("/")
 
 

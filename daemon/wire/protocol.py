@@ -65,8 +65,8 @@ def default_socket() -> Path:
     """The socket that a client uses: ``$JETDVFS_SOCKET``, that of the user's own daemon if one answers, or the system's."""
     if given := os.environ.get("JETDVFS_SOCKET"):
         return Path(given)
-    own = runtime_base()
-    return own / SOCKET_NAME if is_trusted(own) and answers(own / SOCKET_NAME) else RUNTIME_DIR / SOCKET_NAME
+    own, systems = runtime_base() / SOCKET_NAME, RUNTIME_DIR / SOCKET_NAME
+    return own if own != systems and is_trusted(own.parent) and answers(own) else systems
 
 
 def daemon_socket() -> Path:

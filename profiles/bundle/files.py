@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ...kernels.cost.host import Coefficients, HostModel
 from ...kernels.grid import FrequencyGrid
-from ...kernels.npz import check_npz
+from ...kernels.stored import check_npz
 from ...kernels.text import printable
 from ...kernels.trees.compact import MAGIC
 from ..documents import DocumentError, NotNegative, convert, load_json

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ...kernels.errors import KernelsError
 from ...kernels.network import Call, HostOp, KernelInvocation, Network
-from ...kernels.npz import check_npz
+from ...kernels.stored import check_npz
 from ..board import load_board
 from ..device import Device, MeasuredDevice
 from ..errors import MeasurementError

@@ -41,6 +41,26 @@ def refused(board: Board, folder: Path) -> str:
     return second.log.read_text()
 
 
+def test_a_lease_that_there_is_not_has_no_log(board: Board, daemon: Daemon) -> None:
+    with daemon.client() as client:
+        lease = client.hold(configuration=LOW)
+        assert jetdvfs("log", "--lease", lease.id, "--socket", daemon.socket).returncode == 0
+    done = jetdvfs("log", "--lease", "77", "--socket", daemon.socket)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1) and "no lease 77" in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_restore_says_that_it_needs_rights() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        words = [*BECOME, *CLI, "restore", "--root", name, "--runtime-dir", name, "--state-dir", name]
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60, cwd="/")
+        assert done.returncode == 3, done.stderr
+        assert "restore needs the rights of root: directory" in done.stderr
+    done = subprocess.run([*BECOME, *CLI, "restore"], capture_output=True, text=True, check=False, timeout=60, cwd="/")
+    assert (done.returncode, done.stderr) == (3, "jetdvfs restore: restore needs the rights of root: sudo jetdvfs restore\n")
+
+
 @pytest.fixture(autouse=True)
 def folders(tmp_path: Path) -> None:
     for name in ("first", "second"):

@@ -110,12 +110,12 @@ def test_a_signal_while_it_starts_does_the_same(
 
 def test_sighup_reads_the_configuration_again(board: Board, daemon: Daemon, config: Path) -> None:
     with daemon.client() as client, client.hold(configuration=TOP):
-        config.write_text("limits: {gpu_hz: {max: 675750000}}\ntypo: 1\naxes: [gpu]\n")
+        config.write_text("limits: {gpu_hz: {max: 675750000}}\ncpu_leader: policy0\naxes: [gpu]\n")
         daemon.process.send_signal(signal.SIGHUP)
         assert eventually(lambda: board.clocks == TOP._replace(gpu_hz=675750000))
         assert eventually(lambda: any("1377 MHz is needed" in text for text in client.status()["degraded"]))
         assert "axes: its change takes effect at the next start" in client.status()["degraded"]
-        assert "typo is unknown" in daemon.log.read_text()
+        assert "cpu_leader is ignored" in daemon.log.read_text()
         config.write_text("")
         daemon.process.send_signal(signal.SIGHUP)
         assert eventually(lambda: board.clocks == TOP)
@@ -155,7 +155,10 @@ def test_a_reload_answers_with_limits_that_no_level_fits(board: Board, daemon: D
         Client(daemon.admin, interface=protocol.ADMIN_INTERFACE) as admin,
         client.hold(configuration=TOP),
     ):
-        for text, mhz, khz in (("max: 1000", "max 1", 115200), ("min: 200000, max: 250000", "min 200 MHz and max 250", 192000)):
+        for text, mhz, khz in (
+            ("max: 50000", "max 50", 115200),
+            ("min: 200000, max: 250000", "min 200 MHz and max 250", 192000),
+        ):
             config.write_text(f"limits: {{cpu_khz: {{{text}}}}}")
             warned = (
                 f"limits.cpu_khz: no CPU frequency that this board offers fits {mhz} MHz; {khz / 1000:g} MHz is set instead"
@@ -166,9 +169,9 @@ def test_a_reload_answers_with_limits_that_no_level_fits(board: Board, daemon: D
 
 
 def test_limits_that_no_level_fits_are_named_at_the_start(board: Board, config: Path, tmp_path: Path) -> None:
-    config.write_text("limits: {emc_hz: {max: 1000}}")
+    config.write_text("limits: {emc_hz: {max: 100000000}}")
     with Daemon(board, tmp_path, "--config", str(config)) as daemon, daemon.client() as client:
-        text = "limits.emc_hz: no EMC frequency that this board offers fits max 0.001 MHz; 204 MHz is set instead"
+        text = "limits.emc_hz: no EMC frequency that this board offers fits max 100 MHz; 204 MHz is set instead"
         assert text in client.status()["degraded"] and text in daemon.log.read_text()
         with client.hold(configuration=TOP._replace(emc_hz=204000000)):
             assert board.clocks.emc_hz == 204000000

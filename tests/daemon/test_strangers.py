@@ -19,7 +19,7 @@ from jetdvfs.daemon.errors import DaemonError, InputError, LimitReached
 from jetdvfs.daemon.wire import protocol
 from jetdvfs.daemon.wire.client import Client
 from jetdvfs.daemon.worker.workers import WorkerSettings
-from jetdvfs.tests.support.daemons.board_daemon import LOW, Board, Daemon, asked_meanwhile, eventually
+from jetdvfs.tests.support.daemons.board_daemon import LOW, Board, Daemon, asked_meanwhile, eventually, served_board
 from jetdvfs.tests.support.daemons.flood import FLOODS, flood
 from jetdvfs.tests.support.daemons.other_users import open_to_everybody
 from jetdvfs.tests.support.daemons.silent_files import lingering_socket, silent_files
@@ -211,8 +211,9 @@ def test_a_client_that_dies_while_its_model_is_read_gives_the_clocks_back(board:
 
 
 @pytest.fixture(scope="module")
-def lasting(board: Board, bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with Daemon(board, tmp_path_factory.mktemp("lasting"), "--profile", str(bundle)) as daemon:
+def lasting(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    folder = tmp_path_factory.mktemp("lasting")
+    with served_board(folder / "board", "auto") as board, Daemon(board, folder, "--profile", str(bundle)) as daemon:
         daemon.client().close()
         open_to_everybody(daemon.socket)
         yield daemon

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +19,7 @@ from ...board.left_behind import LAST_TRY_S, keeper_of
 from ...errors import DaemonError, HardwareBusy, HardwareRefused, NotPermitted
 from ...hardware.files import LONGEST_S, Files
 from ...hardware.hardware import Hardware
-from ...system.board_lock import socket_of
+from ...system.board_lock import is_running_system, socket_of
 from ...system.state import BASELINE_FOLDER, NoAccess, default_runtime_dir, default_state_dir, locked_in_passing
 from ...wire.client import Client
 from ...wire.protocol import ADMIN_INTERFACE, admin_socket, default_socket
@@ -35,6 +36,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if os.geteuid() != 0 and is_running_system(args.root):
+        raise NotPermitted("restore needs the rights of root: sudo jetdvfs restore")
     runtime_dir = args.runtime_dir or default_runtime_dir(args.root)
     state_dir = args.state_dir or default_state_dir(args.root)
     outcome = RestoreOutcome((), (), ())

@@ -18,7 +18,7 @@ from typing import Any
 
 from ....kernels.text import printable
 from ... import arguments
-from ...errors import NoDaemon
+from ...errors import NoDaemon, UsageError
 from ...system.journal import IDENTIFIER
 from ...system.record import ENTRIES_KEPT, KINDS
 from ...wire.client import Client
@@ -50,6 +50,8 @@ def _daemon(args: argparse.Namespace) -> Iterator[Mapping[str, Any]]:
         return
     with client:
         entries = client.log(args.lease)
+        if args.lease and not entries and args.lease not in {one["lease"] for one in client.status()["leases"]}:
+            raise UsageError(f"no lease {args.lease}: none of that name is held, and the daemon has no entry of it")
         if args.since is not None:
             entries = [entry for entry in entries if entry["time_s"] >= time.time() - 60 * args.since]
         yield from entries[-args.lines :] if args.lines else entries

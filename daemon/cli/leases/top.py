@@ -139,7 +139,7 @@ def _lines(status: Mapping[str, Any], *, colours: bool, width: int | None = None
         yield f"battery {battery['left_wh']:5.4g} Wh  {printable(output.battery(battery))}"
     yield ""
     if status["leases"]:
-        yield _leases(status["leases"], width)
+        yield lease_table(status["leases"], width)
     else:
         yield "no lease is held"
     for lease in status["leases"]:
@@ -168,7 +168,7 @@ _FIRST_TO_GO = ("first ms", "board's J", "application", "p95 ms", "predicted ms"
 """Columns that a narrow terminal goes without, in this order."""
 
 
-def _leases(leases: Sequence[Mapping[str, Any]], width: int | None) -> str:
+def lease_table(leases: Sequence[Mapping[str, Any]], width: int | None) -> str:
     """The leases in as many columns as fit."""
     rows = [_row(lease) for lease in leases]
     for leave_out in range(len(_FIRST_TO_GO) + 1):

@@ -14,6 +14,7 @@ from ....kernels.cost.execution import Beside, check_execution, execution_note
 from ....kernels.cost.guesses import NO_MODEL, unmodelled_kinds
 from ....kernels.cost.model import surface
 from ....kernels.engine.fusing import ENGINE_TYPES, as_engine
+from ....kernels.errors import GridError
 from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ....kernels.kinds import GATES, is_fused
 from ....kernels.network import Network
@@ -267,9 +268,11 @@ def on_grid(text: str, grid: FrequencyGrid) -> FrequencyConfiguration:
     """What a --config says, of the frequencies that a grid has.
 
     Raises:
-        UsageError: it does not read as a configuration.
-        GridError: one of its clocks is not a frequency of the board.
+        UsageError: it does not read as a configuration, or one of its clocks is not a frequency of the board.
     """
     configuration = arguments.asked_configuration(text)
-    grid.index(configuration)
+    try:
+        grid.index(configuration)
+    except GridError as error:
+        raise UsageError(str(error)) from error
     return configuration

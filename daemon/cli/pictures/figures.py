@@ -6,12 +6,12 @@ Colours are of Okabe and Ito's palette, which people with colour blindness tell 
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ....kernels.stored import replacing
 from ....kernels.text import how_to_install, printable
 from ...errors import InputError
 
@@ -92,13 +92,10 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> None:
     if place.suffix[1:].lower() not in kinds:
         valid = " or ".join(f".{kind}" for kind in ("png", "svg", "pdf", "jpg") if kind in kinds)
         raise InputError(f"{os.fspath(path)}: cannot write the picture: its name must end in {valid}")
-    fresh = place.with_name(f".{place.stem}.new{place.suffix}")
     try:
-        figure.savefig(fresh, dpi=DPI)
-        fresh.replace(place)
+        with replacing(path) as file:
+            figure.savefig(file, dpi=DPI, format=Path(path).suffix[1:].lower())
     except (OSError, ValueError) as error:
-        with contextlib.suppress(OSError):
-            fresh.unlink()
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{os.fspath(path)}: cannot write the picture ({reason})") from error
 

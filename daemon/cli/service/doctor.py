@@ -24,6 +24,7 @@ from ...hardware.hardware import LOCKED, Hardware
 from ...hardware.jetson_stats import connect
 from ...profile import choose_profile
 from ...system.board_lock import is_held
+from ...system.folders import RUNTIME_DIR, STATE_DIR
 from ...system.state import default_runtime_dir, default_state_dir
 from ...wire.protocol import default_socket
 from ..output import print_json
@@ -72,8 +73,9 @@ def _examine(args: argparse.Namespace) -> Iterator[Finding]:
         yield from manager.examine()
         yield system.membership(members.socket_group or INSTALLED_GROUP)
     yield from service.examine(args.socket or default_socket())
-    state_dir = args.state_dir or default_state_dir(args.root)
-    runtime_dir = args.runtime_dir or default_runtime_dir(args.root)
+    # Of this machine the system's daemon, whoever asks; of a board elsewhere one of the user's own, too.
+    state_dir = args.state_dir or (STATE_DIR if here and not system.is_root() else default_state_dir(args.root))
+    runtime_dir = args.runtime_dir or (RUNTIME_DIR if here and not system.is_root() else default_runtime_dir(args.root))
     yield service.left_behind(args.root, runtime_dir, state_dir, args.socket or default_socket())
 
 

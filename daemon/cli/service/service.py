@@ -10,9 +10,10 @@ from typing import Any
 from .... import __version__
 from ...errors import DaemonError, HardwareBusy, NoDaemon, NotPermitted
 from ...hardware.baseline import BaselineStore
-from ...system.board_lock import is_held, socket_of
+from ...system.board_lock import is_held, is_running_system, socket_of
 from ...system.state import BASELINE_FOLDER, OLDER_BASELINE_NAME, locked_in_passing
 from ...wire.client import Client
+from ...wire.protocol import answers
 from . import system
 from .findings import Finding, note, ok, unknown, wrong
 
@@ -43,12 +44,12 @@ def _answered(socket: Path, status: dict[str, Any]) -> Iterator[Finding]:
 
 def left_behind(root: Path, runtime_dir: Path, state_dir: Path, socket: Path) -> Finding:
     """The baseline of a board: that of the daemon that runs on it, or one that a daemon has left in its folder."""
-    if is_held(root):
+    if is_held(root) or (is_running_system(root) and not system.is_root() and answers(socket)):
         return _kept_by_daemon(socket_of(root) or socket)
     store = BaselineStore(runtime_dir / BASELINE_FOLDER, state_dir / OLDER_BASELINE_NAME)
     try:
         if store.empty:
-            return ok("baseline", f"nothing waits to be restored: {store.folder} keeps no baseline, and no daemon runs")
+            return ok("baseline", f"nothing waits to be restored: {store.folder} keeps no baseline, and no daemon was found")
         if not system.is_root():
             return unknown(
                 "baseline", f"{store.folder} is kept: clocks are held, or were left behind", "sudo jetdvfs doctor sees which"

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ipaddress
 import json
 import socket
-import threading
 from collections.abc import Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -18,10 +17,10 @@ from importlib.resources import files
 from socketserver import TCPServer, ThreadingMixIn
 from typing import Any
 
+from .admission import CONNECTIONS, Admission
 from .following import Follower
 
 _WAITS_S = 10.0
-_CONNECTIONS = 32
 _FILES = {
     "/": ("page.html", "text/html; charset=utf-8"),
     "/page.css": ("page.css", "text/css; charset=utf-8"),
@@ -51,7 +50,7 @@ class PageServer(ThreadingMixIn, HTTPServer):
     """
 
     daemon_threads = True
-    request_queue_size = _CONNECTIONS
+    request_queue_size = CONNECTIONS
     block_on_close = False
 
     def __init__(self, host: str, port: int, follower: Follower) -> None:
@@ -61,7 +60,7 @@ class PageServer(ThreadingMixIn, HTTPServer):
         self.files: Mapping[str, tuple[bytes, str]] = {
             path: ((files(__package__) / name).read_bytes(), kind) for path, (name, kind) in _FILES.items()
         }
-        self._free = threading.BoundedSemaphore(_CONNECTIONS)
+        self.admission = Admission()
         super().__init__((host, port), _Handler)
 
     @property
@@ -72,20 +71,24 @@ class PageServer(ThreadingMixIn, HTTPServer):
         TCPServer.server_bind(self)  # the other one asks a name server for this machine's name
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._free.acquire(blocking=False):
-            self.shutdown_request(request)  # more browsers than one board has people who look at it
+        if not self.admission.enter(request):
+            self.shutdown_request(request)
             return
         try:
             super().process_request(request, client_address)
         except BaseException:
-            self._free.release()
+            self.admission.leave(request)
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._free.release()
+            self.admission.leave(request)
+
+    def service_actions(self) -> None:
+        """Called by :meth:`serve_forever` twice a second."""
+        self.admission.hang_up_on_late()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A browser that goes away in the middle is nobody's fault."""
@@ -123,6 +126,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_HEAD = do_GET
 
+    def handle_one_request(self) -> None:
+        super().handle_one_request()
+        self.server.admission.next_request(self.connection)
+
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """What the library refuses, such as other methods: in one line, without a page that repeats what was sent."""
         self.close_connection = True
@@ -153,6 +160,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _stream(self) -> None:
         """Server-sent events, until either side goes away."""
+        if self.command != "HEAD" and not self.server.admission.stream(self.connection):
+            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "as many pages are open as may be; close one")
+            return
         self.close_connection = True
         self._head(HTTPStatus.OK, "text/event-stream; charset=utf-8")
         self.end_headers()

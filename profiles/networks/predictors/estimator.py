@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ....kernels.npz import check_npz
+from ....kernels.stored import check_npz
 from ...errors import RecordError
 from ..graph import PerformanceGraph
 from ..record import Query, Sample

@@ -12,6 +12,7 @@ import stat
 import subprocess
 import threading
 import time
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -140,7 +141,7 @@ class FuseMount:
     def _serve(self, tree: Tree) -> None:
         import mfusepy
 
-        logged = _without_noise(mfusepy)
+        _log_without_noise(mfusepy._libfuse)
         try:
             mfusepy.FUSE(
                 _file_operations(tree),
@@ -158,7 +159,6 @@ class FuseMount:
         except BaseException as error:
             self._failure = error
         finally:
-            del logged  # which libfuse calls as long as it runs
             # libfuse leaves SIGPIPE at its default, deadly action; Python relies on its being ignored. Python itself may
             # set signals in its main thread only.
             ctypes.CDLL(None).signal(signal.SIGPIPE, ctypes.c_void_p(int(signal.SIG_IGN)))
@@ -169,8 +169,12 @@ class FuseMount:
         self._thread.join(timeout=5.0)
 
 
-def _without_noise(mfusepy: Any) -> object:
-    """Have libfuse log on stderr as ever, less what it says of its own defaults; the result must be kept while it runs."""
+@cache
+def _log_without_noise(libfuse: Any) -> object:
+    """Have libfuse log on stderr as ever, less what it says of its own defaults.
+
+    Once for the process: libfuse has one function for all mounts, and calls it for as long as it is loaded. The cache keeps it.
+    """
     log_type = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
     print_to = ctypes.CDLL(None).vdprintf
     print_to.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
@@ -181,7 +185,7 @@ def _without_noise(mfusepy: Any) -> object:
 
     function = log_type(log)
     with contextlib.suppress(AttributeError):  # libfuse before 3.7
-        mfusepy._libfuse.fuse_set_log_func(function)
+        libfuse.fuse_set_log_func(function)
     return function
 
 

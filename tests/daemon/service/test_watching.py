@@ -9,11 +9,15 @@ import os
 import pty
 import re
 import select
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from jetdvfs.daemon.cli.leases.metrics import METRICS, described
+from jetdvfs.daemon.cli.leases.top import lease_table
 from jetdvfs.daemon.hardware.files import Files
 from jetdvfs.daemon.hardware.sensors.sensors import Sensors
 from jetdvfs.profiles.board import load_board
@@ -116,9 +120,9 @@ def test_a_narrow_terminal_goes_without_the_least_important_columns(width: int) 
         "predicted": {"latency_ms": 12.0}, "observed": {"p50_ms": 12.5, "p95_ms": 14.0}, "first_ms": 30.0,
         "frames": 120, "late": 0, "energy_mj": 5000.0,
     }  # fmt: skip
-    headers = _leases([lease], width).splitlines()[0]
+    headers = lease_table([lease], width).splitlines()[0]
     assert len(headers) <= width and {"model", "target", "late"} <= set(headers.split())
-    assert ("first ms" in headers) is False and "first ms" in _leases([lease], None)
+    assert ("first ms" in headers) is False and "first ms" in lease_table([lease], None)
 
 
 def test_the_log_is_cut_to_its_last_lines_and_minutes(daemon: Daemon) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from jetdvfs.daemon.cli import main
-from jetdvfs.kernels.npz import MOST_ARRAYS, check_npz
+from jetdvfs.kernels.stored import MOST_ARRAYS, check_npz
 from jetdvfs.profiles.bundle import files
 from jetdvfs.profiles.bundle.finding import SHIPPED, SYSTEM, bundle_folders, default_cache_dir, resolve_bundle
 from jetdvfs.profiles.bundle.writing import install_bundle
@@ -67,11 +67,12 @@ def test_a_link_put_in_while_a_bundle_is_installed_leaks_no_file(
 def test_what_is_no_regular_file_is_refused_by_name_and_never_waited_for(bundle: Path, tmp_path: Path, kind: str) -> None:
     place = bundle / "host.json"
     place.rename(tmp_path / "host.json")
-    {
-        "link": lambda: place.symlink_to(tmp_path / "host.json"),
-        "pipe": lambda: os.mkfifo(place),
-        "folder": place.mkdir,
-    }[kind]()
+    if kind == "link":
+        place.symlink_to(tmp_path / "host.json")
+    elif kind == "pipe":
+        os.mkfifo(place)
+    else:
+        place.mkdir()
     with pytest.raises(BundleError, match=r"host\.json is missing or not a regular file"):
         install_bundle(bundle, tmp_path / "into", cache_dir=tmp_path / "cache")
 
@@ -89,10 +90,9 @@ def large_arrays(count: int = 1) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for number in range(count):
-            header = io.BytesIO()
-            shape = {"descr": "<f4", "fortran_order": False, "shape": (1 << 30,)}
-            np.lib.format.write_array_header_1_0(header, shape)
-            archive.writestr(f"{('idle_mw', 'host_active_mw')[number] if count < 3 else number}.npy", header.getvalue())
+            header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1073741824,), }".ljust(117) + b"\n"
+            name = ("idle_mw", "host_active_mw")[number] if count < 3 else number
+            archive.writestr(f"{name}.npy", b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header)
     return buffer.getvalue()
 
 

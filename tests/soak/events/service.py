@@ -27,7 +27,7 @@ BAD = {
     "a list": "- 1\n- 2\n",
     "binary": "\x00\x01\x02",
     "no such group": "socket_group: nobody-has-this-group\n",
-    "limits below all levels": "limits: {gpu_hz: {max: 1000}}\n",
+    "limits below all levels": "limits: {gpu_hz: {max: 50000000}}\n",
     "limits between levels": "limits: {cpu_khz: {min: 1190401, max: 1190402}}\n",
 }
 _HEEDED_S = 0.5

@@ -13,7 +13,19 @@ from jetdvfs.tests.support.verbs import run, run_json
 def test_a_plan_is_compared_with_every_power_mode_and_the_top_clocks(
     model: str, simulated: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["plan", model, "--profile", "small-sim", "--target", "min-energy", "--fps", "20", "--compare", "--battery-wh", "50"]
+    words = [
+        "plan",
+        model,
+        "--profile",
+        "small-sim",
+        "--target",
+        "min-energy",
+        "--fps",
+        "20",
+        "--compare",
+        "--battery-wh",
+        "50",
+    ]
     code, out, _ = run(capsys, *words)
     assert code == 0 and "simulated" in out
     assert "battery h" in out and "nvpmodel MODE_15W" in out and "MAXN + jetson_clocks" in out

@@ -5,12 +5,9 @@ from __future__ import annotations
 
 import http.client
 import json
-import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +16,10 @@ import pytest
 from jetdvfs.daemon.cli import main
 from jetdvfs.tests.support import browser as chromium
 from jetdvfs.tests.support.browser import Browser
-from jetdvfs.tests.support.daemons.board_daemon import LOW, Board, Daemon, eventually
+from jetdvfs.tests.support.daemons.board_daemon import LOW, Board, Daemon, eventually, served_board
+from jetdvfs.tests.support.daemons.web_page import asked, served
 
 FRAMES_MS = [20.0, 22.0, 24.0, 90.0]
-COMMAND = [sys.executable, "-m", "jetdvfs.daemon.cli", "web", "--port", "0", "--json"]
 
 
 @pytest.fixture(scope="module")
@@ -31,30 +28,10 @@ def daemon(board: Board, tmp_path_factory: pytest.TempPathFactory, bundle: Path)
         yield daemon
 
 
-@contextmanager
-def served(daemon_socket: Path, *options: str) -> Iterator[tuple[int, subprocess.Popen[str]]]:
-    """A server of the page: its port, and its process."""
-    command = [*COMMAND, "--socket", str(daemon_socket), *options]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd="/") as process:
-        try:
-            assert process.stdout is not None
-            yield int(json.loads(process.stdout.readline())["url"].rstrip("/").rpartition(":")[2]), process
-        finally:
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(20) == 0
-
-
 @pytest.fixture(scope="module")
 def port(daemon: Daemon) -> Iterator[int]:
     with served(daemon.socket) as (port, _):
         yield port
-
-
-def asked(port: int, path: str = "/", method: str = "GET", **headers: str) -> tuple[http.client.HTTPResponse, str]:
-    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=20)) as connection:
-        connection.request(method, path, headers=headers)
-        answer = connection.getresponse()
-        return answer, answer.read().decode()
 
 
 def events(port: int) -> Iterator[tuple[str, Any]]:
@@ -144,9 +121,9 @@ def test_the_stream_begins_with_what_was_and_goes_on_with_what_comes(daemon: Dae
         assert history["entries"] == entries
 
 
-def test_a_daemon_that_is_not_there_is_waited_for_and_found(board: Board, tmp_path: Path) -> None:
+def test_a_daemon_that_is_not_there_is_waited_for_and_found(tmp_path: Path) -> None:
     path = tmp_path / "run" / "jetdvfs.sock"
-    with served(path) as (port, process):
+    with served_board(tmp_path / "board", "folder") as board, served(path) as (port, process):
         told = events(port)
         assert next(told)[0] == "history"
         _, what = next(one for one in told if one[0] == "gone")
