@@ -16,7 +16,8 @@ import os
 import signal
 import sys
 
-from ....profiles.bundle.finding import find_bundles
+from ....profiles.board import load_board
+from ....profiles.bundle.finding import find_bundles, resolve_bundle
 from ... import arguments
 from ..demo.stage import Stage
 from ..running import ENDING, refused, run_command
@@ -39,13 +40,14 @@ def run(args: argparse.Namespace) -> int:
     command = args.command or [os.environ.get("SHELL") or "/bin/sh"]
     if (code := refused(command[0], _tell)) is not None:
         return code
+    load_board(args.board)
     default = f"{args.board}-sim"
-    profile = args.profile or (default if default in find_bundles() else "")
+    profile = str(resolve_bundle(args.profile)) if args.profile else default if default in find_bundles() else ""
     with Stage(args.board, args.seed, profile, args.backend, 2) as stage:
         stage.start_daemon()
         os.environ.update(JETDVFS_SOCKET=str(stage.socket), JETDVFS_ROOT=str(stage.root))
         if not args.command:
-            print(_INTRODUCTION.format(board=args.board, profile=profile or "none"), flush=True)
+            print(_INTRODUCTION.format(board=args.board, profile=args.profile or profile or "none"), flush=True)
         before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
         return run_command(command, before, _tell)
 

@@ -192,7 +192,7 @@ def _log_without_noise(libfuse: Any) -> object:
 def release_stale(mount: Path) -> None:
     """Unmount what a twin that was killed has left behind."""
     try:
-        mount.stat()
+        os.statvfs(mount)  # never from memory, as attributes may be
     except OSError as error:
         if error.errno == errno.ENOTCONN:
             _unmount(mount)

@@ -30,7 +30,7 @@ from jetdvfs import qos
 with qos.hold(configuration=(1190400, 675750000, 1600000000), required=False, socket_path="/nowhere/at/all") as lease:
     for _ in range(5):
         with qos.frame(lease):
-            time.sleep(0.01)
+            time.sleep(0.1)
 print("done")
 """
 
@@ -48,7 +48,7 @@ def test_a_command_is_measured_without_a_daemon_and_its_output_is_its_own(board:
     done = jetdvfs("measure", *options, "--", sys.executable, "-c", FRAMES)
     assert done.stdout == "done\n"
     told = json.loads(report.read_text())
-    assert told["frames"] == 5 and told["p50_ms"] >= 10 and told["exit_code"] == 0
+    assert told["frames"] == 5 and told["p50_ms"] >= 100 and told["exit_code"] == 0
     files = Files(board.root)
     drawn_mw = sum(Sensors(files, load_board(told["board"])).rails_mw()[rail] for rail in told["energy_rails"])
     assert 0.5 * drawn_mw < told["mean_power_mw"] < 2 * drawn_mw
