@@ -161,7 +161,7 @@ def test_the_source_archive_can_be_built_and_tested(built: Path) -> None:
         names = {name.split("/", 1)[-1] for name in archive.getnames()}
     assert {name.removeprefix("jetdvfs/") for name in product_files()} <= names
     assert {str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("*.py")} <= names
-    assert {f"systemd/{path.name}" for path in (ROOT / "systemd").iterdir()} <= names
+    assert {f"systemd/{path.name}" for path in (ROOT / "systemd").iterdir() if path.name != "__pycache__"} <= names
     assert {"setup.py", "setup.cfg", "pyproject.toml", "Makefile", "LICENSE"} <= names
     assert {"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"} <= names
 

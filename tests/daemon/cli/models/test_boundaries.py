@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -71,11 +72,13 @@ def test_a_picture_of_a_part_says_so_in_its_title(
 ) -> None:
     figures = pytest.importorskip("matplotlib.figure", reason="pictures are matplotlib's; it is not installed")
     said: list[str] = []
-    monkeypatch.setattr(
-        figures.Figure,
-        "savefig",
-        lambda figure, *_, **__: said.append(" ".join(text.get_text() for text in figure.findobj(figures.Text))),
-    )
+    save = figures.Figure.savefig
+
+    def keep(figure: Any, *arguments: Any, **options: Any) -> None:
+        said.append(" ".join(text.get_text() for text in figure.findobj(figures.Text)))
+        save(figure, *arguments, **options)
+
+    monkeypatch.setattr(figures.Figure, "savefig", keep)
     asked = ("--profile", "small-sim", "--accept-boundary", "torchvision::nms", "--plot", str(tmp_path / "part.png"))
     for verb in (["predict"], ["plan", "--target", "min-energy"], ["characterize"]):
         assert run(capsys, *verb, part, *asked)[0] == 0
