@@ -96,7 +96,7 @@ def _traffic(draw: random.Random, on: World, number: int) -> Iterator[Event]:
         elif kind == "release":
             yield clients.Release(slot, slot if draw.random() < 0.7 else draw.randrange(SLOTS))
         elif kind == "report":
-            yield clients.Report(slot, draw.choice((1, 32, 200)))
+            yield clients.Report(slot, draw.choice((1, 32, 200)), draw.choice(clients.KINDS_OF_FRAMES))
         elif kind == "leave":
             yield clients.Leave(slot, draw.random() < 0.5)
         elif kind == "load":

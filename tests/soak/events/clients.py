@@ -136,20 +136,38 @@ class Release:
             stage.blame(f"Release of another user's or no lease was answered as done: lease {lease}")
 
 
+KINDS_OF_FRAMES = ("steady", "zero", "shortest", "longest", "zero and slow", "early and late")
+
+
+def latencies_ms(kind: str, frames: int) -> list[float]:
+    """Latencies of a report: as applications have them, and the extremes that the interface admits."""
+    pairs = {
+        "steady": (_FRAMES_MS, _FRAMES_MS),
+        "zero": (0.0, 0.0),
+        "shortest": (1e-9, 1e-9),
+        "longest": (1e7, 1e7),
+        "zero and slow": (0.0, 1000.0),
+        "early and late": (1.0, 1000.0),
+    }
+    first, second = pairs[kind]
+    return [first] * (frames - frames // 2) + [second] * (frames // 2)
+
+
 @dataclass(frozen=True)
 class Report:
-    """A client reports frames."""
+    """A client reports frames, of latencies that vary as ``kind`` says."""
 
     slot: int
     frames: int
+    kind: str = "steady"
 
     def words(self) -> str:
-        return f"client {self.slot} reports {self.frames} frames"
+        return f"client {self.slot} reports {self.frames} {self.kind} frames"
 
     def play(self, stage: Stage) -> None:
         actor = stage.actors.get(self.slot)
         lease = next(iter(actor.leases), "99999") if actor is not None else "99999"
-        stage.ask(self.slot, "Report", {"lease": lease, "latency_ms": [_FRAMES_MS] * self.frames})
+        stage.ask(self.slot, "Report", {"lease": lease, "latency_ms": latencies_ms(self.kind, self.frames)})
 
 
 @dataclass(frozen=True)
