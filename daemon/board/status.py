@@ -104,6 +104,7 @@ def _lease(lease: Lease, snapshot: Snapshot, frames: Watched) -> dict[str, Any]:
         "raised_by": raised_by(lease, snapshot.leases.values()),
         **beside_others(lease.id, snapshot),
         "held_s": time.monotonic() - lease.since_s,
+        "why": None if need.plan is None else need.plan["why"],
         "predicted": need.predicted,
         "method": need.method or None,
         "observed": observed,

@@ -158,6 +158,8 @@ def _lease(lease: Mapping[str, Any]) -> Iterator[str]:
         corrected = lease.get("corrected")
         used = f", corrected by {corrected['frames']:,} frames of {corrected['app']}" if corrected else ""
         yield f"     predicted {foreseen['latency_ms']:.2f} ms, {foreseen['energy_mj']:.1f} mJ per inference{by}{used}"
+    if why := lease.get("why"):
+        yield f"     why: {why}"
     yield from _guessed(lease)
     if proposal := lease.get("proposal"):
         yield f"     better: {proposal['note']}"
