@@ -48,6 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--every", type=float, default=_EVERY_S, metavar="S", help="read the rails so often (default: %(default)s)"
     )
     parser.add_argument("--output", type=Path, metavar="FILE", help="write what was measured as JSON into a file")
+    parser.add_argument("--json", action="store_true", help="print what was measured as JSON, on one line of standard error")
     arguments.add_root(parser)
 
 
@@ -69,7 +70,8 @@ def run(args: argparse.Namespace) -> int:
     told = _figures(hardware, rails, started_s, ended_s, counted, known=bool(frames))
     if args.output is not None:
         args.output.write_text(json.dumps({**told, "exit_code": code}) + "\n", encoding="utf-8")
-    print("\n".join(_lines(told)), file=sys.stderr, flush=True)
+    text = json.dumps({**told, "exit_code": code}) if args.json else "\n".join(_lines(told))
+    print(text, file=sys.stderr, flush=True)
     return code
 
 

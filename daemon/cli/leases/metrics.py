@@ -8,6 +8,7 @@ A timer that runs it every 15 seconds is in docs/metrics.md. Without a daemon, `
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import tempfile
@@ -36,19 +37,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--textfile", type=Path, metavar="FILE", help="replace this file (NAME.prom) instead of printing")
     parser.add_argument("--describe", action="store_true", help="print which metrics there are, as a table for docs/metrics.md")
     arguments.add_socket(parser)
+    parser.add_argument("--json", action="store_true", help="print the samples as JSON, by metric")
 
 
 def run(args: argparse.Namespace) -> int:
     if args.describe:
         print("\n".join(described()))
         return 0
+    status: Status | None = None
     try:
         with Client(args.socket) as client:
-            text = exposition(client.status())
+            status = client.status()
         code = 0
     except NoDaemon as error:
-        text, code = exposition(None), error.exit_code
+        code = error.exit_code
         print(f"jetdvfs metrics: {error}", file=sys.stderr)
+    text = json.dumps(dict(_sampled(status))) + "\n" if args.json else exposition(status)
     if args.textfile is None:
         sys.stdout.write(text)
     else:
@@ -62,6 +66,15 @@ def described() -> Iterator[str]:
     yield "|---|---|---|"
     for metric in METRICS:
         yield f"| `{metric.name}` | {metric.kind} | {metric.meaning} |"
+
+
+def _sampled(status: Status | None) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """The samples of each metric that has any; without a status only that there is no daemon."""
+    for metric in METRICS:
+        if status is not None or metric.name == "jetdvfs_up":
+            samples = [{**labels, "value": value} for labels, value in metric.samples(status or {}) if value is not None]
+            if samples:
+                yield metric.name, samples
 
 
 def exposition(status: Status | None) -> str:

@@ -90,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
     common.print_origin(network, bundle, args)
     print(f"memory: at least {_needed(memory)}\n")
     print(_table(choices, advised))
-    print(f"\nenough: {printable(advised.name)} (sudo nvpmodel -m {advised.mode.id})")
+    print(f"\nenough: {printable(advised.name)} (sudo jetdvfs board mode {printable(advised.mode.name)})")
     if within is not None:
         figures = f"{within.latency_ms:.2f} ms, {within.power_mw / 1e3:.2f} W"
         print(f"within it 'jetdvfs hold' would set {within.configuration}: {figures}")

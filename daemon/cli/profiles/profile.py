@@ -5,17 +5,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ....kernels.text import printable
 from ....profiles.bundle.bundle import read_manifest
 from ....profiles.bundle.finding import bundle_folders, find_bundles, resolve_bundle
 from ....profiles.bundle.writing import check_bundle, install_bundle
 from ....profiles.errors import BundleError, ProfilesError
 from ... import arguments
-from ..output import print_json
+from ..output import print_json, table
 from ..paper import report
 from ..records import importing, sharing, tuning
 from . import (
@@ -68,15 +68,24 @@ def _list(args: argparse.Namespace) -> int:
         except ProfilesError as error:
             rows.append({"name": name, "path": str(path), "error": str(error)})
         else:
-            rows.append({"name": name, "path": str(path), "board": manifest.board, "simulated": manifest.simulated})
+            files = [file.stat() for file in path.iterdir() if file.is_file()]
+            size, changed_s = sum(one.st_size for one in files), max(one.st_mtime for one in files)
+            about = {"board": manifest.board, "simulated": manifest.simulated, "bytes": size, "changed_s": changed_s}
+            rows.append({"name": name, "path": str(path), **about})
     if args.json:
         print_json(rows)
-    for row in () if args.json else rows:
-        what = row.get("error") or f"{row['board']}{' (simulated)' if row['simulated'] else ''}"
-        print(printable(f"{row['name']:24} {what}   {row['path']}"))
+    elif rows:
+        print(table(["profile", "board", "", "size", "date", "folder"], [_cells(row) for row in rows], right=(3,)))
     if not rows and not args.json:
         print(f"no profiles in {', '.join(map(str, bundle_folders()))}", file=sys.stderr)
     return 0
+
+
+def _cells(row: Mapping[str, Any]) -> list[str]:
+    if "error" in row:
+        return [row["name"], row["error"], "", "", "", row["path"]]
+    date = time.strftime("%Y-%m-%d", time.localtime(row["changed_s"]))
+    return [row["name"], row["board"], "simulated" * row["simulated"], f"{row['bytes'] / 1e6:.1f} MB", date, row["path"]]
 
 
 def _show(args: argparse.Namespace) -> int:

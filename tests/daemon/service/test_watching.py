@@ -182,6 +182,18 @@ def test_prometheus_is_told_joules_and_every_metric_is_documented(daemon: Daemon
     assert "\n".join(described()) in documented
 
 
+def test_metrics_and_measurements_are_printed_as_json(board: Board, daemon: Daemon) -> None:
+    with daemon.client() as client, client.hold(configuration=LOW, app="viewer"):
+        told = json.loads(jetdvfs("metrics", "--json", "--socket", str(daemon.socket)).stdout)
+        assert told["jetdvfs_up"] == [{"value": 1}]
+        assert {"gpu", "cpu", "emc"} == {sample["clock"] for sample in told["jetdvfs_clock_hertz"]}
+    done = jetdvfs("measure", "--root", str(board.root), "--json", "--", "sleep", "0.5")
+    told = json.loads(done.stderr)
+    assert told["exit_code"] == 0 and told["mean_power_mw"] <= sum(one["peak_mw"] for one in told["rails"].values())
+    short = jetdvfs("measure", "--root", str(board.root), "--json", "--", "true")
+    assert json.loads(short.stderr)["energy_mj"] is None and "too short to tell" in short.stderr
+
+
 def test_without_a_daemon_prometheus_is_told_that(tmp_path: Path) -> None:
     done = jetdvfs("metrics", "--socket", str(tmp_path / "none.sock"), code=6)
     assert done.stdout.splitlines()[-1] == "jetdvfs_up 0"

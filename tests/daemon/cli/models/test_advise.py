@@ -108,7 +108,7 @@ def test_advise_names_a_mode_for_a_frame_rate(capsys: pytest.CaptureFixture[str]
     assert (
         "simulated" in shown
         and "enough: MODE_" in shown
-        and "sudo nvpmodel -m" in shown
+        and "sudo jetdvfs board mode" in shown
         and "'jetdvfs hold' would set" in shown
     )
     assert main(["advise", *RESNET, "--profile", "agx-xavier-sim", "--fps", "60", "--json"]) == 0
