@@ -21,6 +21,7 @@ from .meters.cpu import Counters, CpuMeter, Patience, Worker
 from .meters.gpu import Clocks, GpuMeter
 from .meters.notes import Notebook
 from .meters.nvml import LockedClocks, Nvml, NvmlLibrary, gpu_device
+from .meters.ticks import Ticks
 from .meters.torch_process import TorchProcess
 from .one_twin import one_board_size
 from .processor import BETWEEN_S, Model, Most, plan_processor, processor_size, unit_s
@@ -121,7 +122,8 @@ def measure_gpu(
     """
     clocks = LockedClocks(gpu.nvml, gpu.locking)
     notebook = Notebook()
-    found = _measured(campaign, models, gpu.process, gpu.nvml, clocks, patience, folder, progress, notebook)
+    with contextlib.closing(Ticks(gpu.nvml)) as ticks:
+        found = _measured(campaign, models, gpu.process, ticks, clocks, patience, folder, progress, notebook)
     about = {"meter": "PyTorch and NVML", "jetdvfs": __version__, **found.environment, "clocks_locked": gpu.locking}
     if refused := notebook.refused():
         about["refused"] = refused

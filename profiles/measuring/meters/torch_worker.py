@@ -113,7 +113,10 @@ class Worker:
             return {"flops_per_s": plain, "bytes_per_s": moved, "flops_per_s_of": by_type}
         left, right = self._random((side, side)), self._random((side, side))
         product = self._timed(lambda: left @ right, limits, waiting=True)["ms"]
-        return {"flops_per_s": 2e3 * side**3 / product, "bytes_per_s": 2e3 * _PROBE_BYTES / self._timed(copy, limits, True)["ms"]}
+        return {
+            "flops_per_s": 2e3 * side**3 / product,
+            "bytes_per_s": 2e3 * _PROBE_BYTES / self._timed(copy, limits, True)["ms"],
+        }
 
     def _product_rates(self) -> dict[str, float]:
         """Operations in a second of matrix products by element type, with sides that take long enough; types it has."""
@@ -148,8 +151,8 @@ class Worker:
     def repeat(self, request: dict[str, Any]) -> dict[str, Any]:
         """Run a kernel or network back to back for so many seconds; the parent reads sensors meanwhile.
 
-        With ``graph``, a GPU repeats a short kernel in a CUDA graph, for the host issues it more slowly than it runs. The answer
-        then has the launches in the graph, and the GPU's time for each in ms; 0 and NaN where it was issued each time.
+        With ``graph``, a GPU repeats a short kernel in a CUDA graph if that can be captured: the host issues it more slowly
+        than it runs. The answer then has the launches in the graph, and the GPU's time for each in ms.
         """
         run = self._kernel_of(request["kernel"]) if "kernel" in request else self._network_of(request)
         runs, gpu_ms, ahead = 0, math.nan, _IN_ORDER
@@ -201,9 +204,7 @@ class Worker:
         self._wait()
         return 1e3 * (self._now() - start)
 
-    def _timed(
-        self, run: Run, request: dict[str, Any], waiting: bool, before: Run = lambda: None
-    ) -> dict[str, Any]:
+    def _timed(self, run: Run, request: dict[str, Any], waiting: bool, before: Run = lambda: None) -> dict[str, Any]:
         """The median time of a call, with or without waiting for what it launched."""
         found: list[float] = []
         until = time.perf_counter() + float(request.get("seconds", 1.0))
@@ -262,7 +263,9 @@ class Worker:
             if not waited:
                 found += [first.elapsed_time(second) for first, second in zip(events, events[1:])]
             elif cycles >= _MOST_CYCLES:
-                raise Refused(f"{runs * bursts} launches of a kernel are not issued while the GPU is kept busy for {cycles} cycles")
+                raise Refused(
+                    f"{runs * bursts} launches of a kernel are not issued while the GPU is kept busy for {cycles} cycles"
+                )
             else:
                 cycles *= 2
         return found
@@ -377,7 +380,8 @@ class Worker:
                 raise
             raise Refused(
                 f"{path}: its code names the device {', '.join(sorted(named))} that it was traced on, so it does not run on "
-                f"{self.device}; trace it with model and inputs on {self.device}, or save it with torch.export ({_reason(error)})"
+                f"{self.device}; trace it with model and inputs on {self.device}, or save it with torch.export "
+                f"({_reason(error)})"
             ) from error
 
     def _capture(self, run: Run) -> Run:
