@@ -28,6 +28,10 @@ class MeasurementError(ProfilesError):
     """A measurement did not come out; worth retrying."""
 
 
+class RequestRefused(MeasurementError):
+    """A worker cannot do what it was asked for, and goes on."""
+
+
 class ComparisonDataError(ProfilesError):
     """Measurements of a real board, to compare a simulated one with, are missing or unreadable."""
 

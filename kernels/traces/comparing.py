@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -13,6 +13,7 @@ from ..network import KernelInvocation, Network
 
 Size = int | None
 """Elements of the largest of the tensors that a call reads first; None where the profiler did not record shapes."""
+_Key = tuple[str, Size]
 
 
 @dataclass(frozen=True)
@@ -24,12 +25,16 @@ class TracedCall:
         kind: the kind of launch that it is.
         shapes: of the tensors that it reads, in its own order; None where that was not recorded.
         took_ms: how long it, or what it launched on a GPU, ran.
+        inner: calls within it that launches may stand for, such as copies into another layout; their times are part of its.
+        sure: False if the shapes may be those of other tensors.
     """
 
     name: str
     kind: str
     shapes: tuple[tuple[int, ...], ...] | None
     took_ms: float
+    inner: tuple[TracedCall, ...] = ()
+    sure: bool = True
 
 
 @dataclass(frozen=True)
@@ -59,36 +64,99 @@ def compare(network: Network, calls: Sequence[TracedCall], recorder: str) -> Com
     """Match calls to launches of their kind that read as much, in the order of both.
 
     The profiler's order of what does not depend on each other need not be the list's, so only the order among equals counts.
-    How many inferences were recorded is told by what most launches have.
+    How many inferences were recorded is told by what most launches have. Launches without a call of their own are looked for
+    inside of others, and then among the calls of their kind whose shapes are not known for sure.
     """
-    sized = all(call.shapes is not None for call in calls)
+    sized = any(call.shapes is not None for call in calls)
+    order = {id(call): place for place, call in enumerate(calls)}
     # Weights, of which the list says nothing here, stand behind what all launches of a kind read.
     arity = {kind: min(len(launch.inputs) for launch in network.launches if launch.kind == kind) for kind in network.kinds}
-    wanted: dict[tuple[str, Size], list[int]] = defaultdict(list)
+
+    def key_of(kind: str, shapes: Sequence[Sequence[int]] | None) -> _Key:
+        return kind, _size(shapes or (), arity.get(kind, 1)) if sized else None
+
+    wanted: dict[_Key, list[int]] = defaultdict(list)
     for place, launch in enumerate(network.launches):
-        wanted[launch.kind, _size(launch.inputs, arity[launch.kind]) if sized else None].append(place)
-    found: dict[tuple[str, Size], list[TracedCall]] = defaultdict(list)
+        wanted[key_of(launch.kind, launch.inputs)].append(place)
+    found: dict[_Key, list[_Found]] = defaultdict(list)
+    unknown: list[_Found] = []
     for call in calls:
-        found[call.kind, _size(call.shapes or (), arity.get(call.kind, 1)) if sized else None].append(call)
+        one = _Found(call)
+        (unknown if sized and call.shapes is None else found[key_of(call.kind, call.shapes)]).append(one)
     ratios = [len(found[key]) / len(places) for key, places in wanted.items() if found[key]]
     inferences = max(round(median(ratios)), 1) if ratios else 0
-    measured: list[list[float]] = [[] for _ in network.launches]
+    matched: list[list[_Found]] = [[] for _ in network.launches]
+    left = _match(wanted, found, matched, inferences)
+
+    def missing(key: Callable[[int], _Key]) -> dict[_Key, list[int]]:
+        places: dict[_Key, list[int]] = defaultdict(list)
+        for place, took in enumerate(matched):
+            if not took:
+                places[key(place)].append(place)
+        return places
+
+    within: dict[_Key, list[_Found]] = defaultdict(list)
+    for outer in [one for some in found.values() for one in some] + unknown:
+        for inner in outer.call.inner:
+            part = _Found(inner, outer)
+            if inner.shapes is None and sized:
+                unknown.append(part)
+            else:
+                within[key_of(inner.kind, inner.shapes)].append(part)
+    launches = network.launches
+    _match(missing(lambda place: key_of(launches[place].kind, launches[place].inputs)), within, matched, inferences)
+    unsure: dict[_Key, list[_Found]] = defaultdict(list)
+    for one in sorted([one for one in left if not one.call.sure] + unknown, key=lambda one: order[id(one.outermost.call)]):
+        unsure[one.call.kind, None].append(one)
+    still = _match(missing(lambda place: (launches[place].kind, None)), unsure, matched, inferences)
     others: dict[str, tuple[float, float]] = {}
+    each = max(inferences, 1)
+    for one in [one for one in left if one.call.sure] + [one for one in still if one.outer is None]:
+        count, took_ms = others.get(one.call.name, (0.0, 0.0))
+        others[one.call.name] = count + 1 / each, took_ms + one.took_ms / each
+    measured = tuple(median(one.took_ms for one in took) if took else None for took in matched)
+    return Comparison(recorder, inferences, measured, others)
+
+
+class _Found:
+    """A call, or one inside of another, and how much of its time is its own."""
+
+    def __init__(self, call: TracedCall, outer: _Found | None = None) -> None:
+        self.call, self.outer, self.took_ms = call, outer, call.took_ms
+
+    @property
+    def outermost(self) -> _Found:
+        return self.outer or self
+
+    def counts_apart(self) -> None:
+        """Take its time off the call that it is inside of."""
+        if self.outer is not None:
+            self.outer.took_ms = max(self.outer.took_ms - self.took_ms, 0.0)
+
+
+def _match(
+    wanted: Mapping[_Key, Sequence[int]], found: Mapping[_Key, Sequence[_Found]], matched: list[list[_Found]], inferences: int
+) -> list[_Found]:
+    """Give launches the calls of the same key, in the order of both; each inference has these calls in the same order.
+
+    Returns:
+        The calls that are left.
+    """
+    left = []
     each = max(inferences, 1)
     for key, own in found.items():
         places = wanted.get(key, [])
         period, irregular = divmod(len(own), each)
         if irregular:
             period = min(period, len(places))
-        for turn, call in enumerate(own):
-            # Each inference has these calls in the same order.
+        for turn, one in enumerate(own):
             place = turn % period if turn < period * each else len(places)
             if place < len(places):
-                measured[places[place]].append(call.took_ms)
+                matched[places[place]].append(one)
+                one.counts_apart()
             else:
-                count, took_ms = others.get(call.name, (0.0, 0.0))
-                others[call.name] = count + 1 / each, took_ms + call.took_ms / each
-    return Comparison(recorder, inferences, tuple(median(took) if took else None for took in measured), others)
+                left.append(one)
+    return left
 
 
 def compare_nodes(network: Network, nodes: Iterable[tuple[str, str, float]], recorder: str) -> Comparison:
@@ -128,4 +196,4 @@ def label(launches: Sequence[KernelInvocation], place: int, nodes: bool) -> str:
 
 
 def _size(shapes: Sequence[Sequence[int]], arity: int) -> int:
-    return max((math.prod(shape) for shape in shapes[: max(arity, 1)]), default=0)
+    return max((math.prod(shape) for shape in shapes[:arity]), default=0)

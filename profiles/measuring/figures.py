@@ -58,7 +58,8 @@ def kernel_power(
     meter: Meter,
     together: int = 1,
 ) -> Tables:
-    """Power of kernels above idle, each at its configuration, with the pauses between them and what timing one adds.
+    """Power of kernels above idle, each at its configuration; the pauses between them and the cost of timing one if the meter
+    tells them apart.
 
     Args:
         together: so many, one after the other, are at the same configuration; what is not theirs is measured once for them.
@@ -74,10 +75,9 @@ def kernel_power(
         host = {rail: np.repeat(found, together) for rail, found in meter.host_rails_mw(once).items()}
         host_mw = above(host, idle, gpu_side)
         above_idle = above_idle - host_mw * np.asarray(power.host_ms) / period_ms
-    alone = meter.kernel_times_ms(calls, configurations)
-    figures = {
-        "kernel_mw": (above_idle / np.maximum(busy, LEAST_BUSY), busy >= LEAST_BUSY),
-        "gap_us": ((period_ms - gpu_ms) * 1e3, (period_ms > 1.2 * np.asarray(power.host_ms)) & (gpu_ms < _SHORT_MS)),
-        "timing_us": ((alone - gpu_ms) * 1e3, gpu_ms < _SHORT_MS),
-    }
+    figures = {"kernel_mw": (above_idle / np.maximum(busy, LEAST_BUSY), busy >= LEAST_BUSY)}
+    if not power.in_stream:
+        alone = meter.kernel_times_ms(calls, configurations)
+        figures["gap_us"] = ((period_ms - gpu_ms) * 1e3, (period_ms > 1.2 * np.asarray(power.host_ms)) & (gpu_ms < _SHORT_MS))
+        figures["timing_us"] = ((alone - gpu_ms) * 1e3, gpu_ms < _SHORT_MS)
     return {name: figure_rows(what[known], node, flat[known], value[known]) for name, (value, known) in figures.items()}

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ... import __version__
 from ...kernels.grid import FrequencyGrid
+from ...kernels.network import Call, HostOp
 from ..board import BoardDescription
 from ..device import Device
 from .campaign import Campaign
@@ -20,6 +21,7 @@ from .meters.cpu import Counters, CpuMeter, Patience, Worker
 from .meters.gpu import Clocks, GpuMeter
 from .meters.notes import Notebook
 from .meters.nvml import LockedClocks, Nvml, NvmlLibrary, gpu_device
+from .meters.ticks import Ticks
 from .meters.torch_process import TorchProcess
 from .one_twin import one_board_size
 from .processor import BETWEEN_S, Model, Most, plan_processor, processor_size, unit_s
@@ -70,7 +72,12 @@ def plan_gpu(device: Device, models: Sequence[Model], runnable: Collection[str],
         MeasurementError: two models have one name, or a model's list of launches ends early.
     """
     size = processor_size(kernels, device.grid.size)
-    return plan_processor(device, models, runnable, size, seed, issued=lambda call: True)
+    return plan_processor(device, models, runnable, size, seed, issued=issued_by(runnable))
+
+
+def issued_by(runnable: Collection[str]) -> Callable[[Call], bool]:
+    """True of calls whose issuing a worker can time: host calls, and kernels of the kinds that it runs."""
+    return lambda call: isinstance(call, HostOp) or call.kind in runnable
 
 
 def plan_board(
@@ -97,7 +104,7 @@ def plan_board(
             size, configurations=few, network_configurations=few, whole_network_configurations=few, host_configurations=few,
             idle_configurations=_QUICK_IDLE,
         )  # fmt: skip
-    return plan_processor(board, models, runnable, size, seed, issued=lambda call: True, most=_MOST, offered=offered)
+    return plan_processor(board, models, runnable, size, seed, issued=issued_by(runnable), most=_MOST, offered=offered)
 
 
 def measure_gpu(
@@ -114,8 +121,12 @@ def measure_gpu(
         MeasurementError: a measurement did not come out; what was measured until then is kept in ``folder``.
     """
     clocks = LockedClocks(gpu.nvml, gpu.locking)
-    found = _measured(campaign, models, gpu.process, gpu.nvml, clocks, patience, folder, progress, Notebook())
+    notebook = Notebook()
+    with contextlib.closing(Ticks(gpu.nvml)) as ticks:
+        found = _measured(campaign, models, gpu.process, ticks, clocks, patience, folder, progress, notebook)
     about = {"meter": "PyTorch and NVML", "jetdvfs": __version__, **found.environment, "clocks_locked": gpu.locking}
+    if refused := notebook.refused():
+        about["refused"] = refused
     return replace(found, environment={**about, "clocks_seen_mhz": sorted(clocks.seen_mhz)})
 
 
@@ -160,10 +171,15 @@ def _measured(
     switch_s: float = BETWEEN_S,
 ) -> Measurements:
     files = {model.network.name: (model.path, model.inputs) for model in models}
-    torch = CpuMeter(process, files, counters, patience)
+    torch = CpuMeter(process, files, counters, patience, notebook=notebook)
     lowest = campaign.grid.configuration((0, 0, 0))
     meter = GpuMeter(torch, process, clocks, patience, lowest, notebook)
     found = run_campaign(
         campaign, lambda node: meter, folder, progress, notebook, lambda unit: unit_s(campaign, unit, patience, switch_s)
     )
-    return replace(found, environment={**process.about, "ran": torch.ran})
+    about = {**process.about, "ran": torch.ran}
+    if torch.event_us is not None:
+        about["event_us"] = torch.event_us
+    if torch.reference_ms:
+        about["reference_ms"] = torch.reference_ms
+    return replace(found, environment=about)

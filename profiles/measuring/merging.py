@@ -39,6 +39,7 @@ _TOLD = (
     "governors",
     "rejected",
     "measured_again",
+    "refused",
     "die_c",
     "gpu_really_hz",
 )

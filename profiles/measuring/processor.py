@@ -20,6 +20,7 @@ from .drawing.variation import Variations
 from .measurements import Measurements
 from .meters.cpu import DTYPES, CpuMeter, Patience, processor
 from .meters.cpufreq import Cpufreq
+from .meters.notes import Notebook
 from .meters.rapl import Rapl
 from .meters.torch_process import TorchProcess
 from .steps import Progress, run_campaign
@@ -189,8 +190,12 @@ def measure_processor(
     files: Mapping[str, tuple[Path, Sequence[TensorSpec]]] = {
         model.network.name: (model.path, model.inputs) for model in models
     }
-    meter = CpuMeter(machine.process, files, machine.rapl, patience, clocks=machine.clocks)
-    found = run_campaign(campaign, lambda node: meter, folder, progress, lasts_s=lambda unit: unit_s(campaign, unit, patience))
+    notebook = Notebook()
+    meter = CpuMeter(machine.process, files, machine.rapl, patience, clocks=machine.clocks, notebook=notebook)
+    found = run_campaign(
+        campaign, lambda node: meter, folder, progress, notebook, lambda unit: unit_s(campaign, unit, patience)
+    )
     locked = {"clocks_locked_mhz": list(machine.clocks_mhz)} if machine.clocks_mhz else {}
     about = {"meter": "PyTorch on the processor", "jetdvfs": __version__, **machine.process.about, "ran": meter.ran}
-    return replace(found, environment={**about, **locked})
+    refused = notebook.refused()
+    return replace(found, environment={**about, **locked, **({"refused": refused} if refused else {})})

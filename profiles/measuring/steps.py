@@ -28,6 +28,7 @@ Progress = Callable[[int, int, str], None]
 """Called with the units done, the units in all, and what is being measured."""
 
 _BURST = 32  # calls issued at once to time the host: well under a CUDA launch queue's 1,024
+_SMALLEST = 4  # kernels that are tried to keep the host busy
 _MOSTLY_BUSY = 0.5  # of the host: what it draws then is told by what is above idle
 
 
@@ -224,8 +225,10 @@ def _host_active_rows(campaign: Campaign, unit: Unit, meter: Meter, configuratio
     idle = meter.idle_rails_mw(configurations)
     if not rails:
         return figure_rows(0, unit.node, flat, above(meter.host_rails_mw(configurations), idle, campaign.board.energy_rails))
-    smallest = min(campaign.invocations, key=_work)
-    power = meter.kernel_powers([smallest] * len(configurations), configurations)
+    for smallest in sorted(campaign.invocations, key=_work)[:_SMALLEST]:  # the worker may be unable to run one
+        power = meter.kernel_powers([smallest] * len(configurations), configurations, issued=True)
+        if not np.isnan(np.asarray(power.period_ms)).all():
+            break
     busy = np.asarray(power.host_ms) / np.asarray(power.period_ms)
     above_idle, known = above(power.rails_mw, idle, rails), busy >= _MOSTLY_BUSY
     return figure_rows(0, unit.node, flat[known], (above_idle / np.maximum(busy, LEAST_BUSY))[known])

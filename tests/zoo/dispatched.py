@@ -307,15 +307,18 @@ def _grouped_product(recorder: FileRecorder, func: Any, a: dict[str, Any]) -> An
 
 
 def _attend(x: torch.Tensor, a: dict[str, Any]) -> torch.Tensor:
-    """``nn.MultiheadAttention`` of a tensor with itself, batch first."""
-    x, weights = x.transpose(0, 1), (a["qkv_weight"], a["qkv_bias"])
-    more = (None, None, False, 0.0, a["proj_weight"], a["proj_bias"], False, None, False)
-    out = torch.nn.functional.multi_head_attention_forward(x, x, x, a["embed_dim"], a["num_heads"], *weights, *more)[0]
-    return out.transpose(0, 1)
+    """``_native_multi_head_attention`` of a tensor with itself, as CUDA's fused kernels do it."""
+    functional, (batch, length, width), heads = torch.nn.functional, x.shape, a["num_heads"]
+    if width // heads % 8:
+        raise NotImplementedError("an encoder whose heads have a width that is no multiple of 8")
+    parts = functional.linear(x, a["qkv_weight"], a["qkv_bias"]).chunk(3, -1)
+    query, key, value = (part.view(batch, length, heads, width // heads).transpose(1, 2) for part in parts)
+    mixed = functional.scaled_dot_product_attention(query, key, value).transpose(1, 2).reshape(batch, length, width)
+    return functional.linear(mixed, a["proj_weight"], a["proj_bias"])
 
 
 def _encoder_layer(recorder: FileRecorder, func: Any, a: dict[str, Any]) -> Any:
-    """``nn.TransformerEncoderLayer`` where inference takes a short cut: written down as the module's own code."""
+    """``nn.TransformerEncoderLayer`` where inference takes a short cut: what CUDA runs then."""
     functional = torch.nn.functional
 
     def norm(x: torch.Tensor, place: int) -> torch.Tensor:
@@ -330,10 +333,10 @@ def _encoder_layer(recorder: FileRecorder, func: Any, a: dict[str, Any]) -> Any:
     x: torch.Tensor = a["src"]
     with recorder:
         if a["norm_first"]:
-            x = x + _attend(norm(x, 1), a)
-            return x + feed(norm(x, 2))
-        x = norm(x + _attend(x, a), 1)
-        return norm(x + feed(x), 2)
+            x = _attend(norm(x, 1), a) + x
+            return feed(norm(x, 2)) + x
+        x = norm(_attend(x, a) + x, 1)
+        return norm(feed(x) + x, 2)
 
 
 _RULES: dict[str, Callable[[FileRecorder, Any, dict[str, Any]], Any]] = {

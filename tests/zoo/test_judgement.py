@@ -299,7 +299,7 @@ def test_a_model_is_written_run_and_judged() -> None:
 
 @pytest.mark.torch
 @pytest.mark.filterwarnings("ignore::Warning")
-def test_what_inference_takes_a_short_cut_for_is_held_against_the_modules_own_code() -> None:
+def test_the_short_cut_of_inference_is_held_against_what_cuda_runs() -> None:
     torch = pytest.importorskip("torch", reason="PyTorch is what lists are held against; it is not installed")
     from jetdvfs.tests.zoo import dispatched
 

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attention: one launch for ``scaled_dot_product_attention``; the fast paths of ``torch.nn`` taken apart into what they are.
 
-``_native_multi_head_attention`` and ``_transformer_encoder_layer_fwd`` are what inference on a GPU may use in place of the
-modules' own code; they are written down as the launches of that code, so that a network is the same however it was saved.
+``_native_multi_head_attention`` and ``_transformer_encoder_layer_fwd`` replace the modules' own code in traces of inference.
+They are listed as CUDA runs them (``aten/src/ATen/native/transformers/cuda/attention.cu``): without a mask, projections and one
+attention, batch first, so the copies of the modules' code are absent. With a mask, or heads of a width that is no multiple of 8,
+the launches of the modules' code are listed.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ from ..registry import operator
 from ..values import Tensor
 from .matrix import linear
 from .normalization import layer_norm
+
+_FUSED_WIDTH = 8  # heads of a multiple of it are what the fused kernels take
 
 
 def _laid_out(shape: Shape, query: Tensor, masked: bool, shared: bool) -> Shape | None:
@@ -78,7 +82,7 @@ def native_multi_head_attention(
     average_attn_weights: bool = True,
     mask_type: int | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """Self-attention, batch first, as ``torch.nn.functional.multi_head_attention_forward`` computes it."""
+    """Self-attention, batch first: in three launches if CUDA's fused kernels take it, else step by step."""
     if need_weights or query is not key or key is not value:
         raise UnsupportedOperator(
             "operator aten::_native_multi_head_attention: only self-attention without its weights has a shape rule"
@@ -86,6 +90,9 @@ def native_multi_head_attention(
     if query.rank != 3 or num_head < 1 or embed_dim % num_head:
         raise ShapeError(f"attention in {num_head} heads of an input of shape {show(query.shape)}")
     batch, length, _ = query.shape
+    width = embed_dim // num_head
+    if mask is None and width % _FUSED_WIDTH == 0:
+        return _short_cut(recorder, query, num_head, (qkv_weight, qkv_bias), (proj_weight, proj_bias)), None
     steps = views.transpose(recorder, query, 1, 0)
     projected = linear(recorder, steps, qkv_weight, qkv_bias)
     parts = views.unflatten(recorder, projected, -1, [3, embed_dim])
@@ -93,13 +100,30 @@ def native_multi_head_attention(
     parts = contiguous(recorder, parts)
     heads: list[Tensor] = []
     for place in range(3):
-        part = views.view(recorder, views.select(recorder, parts, 0, place), [length, batch * num_head, embed_dim // num_head])
+        part = views.view(recorder, views.select(recorder, parts, 0, place), [length, batch * num_head, width])
         part = views.transpose(recorder, part, 0, 1)
-        heads.append(views.view(recorder, part, [batch, num_head, length, embed_dim // num_head]))
+        heads.append(views.view(recorder, part, [batch, num_head, length, width]))
     mixed = views.permute(recorder, attention(recorder, heads[0], heads[1], heads[2], mask), [2, 0, 1, 3])
     flat = views.view(recorder, contiguous(recorder, mixed), [batch * length, embed_dim])
     output = views.view(recorder, linear(recorder, flat, proj_weight, proj_bias), [length, batch, embed_dim])
     return views.transpose(recorder, output, 1, 0), None
+
+
+def _short_cut(
+    recorder: Recorder,
+    query: Tensor,
+    num_head: int,
+    together: tuple[Tensor, Tensor | None],
+    projection: tuple[Tensor, Tensor | None],
+) -> Tensor:
+    batch, length, embed_dim = query.shape
+    parts = views.chunk(recorder, linear(recorder, query, *together), 3, -1)
+    heads = [
+        views.transpose(recorder, views.view(recorder, part, [batch, length, num_head, embed_dim // num_head]), 1, 2)
+        for part in parts
+    ]
+    mixed = views.transpose(recorder, attention(recorder, *heads), 1, 2)
+    return linear(recorder, views.reshape_(recorder, mixed, [batch, length, embed_dim]), *projection)
 
 
 @operator("_transformer_encoder_layer_fwd")
@@ -149,8 +173,8 @@ def encoder_layer(
             return layer_norm(recorder, x, [embed_dim], norm_weight_2, norm_bias_2, eps)
 
     if norm_first:
-        total: Tensor = add(recorder, src, attend(first(src)))
-        result: Tensor = add(recorder, total, feed(second(total)))
+        total: Tensor = add(recorder, attend(first(src)), src)  # added in place, so of the layout of the first
+        result: Tensor = add(recorder, feed(second(total)), total)
         return result
-    total = first(add(recorder, src, attend(src)))
-    return second(add(recorder, total, feed(total)))
+    total = first(add(recorder, attend(src), src))
+    return second(add(recorder, feed(total), total))

@@ -7,6 +7,7 @@ of the packages, where their counters can be read.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,8 +22,9 @@ from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ....kernels.network import Call, HostOp, KernelInvocation, Network, TensorSpec
 from ...board import ChipRates
 from ...device import Device
-from ...errors import MeasurementError
+from ...errors import MeasurementError, RequestRefused
 from .meter import KernelPower
+from .notes import Notebook
 
 DTYPES = ("float32",)
 """The element types that processors are measured in: others are emulated on most."""
@@ -60,7 +62,8 @@ class Worker(Protocol):
         """The answer to a request of :mod:`.torch_worker`.
 
         Raises:
-            MeasurementError: it refused, ended, or did not answer in time.
+            RequestRefused: it cannot do that, and goes on.
+            MeasurementError: it ended, or did not answer in time.
         """
         ...
 
@@ -122,6 +125,7 @@ class CpuMeter:
         counters: of energy.
         clocks: set before each figure is taken; None where nobody sets them, or somebody else does.
         wait: passes the time in which idle power is measured.
+        notebook: where requests that the worker refused are noted; their figures are NaN, and left out of the record.
     """
 
     def __init__(
@@ -133,10 +137,14 @@ class CpuMeter:
         execution: str = "eager",
         wait: Callable[[float], None] = time.sleep,
         clocks: Clocks | None = None,
+        notebook: Notebook | None = None,
     ) -> None:
         self._process, self._models, self._counters, self._clocks = process, models, counters, clocks or AsTheyAre()
         self._patience, self._execution, self._wait = patience, execution, wait
+        self._notebook, self._refused = notebook or Notebook(), dict[str, str]()
         self.ran: dict[str, list[str]] = {}
+        self.event_us: float | None = None
+        self.reference_ms: dict[str, list[float]] = {}
 
     @property
     def rails(self) -> tuple[str, ...]:
@@ -153,14 +161,16 @@ class CpuMeter:
         return np.array(found)
 
     def kernel_powers(
-        self, invocations: Sequence[KernelInvocation], configurations: Sequence[FrequencyConfiguration]
+        self,
+        invocations: Sequence[KernelInvocation],
+        configurations: Sequence[FrequencyConfiguration],
+        issued: bool = False,
     ) -> KernelPower:
         rails: dict[str, list[float]] = {rail: [] for rail in self._counters.rails}
         period_ms = []
         for call, at in zip(invocations, configurations, strict=True):
             self._clocks.set(at)
-            took = self._repeated({"kernel": call.to_json()}, rails)
-            period_ms.append(took)
+            period_ms.append(float(self.repeated(kernel_name(call), {"kernel": call.to_json()}, rails)["period_ms"]))
         period = np.array(period_ms)
         return KernelPower(_arrays(rails), period, period, np.zeros(len(period)))
 
@@ -176,7 +186,8 @@ class CpuMeter:
         found = []
         for at in configurations:
             self._clocks.set(at)
-            found.append(float(self._process.ask(request)["ms"]))
+            answer = self.asked(f"calls {', '.join(distinct)}", request)
+            found.append(math.nan if answer is None else float(answer["ms"]))
         return np.array(found)
 
     def host_rails_mw(self, configurations: Sequence[FrequencyConfiguration]) -> dict[str, NDArray[np.float64]]:
@@ -198,8 +209,13 @@ class CpuMeter:
         found = []
         for at in configurations:
             self._clocks.set(at)
-            answer = self._process.ask(request)
+            answer = self.asked(f"network {network.name}", request)
+            if answer is None:
+                found.append(math.nan)
+                continue
             self.ran[f"network {network.name}"] = answer["ran"]
+            if "reference_ms" in answer:
+                self.reference_ms.setdefault(network.name, []).append(float(answer["reference_ms"]))
             found.append(float(answer["ms"]))
         return np.array(found)
 
@@ -209,7 +225,7 @@ class CpuMeter:
         rails: dict[str, list[float]] = {rail: [] for rail in self._counters.rails}
         for at in configurations if rails else ():
             self._clocks.set(at)
-            self._repeated(self._model(network), rails)
+            self.repeated(f"network {network.name}", self._model(network), rails)
         return _arrays(rails)
 
     def drawn_mw(self, run: Callable[[], Answer]) -> tuple[Answer, dict[str, float]]:
@@ -225,27 +241,52 @@ class CpuMeter:
             self._wait(self._patience.lead_s)
         return self.drawn_mw(lambda: self._wait(self._patience.power_s))[1]
 
+    def asked(self, what: str, request: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The worker's answer; None if it refused this before, or refuses it now, which is noted."""
+        if what not in self._refused:
+            try:
+                return self._process.ask(request)
+            except RequestRefused as refused:
+                reason = str(refused)
+                for path, _ in self._models.values():
+                    reason = reason.replace(str(path), path.name)
+                self._refused[what] = reason.removeprefix("meter: ")
+        self._notebook.open.refused[what] = self._refused[what]
+        return None
+
+    def repeated(self, what: str, request: Mapping[str, object], rails: Mapping[str, list[float]]) -> dict[str, Any]:
+        """The worker's answer to repeating this; adds each rail's mean power in mW. NaN if it refuses."""
+        nothing = {"period_ms": math.nan, "count": 0}
+        lead = {**request, "do": "repeat", "seconds": self._patience.lead_s}  # operands are made, nothing is measured
+        answer: dict[str, Any] | None = None
+        drawn_mw = dict.fromkeys(rails, math.nan)
+        if self.asked(what, lead) is not None:
+            again = {**request, "do": "repeat", "seconds": self._patience.power_s}
+            answer, drawn_mw = self.drawn_mw(lambda: self.asked(what, again))
+        for rail, power_mw in drawn_mw.items():
+            rails[rail].append(math.nan if answer is None else power_mw)
+        return nothing if answer is None else answer
+
     def _kernel_ms(self, call: KernelInvocation) -> float:
         limits = {"timings": self._patience.timings, "seconds": self._patience.kernel_s}
-        answer = self._process.ask({"do": "kernel", "kernel": call.to_json(), **limits})
+        answer = self.asked(kernel_name(call), {"do": "kernel", "kernel": call.to_json(), **limits})
+        if answer is None:
+            return math.nan
+        self.event_us = answer.get("event_us", self.event_us)
         known = self.ran.setdefault(call.kind, [])
         known += [name for name in answer["ran"] if name not in known]
         return float(answer["ms"])
-
-    def _repeated(self, what: Mapping[str, object], rails: Mapping[str, list[float]]) -> float:
-        """Time in ms from one repetition to the next; adds each rail's mean power in mW."""
-        self._process.ask({**what, "do": "repeat", "seconds": self._patience.lead_s})  # operands are made, nothing is measured
-        request = {**what, "do": "repeat", "seconds": self._patience.power_s}
-        answer, drawn_mw = self.drawn_mw(lambda: self._process.ask(request))
-        for rail, power_mw in drawn_mw.items():
-            rails[rail].append(power_mw)
-        return float(answer["period_ms"])
 
     def _model(self, network: Network) -> dict[str, object]:
         if network.name not in self._models:
             raise MeasurementError(f"meter: no model file of network {network.name!r}; there are: {', '.join(self._models)}")
         path, inputs = self._models[network.name]
         return {"path": str(path), "inputs": [spec.to_json() for spec in inputs], "execution": self._execution}
+
+
+def kernel_name(call: KernelInvocation) -> str:
+    """A kernel by kind, sizes and element type."""
+    return f"{call.kind} {' '.join('x'.join(map(str, shape)) for shape in call.inputs)} {call.dtype}"
 
 
 def _host_name(call: Call) -> str:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ....kernels.grid import FrequencyConfiguration
 from ....kernels.network import Call, HostOp, KernelInvocation, Network
 from ...errors import MeasurementError
-from .cpu import CpuMeter, Patience, Worker
+from .cpu import CpuMeter, Patience, Worker, kernel_name
 from .meter import KernelPower
 from .notes import Notebook, category
 
@@ -73,17 +73,25 @@ class GpuMeter:
         return self._figures(configurations, lambda row, at: self._torch.kernel_times_ms([invocations[row]], [at])[0])
 
     def kernel_powers(
-        self, invocations: Sequence[KernelInvocation], configurations: Sequence[FrequencyConfiguration]
+        self,
+        invocations: Sequence[KernelInvocation],
+        configurations: Sequence[FrequencyConfiguration],
+        issued: bool = False,
     ) -> KernelPower:
         def one(row: int, at: FrequencyConfiguration) -> tuple[Mapping[str, float], tuple[float, float, float]]:
             call = invocations[row]
-            power = self._torch.kernel_powers([call], [at])
+            rails: dict[str, list[float]] = {rail: [] for rail in self._no_rails}
+            request = {"kernel": call.to_json(), **({} if issued else {"graph": True})}
+            answer = self._torch.repeated(kernel_name(call), request, rails)
+            rails_mw, period_ms = {rail: each[0] for rail, each in rails.items()}, float(answer["period_ms"])
+            if answer.get("graph"):  # one launch of the host's for many
+                return rails_mw, (period_ms, float(answer["gpu_ms"]), 0.0)
             gpu_ms = float(self._torch.kernel_times_ms([call], [at])[0])
-            return _first(power.rails_mw), (float(power.period_ms[0]), gpu_ms, self._issue_ms([call]))
+            return rails_mw, (period_ms, gpu_ms, self._issue_ms([call]))
 
         found = self._each(configurations, one, (self._no_rails, (math.nan,) * 3))
         period_ms, gpu_ms, host_ms = np.array([times for _, times in found]).T
-        return KernelPower(_columns([rails for rails, _ in found]), period_ms, gpu_ms, host_ms)
+        return KernelPower(_columns([rails for rails, _ in found]), period_ms, gpu_ms, host_ms, in_stream=True)
 
     def host_time_ms(self, calls: Sequence[Call], configurations: Sequence[FrequencyConfiguration]) -> NDArray[np.float64]:
         return self._figures(configurations, lambda row, at: self._issue_ms(calls))
@@ -163,7 +171,9 @@ class GpuMeter:
             "do": "issue", "calls": distinct, "order": [distinct.index(one) for one in made],
             "timings": self._patience.timings, "seconds": self._patience.kernel_s,
         }  # fmt: skip
-        return float(self._process.ask(request)["ms"])
+        names = dict.fromkeys(call.name if isinstance(call, HostOp) else kernel_name(call) for call in calls)
+        answer = self._torch.asked(f"issuing {', '.join(names)}", request)
+        return math.nan if answer is None else float(answer["ms"])
 
 
 def _first(rails: Mapping[str, NDArray[np.float64]]) -> dict[str, float]:

@@ -30,12 +30,15 @@ class KernelPower:
         period_ms: time from one repetition to the next; longer than ``gpu_ms`` where the host cannot issue faster.
         gpu_ms: GPU kernel activity within one repetition.
         host_ms: issue work within one repetition.
+        in_stream: True if kernels are timed back to back in a stream, the pauses between them included. Pauses and the cost of
+            timing are then no figures of their own.
     """
 
     rails_mw: Mapping[str, NDArray[np.float64]]
     period_ms: NDArray[np.float64]
     gpu_ms: NDArray[np.float64]
     host_ms: NDArray[np.float64]
+    in_stream: bool = False
 
 
 class Meter(Protocol):
@@ -52,9 +55,16 @@ class Meter(Protocol):
         ...
 
     def kernel_powers(
-        self, invocations: Sequence[KernelInvocation], configurations: Sequence[FrequencyConfiguration]
+        self,
+        invocations: Sequence[KernelInvocation],
+        configurations: Sequence[FrequencyConfiguration],
+        issued: bool = False,
     ) -> KernelPower:
-        """Power while each invocation is repeated back to back at the configuration of the same position."""
+        """Power while each invocation is repeated back to back at the configuration of the same position.
+
+        Args:
+            issued: each repetition is issued by the host; otherwise the GPU may repeat it by itself.
+        """
         ...
 
     def host_time_ms(self, calls: Sequence[Call], configurations: Sequence[FrequencyConfiguration]) -> NDArray[np.float64]:

@@ -19,12 +19,14 @@ class Page:
         tried_again: measurements that did not count, by reason; those of samples that did in the end among them.
         die_c: temperatures of the die.
         gpu_hz: clocks of the GPU, each with what it really ran at.
+        refused: kernels, calls and networks that the worker cannot run, each with the reason; they are left out.
     """
 
     given_up: Counter[str] = field(default_factory=Counter)
     tried_again: Counter[str] = field(default_factory=Counter)
     die_c: list[float] = field(default_factory=list)
     gpu_hz: list[tuple[int, float]] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         return {**vars(self)}
@@ -32,7 +34,8 @@ class Page:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Page:
         pairs = [(int(held), float(real)) for held, real in data["gpu_hz"]]
-        return cls(Counter(data["given_up"]), Counter(data["tried_again"]), list(data["die_c"]), pairs)
+        refused = dict(data.get("refused", {}))  # which pages did not always have
+        return cls(Counter(data["given_up"]), Counter(data["tried_again"]), list(data["die_c"]), pairs, refused)
 
     @classmethod
     def of(cls, pages: Iterable[Page]) -> Page:
@@ -43,6 +46,7 @@ class Page:
             whole.tried_again.update(page.tried_again)
             whole.die_c += page.die_c
             whole.gpu_hz += page.gpu_hz
+            whole.refused.update(page.refused)
         return whole
 
 
@@ -68,10 +72,16 @@ class Notebook:
         seen = Page.of(self._pages).die_c
         return mean(seen) if seen else None
 
+    def refused(self) -> dict[str, str]:
+        """What the worker could not run, each with the reason."""
+        return Page.of([*self._pages, self.open]).refused
+
     def told(self) -> dict[str, Any]:
         """It all, for the environment of a record: what was not seen is not there."""
         whole = Page.of(self._pages)
         found: dict[str, Any] = {"rejected": dict(whole.given_up), "measured_again": dict(whole.tried_again)}
+        if whole.refused:
+            found["refused"] = whole.refused
         if whole.die_c:
             found["die_c"] = [min(whole.die_c), max(whole.die_c)]
         if whole.gpu_hz:

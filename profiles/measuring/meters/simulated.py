@@ -43,7 +43,10 @@ class TwinMeter:
         return self._gpu_ms(activity.seconds + self.silicon.timing_s(Clocks.of(configurations)))
 
     def kernel_powers(
-        self, invocations: Sequence[KernelInvocation], configurations: Sequence[FrequencyConfiguration]
+        self,
+        invocations: Sequence[KernelInvocation],
+        configurations: Sequence[FrequencyConfiguration],
+        issued: bool = False,
     ) -> KernelPower:
         clocks = Clocks.of(configurations)
         activity = self._activity(invocations, configurations)

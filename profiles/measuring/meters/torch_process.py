@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ...errors import MeasurementError
+from ...errors import MeasurementError, RequestRefused
 
 WORKER = Path(__file__).with_name("torch_worker.py")
 PATIENCE_S = 120.0
@@ -72,7 +72,8 @@ class TorchProcess:
         """The answer to a request.
 
         Raises:
-            MeasurementError: the worker refused it, ended, or did not answer in time.
+            RequestRefused: the worker cannot do that, and goes on.
+            MeasurementError: it ended, or did not answer in time.
         """
         what = str(request["do"])
         assert self._process.stdin is not None
@@ -96,7 +97,7 @@ class TorchProcess:
             self.close()
             raise MeasurementError(f"meter: the PyTorch process answered {what!r} with {line!r:.80}") from error
         if "error" in answer:
-            raise MeasurementError(f"meter: {answer['error']}")
+            raise RequestRefused(f"meter: {answer['error']}")
         return answer
 
     def close(self) -> None:

@@ -18,6 +18,7 @@ import json
 import math
 import os
 import platform
+import re
 import statistics
 import sys
 import time
@@ -27,9 +28,16 @@ Run = Callable[[], Any]
 
 _WARM_UP = 3
 _LEAST = 5  # timings, whatever they take
-_EVENTS = 20  # timings of a burst on a GPU, each between two events
+_RUNS, _BURSTS = 10, 2  # of a kernel between two events on a GPU; such bursts that are issued at once
+_IN_ORDER = 20  # launches that are issued before the GPU is waited for
+_GRAPH_MS, _GRAPH_RUNS = 1.5, 200  # shorter kernels are repeated in CUDA graphs of about this time, or of so many launches
+_AHEAD_MS = 20.0  # of replays are queued before the GPU is waited for
 _SLEEP_CYCLES, _MOST_CYCLES = 2000000, 1 << 30  # keep a GPU busy until a burst is issued, so that no launch waits for the host
 _PROBE_SIDE, _PROBE_BYTES = 768, 1 << 27
+_PROBE_MS, _MOST_SIDE = 1.0, 8192  # a product on a GPU takes at least this time, or has these sides
+_REFERENCE_LAUNCHES = 64  # of the smallest kernel, host work that the latency of a network is compared with
+_INTERPRETER = "The following operation failed in the TorchScript interpreter"
+_TWO_DEVICES = re.compile(r"\b(same|different|two|expected) devices?\b")
 
 _POSITIVE = {"log", "sqrt", "rsqrt"}
 _UNARY = (
@@ -59,6 +67,8 @@ class Worker:
         self.clock, self._now = ("thread", time.thread_time) if alone else ("wall", time.perf_counter)
         self._last: tuple[str, Run] | None = None
         self._seen: dict[str, list[str]] = {}
+        self._event_ms: float | None = None
+        self._graph: tuple[Run, int, float] | None = None
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         action = request.get("do")
@@ -74,37 +84,92 @@ class Worker:
         return {
             "python": platform.python_version(), "torch": str(torch.__version__), "threads": torch.get_num_threads(),
             "device": self.device, "device_name": named, "clock": self.clock, "kinds": sorted(_MAKERS),
+            **(self._settings() if self.device == "cuda" else {}),
+        }  # fmt: skip
+
+    def _settings(self) -> dict[str, Any]:
+        """Versions and modes that the time of a kernel on a GPU depends on."""
+        backends = self.torch.backends
+        return {
+            "cuda": str(self.torch.version.cuda), "cudnn": backends.cudnn.version(),
+            "cudnn_benchmark": bool(backends.cudnn.benchmark), "cudnn_tf32": bool(backends.cudnn.allow_tf32),
+            "matmul_tf32": bool(backends.cuda.matmul.allow_tf32),
         }  # fmt: skip
 
     def rates(self, request: dict[str, Any]) -> dict[str, Any]:
         """What the device reaches at best: operations in a second of a matrix product, bytes in a second of a copy."""
         torch, side = self.torch, _PROBE_SIDE
-        left, right = self._random((side, side)), self._random((side, side))
         source = torch.ones(_PROBE_BYTES // 4, device=self.device)
         target = torch.empty_like(source)
         limits = {"timings": 10, "seconds": 2.0}
+
+        def copy() -> None:
+            target.copy_(source)
+
+        if self.device == "cuda":
+            moved = 2e3 * _PROBE_BYTES / self._in_bursts(copy, limits)["ms"]
+            by_type = self._product_rates()
+            plain = by_type["tf32" if torch.backends.cuda.matmul.allow_tf32 else "float32"]
+            return {"flops_per_s": plain, "bytes_per_s": moved, "flops_per_s_of": by_type}
+        left, right = self._random((side, side)), self._random((side, side))
         product = self._timed(lambda: left @ right, limits, waiting=True)["ms"]
-        copy = self._timed(lambda: target.copy_(source), limits, waiting=True)["ms"]
-        return {"flops_per_s": 2e3 * side**3 / product, "bytes_per_s": 2e3 * _PROBE_BYTES / copy}
+        return {
+            "flops_per_s": 2e3 * side**3 / product,
+            "bytes_per_s": 2e3 * _PROBE_BYTES / self._timed(copy, limits, True)["ms"],
+        }
+
+    def _product_rates(self) -> dict[str, float]:
+        """Operations in a second of matrix products by element type, with sides that take long enough; types it has."""
+        torch, found = self.torch, {}
+        modes, before = torch.backends.cuda.matmul, torch.backends.cuda.matmul.allow_tf32
+        for name, dtype in (("float32",) * 2, ("tf32", "float32"), ("float16",) * 2, ("bfloat16",) * 2, ("int8",) * 2):
+            side, took_ms = _PROBE_SIDE, 0.0
+            try:
+                modes.allow_tf32 = name == "tf32"
+                while True:
+                    left, right = self._random((side, side), dtype), self._random((side, side), dtype)
+                    run = functools.partial(torch._int_mm if dtype == "int8" else torch.matmul, left, right)
+                    run()
+                    took_ms = self._in_bursts(run, {"timings": 20, "seconds": 0.2})["ms"]
+                    if took_ms >= _PROBE_MS or side >= _MOST_SIDE:
+                        break
+                    side = min(2 * side, _MOST_SIDE)
+            except (AttributeError, RuntimeError, Refused):  # a type, or the memory, that this GPU does not have
+                pass
+            finally:
+                modes.allow_tf32 = before
+            if took_ms > 0:
+                found[name] = 2e3 * side**3 / took_ms
+        return found
 
     def kernel(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Time of one kernel in ms: on a GPU between events around it, elsewhere from call to return."""
+        """Time of one kernel in ms: on a GPU in a burst between two events, elsewhere from call to return."""
         run, cuda = self._kernel_of(request["kernel"]), self.device == "cuda"
         ran = self._ran(run)
-        return {"ran": ran, **(self._between_events(run, request) if cuda else self._timed(run, request, waiting=True))}
+        return {"ran": ran, **(self._in_bursts(run, request) if cuda else self._timed(run, request, waiting=True))}
 
     def repeat(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Run a kernel or network back to back for so many seconds; the parent reads sensors meanwhile."""
+        """Run a kernel or network back to back for so many seconds; the parent reads sensors meanwhile.
+
+        With ``graph``, a GPU repeats a short kernel in a CUDA graph if that can be captured: the host issues it more slowly
+        than it runs. The answer then has the launches in the graph, and the GPU's time for each in ms.
+        """
         run = self._kernel_of(request["kernel"]) if "kernel" in request else self._network_of(request)
-        count, start = 0, time.perf_counter()
+        runs, gpu_ms, ahead = 0, math.nan, _IN_ORDER
+        if request.get("graph") and "kernel" in request and self.device == "cuda":
+            run, runs, gpu_ms = self._repeated_in_graph(run)
+            ahead = max(math.ceil(_AHEAD_MS / (runs * gpu_ms)), 1) if runs else _IN_ORDER
+        turns, start = 0, time.perf_counter()
         until = start + float(request["seconds"])
-        while not count or time.perf_counter() < until:
+        while not turns or time.perf_counter() < until:
             run()
-            count += 1
-            if count % _EVENTS == 0:
+            turns += 1
+            if turns % ahead == 0:
                 self._wait()
         self._wait()
-        return {"period_ms": 1e3 * (time.perf_counter() - start) / count, "count": count}
+        count = turns * max(runs, 1)
+        told = {"period_ms": 1e3 * (time.perf_counter() - start) / count, "count": count}
+        return {**told, "graph": runs, "gpu_ms": gpu_ms} if runs else told
 
     def issue(self, request: dict[str, Any]) -> dict[str, Any]:
         """Host time in ms of issuing some calls once; on a GPU they are queued, and nobody waits for them meanwhile."""
@@ -113,15 +178,38 @@ class Worker:
         return self._timed(lambda: [run() for run in burst], request, waiting=False)
 
     def network(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Latency of a model file in ms, first call to end of last kernel; inferences go on until the answer."""
-        run = self._network_of(request)
-        return {"ran": self._ran(run), **self._timed(run, request, waiting=True)}
+        """Latency of a model file in ms, first call to end of last kernel; inferences go on until the answer.
 
-    def _timed(self, run: Run, request: dict[str, Any], waiting: bool) -> dict[str, Any]:
+        On a GPU, ``reference_ms`` is the median time of host reference work between the inferences: its speed may vary. Of a
+        CUDA graph, ``gpu_ms`` is the time of one replay between others.
+        """
+        run = self._network_of(request)
+        told: dict[str, Any] = {"ran": self._ran(run)}
+        if self.device != "cuda":
+            return {**told, **self._timed(run, request, waiting=True)}
+        references: list[float] = []
+        told.update(self._timed(run, request, waiting=True, before=lambda: references.append(self._reference_ms())))
+        told["reference_ms"] = statistics.median(references)
+        if request.get("execution") == "graph":
+            told["gpu_ms"] = self._in_bursts(run, {"timings": 40, "seconds": 0.5})["ms"]
+        return told
+
+    def _reference_ms(self) -> float:
+        """Host time of launching the smallest kernel again and again."""
+        run = self._smallest()
+        self._wait()
+        start = self._now()
+        for _ in range(_REFERENCE_LAUNCHES):
+            run()
+        self._wait()
+        return 1e3 * (self._now() - start)
+
+    def _timed(self, run: Run, request: dict[str, Any], waiting: bool, before: Run = lambda: None) -> dict[str, Any]:
         """The median time of a call, with or without waiting for what it launched."""
         found: list[float] = []
         until = time.perf_counter() + float(request.get("seconds", 1.0))
         for number in range(_WARM_UP + int(request.get("timings", 100))):
+            before()
             self._wait()
             start = self._now()
             run()
@@ -137,26 +225,70 @@ class Worker:
         if self.device == "cuda":
             self.torch.cuda.synchronize()
 
-    def _between_events(self, run: Run, request: dict[str, Any]) -> dict[str, Any]:
-        """The median time of a kernel on a GPU, without the gaps between launches."""
+    def _in_bursts(self, run: Run, request: dict[str, Any]) -> dict[str, Any]:
+        """Time of a kernel in a stream: the median of bursts between two events, the cost of an event taken off."""
+        event_ms = self._cost_of_event_ms()
+        found = self._bursts_ms(run, _RUNS, _BURSTS, request)
+        took_ms = (statistics.median(found) - event_ms) / _RUNS
+        if took_ms <= 0:
+            raise Refused("the GPU takes no time for it that events can tell")
+        return {"ms": took_ms, "timings": _RUNS * len(found), "runs": _RUNS, "event_us": 1e3 * event_ms}
+
+    def _cost_of_event_ms(self) -> float:
+        """Time that an event takes in a stream: by the smallest kernel, one or ten of which run between two events."""
+        if self._event_ms is None:
+            run, limits = self._smallest(), {"timings": 200, "seconds": 1.0}
+            run()
+            one, several = (statistics.median(self._bursts_ms(run, runs, _IN_ORDER // runs, limits)) for runs in (1, _RUNS))
+            self._event_ms = max((_RUNS * one - several) / (_RUNS - 1), 0.0)
+        return self._event_ms
+
+    def _smallest(self) -> Run:
+        return functools.partial(self.torch.nn.functional.relu, self._random((1,)))
+
+    def _bursts_ms(self, run: Run, runs: int, bursts: int, request: dict[str, Any]) -> list[float]:
+        """Times of so many runs each between two events, issued while the GPU is kept busy."""
         found: list[float] = []
         cycles, until = _SLEEP_CYCLES, time.perf_counter() + float(request.get("seconds", 1.0))
-        while len(found) < int(request.get("timings", 100)) and (not found or time.perf_counter() < until):
-            events = [self.torch.cuda.Event(enable_timing=True) for _ in range(_EVENTS + 1)]
+        while len(found) * runs < int(request.get("timings", 100)) and (not found or time.perf_counter() < until):
+            events = [self.torch.cuda.Event(enable_timing=True) for _ in range(bursts + 1)]
             self.torch.cuda._sleep(cycles)
             events[0].record()
             for event in events[1:]:
-                run()
+                for _ in range(runs):
+                    run()
                 event.record()
             waited = events[0].query()  # the GPU was done with sleeping: what followed waited for a slow host to issue it
             self._wait()
             if not waited:
                 found += [first.elapsed_time(second) for first, second in zip(events, events[1:])]
             elif cycles >= _MOST_CYCLES:
-                raise Refused(f"{_EVENTS} launches of a kernel are not issued while the GPU is kept busy for {cycles} cycles")
+                raise Refused(
+                    f"{runs * bursts} launches of a kernel are not issued while the GPU is kept busy for {cycles} cycles"
+                )
             else:
                 cycles *= 2
-        return {"ms": statistics.median(found), "timings": len(found)}
+        return found
+
+    def _repeated_in_graph(self, run: Run) -> tuple[Run, int, float]:
+        """A CUDA graph of a short kernel's launches, how many it has, and the GPU's time for each in ms; else the kernel, 0."""
+        if self._graph is None:
+            self._graph = run, 0, math.nan
+            took_ms = self._in_bursts(run, {"timings": _RUNS, "seconds": 0.0})["ms"]
+            runs = min(math.ceil(_GRAPH_MS / took_ms), _GRAPH_RUNS)
+            if runs > 1:
+
+                def launches() -> None:
+                    for _ in range(runs):
+                        run()
+
+                try:
+                    replay = self._capture(launches)
+                    replay()
+                    self._graph = replay, runs, self._in_bursts(replay, {"timings": _RUNS, "seconds": 0.0})["ms"] / runs
+                except RuntimeError:  # a call that waits for the GPU cannot be captured
+                    self._wait()
+        return self._graph
 
     def gpu_clock(self, request: dict[str, Any]) -> dict[str, Any]:
         """A GPU's clock in Hz, by cycles that it counts itself: it may be slowed down without its driver telling."""
@@ -193,6 +325,7 @@ class Worker:
     def _kept(self, key: str, make: Callable[[], Run]) -> Run:
         """What was made last is kept."""
         if self._last is None or self._last[0] != key:
+            self._last = self._graph = None  # whose memory is given back
             self._last = (key, make())
         return self._last[1]
 
@@ -215,29 +348,52 @@ class Worker:
         torch = self.torch
         torch.manual_seed(0)
         scripted = not path.endswith(".pt2")
-        model = torch.jit.load(path, map_location=self.device) if scripted else torch.export.load(path).module().to(self.device)
+        # Loaded onto a GPU, the constants of a trace would be there too, and arithmetic on sizes would wait for it.
+        where = "cpu" if self.device == "cpu" else None
+        model = torch.jit.load(path, map_location=where) if scripted else torch.export.load(path).module()
+        model = model.to(self.device)
         self._fill(model)
         given = tuple(self._random(tuple(spec["shape"]), spec["dtype"]) for spec in inputs)
+        run: Run = functools.partial(model, *given)
         if scripted:
             model.eval()
+            run = torch.jit.optimized_execution(False)(run)  # each operator as it stands in the file, nothing fused
+            self._check_devices(path, model, run)
         if execution == "eager":
-            run: Run = functools.partial(model, *given)
-            # Each operator as it stands in the file, nothing fused.
-            return torch.jit.optimized_execution(False)(run) if scripted else run
+            return run
         if execution == "frozen" and scripted:
             return functools.partial(torch.jit.freeze(model), *given)
         if execution == "graph" and self.device == "cuda":
-            return self._captured(model, given)
+            return self._capture(run)
         raise Refused(f"execution {execution!r} of {path} on {self.device}; valid: eager, frozen (TorchScript), graph (CUDA)")
 
-    def _captured(self, model: Any, given: tuple[Any, ...]) -> Run:
+    def _check_devices(self, path: str, model: Any, run: Run) -> None:
+        """Refuse a model that cannot run here because its code names the device that it was traced on."""
+        if self.device == "cpu":
+            return
+        try:
+            run()
+            self._wait()
+        except RuntimeError as error:
+            named = set(re.findall(r'Device = prim::Constant\[value="([^"]+)"\]', str(model.inlined_graph)))
+            if not named or not _TWO_DEVICES.search(str(error)):
+                raise
+            raise Refused(
+                f"{path}: its code names the device {', '.join(sorted(named))} that it was traced on, so it does not run on "
+                f"{self.device}; trace it with model and inputs on {self.device}, or save it with torch.export "
+                f"({_reason(error)})"
+            ) from error
+
+    def _capture(self, run: Run) -> Run:
+        """What a run launches, as a CUDA graph."""
         side, graph = self.torch.cuda.Stream(), self.torch.cuda.CUDAGraph()
+        side.wait_stream(self.torch.cuda.current_stream())
         with self.torch.cuda.stream(side):
             for _ in range(_WARM_UP):
-                model(*given)
+                run()
         self._wait()
         with self.torch.cuda.graph(graph):
-            model(*given)
+            run()
         return functools.partial(graph.replay)
 
     def _fill(self, model: Any) -> None:
@@ -366,6 +522,14 @@ def _host_call(torch: Any, name: str, x: Any) -> Run:
     return others.get(name, lambda: x.view(2, -1))
 
 
+def _reason(error: Exception) -> str:
+    """An error in one line; TorchScript's interpreter says the reason last, after the code that led to it."""
+    reasons = re.findall(r"^\w*(?:Error|Exception): .*", str(error), re.MULTILINE)
+    if reasons and str(error).startswith(_INTERPRETER):
+        return " ".join(reasons[-1].split())[:600]
+    return " ".join(f"{type(error).__name__}: {error}".split())[:600]
+
+
 def main(arguments: Sequence[str], kind: Callable[[Any, str], Worker] = Worker) -> int:
     parser = argparse.ArgumentParser(description="Run kernels and networks for a parent that measures.")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
@@ -390,8 +554,7 @@ def main(arguments: Sequence[str], kind: Callable[[Any, str], Worker] = Worker) 
         try:
             tell(worker.answer(json.loads(line)))
         except Exception as error:  # torch raises many kinds; the parent is told, and may ask for something else
-            named = "" if isinstance(error, Refused) else f"{type(error).__name__}: "
-            tell({"error": " ".join(f"{named}{error}".split())[:600]})
+            tell({"error": str(error) if isinstance(error, Refused) else _reason(error)})
     return 0
 
 

@@ -20,6 +20,7 @@ from jetdvfs.kernels.decompose import decompose
 from jetdvfs.kernels.network import HostOp, KernelInvocation, TensorSpec
 from jetdvfs.profiles.errors import MeasurementError
 from jetdvfs.profiles.measuring.measurements import Measurements
+from jetdvfs.profiles.measuring.meters import torch_worker
 from jetdvfs.profiles.measuring.meters.cpu import CpuMeter, Patience, processor
 from jetdvfs.profiles.measuring.meters.cpufreq import POLICIES, Cpufreq
 from jetdvfs.profiles.measuring.meters.rapl import Rapl
@@ -97,11 +98,81 @@ def test_what_runs_until_a_network_is_answered_for_are_inferences_and_no_profile
 
 
 @pytest.mark.parametrize("issue_ms", [0.01, 0.3, 3.0])
-def test_a_gpus_kernels_take_what_they_take_however_slowly_the_host_issues_them(issue_ms: float) -> None:
-    gpu = StandInCuda(pytest.importorskip("torch"), issue_ms, kernel_ms=0.02, gpu_hz=1.377e9)
+@pytest.mark.parametrize("event_ms", [0.0, 0.0018])
+def test_time_of_a_gpus_kernel_has_neither_the_host_nor_events_in_it(issue_ms: float, event_ms: float) -> None:
+    gpu = StandInCuda(pytest.importorskip("torch"), issue_ms, kernel_ms=0.02, gpu_hz=1.377e9, event_ms=event_ms)
     request = {"do": "kernel", "kernel": smallest("relu").to_json(), "timings": 60, "seconds": 5.0}
     answer = Worker(gpu, "cuda").answer(request)
-    assert answer["ms"] == pytest.approx(0.02) and answer["timings"] == 60
+    assert answer["ms"] == pytest.approx(0.02) and answer["timings"] == 60 and answer["runs"] == 10
+    assert answer["event_us"] == pytest.approx(1e3 * event_ms, abs=1e-9)
+
+
+@pytest.mark.parametrize(("captures", "launches"), [(True, 75), (False, 0)])
+def test_a_short_kernel_is_repeated_in_a_graph_if_it_can_be_captured(captures: bool, launches: int) -> None:
+    gpu = StandInCuda(pytest.importorskip("torch"), 0.01, kernel_ms=0.02, gpu_hz=1.377e9, captures=captures)
+    request = {"do": "repeat", "kernel": smallest("relu").to_json(), "graph": True, "seconds": 0.01}
+    answer = Worker(gpu, "cuda").answer(request)
+    assert answer.get("graph", 0) == launches and answer["count"] % max(launches, 1) == 0
+    if captures:
+        assert answer["gpu_ms"] == pytest.approx(0.02)
+
+
+def test_rates_of_a_gpu_are_by_element_type_and_its_modes_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch_worker, "_MOST_SIDE", 64)
+    monkeypatch.setattr(torch_worker, "_PROBE_SIDE", 64)
+    monkeypatch.setattr(torch_worker, "_PROBE_BYTES", 1 << 12)
+    gpu = StandInCuda(torch, 0.01, kernel_ms=0.02, gpu_hz=1.377e9)
+    before = torch.backends.cuda.matmul.allow_tf32
+    worker = Worker(gpu, "cuda")
+    monkeypatch.setattr(worker, "_in_bursts", lambda run, limits: (run(), {"ms": 0.02})[1])
+    rates = worker.answer({"do": "rates"})
+    assert {"float32", "tf32", "float16", "bfloat16"} <= set(rates["flops_per_s_of"])
+    assert rates["flops_per_s"] == rates["flops_per_s_of"]["float32"] == pytest.approx(2e3 * 64**3 / 0.02)
+    assert torch.backends.cuda.matmul.allow_tf32 == before
+
+
+def test_a_gpus_settings_are_part_of_what_the_worker_says() -> None:
+    gpu = StandInCuda(pytest.importorskip("torch"), 0.01, kernel_ms=0.02, gpu_hz=1.377e9)
+    told = Worker(gpu, "cuda").answer({"do": "hello"})
+    assert {"cuda", "cudnn", "cudnn_benchmark", "cudnn_tf32", "matmul_tf32"} <= set(told)
+
+
+def test_host_reference_work_is_timed_between_the_inferences_on_a_gpu(models: list[Model]) -> None:
+    gpu = StandInCuda(pytest.importorskip("torch"), 0.01, kernel_ms=0.02, gpu_hz=1.377e9)
+    worker = Worker(gpu, "cuda")
+    worker.device = "cpu"  # where the stand-in's tensors are
+    run = worker._loaded(str(models[0].path), [spec.to_json() for spec in models[0].inputs], "eager")
+    worker.device, worker._last = "cuda", ("kept", run)
+    worker._kept = lambda key, make: run  # type: ignore[method-assign]
+    answer = worker.answer({"do": "network", "path": "", "inputs": [], "timings": 5, "seconds": 0.0})
+    assert answer["ms"] > 0 and answer["reference_ms"] > 0
+
+
+def test_a_trace_with_a_device_in_its_code_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+
+    class Positions(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def forward(self, x: Any) -> Any:
+            return x + torch.arange(4, device="cpu")
+
+    path = tmp_path / "positions.pt"
+    torch.jit.save(torch.jit.trace(Positions(), torch.randn(2, 4)), path)
+    request = {"do": "network", "path": str(path), "inputs": [{"shape": [2, 4], "dtype": "float32"}]}
+    worker = Worker(torch, "cpu")
+    assert worker.answer({**request, "timings": 1, "seconds": 0.0})["ms"] > 0
+    worker = Worker(torch, "cpu")
+    worker.device = "meta"  # any other than that of the trace
+    with pytest.raises(Refused, match=r"names the device cpu .* trace it with model and inputs on meta") as refused:
+        worker.answer(request)
+    assert "\n" not in str(refused.value)
+
+
+def test_an_error_of_torchscripts_interpreter_is_told_by_its_reason() -> None:
+    code = "".join(f"  File {line}\n" for line in range(99))
+    error = RuntimeError(f"The following operation failed in the TorchScript interpreter.\n{code}RuntimeError: two devices\n")
+    assert torch_worker._reason(error) == "RuntimeError: two devices"
+    assert torch_worker._reason(ValueError("a\nb")) == "ValueError: a b"
 
 
 def test_a_kernel_that_waits_for_the_gpu_itself_is_refused() -> None:

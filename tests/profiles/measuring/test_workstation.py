@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,6 +62,51 @@ def test_clocks_stay_as_they_are_and_power_is_what_nvml_counts(worker: Path, mod
         assert 0.3e3 * POWER_W < found.tables[name].value.mean() < 3e3 * POWER_W
     assert (found.tables["kernel_ms"].value > 0).all() and (found.tables["host_us"].value > 0).all()
     assert found.environment["clocks_seen_mhz"] == [1800] and found.environment["clocks_locked"] is False
+
+
+REFUSING = """
+import json, sys
+answer = {"torch": "2", "device_name": "NVIDIA RTX 0", "threads": 1, "kinds": ["conv2d", "relu"], "ran": [], "timings": 5}
+answer.update(ms=1.0, period_ms=1.0, flops_per_s=1e13, bytes_per_s=1e12)
+for line in sys.stdin:
+    request = json.loads(line)
+    refused = request.get("kernel", {}).get("kind") == "relu" or request["do"] == "network"
+    refused |= any(call.get("kind") == "relu" for call in request.get("calls", ()))
+    print(json.dumps({"error": "no memory for " + str(request.get("path"))} if refused else answer), flush=True)
+"""
+
+
+def test_a_campaign_goes_on_without_what_the_worker_refuses_and_the_record_names_it(model: Model, tmp_path: Path) -> None:
+    (tmp_path / "worker.py").write_text(REFUSING)
+    found = measured(StandInNvml(), tmp_path / "worker.py", model, folder=tmp_path / "kept")
+    kinds = {found.invocations[what].kind for what in found.tables["kernel_ms"].what}
+    assert kinds == {"conv2d"} and not len(found.tables["network_ms"])
+    refused = found.environment["refused"]
+    assert {name.split()[0] for name in refused} == {"relu", "network", "issuing"}
+    assert refused["network beginning"] == "no memory for beginning.pt"
+    again = measured(StandInNvml(), tmp_path / "worker.py", model, folder=tmp_path / "kept")
+    assert again.environment["refused"] == refused
+
+
+def test_a_campaign_asks_for_no_call_of_a_kind_that_the_worker_does_not_run(worker: Path, model: Model) -> None:
+    asked = []
+
+    class Watched(TorchProcess):
+        def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+            asked.append(request)
+            return super().ask(request)
+
+    with workstation(StandInNvml(), lambda: Watched(worker=worker)) as gpu:
+        campaign = plan_gpu(gpu.device, [model], gpu.process.about["kinds"], 1)
+        measure_gpu(campaign, [model], gpu, SHORT)
+    calls = [call for request in asked for call in request.get("calls", ())]
+    assert {call["kind"] for call in calls if "kind" in call} == {"conv2d", "relu"}
+    assert {call.kind for call in model.network.launches} - {"conv2d", "relu"}
+
+
+def test_times_of_a_gpu_are_those_in_a_stream_so_pauses_are_no_figures(worker: Path, model: Model) -> None:
+    found = measured(StandInNvml(), worker, model)
+    assert len(found.tables["kernel_mw"]) and not len(found.tables["gap_us"]) and not len(found.tables["timing_us"])
 
 
 def test_clocks_that_are_asked_for_are_locked_and_given_back(worker: Path, model: Model) -> None:

@@ -19,6 +19,7 @@ as the reader does. Where TorchScript and the dispatcher differ, the one place t
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import io
 import sys
@@ -315,6 +316,34 @@ def _scopes(module: torch.nn.Module, recorder: Recorder) -> Iterator[None]:
     finally:
         for handle in handles:
             handle.remove()
+
+
+def with_short_cuts(module: torch.nn.Module) -> torch.nn.Module:
+    """The module with its encoder layers as CUDA runs them in inference, where their own code asks for it.
+
+    As in ``aten/src/ATen/native/transformers/transformer.cpp`` and ``cuda/attention.cu``.
+    """
+    for layer in module.modules():
+        if isinstance(layer, torch.nn.TransformerEncoderLayer) and layer.self_attn.batch_first:
+            layer.self_attn.forward = functools.partial(_short_attention, layer.self_attn)
+            layer.forward = functools.partial(_short_layer, layer)
+    return module
+
+
+def _short_attention(attention: torch.nn.MultiheadAttention, x: torch.Tensor) -> torch.Tensor:
+    functional, (batch, length, width), heads = torch.nn.functional, x.shape, attention.num_heads
+    parts = functional.linear(x, attention.in_proj_weight, attention.in_proj_bias).chunk(3, -1)
+    query, key, value = (part.view(batch, length, heads, width // heads).transpose(1, 2) for part in parts)
+    mixed = functional.scaled_dot_product_attention(query, key, value).transpose(1, 2).reshape(batch, length, width)
+    return functional.linear(mixed, attention.out_proj.weight, attention.out_proj.bias)
+
+
+def _short_layer(layer: torch.nn.TransformerEncoderLayer, src: torch.Tensor, **masks: Any) -> torch.Tensor:
+    first, second = (layer.norm1, layer.norm2) if layer.norm_first else (torch.nn.Identity(),) * 2
+    x = layer.self_attn(first(src)) + src
+    x = x if layer.norm_first else layer.norm1(x)
+    y: torch.Tensor = layer.linear2(layer.activation(layer.linear1(second(x)))) + x
+    return y if layer.norm_first else layer.norm2(y)
 
 
 def network_of(module: torch.nn.Module, inputs: Sequence[TensorSpec], name: str = "network") -> Network:

@@ -3,24 +3,34 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 
 class StandInCuda:
-    """What the worker asks of ``torch.cuda``, and of ``torch`` itself.
+    """The part of ``torch.cuda`` that the worker uses, and ``torch`` itself. Functions of ``torch.nn.functional`` are launches.
 
     Args:
         torch: PyTorch for the processor.
-        issue_ms: how long the host takes to issue a launch, with the event after it.
-        kernel_ms: how long any kernel runs.
+        issue_ms: host time to issue a launch.
+        kernel_ms: GPU time of any kernel, in a stream.
         gpu_hz: the GPU's clock.
+        event_ms: GPU time of an event.
+        captures: False if kernels cannot be captured in a CUDA graph.
     """
 
-    def __init__(self, torch: Any, issue_ms: float, kernel_ms: float, gpu_hz: float) -> None:
+    def __init__(
+        self, torch: Any, issue_ms: float, kernel_ms: float, gpu_hz: float, event_ms: float = 0.0, captures: bool = True
+    ) -> None:
         self._torch, self.cuda = torch, self
         self._issue_ms, self._kernel_ms, self.gpu_hz = issue_ms, kernel_ms, gpu_hz
+        self._event_ms, self._captures = event_ms, captures
         self.host_ms = self.gpu_ms = 0.0
-        self.slept = False
+        self.graph_open: StandInGraph | None = None
+        self.nn = SimpleNamespace(functional=_Launching(torch.nn.functional, self))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._torch, name)
@@ -28,25 +38,86 @@ class StandInCuda:
     def is_available(self) -> bool:
         return True
 
-    def randn(self, shape: tuple[int, ...], device: str) -> Any:
-        return self._torch.randn(shape)
+    def get_device_name(self) -> str:
+        return "NVIDIA Stand-In 0"
+
+    def randn(self, *shape: Any, device: str) -> Any:
+        return self._torch.randn(*shape)
+
+    def randint(self, *bounds: Any, device: str) -> Any:
+        return self._torch.randint(*bounds)
+
+    def ones(self, *shape: Any, device: str) -> Any:
+        return self._torch.ones(*shape)
 
     def synchronize(self) -> None:
         self.host_ms = max(self.host_ms, self.gpu_ms)
 
     def _sleep(self, cycles: int) -> None:
         self.gpu_ms = max(self.gpu_ms, self.host_ms) + 1e3 * cycles / self.gpu_hz
-        self.slept = True
 
-    def launch(self) -> None:
-        """A kernel, unless the GPU was just sent to sleep: what is queued next is an event."""
-        if not self.slept:
-            self.host_ms += self._issue_ms
-            self.gpu_ms = max(self.gpu_ms, self.host_ms) + self._kernel_ms
-        self.slept = False
+    def launch(self, kernels: int = 1) -> None:
+        """A kernel, or so many in a graph."""
+        if self.graph_open is not None:
+            self.graph_open.launches += kernels
+            return
+        self.host_ms += self._issue_ms
+        self.gpu_ms = max(self.gpu_ms, self.host_ms) + kernels * self._kernel_ms
+
+    def mark(self) -> float:
+        """An event."""
+        self.gpu_ms = max(self.gpu_ms, self.host_ms) + self._event_ms
+        return self.gpu_ms
 
     def Event(self, enable_timing: bool) -> StandInEvent:
         return StandInEvent(self)
+
+    def Stream(self) -> Any:
+        return SimpleNamespace(wait_stream=lambda other: None)
+
+    def current_stream(self) -> Any:
+        return self.Stream()
+
+    def stream(self, stream: Any) -> Any:
+        return contextlib.nullcontext()
+
+    def CUDAGraph(self) -> StandInGraph:
+        return StandInGraph(self)
+
+    @contextlib.contextmanager
+    def graph(self, graph: StandInGraph) -> Iterator[None]:
+        if not self._captures:
+            raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
+        self.graph_open = graph
+        yield
+        self.graph_open = None
+
+
+class _Launching:
+    """Functions that launch a kernel each."""
+
+    def __init__(self, functions: Any, gpu: StandInCuda) -> None:
+        self._functions, self._gpu = functions, gpu
+
+    def __getattr__(self, name: str) -> Any:
+        function = getattr(self._functions, name)
+
+        @functools.wraps(function)
+        def launched(*args: Any, **named: Any) -> Any:
+            self._gpu.launch()
+            return function(*args, **named)
+
+        return launched
+
+
+class StandInGraph:
+    """Launches that were captured."""
+
+    def __init__(self, gpu: StandInCuda) -> None:
+        self._gpu, self.launches = gpu, 0
+
+    def replay(self) -> None:
+        self._gpu.launch(self.launches)
 
 
 class StandInEvent:
@@ -56,8 +127,7 @@ class StandInEvent:
         self._gpu, self.at_ms = gpu, 0.0
 
     def record(self) -> None:
-        self._gpu.launch()
-        self.at_ms = self._gpu.gpu_ms
+        self.at_ms = self._gpu.mark()
 
     def query(self) -> bool:
         return self.at_ms <= self._gpu.host_ms

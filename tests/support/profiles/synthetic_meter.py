@@ -61,7 +61,10 @@ class SyntheticMeter:
         return taken_ms
 
     def kernel_powers(
-        self, invocations: Sequence[KernelInvocation], configurations: Sequence[FrequencyConfiguration]
+        self,
+        invocations: Sequence[KernelInvocation],
+        configurations: Sequence[FrequencyConfiguration],
+        issued: bool = False,
     ) -> KernelPower:
         _, gpu_hz, emc_hz = self._clocks(configurations)
         gpu_ms = self.kernel_times_ms(invocations, configurations)
@@ -133,7 +136,10 @@ class OneRailMeter(SyntheticMeter):
         self._parts = SyntheticMeter(node)
 
     def kernel_powers(
-        self, invocations: Sequence[KernelInvocation], configurations: Sequence[FrequencyConfiguration]
+        self,
+        invocations: Sequence[KernelInvocation],
+        configurations: Sequence[FrequencyConfiguration],
+        issued: bool = False,
     ) -> KernelPower:
         power = self._parts.kernel_powers(invocations, configurations)
         return replace(power, rails_mw=one_rail(power.rails_mw))

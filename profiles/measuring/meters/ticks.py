@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Energy of a counter that moves in ticks, such as NVML's of 100 ms: power from the first tick to the last within a run.
+
+Read at any other moment, a counter is up to a tick behind at either end: a fifth of a run of half a second.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+_READ_EVERY_S = 0.004
+_LEAST_S = 0.05  # from the first tick to the last; of a counter that moves at every reading, the power in between is noise
+
+
+class Counters(Protocol):
+    """Energy counters: :class:`~.nvml.Nvml`."""
+
+    @property
+    def rails(self) -> tuple[str, ...]: ...
+
+    def read_uj(self) -> Mapping[str, int]: ...
+
+    def since_mj(self, before: Mapping[str, int]) -> Mapping[str, float]: ...
+
+
+class Ticks:
+    """Counters that are read again and again by a thread of their own from one reading to the next.
+
+    Energy since a reading is the mean power between ticks times the time since, so that a mean over it is that power.
+
+    Args:
+        counters: what is read.
+        clock: seconds that only grow.
+    """
+
+    def __init__(self, counters: Counters, clock: Callable[[], float] = time.monotonic, every_s: float = _READ_EVERY_S) -> None:
+        self._counters, self._clock, self._every_s = counters, clock, every_s
+        self._over, self._thread = threading.Event(), threading.Thread()
+        self._ticks: dict[str, list[tuple[float, int]]] = {}
+        self._last: Mapping[str, int] = {}
+        self._began_s = 0.0
+        self._failed: Exception | None = None
+        self.seen = 0
+
+    @property
+    def rails(self) -> tuple[str, ...]:
+        return self._counters.rails
+
+    def read_uj(self) -> Mapping[str, int]:
+        """Every counter now; from here on its ticks are watched."""
+        self.close()
+        self._last = before = dict(self._counters.read_uj())
+        self._ticks, self._failed, self._began_s = {rail: [] for rail in before}, None, self._clock()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, args=(self._over,), name="ticks", daemon=True)
+        self._thread.start()
+        return before
+
+    def since_mj(self, before: Mapping[str, int]) -> dict[str, float]:
+        """Energy since the reading, by the power between the first and the last tick; as it reads if those are too few."""
+        until_s = self._clock()
+        self.close()
+        if self._failed is not None:
+            raise self._failed
+        plain = self._counters.since_mj(before)
+        self.seen = min(map(len, self._ticks.values()), default=0)
+        return {rail: self._between_ticks_mj(ticks, until_s, plain[rail]) for rail, ticks in self._ticks.items()}
+
+    def close(self) -> None:
+        """Stop watching; a second time is no harm."""
+        self._over.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _between_ticks_mj(self, ticks: list[tuple[float, int]], until_s: float, plain_mj: float) -> float:
+        if not ticks or ticks[-1][0] - ticks[0][0] < _LEAST_S:
+            return plain_mj
+        (first_s, first_uj), (last_s, last_uj) = ticks[0], ticks[-1]
+        return (last_uj - first_uj) / 1e3 / (last_s - first_s) * (until_s - self._began_s)
+
+    def _watch(self, over: threading.Event) -> None:
+        while not over.wait(self._every_s):
+            try:
+                before_s = self._clock()
+                found = self._counters.read_uj()
+            except Exception as error:  # whoever asks for the energy is told
+                self._failed = error
+                return
+            now_s = (before_s + self._clock()) / 2  # when it was read
+            for rail, energy_uj in found.items():
+                if energy_uj != self._last[rail]:
+                    self._ticks[rail].append((now_s, energy_uj))
+            self._last = found
