@@ -2,8 +2,8 @@
 """Traces of PyTorch's profiler (Kineto): operators as the CPU called them, and the kernels that they launched on a GPU.
 
 An operator calls others; the outermost one that is a kind of launch counts, with all that it calls. Copies and activations
-inside of it are kept, for the list of launches may have them. Where the trace has kernels of a GPU, their times count instead of
-the operators', and an operator without any launched nothing.
+inside of it are kept: the list of launches may have them. If the trace has kernels of a GPU, their times count instead of the
+operators', and an operator without any launched nothing.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import gzip
 import io
 import json
@@ -118,7 +119,7 @@ class Bench:
             with TorchProcess(device=self.args.device, threads=1 if self.cuda else 2) as self.process:
                 self._stage("about", self._about)
                 for name in self.args.networks.split(","):
-                    self._stage(name, lambda name=name: self._network(name))
+                    self._stage(name, functools.partial(self._network, name))
                 self._stage("powers", self._powers)
             self._stage("campaign", self._campaign)
         self._write()
@@ -288,14 +289,18 @@ class Bench:
             row: dict[str, Any] = {"kernel": kernel["kernel"], "burst_ms": self.times_ms[key], "again": turn >= len(some)}
             if self._ask({**kernel, "seconds": 0.02}, "power") is None:
                 continue
-            row.update(self._drawn(lambda kernel=kernel: self.process.ask({**kernel, "seconds": _POWER_S})))
+            row.update(self._drawn(functools.partial(self.process.ask, {**kernel, "seconds": _POWER_S})))
             row["idle_mw"] = idle
             self.results["powers"].append(row)
         self.results["idle_mw"] = [idle, self._idle_mw()]
 
     def _idle_mw(self) -> float:
+        def rest() -> dict[str, Any]:
+            time.sleep(_IDLE_S)
+            return {}
+
         time.sleep(0.3)
-        return float(self._drawn(lambda: time.sleep(_IDLE_S) or {}).get("mw", 0.0))
+        return float(self._drawn(rest).get("mw", 0.0))
 
     def _drawn(self, run: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
         """The answer, with mean power in mW between ticks of the counter, and as it reads at the beginning and the end."""

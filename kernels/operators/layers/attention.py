@@ -2,8 +2,8 @@
 """Attention: one launch for ``scaled_dot_product_attention``; the fast paths of ``torch.nn`` taken apart into what they are.
 
 ``_native_multi_head_attention`` and ``_transformer_encoder_layer_fwd`` replace the modules' own code in traces of inference.
-They are listed as CUDA runs them (``aten/src/ATen/native/transformers/cuda/attention.cu``): without a mask, projections and one
-attention, batch first, so the copies of the modules' code are absent. With a mask, or heads of a width that is no multiple of 8,
+They are listed as CUDA runs them (``aten/src/ATen/native/transformers/cuda/attention.cu``): without a mask, both projections and
+one attention, batch first, without the copies of the modules' code. With a mask, or if the width of a head is no multiple of 8,
 the launches of the modules' code are listed.
 """
 
@@ -118,11 +118,9 @@ def _short_cut(
 ) -> Tensor:
     batch, length, embed_dim = query.shape
     parts = views.chunk(recorder, linear(recorder, query, *together), 3, -1)
-    heads = [
-        views.transpose(recorder, views.view(recorder, part, [batch, length, num_head, embed_dim // num_head]), 1, 2)
-        for part in parts
-    ]
-    mixed = views.transpose(recorder, attention(recorder, *heads), 1, 2)
+    sizes = [batch, length, num_head, embed_dim // num_head]
+    heads = [views.transpose(recorder, views.view(recorder, part, sizes), 1, 2) for part in parts]
+    mixed = views.transpose(recorder, attention(recorder, heads[0], heads[1], heads[2]), 1, 2)
     return linear(recorder, views.reshape_(recorder, mixed, [batch, length, embed_dim]), *projection)
 
 

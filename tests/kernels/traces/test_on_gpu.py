@@ -73,22 +73,22 @@ def test_a_copy_inside_of_a_call_is_the_listed_one_and_its_time_is_taken_off_the
     conv = operator("aten::conv2d", 0, 50, [[1, 3, 8, 8], [4, 3, 3, 3]])
     copy = operator("aten::clone", 10, 20, [[1, 3, 8, 8], []])
     measured, others = compared([launch("clone", (1, 3, 8, 8)), launch("conv2d", (1, 3, 8, 8))], conv, copy)
-    assert measured == (pytest.approx(0.02), pytest.approx(0.03)) and not others
+    assert list(measured) == pytest.approx([0.02, 0.03]) and not others
 
 
 def test_a_copy_inside_that_is_not_listed_is_part_of_the_call() -> None:
     conv = operator("aten::conv2d", 0, 50, [[1, 3, 8, 8], [4, 3, 3, 3]])
     measured, others = compared([launch("conv2d", (1, 3, 8, 8))], conv, operator("aten::clone", 10, 20, [[1, 3, 8, 8], []]))
-    assert measured == (pytest.approx(0.05),) and not others
+    assert list(measured) == pytest.approx([0.05]) and not others
 
 
 def test_a_convolution_is_transposed_if_its_arguments_say_so() -> None:
     dims = [[1, 4, 8, 8], [4, 4, 2, 2], [4], *[[]] * 10]
     values = ["", "", "", "[2, 2]", "[0, 0]", "[1, 1]", "True", "[0, 0]", "1", "False", "False", "True", "True"]
     made = operator("aten::_convolution", 0, 50, dims, values)
-    assert compared([launch("conv_transpose2d", (1, 4, 8, 8))], made)[0] == (pytest.approx(0.05),)
+    assert compared([launch("conv_transpose2d", (1, 4, 8, 8))], made)[0] == (0.05,)
     values[6] = "False"
-    assert compared([launch("conv2d", (1, 4, 8, 8))], {**made})[0] == (pytest.approx(0.05),)
+    assert compared([launch("conv2d", (1, 4, 8, 8))], made)[0] == (0.05,)
 
 
 def test_tensors_of_a_long_list_are_not_recorded_so_its_call_is_found_by_kind() -> None:

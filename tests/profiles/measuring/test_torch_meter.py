@@ -152,7 +152,7 @@ def test_host_reference_work_is_timed_between_the_inferences_on_a_gpu(models: li
 def test_a_trace_with_a_device_in_its_code_is_refused_with_the_way_out(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
 
-    class Positions(torch.nn.Module):  # type: ignore[misc, name-defined]
+    class Positions(torch.nn.Module):  # type: ignore[name-defined]
         def forward(self, x: Any) -> Any:
             return x + torch.arange(4, device="cpu")
 

@@ -319,15 +319,22 @@ def _scopes(module: torch.nn.Module, recorder: Recorder) -> Iterator[None]:
 
 
 def with_short_cuts(module: torch.nn.Module) -> torch.nn.Module:
-    """The module with its encoder layers as CUDA runs them in inference, where their own code asks for it.
+    """The module with its self-attention and encoder layers as CUDA runs them in inference, where their own code asks for it.
 
     As in ``aten/src/ATen/native/transformers/transformer.cpp`` and ``cuda/attention.cu``.
     """
     for layer in module.modules():
+        if isinstance(layer, torch.nn.MultiheadAttention) and layer.batch_first:
+            layer.forward = functools.partial(_attention_or_short, layer)
         if isinstance(layer, torch.nn.TransformerEncoderLayer) and layer.self_attn.batch_first:
-            layer.self_attn.forward = functools.partial(_short_attention, layer.self_attn)
             layer.forward = functools.partial(_short_layer, layer)
     return module
+
+
+def _attention_or_short(attention: torch.nn.MultiheadAttention, query: Any, key: Any, value: Any, **options: Any) -> Any:
+    if query is key and key is value and options.get("attn_mask") is None:
+        return _short_attention(attention, query), None
+    return torch.nn.MultiheadAttention.forward(attention, query, key, value, **options)
 
 
 def _short_attention(attention: torch.nn.MultiheadAttention, x: torch.Tensor) -> torch.Tensor:
@@ -340,7 +347,8 @@ def _short_attention(attention: torch.nn.MultiheadAttention, x: torch.Tensor) ->
 
 def _short_layer(layer: torch.nn.TransformerEncoderLayer, src: torch.Tensor, **masks: Any) -> torch.Tensor:
     first, second = (layer.norm1, layer.norm2) if layer.norm_first else (torch.nn.Identity(),) * 2
-    x = layer.self_attn(first(src)) + src
+    normed = first(src)
+    x = layer.self_attn(normed, normed, normed)[0] + src
     x = x if layer.norm_first else layer.norm1(x)
     y: torch.Tensor = layer.linear2(layer.activation(layer.linear1(second(x)))) + x
     return y if layer.norm_first else layer.norm2(y)
