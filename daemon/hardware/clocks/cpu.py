@@ -7,7 +7,7 @@ Linux, Documentation/admin-guide/pm/cpufreq.rst.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 from ....profiles.board import BoardDescription
@@ -108,14 +108,17 @@ def _clock(
     files: Files, description: BoardDescription, policies: Sequence[str], everybody: tuple[str, ...], axis: str = "cpu_khz"
 ) -> CpuClock:
     domains = tuple(
-        governed_domain(
-            files,
-            path.rpartition("/")[2],
-            governor=f"{path}/scaling_governor",
-            governors=f"{path}/scaling_available_governors",
-            low=f"{path}/scaling_min_freq",
-            high=f"{path}/scaling_max_freq",
-            setpoint=f"{path}/scaling_setspeed",
+        replace(
+            governed_domain(
+                files,
+                path.rpartition("/")[2],
+                governor=f"{path}/scaling_governor",
+                governors=f"{path}/scaling_available_governors",
+                low=f"{path}/scaling_min_freq",
+                high=f"{path}/scaling_max_freq",
+                setpoint=f"{path}/scaling_setspeed",
+            ),
+            positive=True,
         )
         for path in policies
     )

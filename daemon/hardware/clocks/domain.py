@@ -39,6 +39,7 @@ class ClockDomain:
         readback: tells the setpoint in place of its own file, which may only be written.
         early: the setpoint takes a frequency while the mode is not ours yet, so that the mode never holds another one.
         choices: the file that lists what the mode may be; without one, it is a number.
+        positive: True if the kernel never shows 0 as one of its frequencies, as cpufreq does not.
     """
 
     name: str
@@ -52,6 +53,7 @@ class ClockDomain:
     readback: str | None = None
     early: bool = False
     choices: str | None = None
+    positive: bool = False
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -142,7 +144,8 @@ class ClockDomain:
     def could_hold(self, files: Files, path: str, text: str) -> bool:
         """Whether one of its files can hold such a text: a frequency, a switch, or one of the mode's values, or was misread."""
         if path in (self.low, self.high, self.setpoint):
-            return text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS
+            number = text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS
+            return number and not (self.positive and int(text) == 0)
         if self.mode is None or path != self.mode.path or self.mode.value.isdecimal():
             return text in ("0", "1")
         if self.choices is None:

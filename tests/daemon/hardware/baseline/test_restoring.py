@@ -58,6 +58,18 @@ def test_a_file_that_reads_wrongly_is_not_left_to_others_but_given_back_later(
     assert settings(kernel) == found and not place.exists()
 
 
+def test_a_cpu_limit_that_reads_as_0_is_taken_for_nobody_s_choice(kernel: ShakyKernel, place: Path) -> None:
+    found = settings(kernel)
+    start(kernel, place).apply(LOW, "test")
+    path = f"{CPU}/scaling_min_freq"
+    kernel.misread[path] = ["0"] * 100
+    report = start(kernel, place).restore()  # the daemon of before was killed
+    assert report.left == () and [text.split(":")[0] for text in report.failed] == [path]
+    kernel.behave()
+    assert start(kernel, place).restore().failed == ()
+    assert settings(kernel) == found and not place.exists()
+
+
 @pytest.mark.parametrize("path", SETTINGS)
 @pytest.mark.parametrize("wrong", ["ondemand", "0", "1", "499200", "", errno.EIO], ids=ascii_id)
 def test_a_file_that_reads_wrongly_once_changes_nothing(kernel: ShakyKernel, place: Path, path: str, wrong: str | int) -> None:
