@@ -367,7 +367,7 @@ class Hardware:
             held: what is known of what was held.
         """
         self._axes.look_again()
-        found = by_itself(self._files, self._axes.drivers.values(), self.mode(), self.description)
+        found = by_itself(self._files, self._axes.drivers.values(), self.mode(), self.description, held.domains)
         seen = {domain.name for domain in self._axes.domains}
         found.unread += [f"{name}: was held, and is not there to be looked at" for name in held.domains if name not in seen]
         return found

@@ -7,7 +7,7 @@ if it was held is touched: one that stands under our governor or lock, or at a s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from ....profiles.board import BoardDescription, PowerMode
@@ -39,35 +39,51 @@ class Stock:
     unread: list[str] = field(default_factory=list)
 
 
-def stock(files: Files, drivers: Iterable[Driver], mode: PowerMode | None, description: BoardDescription) -> Stock:
+def stock(
+    files: Files,
+    drivers: Iterable[Driver],
+    mode: PowerMode | None,
+    description: BoardDescription,
+    held: Collection[str] = (),
+) -> Stock:
     """Look at every clock for marks of having been held.
 
     Args:
         mode: the power mode in force, where it is known.
+        held: names of domains that were held: pinned by its limits, one of them was pinned by us, also if it is set in
+            another way now.
     """
     found = Stock()
     for driver in drivers:
         for domain in driver.domains:
             try:
-                values = dict(_values(files, driver, domain, mode, description))
-                held = {path: files.read_text(path) for path in values}
+                values = dict(_values(files, driver, domain, mode, description, pinned=domain.name in held))
+                held_values = {path: files.read_text(path) for path in values}
             except DaemonError as error:
                 found.unread.append(str(error))
                 continue
             if values:
                 found.domains.append(domain)
                 found.values.update(values)
-                found.held.update(held)
+                found.held.update(held_values)
     return found
 
 
 def _values(
-    files: Files, driver: Driver, domain: ClockDomain, mode: PowerMode | None, description: BoardDescription
+    files: Files,
+    driver: Driver,
+    domain: ClockDomain,
+    mode: PowerMode | None,
+    description: BoardDescription,
+    *,
+    pinned: bool,
 ) -> Iterator[tuple[str, str]]:
     low, high = mode_limits(driver, mode)
     section = description.section("gpu" if driver.axis == "gpu_hz" else "cpu")
     if domain.mode is not None:
         if _sensible(files, domain, domain.mode.path) != domain.mode.value:
+            if pinned and domain.low is not None and domain.high is not None:
+                yield from _unpinned(files, domain, low, high)
             return
         if isinstance(driver, EmcClock):
             writes = driver.unlock()
@@ -83,10 +99,17 @@ def _values(
     if domain.low is None or domain.high is None:
         return
     low_now, high_now = int(_sensible(files, domain, domain.low)), int(_sensible(files, domain, domain.high))
-    if domain.mode is None and low_now == high_now and low < high:
-        yield from ((domain.low, str(low)), (domain.high, str(high)))
-    elif domain.mode is not None and low_now < min(low, high_now):
+    if domain.mode is None:
+        yield from _unpinned(files, domain, low, high)
+    elif low_now < min(low, high_now):
         yield domain.low, str(min(low, high_now))  # lowered to reach a level below; the upper one is never ours
+
+
+def _unpinned(files: Files, domain: ClockDomain, low: int, high: int) -> Iterator[tuple[str, str]]:
+    """Both limits, if they leave one frequency now."""
+    assert domain.low is not None and domain.high is not None
+    if _sensible(files, domain, domain.low) == _sensible(files, domain, domain.high) and low < high:
+        yield from ((domain.low, str(low)), (domain.high, str(high)))
 
 
 def _governor(files: Files, domain: ClockDomain, described: str) -> str:

@@ -56,6 +56,21 @@ def hold_and_lose(kernel: Kernel, place: Path) -> Hardware:
     return start(kernel, place)
 
 
+def test_a_clock_that_was_pinned_by_its_limits_is_let_go_also_when_it_has_its_governors_again(tmp_path: Path) -> None:
+    kernel, place = Kernel(), tmp_path / "baseline"
+    governors, limits = f"{CPU}/scaling_available_governors", (f"{CPU}/scaling_min_freq", f"{CPU}/scaling_max_freq")
+    listed = kernel.store[governors]
+    kernel.store[governors] = ""
+    start(kernel, place).apply(LOW, "test")
+    assert {kernel.store[path] for path in limits} == {str(LOW.cpu_khz)}
+    lose(place)
+    kernel.store[governors] = listed
+    hardware = start(kernel, place)
+    assert hardware.restore().failed == ()
+    low, high = (int(kernel.store[path]) for path in limits)
+    assert low < LOW.cpu_khz < high
+
+
 def test_copies_that_are_gone_are_missed_where_the_marker_says_that_something_is_held(tmp_path: Path) -> None:
     kernel, place = Kernel(), tmp_path / "baseline"
     start(kernel, place).apply(LOW, "test")
