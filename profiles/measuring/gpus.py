@@ -120,14 +120,18 @@ def measure_gpu(
     Raises:
         MeasurementError: a measurement did not come out; what was measured until then is kept in ``folder``.
     """
-    clocks = LockedClocks(gpu.nvml, gpu.locking)
     notebook = Notebook()
+    clocks = LockedClocks(gpu.nvml, gpu.locking, notebook)
     with contextlib.closing(Ticks(gpu.nvml)) as ticks:
         found = _measured(campaign, models, gpu.process, ticks, clocks, patience, folder, progress, notebook)
     about = {"meter": "PyTorch and NVML", "jetdvfs": __version__, **found.environment, "clocks_locked": gpu.locking}
-    if refused := notebook.refused():
-        about["refused"] = refused
-    return replace(found, environment={**about, "clocks_seen_mhz": sorted(clocks.seen_mhz)})
+    seen = {"clocks_seen_mhz": sorted(clocks.seen_mhz), "clock_reasons": dict(clocks.reasons)}
+    die_c = notebook.die_c()
+    return replace(
+        found,
+        environment={**about, **gpu.nvml.described(), **notebook.told(), **seen},
+        temperature_c=found.temperature_c if die_c is None else die_c,
+    )
 
 
 def measure_board(
@@ -180,6 +184,4 @@ def _measured(
     about = {**process.about, "ran": torch.ran}
     if torch.event_us is not None:
         about["event_us"] = torch.event_us
-    if torch.reference_ms:
-        about["reference_ms"] = torch.reference_ms
     return replace(found, environment=about)

@@ -61,11 +61,10 @@ class Ticks:
 
     def since_mj(self, before: Mapping[str, int]) -> dict[str, float]:
         """Energy since the reading, by the power between the first and the last tick; as it reads if those are too few."""
-        until_s = self._clock()
+        until_s, plain = self._clock(), self._counters.since_mj(before)
         self.close()
         if self._failed is not None:
             raise self._failed
-        plain = self._counters.since_mj(before)
         self.seen = min(map(len, self._ticks.values()), default=0)
         return {rail: self._between_ticks_mj(ticks, until_s, plain[rail]) for rail, ticks in self._ticks.items()}
 

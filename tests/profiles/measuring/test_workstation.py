@@ -15,6 +15,7 @@ from jetdvfs.profiles.errors import MeasurementError
 from jetdvfs.profiles.measuring.gpus import measure_gpu, plan_gpu, workstation
 from jetdvfs.profiles.measuring.measurements import Measurements
 from jetdvfs.profiles.measuring.meters.cpu import Patience
+from jetdvfs.profiles.measuring.meters.nvml import Nvml, gpu_device
 from jetdvfs.profiles.measuring.meters.torch_process import TorchProcess
 from jetdvfs.profiles.measuring.processor import Model
 from jetdvfs.profiles.reference import reference_network
@@ -102,6 +103,30 @@ def test_a_campaign_asks_for_no_call_of_a_kind_that_the_worker_does_not_run(work
     calls = [call for request in asked for call in request.get("calls", ())]
     assert {call["kind"] for call in calls if "kind" in call} == {"conv2d", "relu"}
     assert {call.kind for call in model.network.launches} - {"conv2d", "relu"}
+
+
+def test_the_record_describes_driver_temperature_and_why_the_clock_is_what_it_is(worker: Path, model: Model) -> None:
+    found = measured(StandInNvml(), worker, model)
+    assert found.environment["driver"] == "580.1" and "power_limit_mw" not in found.environment
+    assert found.temperature_c == 41 and found.environment["die_c"] == [41, 41]
+    assert set(found.environment["clock_reasons"]) == {"power cap"}
+
+
+def test_rates_of_a_device_are_by_element_type_and_tf32_counts_if_convolutions_take_it() -> None:
+    class Rated:
+        about = {"cudnn_tf32": True}
+
+        def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+            by_type = {"float32": 50e12, "tf32": 372e12, "float16": 672e12}
+            return {"flops_per_s": 50e12, "bytes_per_s": 4e12, "flops_per_s_of": by_type}
+
+    worker = Rated()
+    rates = gpu_device(worker, Nvml(StandInNvml()), "rated").chip.flops_per_gpu_cycle
+    assert {name: rate * 1.8e9 for name, rate in rates.items()} == pytest.approx(
+        {"float32": 50e12, "tf32": 372e12, "float16": 672e12}
+    )
+    worker.about = {"cudnn_tf32": False}
+    assert "tf32" not in gpu_device(worker, Nvml(StandInNvml()), "rated").chip.flops_per_gpu_cycle
 
 
 def test_times_of_a_gpu_are_those_in_a_stream_so_pauses_are_no_figures(worker: Path, model: Model) -> None:

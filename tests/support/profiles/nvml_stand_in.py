@@ -67,6 +67,18 @@ class StandInNvml:
         self.clock_mhz = high_mhz
         self.told.append(f"locked {high_mhz}")
 
+    def nvmlSystemGetDriverVersion(self) -> bytes:
+        return b"580.1"
+
+    def nvmlDeviceGetEnforcedPowerLimit(self, handle: str, /) -> int:
+        raise NVMLError("Not Supported")
+
+    def nvmlDeviceGetTemperature(self, handle: str, sensor: int, /) -> int:
+        return 41
+
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: str, /) -> int:
+        return 0x4
+
     def nvmlDeviceResetGpuLockedClocks(self, handle: str, /) -> None:
         self.clock_mhz = 1800
         self.told.append("given back")
