@@ -52,6 +52,7 @@ _TOLD = (
     "driver",
     "power_limit_mw",
     "clock_reasons",
+    "without_power",
 )
 _ALIKE_C = 3.0  # idle power at dies further apart is not of one table
 

@@ -82,6 +82,7 @@ def test_a_campaign_goes_on_without_what_the_worker_refuses_and_the_record_names
     found = measured(StandInNvml(), tmp_path / "worker.py", model, folder=tmp_path / "kept")
     kinds = {found.invocations[what].kind for what in found.tables["kernel_ms"].what}
     assert kinds == {"conv2d"} and not len(found.tables["network_ms"])
+    assert not found.environment["without_power"]
     refused = found.environment["refused"]
     assert {name.split()[0] for name in refused} == {"relu", "network", "issuing"}
     assert refused["network beginning"] == "no memory for beginning.pt"
@@ -114,19 +115,18 @@ def test_the_record_describes_driver_temperature_and_why_the_clock_is_what_it_is
 
 def test_rates_of_a_device_are_by_element_type_and_tf32_counts_if_convolutions_take_it() -> None:
     class Rated:
-        about = {"cudnn_tf32": True}
+        def __init__(self, tf32: bool) -> None:
+            self.about = {"cudnn_tf32": tf32}
 
         def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
             by_type = {"float32": 50e12, "tf32": 372e12, "float16": 672e12}
             return {"flops_per_s": 50e12, "bytes_per_s": 4e12, "flops_per_s_of": by_type}
 
-    worker = Rated()
-    rates = gpu_device(worker, Nvml(StandInNvml()), "rated").chip.flops_per_gpu_cycle
+    rates = gpu_device(Rated(True), Nvml(StandInNvml()), "rated").chip.flops_per_gpu_cycle
     assert {name: rate * 1.8e9 for name, rate in rates.items()} == pytest.approx(
         {"float32": 50e12, "tf32": 372e12, "float16": 672e12}
     )
-    worker.about = {"cudnn_tf32": False}
-    assert "tf32" not in gpu_device(worker, Nvml(StandInNvml()), "rated").chip.flops_per_gpu_cycle
+    assert "tf32" not in gpu_device(Rated(False), Nvml(StandInNvml()), "rated").chip.flops_per_gpu_cycle
 
 
 def test_times_of_a_gpu_are_those_in_a_stream_so_pauses_are_no_figures(worker: Path, model: Model) -> None:
