@@ -188,7 +188,7 @@ class Nvml:
 
 
 def gpu_device(process: Worker, nvml: Nvml, name: str, clocks_mhz: Sequence[int] = ()) -> Device:
-    """A GPU by what it reaches: products of each element type and a copy, at its clock or at the highest of those to be locked."""
+    """A GPU by its rates: products of each element type and a copy, at its clock or the highest of those to be locked."""
     if clocks_mhz:
         nvml.check_offered(clocks_mhz)
         nvml.lock(max(clocks_mhz))
