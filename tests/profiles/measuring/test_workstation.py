@@ -146,7 +146,7 @@ def test_clocks_that_are_asked_for_are_locked_and_given_back(worker: Path, model
 def test_a_gpu_that_is_lost_ends_it_with_what_was_measured_kept_and_its_clocks_given_back(
     worker: Path, model: Model, tmp_path: Path
 ) -> None:
-    library = StandInNvml(fails_after=60)
+    library = StandInNvml(fails_after=4)
     with pytest.raises(MeasurementError, match="NVML, energy: GPU is lost"):
         measured(library, worker, model, 600, 1200, folder=tmp_path)
     assert library.told[-2:] == ["given back", "shut down"] and list(tmp_path.rglob("unit-*.npz"))
