@@ -145,8 +145,8 @@ class Nvml:
         return None
 
     def clock_reasons(self) -> list[str]:
-        """Why the clock is what it is now, in words; none if NVML does not tell it."""
-        with contextlib.suppress(self._library.NVMLError):
+        """Why the clock is what it is now, in words; none if NVML, or a release of pynvml, does not tell it."""
+        with contextlib.suppress(self._library.NVMLError, AttributeError):
             bits = self._library.nvmlDeviceGetCurrentClocksThrottleReasons(self._handle)
             return [reason for bit, reason in REASONS.items() if bits & bit]
         return []
