@@ -31,11 +31,14 @@ _ALIASES: Mapping[str, str] = {
     "linalg_vector_norm": "norm",
     "_addmm_activation": "matmul",
     "zero_": "fill",
+    **{f"new_{name}": name for name in ("zeros", "ones", "full")},
+    **{f"{name}_like": name for name in ("zeros", "ones", "full")},
 }
 _CONVOLUTIONS = ("convolution", "_convolution")
 _TRANSPOSED_AT, _BIASED_AT = 6, ("addmm", "baddbmm", "_addmm_activation")
 _WEIGHT_FIRST = ("embedding",)
 _LISTS = ("cat", "concat", "stack")  # of more than 30 tensors the profiler records none
+_INDEXED = ("index", "_unsafe_index")  # nor the indices, which are optional tensors
 # What the list of launches may have in front of a call or behind it, though PyTorch does it inside.
 _INNER = frozenset(("clone", "copy", "to", "add", "relu", "gelu"))
 _TRUE = ("True", "1", True)
@@ -175,7 +178,7 @@ def _call(event: Event, alone: bool = False) -> TracedCall | None:
     if name == "_addmm_activation" and shapes and len(shapes) > 1:
         gelu = isinstance(values, list) and bool(values) and values[-1] in _TRUE
         inner = (TracedCall(event["name"][:120], "gelu" if gelu else "relu", ((shapes[0][0], shapes[1][-1]),), 0.0),)
-    if name in _LISTS and shapes == ():
+    if (name in _LISTS and shapes == ()) or (name in _INDEXED and dims and not dims[-1]):
         shapes, sure = None, False
     return TracedCall(event["name"][:120], kind, shapes, event["dur"] / 1e3, inner, sure)
 

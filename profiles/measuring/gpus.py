@@ -9,15 +9,16 @@ import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from ... import __version__
 from ...kernels.grid import FrequencyGrid
 from ...kernels.network import Call, HostOp
 from ..board import BoardDescription
 from ..device import Device
-from .campaign import Campaign
+from .campaign import Campaign, Unit
 from .measurements import Measurements
-from .meters.cpu import Counters, CpuMeter, Patience, Worker
+from .meters.cpu import Counters, CpuMeter, Patience, Worker, kernel_name
 from .meters.gpu import Clocks, GpuMeter
 from .meters.notes import Notebook
 from .meters.nvml import LockedClocks, Nvml, NvmlLibrary, gpu_device
@@ -28,6 +29,10 @@ from .processor import BETWEEN_S, Model, Most, plan_processor, processor_size, u
 from .steps import Progress, run_campaign
 
 _MOST = Most(2e10, 6.4e7, ("float32", "float16"))  # the slowest board takes a tenth of a second for them
+_TOGETHER = 16  # kernels of a workstation between two measurements of idle power
+WORKSTATION_PATIENCE = Patience(power_s=0.5)  # four ticks of NVML's counter
+WORKSTATION_TIMINGS = 0
+"""A short kernel repeated in a graph is not timed again beside its power."""
 _QUICK_CONFIGURATIONS, _QUICK_IDLE = 2, 30
 SWITCH_S = 0.9
 """To set a board's clocks, see them settle, and give them back, as on a simulated one."""
@@ -71,7 +76,7 @@ def plan_gpu(device: Device, models: Sequence[Model], runnable: Collection[str],
     Raises:
         MeasurementError: two models have one name, or a model's list of launches ends early.
     """
-    size = processor_size(kernels, device.grid.size)
+    size = replace(processor_size(kernels, device.grid.size), power_kernels=_TOGETHER)
     return plan_processor(device, models, runnable, size, seed, issued=issued_by(runnable))
 
 
@@ -120,14 +125,22 @@ def measure_gpu(
     Raises:
         MeasurementError: a measurement did not come out; what was measured until then is kept in ``folder``.
     """
-    clocks = LockedClocks(gpu.nvml, gpu.locking)
     notebook = Notebook()
+    clocks = LockedClocks(gpu.nvml, gpu.locking, notebook)
     with contextlib.closing(Ticks(gpu.nvml)) as ticks:
-        found = _measured(campaign, models, gpu.process, ticks, clocks, patience, folder, progress, notebook)
+        found = _measured(
+            campaign, models, gpu.process, ticks, clocks, patience, folder, progress, notebook, timings=WORKSTATION_TIMINGS
+        )
     about = {"meter": "PyTorch and NVML", "jetdvfs": __version__, **found.environment, "clocks_locked": gpu.locking}
-    if refused := notebook.refused():
-        about["refused"] = refused
-    return replace(found, environment={**about, "clocks_seen_mhz": sorted(clocks.seen_mhz)})
+    seen: dict[str, Any] = {"clocks_seen_mhz": sorted(clocks.seen_mhz), "clock_reasons": dict(clocks.reasons)}
+    die_c = notebook.die_c()
+    timed, powered = (set(found.tables[name].what.tolist()) for name in ("kernel_ms", "kernel_mw"))
+    seen["without_power"] = [kernel_name(found.invocations[what]) for what in sorted(timed - powered)]
+    return replace(
+        found,
+        environment={**about, **gpu.nvml.described(), **notebook.told(), **seen},
+        temperature_c=found.temperature_c if die_c is None else die_c,
+    )
 
 
 def measure_board(
@@ -169,17 +182,18 @@ def _measured(
     progress: Progress,
     notebook: Notebook,
     switch_s: float = BETWEEN_S,
+    timings: int = 3,
 ) -> Measurements:
     files = {model.network.name: (model.path, model.inputs) for model in models}
     torch = CpuMeter(process, files, counters, patience, notebook=notebook)
     lowest = campaign.grid.configuration((0, 0, 0))
+
+    def lasts_s(unit: Unit) -> float:
+        return unit_s(campaign, unit, patience, switch_s, timings)
+
     meter = GpuMeter(torch, process, clocks, patience, lowest, notebook)
-    found = run_campaign(
-        campaign, lambda node: meter, folder, progress, notebook, lambda unit: unit_s(campaign, unit, patience, switch_s)
-    )
+    found = run_campaign(campaign, lambda node: meter, folder, progress, notebook, lasts_s)
     about = {**process.about, "ran": torch.ran}
     if torch.event_us is not None:
         about["event_us"] = torch.event_us
-    if torch.reference_ms:
-        about["reference_ms"] = torch.reference_ms
     return replace(found, environment=about)

@@ -42,6 +42,17 @@ _TOLD = (
     "refused",
     "die_c",
     "gpu_really_hz",
+    "cuda",
+    "cudnn",
+    "cudnn_benchmark",
+    "cudnn_tf32",
+    "matmul_tf32",
+    "event_us",
+    "reference_ms",
+    "driver",
+    "power_limit_mw",
+    "clock_reasons",
+    "without_power",
 )
 _ALIKE_C = 3.0  # idle power at dies further apart is not of one table
 

@@ -91,7 +91,25 @@ def whole_networks(measurements: Measurements) -> Measurements:
     for name in ("network_ms", "network_mw"):
         rows = replace(tables[name], what=number[tables[name].what])
         tables[name] = rows.where(rows.what >= 0)
-    return replace(measurements, networks=tuple(measurements.networks[what] for what in kept), tables=tables)
+    whole = replace(measurements, networks=tuple(measurements.networks[what] for what in kept), tables=tables)
+    return at_one_host_speed(whole)
+
+
+def at_one_host_speed(measurements: Measurements) -> Measurements:
+    """A record with the latencies of networks as a host of constant speed would have launched them.
+
+    A virtual machine's speed varies from minute to minute. Each latency is taken relative to the host reference work between
+    its inferences, times the median of all. Without such work, or if the processor's clock varies, nothing changes.
+    """
+    references: Mapping[str, list[float]] = measurements.environment.get("reference_ms", {})
+    if not references or len(measurements.described.grid.cpu_khz) > 1:
+        return measurements
+    middle_ms = {name: float(np.median(each)) for name, each in references.items() if each}
+    nominal_ms = float(np.median(list(middle_ms.values())))
+    factors = np.array([nominal_ms / middle_ms.get(network.name, nominal_ms) for network in measurements.networks])
+    rows = measurements.tables["network_ms"]
+    relative = replace(rows, value=rows.value * factors[rows.what])
+    return replace(measurements, tables={**measurements.tables, "network_ms": relative})
 
 
 def measured_kinds(measurements: Measurements) -> list[str]:

@@ -88,7 +88,7 @@ class GpuEnergy:
             "clock_event_reasons": lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle),
         }
         for name, question in questions.items():
-            with contextlib.suppress(nvml.NVMLError):
+            with contextlib.suppress(nvml.NVMLError, AttributeError):  # releases of pynvml differ
                 value = question()
                 found[name] = value.decode() if isinstance(value, bytes) else value
         return found
@@ -244,6 +244,7 @@ class Bench:
         found.update(
             inferences=comparison.inferences, missing=len(missing),
             missing_kinds={kind: sum(one.kind == kind for one in missing) for kind in {one.kind for one in missing}},
+            missing_launches=[one.to_json() for one in missing[:20]],
             besides={called: round(count, 3) for called, (count, _) in comparison.others.items()},
             profiled_ms=sum(took or 0.0 for took in comparison.measured_ms),
         )  # fmt: skip

@@ -69,7 +69,8 @@ def add_fused_argument(parser: argparse.ArgumentParser) -> None:
         "--fused",
         action="store_true",
         help="take the launches as PyTorch's fusers leave them on a CUDA device: cuDNN's convolutions with relu and residual "
-        "sum, and the JIT's pointwise groups (default: before any fusion)",
+        "sum, and the JIT's pointwise groups, assuming that it makes every group; in-place activations of an unfrozen file "
+        "keep it from that (default: before any fusion)",
     )
 
 

@@ -2,9 +2,9 @@
 """Attention: one launch for ``scaled_dot_product_attention``; the fast paths of ``torch.nn`` taken apart into what they are.
 
 ``_native_multi_head_attention`` and ``_transformer_encoder_layer_fwd`` replace the modules' own code in traces of inference.
-They are listed as CUDA runs them (``aten/src/ATen/native/transformers/cuda/attention.cu``): without a mask, both projections and
-one attention, batch first, without the copies of the modules' code. With a mask, or if the width of a head is no multiple of 8,
-the launches of the modules' code are listed.
+They are listed as CUDA runs them (``aten/src/ATen/native/transformers/cuda/attention.cu``). Without a mask, those are both
+projections and one attention, batch first, without the copies of the modules' code. With a mask, or if the width of a head is
+no multiple of 8, the launches of the modules' code are listed.
 """
 
 from __future__ import annotations

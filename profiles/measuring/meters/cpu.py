@@ -144,7 +144,6 @@ class CpuMeter:
         self._notebook, self._refused = notebook or Notebook(), dict[str, str]()
         self.ran: dict[str, list[str]] = {}
         self.event_us: float | None = None
-        self.reference_ms: dict[str, list[float]] = {}
 
     @property
     def rails(self) -> tuple[str, ...]:
@@ -215,7 +214,7 @@ class CpuMeter:
                 continue
             self.ran[f"network {network.name}"] = answer["ran"]
             if "reference_ms" in answer:
-                self.reference_ms.setdefault(network.name, []).append(float(answer["reference_ms"]))
+                self._notebook.open.reference_ms.setdefault(network.name, []).append(float(answer["reference_ms"]))
             found.append(float(answer["ms"]))
         return np.array(found)
 

@@ -19,6 +19,7 @@ class Page:
         tried_again: measurements that did not count, by reason; those of samples that did in the end among them.
         die_c: temperatures of the die.
         gpu_hz: clocks of the GPU, each with what it really ran at.
+        reference_ms: host reference work between the inferences of each network.
         refused: kernels, calls and networks that the worker cannot run, each with the reason; they are left out.
     """
 
@@ -27,6 +28,7 @@ class Page:
     die_c: list[float] = field(default_factory=list)
     gpu_hz: list[tuple[int, float]] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
+    reference_ms: dict[str, list[float]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         return {**vars(self)}
@@ -34,8 +36,8 @@ class Page:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Page:
         pairs = [(int(held), float(real)) for held, real in data["gpu_hz"]]
-        refused = dict(data.get("refused", {}))  # which pages did not always have
-        return cls(Counter(data["given_up"]), Counter(data["tried_again"]), list(data["die_c"]), pairs, refused)
+        later = [dict(data.get(name, {})) for name in ("refused", "reference_ms")]  # which pages did not always have
+        return cls(Counter(data["given_up"]), Counter(data["tried_again"]), list(data["die_c"]), pairs, *later)
 
     @classmethod
     def of(cls, pages: Iterable[Page]) -> Page:
@@ -47,6 +49,8 @@ class Page:
             whole.die_c += page.die_c
             whole.gpu_hz += page.gpu_hz
             whole.refused.update(page.refused)
+            for name, each in page.reference_ms.items():
+                whole.reference_ms.setdefault(name, []).extend(each)
         return whole
 
 
@@ -82,6 +86,8 @@ class Notebook:
         found: dict[str, Any] = {"rejected": dict(whole.given_up), "measured_again": dict(whole.tried_again)}
         if whole.refused:
             found["refused"] = whole.refused
+        if whole.reference_ms:
+            found["reference_ms"] = whole.reference_ms
         if whole.die_c:
             found["die_c"] = [min(whole.die_c), max(whole.die_c)]
         if whole.gpu_hz:

@@ -8,6 +8,7 @@ given back. NVML's functions and units: the NVML API reference, "Device Queries"
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
@@ -17,9 +18,16 @@ from ...board import ChipRates
 from ...device import Device
 from ...errors import MeasurementError
 from .cpu import Worker, processor_hz
+from .notes import Notebook
 
 RAIL = "gpu"
 _MHZ = 1_000_000
+#: Bits of clock event reasons, by nvml.h.
+REASONS = {
+    0x1: "idle", 0x2: "application clocks", 0x4: "power cap", 0x8: "hardware slowdown", 0x10: "sync boost",
+    0x20: "software thermal slowdown", 0x40: "hardware thermal slowdown", 0x80: "power brake", 0x100: "display clocks",
+}  # fmt: skip
+_RATED = ("float16", "bfloat16", "int8")
 
 Found = TypeVar("Found")
 
@@ -54,6 +62,20 @@ class NvmlLibrary(Protocol):
     def nvmlDeviceSetGpuLockedClocks(self, handle: Any, low_mhz: int, high_mhz: int, /) -> Any: ...
 
     def nvmlDeviceResetGpuLockedClocks(self, handle: Any, /) -> Any: ...
+
+    def nvmlSystemGetDriverVersion(self) -> str | bytes: ...
+
+    def nvmlDeviceGetEnforcedPowerLimit(self, handle: Any, /) -> int:
+        """In mW."""
+        ...
+
+    def nvmlDeviceGetTemperature(self, handle: Any, sensor: int, /) -> int:
+        """In degrees Celsius; sensor 0 is the die's."""
+        ...
+
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: Any, /) -> int:
+        """The bits of :data:`REASONS`."""
+        ...
 
 
 def installed_library() -> NvmlLibrary:
@@ -106,6 +128,29 @@ class Nvml:
         gpu = self._ask("clocks", lambda: library.nvmlDeviceGetClockInfo(handle, library.NVML_CLOCK_SM))
         return gpu, self._ask("clocks", lambda: library.nvmlDeviceGetClockInfo(handle, library.NVML_CLOCK_MEM))
 
+    def described(self) -> dict[str, Any]:
+        """Driver and power limit, if NVML tells them."""
+        library, found = self._library, dict[str, Any]()
+        with contextlib.suppress(library.NVMLError):
+            driver = library.nvmlSystemGetDriverVersion()
+            found["driver"] = driver.decode() if isinstance(driver, bytes) else driver
+        with contextlib.suppress(library.NVMLError):
+            found["power_limit_mw"] = library.nvmlDeviceGetEnforcedPowerLimit(self._handle)
+        return found
+
+    def die_c(self) -> float | None:
+        """Temperature of the die; None if NVML does not tell it."""
+        with contextlib.suppress(self._library.NVMLError):
+            return float(self._library.nvmlDeviceGetTemperature(self._handle, 0))
+        return None
+
+    def clock_reasons(self) -> list[str]:
+        """Why the clock is what it is now, in words; none if NVML, or a release of pynvml, does not tell it."""
+        with contextlib.suppress(self._library.NVMLError, AttributeError):
+            bits = self._library.nvmlDeviceGetCurrentClocksThrottleReasons(self._handle)
+            return [reason for bit, reason in REASONS.items() if bits & bit]
+        return []
+
     def check_offered(self, wanted_mhz: Sequence[int]) -> None:
         """Refuse clocks that the GPU has not.
 
@@ -143,7 +188,7 @@ class Nvml:
 
 
 def gpu_device(process: Worker, nvml: Nvml, name: str, clocks_mhz: Sequence[int] = ()) -> Device:
-    """A GPU by what it reaches: a matrix product and a copy at the clock it takes, or at the highest of those to be locked."""
+    """A GPU by its rates: products of each element type and a copy, at its clock or the highest of those to be locked."""
     if clocks_mhz:
         nvml.check_offered(clocks_mhz)
         nvml.lock(max(clocks_mhz))
@@ -151,7 +196,13 @@ def gpu_device(process: Worker, nvml: Nvml, name: str, clocks_mhz: Sequence[int]
     gpu_mhz, memory_mhz = nvml.clocks_mhz()  # while it is still warm
     levels = tuple(mhz * _MHZ for mhz in sorted(set(clocks_mhz)) or [gpu_mhz])
     grid = FrequencyGrid((processor_hz() // 1000,), levels, (memory_mhz * _MHZ,))
-    chip = ChipRates({"float32": float(rates["flops_per_s"]) / levels[-1]}, float(rates["bytes_per_s"]) / (memory_mhz * _MHZ))
+    flops = {"float32": float(rates["flops_per_s"])}
+    by_type = rates.get("flops_per_s_of", {})
+    flops.update({name: float(by_type[name]) for name in _RATED if name in by_type})
+    if process.about.get("cudnn_tf32") and "tf32" in by_type:  # convolutions in single precision then take it
+        flops["tf32"] = float(by_type["tf32"])
+    per_cycle = {name: rate / levels[-1] for name, rate in flops.items()}
+    chip = ChipRates(per_cycle, float(rates["bytes_per_s"]) / (memory_mhz * _MHZ))
     return Device(name, grid, chip, nvml.rails, ())
 
 
@@ -160,11 +211,13 @@ class LockedClocks:
 
     Args:
         locking: whether each configuration's clock is locked.
+        notebook: where the die's temperature is noted.
     """
 
-    def __init__(self, nvml: Nvml, locking: bool) -> None:
-        self._nvml, self._locking = nvml, locking
+    def __init__(self, nvml: Nvml, locking: bool, notebook: Notebook) -> None:
+        self._nvml, self._locking, self._notebook = nvml, locking, notebook
         self.seen_mhz: set[int] = set()
+        self.reasons: Counter[str] = Counter()
 
     def set(self, configuration: FrequencyConfiguration) -> None:
         if self._locking:
@@ -172,4 +225,7 @@ class LockedClocks:
 
     def amiss(self) -> str:
         self.seen_mhz.add(self._nvml.clocks_mhz()[0])
+        self.reasons.update(self._nvml.clock_reasons())
+        if (die_c := self._nvml.die_c()) is not None:
+            self._notebook.open.die_c.append(die_c)
         return ""

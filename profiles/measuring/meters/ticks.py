@@ -52,22 +52,24 @@ class Ticks:
     def read_uj(self) -> Mapping[str, int]:
         """Every counter now; from here on its ticks are watched."""
         self.close()
-        self._last = before = dict(self._counters.read_uj())
-        self._ticks, self._failed, self._began_s = {rail: [] for rail in before}, None, self._clock()
+        self._ticks, self._failed = {rail: [] for rail in self.rails}, None
+        self._last = self._counters.read_uj()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, args=(self._over,), name="ticks", daemon=True)
         self._thread.start()
+        before = self._counters.read_uj()  # the thread took its time to start
+        self._began_s = self._clock()
         return before
 
     def since_mj(self, before: Mapping[str, int]) -> dict[str, float]:
         """Energy since the reading, by the power between the first and the last tick; as it reads if those are too few."""
-        until_s = self._clock()
+        until_s, plain = self._clock(), self._counters.since_mj(before)
         self.close()
         if self._failed is not None:
             raise self._failed
-        plain = self._counters.since_mj(before)
-        self.seen = min(map(len, self._ticks.values()), default=0)
-        return {rail: self._between_ticks_mj(ticks, until_s, plain[rail]) for rail, ticks in self._ticks.items()}
+        within = {rail: [tick for tick in ticks if self._began_s <= tick[0] <= until_s] for rail, ticks in self._ticks.items()}
+        self.seen = min(map(len, within.values()), default=0)
+        return {rail: self._between_ticks_mj(ticks, until_s, plain[rail]) for rail, ticks in within.items()}
 
     def close(self) -> None:
         """Stop watching; a second time is no harm."""

@@ -286,7 +286,7 @@ class Worker:
                     replay = self._capture(launches)
                     replay()
                     self._graph = replay, runs, self._in_bursts(replay, {"timings": _RUNS, "seconds": 0.0})["ms"] / runs
-                except RuntimeError:  # a call that waits for the GPU cannot be captured
+                except (RuntimeError, AttributeError):  # a call that waits for the GPU; a PyTorch without CUDA graphs
                     self._wait()
         return self._graph
 

@@ -103,6 +103,13 @@ def test_an_embedding_reads_its_weight_first_and_a_range_reads_nothing() -> None
     assert None not in compared([launch("embedding", (1, 12)), launch("arange", output=(12,))], embedding, made)[0]
 
 
+def test_indices_are_not_recorded_so_their_call_is_found_by_kind() -> None:
+    index = operator("aten::index", 10, 5, [[], [3, 5], [169, 3], []])
+    zeros = operator("aten::new_zeros", 20, 5, [[], [9, 49], [], [], [], [], []])
+    launches = [launch("relu", (7,)), launch("index", (169, 3), (2401,)), launch("zeros", output=(21, 21))]
+    assert None not in compared(launches, operator("aten::relu", 0, 5, [[7]]), index, zeros)[0]
+
+
 def test_a_fused_kernel_is_all_that_its_name_says() -> None:
     fused = {"ph": "X", "cat": "cpu_op", "name": "fused_batch_norm_add", "ts": 10, "dur": 4, "args": {}}
     launches = [launch("relu", (7,)), launch("batch_norm", (1, 3, 8, 8)), launch("add", (1, 3, 8, 8), (1, 3, 8, 8))]

@@ -67,7 +67,7 @@ def test_a_run_shorter_than_two_ticks_is_read_as_it_stands() -> None:
 
 
 def test_a_gpu_that_is_lost_meanwhile_is_told_where_the_energy_is_asked_for() -> None:
-    ticks = Ticks(Ticking(fails_after=3))
+    ticks = Ticks(Ticking(fails_after=4))
     before = ticks.read_uj()
     time.sleep(0.1)
     with pytest.raises(MeasurementError, match="GPU is lost"):

@@ -15,12 +15,13 @@ from jetdvfs.profiles.errors import MeasurementError
 from jetdvfs.profiles.measuring.gpus import measure_gpu, plan_gpu, workstation
 from jetdvfs.profiles.measuring.measurements import Measurements
 from jetdvfs.profiles.measuring.meters.cpu import Patience
+from jetdvfs.profiles.measuring.meters.nvml import Nvml, gpu_device
 from jetdvfs.profiles.measuring.meters.torch_process import TorchProcess
 from jetdvfs.profiles.measuring.processor import Model
 from jetdvfs.profiles.reference import reference_network
 from jetdvfs.tests.support.profiles.nvml_stand_in import POWER_W, StandInNvml
 
-SHORT = Patience(kernel_s=0.0, network_s=0.0, power_s=0.02, timings=5)
+SHORT = Patience(kernel_s=0.0, network_s=0.0, power_s=0.07, timings=5)
 WORKER = """
 import json, sys
 answer = {
@@ -81,6 +82,7 @@ def test_a_campaign_goes_on_without_what_the_worker_refuses_and_the_record_names
     found = measured(StandInNvml(), tmp_path / "worker.py", model, folder=tmp_path / "kept")
     kinds = {found.invocations[what].kind for what in found.tables["kernel_ms"].what}
     assert kinds == {"conv2d"} and not len(found.tables["network_ms"])
+    assert not found.environment["without_power"]
     refused = found.environment["refused"]
     assert {name.split()[0] for name in refused} == {"relu", "network", "issuing"}
     assert refused["network beginning"] == "no memory for beginning.pt"
@@ -104,6 +106,29 @@ def test_a_campaign_asks_for_no_call_of_a_kind_that_the_worker_does_not_run(work
     assert {call.kind for call in model.network.launches} - {"conv2d", "relu"}
 
 
+def test_the_record_describes_driver_temperature_and_why_the_clock_is_what_it_is(worker: Path, model: Model) -> None:
+    found = measured(StandInNvml(), worker, model)
+    assert found.environment["driver"] == "580.1" and "power_limit_mw" not in found.environment
+    assert found.temperature_c == 41 and found.environment["die_c"] == [41, 41]
+    assert set(found.environment["clock_reasons"]) == {"power cap"}
+
+
+def test_rates_of_a_device_are_by_element_type_and_tf32_counts_if_convolutions_take_it() -> None:
+    class Rated:
+        def __init__(self, tf32: bool) -> None:
+            self.about = {"cudnn_tf32": tf32}
+
+        def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+            by_type = {"float32": 50e12, "tf32": 372e12, "float16": 672e12}
+            return {"flops_per_s": 50e12, "bytes_per_s": 4e12, "flops_per_s_of": by_type}
+
+    rates = gpu_device(Rated(True), Nvml(StandInNvml()), "rated").chip.flops_per_gpu_cycle
+    assert {name: rate * 1.8e9 for name, rate in rates.items()} == pytest.approx(
+        {"float32": 50e12, "tf32": 372e12, "float16": 672e12}
+    )
+    assert "tf32" not in gpu_device(Rated(False), Nvml(StandInNvml()), "rated").chip.flops_per_gpu_cycle
+
+
 def test_times_of_a_gpu_are_those_in_a_stream_so_pauses_are_no_figures(worker: Path, model: Model) -> None:
     found = measured(StandInNvml(), worker, model)
     assert len(found.tables["kernel_mw"]) and not len(found.tables["gap_us"]) and not len(found.tables["timing_us"])
@@ -121,7 +146,7 @@ def test_clocks_that_are_asked_for_are_locked_and_given_back(worker: Path, model
 def test_a_gpu_that_is_lost_ends_it_with_what_was_measured_kept_and_its_clocks_given_back(
     worker: Path, model: Model, tmp_path: Path
 ) -> None:
-    library = StandInNvml(fails_after=12)
+    library = StandInNvml(fails_after=4)
     with pytest.raises(MeasurementError, match="NVML, energy: GPU is lost"):
         measured(library, worker, model, 600, 1200, folder=tmp_path)
     assert library.told[-2:] == ["given back", "shut down"] and list(tmp_path.rglob("unit-*.npz"))
