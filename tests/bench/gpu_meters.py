@@ -9,8 +9,9 @@ torchvision with random weights are traced here.
 Clocks and limits of the GPU are left as they are. Stages, each written to DIR as it ends:
 
 - ``about``: versions, settings, driver, power limit, clocks, the cost of an event, rates by element type.
-- ``networks``: of each network the sum of its kernels as the worker times them, against the GPU's time of its CUDA graph; its
-  eager latency beside host reference work; requests that the worker refused; the launches missing from a profiler's trace.
+- ``networks``: of each network the sum of its kernels as the worker times them, in bursts and repeated in graphs, against the
+  GPU's time of its CUDA graph; its eager latency beside host reference work; requests that the worker refused; the launches
+  missing from a profiler's trace.
 - ``powers``: of some kernels, between ticks of NVML's energy counter, and as the counter reads at any moment.
 - ``campaign``: ``profile collect --meter nvml --quick`` of one network for as long as time is left.
 
@@ -50,6 +51,7 @@ NETWORKS = (
 _LIMITS = {"timings": 60, "seconds": 0.03}
 _POWER_S, _IDLE_S, _POWERS = 0.5, 1.0, 24
 _INFERENCES = 2
+_SUMS = ("sum_ms", "sum_with_events_ms", "sum_with_profiled_ms", "sum_in_graphs_ms")
 _KEPT_EVENTS = ("cpu_op", "kernel", "gpu_memcpy", "gpu_memset")
 
 
@@ -106,6 +108,7 @@ class Bench:
         self.until_s = time.monotonic() + args.seconds
         self.results: dict[str, Any] = {"device": args.device, "began": time.time(), "networks": {}, "powers": [], "errors": []}
         self.times_ms: dict[Any, float] = {}
+        self.in_graphs_ms: dict[Any, float] = {}
         self.kernels: dict[Any, KernelInvocation] = {}
         self.refused: dict[str, str] = {}
         self.asked = 0
@@ -142,7 +145,12 @@ class Bench:
         self.results["summary"] = self.summary()
         (self.out / "gpu_meters.json").write_text(json.dumps(self.results, indent=1))
         rows = [
-            {"kernel": self.kernels[key].to_json(), "ms": took_ms, "event_us": self.results.get("about", {}).get("event_us")}
+            {
+                "kernel": self.kernels[key].to_json(),
+                "ms": took_ms,
+                "in_graph_ms": self.in_graphs_ms.get(key),
+                "event_us": self.results.get("about", {}).get("event_us"),
+            }
             for key, took_ms in self.times_ms.items()
         ]
         (self.out / "kernels.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
@@ -181,6 +189,7 @@ class Bench:
             took if took is not None else (seen or 0.0) for took, seen in zip(measured, comparison.measured_ms, strict=True)
         ]
         found["sum_with_profiled_ms"] = sum(profiled)
+        found["sum_in_graphs_ms"] = sum(self.in_graphs_ms.get(launch.signature, 0.0) for launch in network.launches)
         kinds: dict[str, list[float]] = {}
         for launch, took, seen in zip(network.launches, measured, comparison.measured_ms, strict=True):
             row = kinds.setdefault(launch.kind, [0, 0, 0.0, 0.0])
@@ -197,7 +206,7 @@ class Bench:
             )
             if graph:
                 found.update(graph_wall_ms=graph["ms"], graph_gpu_ms=graph["gpu_ms"])
-                for key in ("sum_ms", "sum_with_events_ms", "sum_with_profiled_ms"):
+                for key in _SUMS:
                     found[f"{key[:-3]}_error"] = found[key] / graph["gpu_ms"] - 1
         path.unlink()
 
@@ -260,6 +269,8 @@ class Bench:
             answer = self._ask({"do": "kernel", "kernel": launch.to_json(), **_LIMITS}, f"{launch.kind} {launch.inputs}")
             if answer is not None:
                 self.times_ms[launch.signature], self.kernels[launch.signature] = answer["ms"], launch
+                again = self._ask({"do": "repeat", "kernel": launch.to_json(), "graph": True, "seconds": 0.0}, "in a graph")
+                self.in_graphs_ms[launch.signature] = (again or {}).get("gpu_ms", answer["ms"])
 
     def _ask_calls(self, network: Network) -> None:
         """Issue one call of each name, as a campaign does."""
@@ -371,7 +382,7 @@ class Bench:
             "asked": self.asked, "refused": len(self.refused), "refusals": self.refused,
             "missing": {name: one.get("missing") for name, one in networks.items()},
         }  # fmt: skip
-        for key in ("sum_error", "sum_with_events_error", "sum_with_profiled_error"):
+        for key in (f"{name[:-3]}_error" for name in _SUMS):
             errors = {name: one[key] for name, one in networks.items() if key in one}
             if errors:
                 found[key] = {name: round(error, 4) for name, error in errors.items()}

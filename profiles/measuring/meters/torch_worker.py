@@ -31,6 +31,7 @@ _LEAST = 5  # timings, whatever they take
 _RUNS, _BURSTS = 10, 2  # of a kernel between two events on a GPU; such bursts that are issued at once
 _IN_ORDER = 20  # launches that are issued before the GPU is waited for
 _GRAPH_MS, _GRAPH_RUNS = 1.5, 200  # shorter kernels are repeated in CUDA graphs of about this time, or of so many launches
+_REPLAYS = 20  # of a graph that are timed
 _AHEAD_MS = 20.0  # of replays are queued before the GPU is waited for
 _SLEEP_CYCLES, _MOST_CYCLES = 2000000, 1 << 30  # keep a GPU busy until a burst is issued, so that no launch waits for the host
 _PROBE_SIDE, _PROBE_BYTES = 768, 1 << 27
@@ -191,7 +192,7 @@ class Worker:
         told.update(self._timed(run, request, waiting=True, before=lambda: references.append(self._reference_ms())))
         told["reference_ms"] = statistics.median(references)
         if request.get("execution") == "graph":
-            told["gpu_ms"] = self._in_bursts(run, {"timings": 40, "seconds": 0.5})["ms"]
+            told["gpu_ms"] = self._between_replays_ms(run)
         return told
 
     def _reference_ms(self) -> float:
@@ -285,10 +286,25 @@ class Worker:
                 try:
                     replay = self._capture(launches)
                     replay()
-                    self._graph = replay, runs, self._in_bursts(replay, {"timings": _RUNS, "seconds": 0.0})["ms"] / runs
+                    self._graph = replay, runs, self._between_replays_ms(replay) / runs
                 except (RuntimeError, AttributeError):  # a call that waits for the GPU; a PyTorch without CUDA graphs
                     self._wait()
         return self._graph
+
+    def _between_replays_ms(self, replay: Run) -> float:
+        """The median time of a CUDA graph's replay between others.
+
+        The GPU is not kept busy before: its queue takes a few thousand launches, and what replays more waits for it.
+        """
+        event_ms = self._cost_of_event_ms()
+        events = [self.torch.cuda.Event(enable_timing=True) for _ in range(_REPLAYS + 1)]
+        replay()
+        for event in events:
+            event.record()
+            replay()
+        self._wait()
+        found: list[float] = [first.elapsed_time(second) for first, second in zip(events, events[1:])]
+        return statistics.median(found) - event_ms
 
     def gpu_clock(self, request: dict[str, Any]) -> dict[str, Any]:
         """A GPU's clock in Hz, by cycles that it counts itself: it may be slowed down without its driver telling."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import functools
 from collections.abc import Iterator
@@ -20,14 +21,23 @@ class StandInCuda:
         gpu_hz: the GPU's clock.
         event_ms: GPU time of an event.
         captures: False if kernels cannot be captured in a CUDA graph.
+        queue: launches that the GPU's queue takes; whoever issues more waits.
     """
 
     def __init__(
-        self, torch: Any, issue_ms: float, kernel_ms: float, gpu_hz: float, event_ms: float = 0.0, captures: bool = True
+        self,
+        torch: Any,
+        issue_ms: float,
+        kernel_ms: float,
+        gpu_hz: float,
+        event_ms: float = 0.0,
+        captures: bool = True,
+        queue: int = 1024,
     ) -> None:
         self._torch, self.cuda = torch, self
         self._issue_ms, self._kernel_ms, self.gpu_hz = issue_ms, kernel_ms, gpu_hz
         self._event_ms, self._captures = event_ms, captures
+        self._ends_ms: collections.deque[float] = collections.deque(maxlen=queue)
         self.host_ms = self.gpu_ms = 0.0
         self.graph_open: StandInGraph | None = None
         self.nn = SimpleNamespace(functional=_Launching(torch.nn.functional, self))
@@ -62,7 +72,11 @@ class StandInCuda:
             self.graph_open.launches += kernels
             return
         self.host_ms += self._issue_ms
-        self.gpu_ms = max(self.gpu_ms, self.host_ms) + kernels * self._kernel_ms
+        for _ in range(kernels):
+            if len(self._ends_ms) == self._ends_ms.maxlen:
+                self.host_ms = max(self.host_ms, self._ends_ms[0])
+            self.gpu_ms = max(self.gpu_ms, self.host_ms) + self._kernel_ms
+            self._ends_ms.append(self.gpu_ms)
 
     def mark(self) -> float:
         """An event."""
