@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -65,6 +65,13 @@ def folder(text: str) -> Path:
     return Path(text)
 
 
+def meant_by(word: str, known: Sequence[str]) -> str | None:
+    """The known word that is closest to another, None if none is close."""
+    import difflib  # the resident daemon loads this module and never gets here
+
+    return next(iter(difflib.get_close_matches(word[:64], known, n=1, cutoff=0.7)), None)
+
+
 class OneLineParser(argparse.ArgumentParser):
     """A parser that tells wrong usage in one line, with where more is said, and where options may stand between the names of
     any number of files."""
@@ -81,8 +88,42 @@ class OneLineParser(argparse.ArgumentParser):
         finally:
             self._inner = False
 
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        read, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            self.unknown(unknown)
+        return read
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Name the choice that was meant, if one is close."""
+        if action.choices is None or value in action.choices:
+            return
+        known = [str(choice) for choice in action.choices]
+        meant = meant_by(str(value), known)
+        guess = f" did you mean {meant!r}?" if meant else ""
+        raise argparse.ArgumentError(action, f"invalid choice: {value!r};{guess} valid: {', '.join(known)}")
+
+    def unknown(self, arguments: Sequence[str]) -> NoReturn:
+        """End with one line about arguments that no option takes, and the option that was meant, if one is close.
+
+        Raises:
+            SystemExit: always, with the exit code of wrong usage.
+        """
+        first = next((one.partition("=")[0] for one in arguments if one.startswith("--")), "")
+        meant = meant_by(first, self._options())
+        self.error(f"{' '.join(arguments)}: not known{f'; did you mean {meant!r}?' if meant else ''}")
+
+    def _options(self) -> list[str]:
+        """The long options of this parser and of those that it chooses from."""
+        found = [name for action in self._actions for name in action.option_strings if name.startswith("--")]
+        for action in self._actions:
+            inner = action.choices.values() if isinstance(action.choices, Mapping) else ()
+            found += [name for parser in inner if isinstance(parser, OneLineParser) for name in parser._options()]
+        return found
+
     def error(self, message: str) -> NoReturn:
-        self.exit(UsageError.exit_code, f"{self.prog}: {message}; '{self.prog} --help' says more\n")
+        stop = "" if message.endswith("?") else ";"
+        self.exit(UsageError.exit_code, f"{self.prog}: {message}{stop} '{self.prog} --help' says more\n")
 
 
 def add_input(parser: argparse.ArgumentParser) -> None:

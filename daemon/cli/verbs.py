@@ -8,7 +8,6 @@ what follows ``--`` in ``args.command``.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import importlib
 import io
@@ -55,7 +54,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "measure": ("boards.measure", "measure time, power, energy and frames of a command"),
     "restore": ("boards.restore", "put every clock back to its baseline by hand"),
     "profile": ("profiles.profile", "measure, train, evaluate and inspect profiles"),
-    "twin": ("boards.twin", "serve a simulated board"),
+    "twin": ("demo.twin", "serve a simulated board"),
     "demo": ("demo.demo", "run the whole product on a simulated board"),
 }
 
@@ -86,7 +85,7 @@ def module_of(verb: str) -> ModuleType:
     return importlib.import_module(f".{VERBS[verb][0]}", __package__)
 
 
-def parser_with(modules: Mapping[str, ModuleType]) -> tuple[Parser, Mapping[str, argparse.ArgumentParser]]:
+def parser_with(modules: Mapping[str, ModuleType]) -> tuple[Parser, Mapping[str, Parser]]:
     """The parser of the command line and those of all verbs; arguments are known of those whose modules are given."""
     parser = Parser(prog="jetdvfs", description="Meet a latency, energy or power target on a Jetson at the right clocks.")
     parser.add_argument("--version", action="version", version=f"jetdvfs {__version__}")
@@ -112,7 +111,7 @@ def _parse_and_run(arguments: list[str], verb: str) -> int:
     if unknown and takes_command and not command:
         raise UsageError(f"{' '.join(unknown)}: not known; a command stands after --, as in: jetdvfs {verb} ... -- {COMMAND}")
     if unknown:
-        verbs[verb].error(f"{' '.join(unknown)}: not known")
+        verbs[verb].unknown(unknown)
     args.command = command
     assert module is not None
     code = int(module.run(args))

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``jetdvfs demo`` and its parts."""
+"""Verbs on a simulated board: ``jetdvfs demo``, ``jetdvfs twin``, and what both play on."""

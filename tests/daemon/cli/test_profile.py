@@ -81,7 +81,7 @@ def test_the_silicon_to_train_on_is_chosen(tmp_path: Path, capsys: pytest.Captur
     assert said == {"--silicon 1": "tx2-1", "--silicon 2": "tx2-2", "": "tx2-2"}
     with pytest.raises(SystemExit):
         main([*command, "--silicon", "3"])
-    assert "choose from 1, 2" in capsys.readouterr().err.replace("'", "")
+    assert "valid: 1, 2" in capsys.readouterr().err.replace("'", "")
 
 
 def test_a_profile_of_silicon_that_is_not_here_is_not_evaluated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -45,8 +45,11 @@ def test_a_command_that_cannot_be_run_ends_as_in_a_shell_before_anything_is_held
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        (("hold", "--config", "1190.4,675.75,1600", "--fps", "30", "--", "true"), "--fps: said of --target, and there is none"),
-        (("hold", "--config", "1190.4,675.75,1600", "--input", "1x3", "--confidence", "0.9"), "--confidence, --input: said of"),
+        (("hold", "--config", "1190.4,675.75,1600", "--fps", "30", "--", "true"), "--fps needs --target"),
+        (
+            ("hold", "--config", "1190.4,675.75,1600", "--input", "1x3", "--confidence", "0.9"),
+            "--confidence, --input need --target",
+        ),
         (("hold", "--config", ""), "configuration ''"),
         (("explain", MODEL, "--input", "1x3x224x224", "--profile", "agx-xavier-sim", "--config", ""), "configuration ''"),
         (("characterize", "resnet18", "--config", ""), "configuration ''"),
@@ -69,7 +72,28 @@ def test_what_says_nothing_is_told_and_not_passed_over(words: tuple[str, ...], n
 def test_the_daemon_tells_wrong_usage_in_one_line_too() -> None:
     command = [sys.executable, "-m", "jetdvfs.daemon.service", "--nosuch"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    assert (done.returncode, done.stderr) == (2, "jetdvfsd: unrecognized arguments: --nosuch; 'jetdvfsd --help' says more\n")
+    assert (done.returncode, done.stderr) == (2, "jetdvfsd: --nosuch: not known; 'jetdvfsd --help' says more\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (("stauts",), "'status'"),
+        (("profile", "instal", "x"), "'install'"),
+        (("status", "--jsn"), "'--json'"),
+        (("profile", "list", "--jsn"), "'--json'"),
+        (("plan", MODEL, "--target", "min-energy", "--confidnce=0.9"), "'--confidence'"),
+        (("predict", MODEL, "--method", "timelin"), "'timeline'"),
+    ],
+)
+def test_a_slip_of_the_keys_is_told_what_was_meant(words: tuple[str, ...], meant: str) -> None:
+    done = jetdvfs(*words)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert f"did you mean {meant}?" in done.stderr
+
+
+def test_a_word_that_is_close_to_none_has_no_guess() -> None:
+    assert "did you mean" not in jetdvfs("zzz").stderr + jetdvfs("status", "--zzz").stderr
 
 
 def test_an_image_without_a_batch_is_asked_for_it() -> None:

@@ -19,8 +19,8 @@ import sys
 from ....profiles.board import load_board
 from ....profiles.bundle.finding import find_bundles, resolve_bundle
 from ... import arguments
-from ..demo.stage import Stage
 from ..running import ENDING, refused, run_command
+from .stage import Stage
 
 _INTRODUCTION = """simulated {board}, with jetdvfsd on it (profile: {profile}); try:
   jetdvfs status
