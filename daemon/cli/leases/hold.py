@@ -249,7 +249,9 @@ def headline(plan: Mapping[str, Any], network: str) -> str:
     )
     guessed = f", {choice['guessed_share']:.0%} of GPU time guessed" if choice["guessed_share"] >= _MUCH_GUESSED else ""
     clocks = output.short_clocks(choice["configuration"])
-    return f"{network} at {clocks}: {', '.join(figures.values())}, {compared}{guessed}"
+    end = plan.get("boundary")
+    part = f", for a part of the network: up to {end['operator']} at {end['place']}" if end else ""
+    return f"{network} at {clocks}: {', '.join(figures.values())}, {compared}{guessed}{part}"
 
 
 def simulated(plan: Mapping[str, Any]) -> str:
