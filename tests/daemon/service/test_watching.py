@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import pty
@@ -139,7 +140,9 @@ def test_the_log_is_cut_to_its_last_lines_and_minutes(daemon: Daemon) -> None:
 def test_a_status_is_shown_again_until_interrupted(daemon: Daemon) -> None:
     command = [sys.executable, "-m", "jetdvfs.daemon.cli", "status", "--watch", "0.2", "--socket", str(daemon.socket)]
     daemon.client().close()
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd="/") as watching:
+    # Started from a shell's background, children would ignore interrupts.
+    heeding = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd="/", preexec_fn=heeding) as watching:
         assert watching.stdout is not None
         boards = 0
         while boards < 3:
