@@ -20,6 +20,7 @@ from ...kernels.grid import FrequencyConfiguration
 from ...kernels.surface import Surface
 from ..planning.settling import Warmth, settled
 from ..planning.wishes import is_known
+from .credible import has
 from .memory import Key, Memory
 from .missed import HEAVIER_FROM, doubted
 
@@ -175,11 +176,6 @@ def longer(one: Observation, factor: float) -> Observation:
     """What was observed, as little as one frame of another load; it works for the same part of the time."""
     latency_ms, period_ms = (None if figure is None else factor * figure for figure in (one.latency_ms, one.period_ms))
     return replace(one, latency_ms=latency_ms, period_ms=period_ms, frames=1, doubt=hypot(one.doubt, doubted(factor)))
-
-
-def has(surface: Surface, configuration: FrequencyConfiguration) -> bool:
-    """Whether a configuration is one of the surface's."""
-    return all(level in surface.grid.levels(axis) for axis, level in configuration._asdict().items())
 
 
 def expected_ms(surface: Surface, configuration: FrequencyConfiguration) -> float | None:

@@ -70,7 +70,7 @@ def credible(
     """
     if surface is None:
         return Credible()
-    known = configuration is not None and _has(surface, configuration)
+    known = configuration is not None and has(surface, configuration)
     place = surface.grid.index(configuration if known and configuration is not None else surface.grid.top)
     least_ms = max(float(surface.least_ms[place]), SHORTEST_MS)
     if accepted or not known or surface.guessed_share[place] >= MUCH_GUESSED:
@@ -165,5 +165,6 @@ class Doubts:
         return self.frames >= frames and now_s - self._since_s >= seconds
 
 
-def _has(surface: Surface, configuration: FrequencyConfiguration) -> bool:
+def has(surface: Surface, configuration: FrequencyConfiguration) -> bool:
+    """True if a configuration is one of the surface's."""
     return all(level in surface.grid.levels(axis) for axis, level in configuration._asdict().items())

@@ -35,9 +35,9 @@ from ..sharing.arbiter import sharers
 from ..sharing.observed import without_waiting
 from ..system.journal import FRAMES_DOUBTED, FRAMES_MISSING, TARGET_KEPT, TARGET_MISSED, TROUBLE, fields
 from ..system.repeated import Repeated
-from .correcting import expected_ms, has, unforeseen
+from .correcting import expected_ms, unforeseen
 from .course import FIRST_WAIT_S, INSISTS, LEAST_PATIENCE, LONGEST_WAIT_S, Course
-from .credible import Credible, credible, doubt
+from .credible import Credible, credible, doubt, has
 from .frames import Company, Setting
 from .memory import Memory
 from .missed import Missed, is_missed, typical, why

@@ -16,7 +16,7 @@ import logging
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -79,7 +79,7 @@ class Learned:
 class _Program:
     name: str
     app: str
-    observed: tuple[Mapping[str, Any], ...] = field(default=())
+    observed: tuple[Mapping[str, Any], ...] = ()
 
 
 class Memory:

@@ -18,7 +18,7 @@ from ..planner import Limits
 from ..planning.outlooks import outlook, requirements
 from ..planning.wishes import SAFE, Wish
 from ..targets import parse_target
-from .correcting import has
+from .credible import has
 from .missed import HEAVIER_FROM
 
 GAIN = 0.03

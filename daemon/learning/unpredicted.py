@@ -23,7 +23,8 @@ from ..leases import Need
 from ..planner import Limits
 from ..planning.wishes import Wish
 from ..targets import check_confidence, check_rate
-from .correcting import corrected, has
+from .correcting import corrected
+from .credible import has
 from .replanned import best_need
 
 if TYPE_CHECKING:

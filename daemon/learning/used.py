@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from ..hardware.sensors.energy import Metered
@@ -24,8 +24,8 @@ class LeaseMeter:
     """
 
     began_s: float
-    first: Metered | None = field(default=None)
-    last: Metered | None = field(default=None)
+    first: Metered | None = None
+    last: Metered | None = None
 
     def take(self, found: tuple[Metered, Metered] | None) -> None:
         """Take in the first and the last reading since :attr:`began_s` that are still known."""
