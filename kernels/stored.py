@@ -65,10 +65,9 @@ def _check_arrays(archive: zipfile.ZipFile, most_bytes: int) -> None:
         name = entry.filename.removesuffix(_SUFFIX)
         with archive.open(entry) as stream:
             version = np.lib.format.read_magic(stream)
-            if version not in ((1, 0), (2, 0)):
-                raise ValueError(f"{name}: version {version[0]}.{version[1]} of the format is not read")
-            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            shape, _, dtype = read(stream, max_header_size=_HEADER_CHARACTERS)
+            if version != (1, 0):  # later ones have headers of up to 4 GiB, which NumPy reads before it looks at their length
+                raise ValueError(f"{name}: version {version[0]}.{version[1]} of the format is not read, only 1.0")
+            shape, _, dtype = np.lib.format.read_array_header_1_0(stream, max_header_size=_HEADER_CHARACTERS)
         if dtype.hasobject:
             raise ValueError(f"{name}: holds Python objects")
         size = math.prod(shape) * dtype.itemsize

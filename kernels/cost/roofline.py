@@ -83,7 +83,7 @@ def least_latency_ms(
     Weaker than :func:`bound_ms`, since a library may do better than one launch after the other through DRAM: no launch takes
     time of its own, single precision counts at the rate of TF32, dense 3x3 convolutions of stride 1 may run with fewer
     multiplications (Winograd's F(2x2, 3x3): 2.25 times; Lavin and Gray, CVPR 2016), and a cache of :data:`CACHED_BYTES` may
-    hold activations from kernel to kernel and weights from frame to frame.
+    hold activations from kernel to kernel and weights from frame to frame. Equal kernels may share a weight, which counts once.
 
     Args:
         invocations: n distinct kernel invocations.

@@ -7,6 +7,7 @@ of the packages, where their counters can be read.
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -31,6 +32,7 @@ DTYPES = ("float32",)
 
 _UNKNOWN_HZ = 1_000_000_000  # where the system does not say: rates and clock are measured together, only their product counts
 _MEMORY_HZ = 1_000_000_000
+_HOW = ("do", "seconds", "timings", "graph")  # members of a request that do not change what is run
 
 Answer = TypeVar("Answer")
 
@@ -242,15 +244,16 @@ class CpuMeter:
 
     def asked(self, what: str, request: Mapping[str, Any]) -> dict[str, Any] | None:
         """The worker's answer; None if it refused this before, or refuses it now, which is noted."""
-        if what not in self._refused:
+        identity = json.dumps({name: value for name, value in request.items() if name not in _HOW}, sort_keys=True)
+        if identity not in self._refused:
             try:
                 return self._process.ask(request)
             except RequestRefused as refused:
                 reason = str(refused)
                 for path, _ in self._models.values():
                     reason = reason.replace(str(path), path.name)
-                self._refused[what] = reason.removeprefix("meter: ")
-        self._notebook.open.refused[what] = self._refused[what]
+                self._refused[identity] = reason.removeprefix("meter: ")
+        self._notebook.open.refused[what] = self._refused[identity]
         return None
 
     def repeated(self, what: str, request: Mapping[str, object], rails: Mapping[str, list[float]]) -> dict[str, Any]:
@@ -284,8 +287,11 @@ class CpuMeter:
 
 
 def kernel_name(call: KernelInvocation) -> str:
-    """A kernel by kind, sizes and element type."""
-    return f"{call.kind} {' '.join('x'.join(map(str, shape)) for shape in call.inputs)} {call.dtype}"
+    """A kernel by kind, sizes of its operands, its weight and its output, and element type."""
+    weight = call.params.get("weight")
+    operands = [*call.inputs, *([weight] if isinstance(weight, (list, tuple)) else [])]
+    sizes = ["x".join(map(str, shape)) for shape in (*operands, call.output)]
+    return f"{call.kind} {' '.join(sizes[:-1])} -> {sizes[-1]} {call.dtype}"
 
 
 def _host_name(call: Call) -> str:

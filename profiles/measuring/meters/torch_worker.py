@@ -571,6 +571,11 @@ def main(arguments: Sequence[str], kind: Callable[[Any, str], Worker] = Worker) 
             tell(worker.answer(json.loads(line)))
         except Exception as error:  # torch raises many kinds; the parent is told, and may ask for something else
             tell({"error": str(error) if isinstance(error, Refused) else _reason(error)})
+            try:
+                worker._wait()
+            except RuntimeError as lost:  # after some errors nothing runs on a GPU any more
+                print(_reason(lost), file=sys.stderr)
+                return 1
     return 0
 
 

@@ -10,6 +10,7 @@ import os
 import shutil
 import stat
 import tempfile
+import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -107,6 +108,17 @@ def test_an_array_that_claims_gigabytes_is_refused_by_its_header(
     surface.write_bytes(large_arrays())
     with pytest.raises(ValueError, match="4294967296 bytes"):
         check_npz(surface, 1 << 28)
+
+
+def test_a_header_that_may_be_gigabytes_long_is_refused_unread() -> None:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("one.npy", b"\x93NUMPY\2\0" + (1 << 26).to_bytes(4, "little") + b" " * (1 << 26))
+    tracemalloc.start()
+    with pytest.raises(ValueError, match=r"one: version 2\.0 of the format is not read, only 1\.0"):
+        check_npz(buffer, 1 << 20)
+    assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    tracemalloc.stop()
 
 
 def test_a_zip_directory_of_many_arrays_is_refused_unread() -> None:

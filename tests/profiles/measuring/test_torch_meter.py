@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import math
 import sys
 import time
 from collections.abc import Iterator
@@ -194,6 +195,19 @@ def test_a_kernel_that_takes_more_is_measured_as_taking_more(process: TorchProce
     meter = CpuMeter(process, {}, Rapl(Path("/nowhere")), SHORT)
     small, large = meter.kernel_times_ms([product(32), product(512)], [None, None])  # type: ignore[list-item]
     assert 10 * small < large
+
+
+def test_a_refused_kernel_keeps_no_other_from_being_asked(process: TorchProcess) -> None:
+    def convolution(channels: int, output: tuple[int, ...]) -> KernelInvocation:
+        params: dict[str, Any] = {"weight": (channels, 3, 3, 3), "bias": False, "stride": (1, 1), "padding": (1, 1)}
+        params |= {"dilation": (1, 1), "groups": 1}
+        return KernelInvocation("conv2d", "", ((1, 3, 8, 8),), output, "float32", params, 1, 1)
+
+    meter = CpuMeter(process, {}, Rapl(Path("/nowhere")), SHORT)
+    wrong, right = convolution(4, (1, 9, 9, 9)), convolution(8, (1, 8, 8, 8))
+    first, second = meter.kernel_times_ms([wrong, right], [None, None])  # type: ignore[list-item]
+    assert math.isnan(first) and second > 0
+    assert list(meter._notebook.open.refused) == ["conv2d 1x3x8x8 4x3x3x3 -> 1x9x9x9 float32"]
 
 
 def test_calls_that_launch_nothing_take_microseconds(process: TorchProcess) -> None:
