@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 from ..kernels.errors import GridError
 from ..kernels.grid import CONFIGURATION_FORM, FrequencyConfiguration, parse_configuration
+from ..kernels.text import meant_by
 from . import targets
 from .errors import UsageError
 
@@ -63,13 +64,6 @@ def folder(text: str) -> Path:
     if not Path(text or "?").is_dir():
         raise argparse.ArgumentTypeError(f"expected a folder, got {text!r}")
     return Path(text)
-
-
-def meant_by(word: str, known: Sequence[str]) -> str | None:
-    """The known word that is closest to another, None if none is close."""
-    import difflib  # the resident daemon loads this module and never gets here
-
-    return next(iter(difflib.get_close_matches(word[:64], known, n=1, cutoff=0.7)), None)
 
 
 class OneLineParser(argparse.ArgumentParser):

@@ -25,7 +25,6 @@ names: what a later file says counts, member by member; one that it leaves empty
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -33,6 +32,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from msgspec import Meta
 
+from ..kernels.text import meant_by
 from ..kernels.units import CLOCKS, mhz_text
 from ..profiles.documents import Place, Positive, Text, convert, dotted, mistakes, unknown_members
 from .errors import UsageError
@@ -210,8 +210,8 @@ def read_config(path: Path | None) -> ConfigReading:
 
 def _suggested(at: Place, known: Sequence[str]) -> str:
     """The closest of the known names, and all of them."""
-    close = difflib.get_close_matches(str(at[-1]), known, n=1)
-    meant = f"; did you mean {dotted((*at[:-1], close[0]))}?" if close else ";"
+    close = meant_by(str(at[-1]), known)
+    meant = f"; did you mean {dotted((*at[:-1], close))}?" if close else ";"
     return f"{meant} valid: {', '.join(known)}"
 
 

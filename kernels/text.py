@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 def printable(text: str) -> str:
     """One line without what a terminal, a log or a reader's eye would take for more than letters.
@@ -20,3 +22,10 @@ def how_to_install(extras: str) -> str:
     package = _PACKAGES.get(extras)
     system = f"sudo apt-get install {package}, or " if package else ""
     return f"{system}from a clone: pip install '.[{extras}]'"
+
+
+def meant_by(word: str, known: Sequence[str]) -> str | None:
+    """The known word that is closest to another, None if none is close."""
+    import difflib  # the resident daemon loads this module and gets here by mistakes of its configuration alone
+
+    return next(iter(difflib.get_close_matches(word[:64], known, n=1)), None)

@@ -18,6 +18,7 @@ import sys
 
 from ....profiles.board import load_board
 from ....profiles.bundle.finding import find_bundles, resolve_bundle
+from ....profiles.twin.silicon.chip import CURRENT
 from ... import arguments
 from ..running import ENDING, refused, run_command
 from .stage import Stage
@@ -40,10 +41,10 @@ def run(args: argparse.Namespace) -> int:
     command = args.command or [os.environ.get("SHELL") or "/bin/sh"]
     if (code := refused(command[0], _tell)) is not None:
         return code
-    load_board(args.board)
+    load_board(args.board)  # one that is not there is refused before anything starts
     default = f"{args.board}-sim"
     profile = str(resolve_bundle(args.profile)) if args.profile else default if default in find_bundles() else ""
-    with Stage(args.board, args.seed, profile, args.backend, 2) as stage:
+    with Stage(args.board, args.seed, profile, args.backend, CURRENT) as stage:
         stage.start_daemon()
         os.environ.update(JETDVFS_SOCKET=str(stage.socket), JETDVFS_ROOT=str(stage.root))
         if not args.command:

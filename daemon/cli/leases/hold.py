@@ -35,7 +35,7 @@ from .served import check_url, reported
 
 TAKES_COMMAND = True
 _LOOK_S = 1.0
-_MUCH_GUESSED = 0.1
+_MUCH_GUESSED = 0.1  # as the planner has it, which would load NumPy here
 _OF_A_TARGET = {"--fps": "fps", "--confidence": "confidence", "--battery-wh": "battery_wh", "--trust-frames": "trust_frames"}
 _OF_A_MODEL = {
     "--input": "inputs",
@@ -238,9 +238,10 @@ def headline(plan: Mapping[str, Any], network: str) -> str:
     if keyword == "power_mw":
         figures[keyword] = f"{choice['power_mw'] / 1e3:.3g} W"
         limit = f"{float(limit) / 1e3:g}"
+    hours = f" (asked: to last {limit} h)" if keyword == "hours" else ""
     asked = {"latency_ms": "latency_ms", "ttft_ms": "latency_ms", "tokens_per_s": "latency_ms", "power_mw": "power_mw"}
-    place = asked.get(keyword, energy)
-    figures[place] += f" (asked: {limit or keyword})"
+    if not hours:
+        figures[asked.get(keyword, energy)] += f" (asked: {limit or keyword})"
     saved = 1 - choice[energy] / top[energy]
     compared = (
         "at top clocks"
@@ -251,7 +252,7 @@ def headline(plan: Mapping[str, Any], network: str) -> str:
     clocks = output.short_clocks(choice["configuration"])
     end = plan.get("boundary")
     part = f", for a part of the network: up to {end['operator']} at {end['place']}" if end else ""
-    return f"{network} at {clocks}: {', '.join(figures.values())}, {compared}{guessed}{part}"
+    return f"{network} at {clocks}{hours}: {', '.join(figures.values())}, {compared}{guessed}{part}"
 
 
 def simulated(plan: Mapping[str, Any]) -> str:

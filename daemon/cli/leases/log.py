@@ -52,11 +52,12 @@ def _daemon(args: argparse.Namespace) -> Iterator[Mapping[str, Any]]:
         entries = client.log(args.lease)
         if args.lease and not entries and args.lease not in {one["lease"] for one in client.status()["leases"]}:
             raise UsageError(f"no lease {args.lease}: none of that name is held, and the daemon has no entry of it")
+        last = entries[-1]["number"] if entries else 0
         if args.since is not None:
             entries = [entry for entry in entries if entry["time_s"] >= time.time() - 60 * args.since]
         yield from entries[-args.lines :] if args.lines else entries
         if args.follow:
-            yield from client.watch(args.lease, after=entries[-1]["number"] if entries else 0)
+            yield from client.watch(args.lease, after=last)
 
 
 def _journal(args: argparse.Namespace) -> Iterator[Mapping[str, Any]]:
@@ -66,7 +67,8 @@ def _journal(args: argparse.Namespace) -> Iterator[Mapping[str, Any]]:
         NoDaemon: it cannot be asked.
     """
     command = ["journalctl", "--identifier", IDENTIFIER, "--output", "json", "--quiet"]
-    command += ["--follow"] if args.follow else ["--lines", str(args.lines or ENTRIES_KEPT)]
+    command += ["--follow"] if args.follow else []
+    command += ["--lines", str(args.lines or ENTRIES_KEPT)]
     command += [f"--since=-{args.since:g}min"] if args.since is not None else []
     command += [f"JETDVFS_LEASE={args.lease}"] if args.lease else []
     try:

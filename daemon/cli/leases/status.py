@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -44,18 +45,26 @@ def run(args: argparse.Namespace) -> int:
             return _learned(client, args)
         if args.watch is not None and not 0.1 <= args.watch <= 3600:
             raise UsageError(f"--watch {args.watch:g}: expected 0.1 to 3600 seconds")
+        if args.watch is None:
+            _print(client.status(), as_json=args.json)
+            return 0
         with contextlib.suppress(KeyboardInterrupt):
             while True:
                 status = client.status()
                 if args.json:
-                    output.print_json(status)
+                    print(json.dumps(status), flush=True)
                 else:
-                    print("\n".join(map(printable, _lines(status))), flush=True)
-                if args.watch is None:
-                    break
+                    _print(status, as_json=False)
+                    print(flush=True)
                 time.sleep(args.watch)
-                print()
     return 0
+
+
+def _print(status: Mapping[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        output.print_json(status)
+    else:
+        print("\n".join(map(printable, _lines(status))))
 
 
 def _learned(client: Client, args: argparse.Namespace) -> int:

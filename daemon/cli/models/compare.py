@@ -15,6 +15,8 @@ from ...planning.advising import highest, modes_of, share_on
 from ...planning.outlooks import longest_ms, outlook
 from .. import output
 
+_NOTES = {1.0: "", None: "how much of the GPU it leaves on is not known"}
+
 
 @dataclass(frozen=True)
 class Row:
@@ -24,7 +26,7 @@ class Row:
         name: for people.
         energy_mj: of a frame if there is a rate, else of an inference.
         power_mw: mean over the period if there is a rate, else during an inference.
-        late: True if a frame takes longer than target and rate allow.
+        late: True if a frame takes longer than target and rate allow, with the plan's confidence.
         battery_h: how long a battery lasts; None if its charge is not given.
         note: what the figures leave out; empty if nothing.
     """
@@ -44,22 +46,22 @@ class Row:
 
 def compared(surface: Surface, board: BoardDescription, chosen: Plan, battery_wh: float | None) -> list[Row]:
     """The rows: each power mode at its highest clocks, the top clocks, and the plan."""
-    figures = outlook(surface, chosen.fps, None)
+    figures, bounds = outlook(surface, chosen.fps, None), outlook(surface, chosen.fps, chosen.confidence)
     limit_ms = longest_ms(chosen.target, chosen.fps)
 
     def row(name: str, configuration: FrequencyConfiguration, note: str = "") -> Row:
         index = surface.grid.index(configuration)
         latency_ms, power_mw = float(figures.latency_ms[index]), float(figures.power_mw[index])
         hours = None if battery_wh is None else 1e3 * battery_wh / power_mw
-        late = limit_ms is not None and latency_ms > limit_ms
+        late = limit_ms is not None and float(bounds.latency_ms[index]) > limit_ms
         return Row(name, configuration, latency_ms, float(figures.energy_mj[index]), power_mw, late, hours, note)
 
     rows = []
-    modes = modes_of(board, None) if board.modes else None
-    for mode in modes.table if modes is not None else ():
-        share = share_on(mode, modes) if modes is not None else 1.0
-        note = "" if share == 1.0 else "a part of the GPU is off, which is not predicted"
-        rows.append(row(f"nvpmodel {mode.name}", highest(surface.grid, mode), note))
+    if board.modes:
+        modes = modes_of(board, None)
+        for mode in modes.table:
+            note = _NOTES.get(share_on(mode, modes), "a part of the GPU is off, which is not predicted")
+            rows.append(row(f"nvpmodel {mode.name}", highest(surface.grid, mode), note))
     rows.append(row("MAXN + jetson_clocks", surface.grid.top))
     rows.append(row("jetdvfs", chosen.configuration))
     return rows

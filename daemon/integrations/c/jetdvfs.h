@@ -203,6 +203,7 @@ static inline int jetdvfs_ask_(jetdvfs_client *client, jetdvfs_call_ *call, int 
     } attached;
     struct iovec piece = {call->text, call->used + 3}; /* with the end that is put here, and a zero byte */
     struct msghdr message;
+    static const char ended[] = "\"io.jetdvfs.LeaseEnded\"";
     char *said = NULL;
     const char *failed, *told;
     size_t used = 0, room = 0;
@@ -243,6 +244,7 @@ static inline int jetdvfs_ask_(jetdvfs_client *client, jetdvfs_call_ *call, int 
         code = (int)jetdvfs_whole_(jetdvfs_member_(told, "exit_code"));
         told = jetdvfs_member_(told, "message");
         jetdvfs_string_(told ? told : failed, client->error, sizeof client->error);
+        if (!strncmp(failed, ended, sizeof ended - 1)) jetdvfs_ended_(client);
     } else {
         code = jetdvfs_lost_(client, moved == 0 ? "it hung up" : errno == EAGAIN ? "no answer in time" : strerror(errno));
     }
@@ -362,8 +364,8 @@ static inline int jetdvfs_held(jetdvfs_client *client) {
         jetdvfs_put_string_(&call, client->lease);
         jetdvfs_put_(&call, ",\"latency_ms\":[]");
         memcpy(before, client->error, sizeof before);
-        if (jetdvfs_ask_(client, &call, -1, 1000, &answer)) jetdvfs_ended_(client);
-        else memcpy(client->error, before, sizeof before);
+        jetdvfs_ask_(client, &call, -1, client->timeout_ms, &answer);
+        if (client->lease[0]) memcpy(client->error, before, sizeof before); /* a daemon that is busy is asked again */
         free(answer);
     }
     return client->socket >= 0 && client->lease[0];
