@@ -16,7 +16,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from ....kernels.text import printable
+from ....kernels.text import printable, valid_instead
 from ....kernels.units import AXES
 from ....profiles.board import list_boards, load_board
 from ....profiles.bundle.bundle import read_manifest
@@ -83,7 +83,7 @@ def beyond_the_text(reading: ConfigReading, board: str | None) -> Iterator[Remar
         return
     described = members.board in list_boards()
     if members.board is not None and not described:
-        yield _at(reading, "board", f"board {members.board!r} is not described; valid: {', '.join(list_boards())}")
+        yield _at(reading, "board", f"board {members.board!r} is not described{valid_instead(members.board, list_boards())}")
     if members.profile is not None:
         try:
             if board is not None and board in list_boards():
