@@ -19,6 +19,7 @@ import pytest
 from jetdvfs.daemon.cli.service.manager import CONFLICTS
 from jetdvfs.tests.support.daemons.board_daemon import Board, Daemon, served_board
 from jetdvfs.tests.support.paths import ROOT
+from jetdvfs.tests.support.verbs import on_terminal
 
 CLI = [sys.executable, "-m", "jetdvfs.daemon.cli"]
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
@@ -230,6 +231,15 @@ def test_a_machine_that_is_no_board_is_told_so(tmp_path: Path) -> None:
     done = jetdvfs("doctor", "--root", tmp_path, "--socket", tmp_path / "socket", "--runtime-dir", tmp_path)
     assert done.returncode == 3
     assert re.search(r"^wrong    board +no described board fits this machine", done.stdout, re.MULTILINE)
+
+
+def test_the_doctor_says_what_is_wrong_first_and_in_red_on_a_terminal_alone(tmp_path: Path) -> None:
+    words = ("doctor", "--root", tmp_path, "--socket", tmp_path / "socket", "--runtime-dir", tmp_path)
+    plain = jetdvfs(*words).stdout
+    verdicts = [line.split()[0] for line in plain.splitlines()]
+    assert verdicts == sorted(verdicts, key=["wrong", "note", "unknown", "ok"].index) and len(set(verdicts)) > 1
+    assert on_terminal(*words, NO_COLOR="1") == plain
+    assert on_terminal(*words, NO_COLOR="") == plain.replace("wrong   ", "\x1b[31mwrong   \x1b[0m")
 
 
 def test_the_services_that_the_doctor_looks_for_are_those_that_the_unit_names() -> None:
