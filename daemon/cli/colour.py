@@ -12,16 +12,13 @@ from ...kernels.text import printable
 class Bold(str):
     """Text to be shown in bold."""
 
-    code = "\x1b[1m"
-
 
 class Red(str):
     """Text to be shown in red."""
 
-    code = "\x1b[31m"
-
 
 def shown(text: str) -> str:
     """Printable text, in its colour if standard output is a terminal."""
-    coloured = isinstance(text, Bold | Red) and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    return f"{text.code}{printable(text)}\x1b[0m" if coloured else printable(text)
+    code = {Bold: "\x1b[1m", Red: "\x1b[31m"}.get(type(text), "")
+    coloured = code and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    return f"{code}{printable(text)}\x1b[0m" if coloured else printable(text)
