@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from .....kernels.text import valid_instead
 from .....profiles.errors import ComparisonDataError
 from .....profiles.studies.comparison.fit import Fit, Report
 from .....profiles.twin.silicon.chip import own_parameters
@@ -40,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
         if board not in COMPARISONS:
             known = derived.get(board)
             reason = f"{board} was calibrated on {known}" if known else f"there is no simulated board {board}"
-            raise UsageError(f"--board: {reason}; valid: {', '.join(COMPARISONS)}")
+            raise UsageError(f"--board: {reason}{valid_instead(board, list(COMPARISONS))}")
     reports, missing = [], {}
     for board in args.board or COMPARISONS:
         try:
