@@ -268,9 +268,8 @@ class Bench:
                 raise TimeIsUp("kernels are left")
             answer = self._ask({"do": "kernel", "kernel": launch.to_json(), **_LIMITS}, f"{launch.kind} {launch.inputs}")
             if answer is not None:
-                self.times_ms[launch.signature], self.kernels[launch.signature] = answer["ms"], launch
-                in_graph = answer.get("graph_ms")
-                self.in_graphs_ms[launch.signature] = answer["ms"] if in_graph is None else in_graph
+                self.kernels[launch.signature], self.in_graphs_ms[launch.signature] = launch, answer["ms"]
+                self.times_ms[launch.signature] = answer.get("burst_ms", answer["ms"])
 
     def _ask_calls(self, network: Network) -> None:
         """Issue one call of each name, as a campaign does."""

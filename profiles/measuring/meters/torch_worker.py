@@ -145,16 +145,17 @@ class Worker:
         return found
 
     def kernel(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Time of one kernel in ms: on a GPU in a burst between two events, elsewhere from call to return.
+        """Time of one kernel in ms: from call to return; on a GPU in a CUDA graph, after another kernel.
 
-        On a GPU, ``graph_ms`` is its time in a CUDA graph, after another kernel; None where it cannot be captured.
+        On a GPU, ``burst_ms`` is its time in a stream, which counts where it cannot be captured.
         """
         run = self._kernel_of(request["kernel"])
         ran = self._ran(run)
         if self.device != "cuda":
             return {"ran": ran, **self._timed(run, request, waiting=True)}
         told = self._in_bursts(run, request)
-        return {"ran": ran, **told, "graph_ms": self._after_another_ms(run, told["ms"])}
+        in_graph_ms = self._after_another_ms(run, told["ms"])
+        return {"ran": ran, **told, "ms": in_graph_ms or told["ms"], "burst_ms": told["ms"]}
 
     def repeat(self, request: dict[str, Any]) -> dict[str, Any]:
         """Run a kernel or network back to back for so many seconds; the parent reads sensors meanwhile.
@@ -304,12 +305,13 @@ class Worker:
         A small kernel runs after each. Of what both take, its own share is what two small kernels take of which each follows
         the other.
         """
-        small, other = self._smallest(), functools.partial(self.torch.neg, self._random((1,)))
+        functional, x = self.torch.nn.functional, self._random((1,))
+        small, other = functools.partial(functional.hardshrink, x), functools.partial(functional.softshrink, x)
         try:
             if self._small_ms is None:
                 self._small_ms = self._in_turn_ms(other, small, _GRAPH_RUNS // 2) / 2
-            runs = min(math.ceil(_GRAPH_MS / took_ms), _GRAPH_RUNS // 2)
-            return max(self._in_turn_ms(run, small, max(runs, _LEAST)) - self._small_ms, 0.0)
+            runs = max(min(math.ceil(_GRAPH_MS / took_ms), _GRAPH_RUNS // 2), _LEAST)
+            return max(self._in_turn_ms(run, small, runs) - self._small_ms, 0.0)
         except (RuntimeError, AttributeError):  # a call that waits for the GPU; a PyTorch without CUDA graphs
             self._wait()
             return None
@@ -495,9 +497,13 @@ def _short(arguments: Callable[[list[Any], dict[str, Any]], tuple[Any, ...]], *o
         if name in _POSITIVE:
             tensors[0] = tensors[0].abs() + 1
         apply = getattr(worker.torch.nn.functional, name, None) or getattr(worker.torch, name)
-        return functools.partial(apply, *arguments(tensors, params), **_named(params, *options))
+        return functools.partial(apply, *arguments(tensors, kernel), **_named(params, *options))
 
     return make
+
+
+def _first_and(*names: str) -> Callable[[list[Any], dict[str, Any]], tuple[Any, ...]]:
+    return lambda tensors, kernel: (tensors[0], *(kernel["params"][name] for name in names))
 
 
 def _norm(worker: Worker, kernel: dict[str, Any]) -> Run:
@@ -533,10 +539,10 @@ def _upsample(worker: Worker, kernel: dict[str, Any]) -> Run:
     return functools.partial(worker.torch.nn.functional.interpolate, *_tensors(worker, kernel), size=size, mode=mode)
 
 
-def _padding(worker: Worker, kernel: dict[str, Any]) -> Run:
-    (x,) = _tensors(worker, kernel)
-    more = [wanted - had for wanted, had in zip(kernel["output"], x.shape)]
-    return functools.partial(worker.torch.nn.functional.pad, x, [side for each in reversed(more) for side in (0, each)])
+def _pads(kernel: dict[str, Any]) -> list[int]:
+    """Elements added at the ends of the axes, the last axis first."""
+    (shape,) = kernel["inputs"]
+    return [side for had, wanted in zip(reversed(shape), reversed(kernel["output"])) for side in (0, wanted - had)]
 
 
 def _index(worker: Worker, kernel: dict[str, Any]) -> Run:
@@ -546,41 +552,30 @@ def _index(worker: Worker, kernel: dict[str, Any]) -> Run:
     return lambda: x[index]
 
 
-def _masked_fill(worker: Worker, kernel: dict[str, Any]) -> Run:
-    shape, mask = kernel["inputs"]
-    return functools.partial(worker._random(shape, kernel["dtype"]).masked_fill, worker._random(mask, "bool"), 1)
-
-
 def _filled(worker: Worker, kernel: dict[str, Any]) -> Run:
     x = worker._random(kernel["output"], kernel["dtype"])
     return functools.partial(x.fill_, 1) if kernel["kind"] == "fill" else lambda: worker.torch.zeros_like(x)
 
 
-def _roll(worker: Worker, kernel: dict[str, Any]) -> Run:
-    (x,) = _tensors(worker, kernel)
-    axes = tuple(range(1, max(x.dim() - 1, 2))) if x.dim() > 1 else (0,)  # as windows of images are moved
-    return functools.partial(worker.torch.roll, x, (1,) * len(axes), axes)
-
-
 _FAMILIES = (
     ("conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d", _convolution),
     ("matmul", _matmul),
-    ("cat stack", _short(lambda tensors, params: (tensors, params["dim"]))),
-    ("max_pool2d avg_pool2d", _short(lambda tensors, params: (tensors[0], params["kernel_size"]), *_WINDOW)),
-    ("adaptive_avg_pool2d", _short(lambda tensors, params: (tensors[0], params["output_size"]))),
-    ("mean sum amax softmax log_softmax", _short(lambda tensors, params: (tensors[0], params["dim"]), "keepdim")),
+    ("cat stack", _short(lambda tensors, kernel: (tensors, kernel["params"]["dim"]))),
+    ("max_pool2d avg_pool2d", _short(_first_and("kernel_size"), *_WINDOW)),
+    ("adaptive_avg_pool2d", _short(_first_and("output_size"))),
+    ("mean sum amax softmax log_softmax", _short(_first_and("dim"), "keepdim")),
     ("batch_norm layer_norm group_norm", _norm),
     ("attention", _attention),
-    ("constant_pad_nd", _padding),
     ("index", _index),
-    ("masked_fill", _masked_fill),
     ("fill zeros", _filled),
-    ("roll", _roll),
+    ("constant_pad_nd", _short(lambda tensors, kernel: (tensors[0], _pads(kernel)))),
+    ("masked_fill", _short(lambda tensors, kernel: (tensors[0], tensors[1] > 0, 1))),
+    ("roll", _short(lambda tensors, kernel: (tensors[0], 1, min(1, tensors[0].dim() - 1)))),
     ("embedding", _embedding),
     ("upsample_bilinear2d upsample_nearest2d upsample_bicubic2d", _upsample),
-    (_UNARY, _short(lambda tensors, params: (tensors[0],))),
-    ("add sub mul div pow eq ne lt le gt ge minimum maximum", _short(lambda tensors, params: (tensors[0], tensors[-1]))),
-    (_SCALAR, _short(lambda tensors, params: (tensors[0], 1.5 if tensors[0].is_floating_point() else 3))),
+    (_UNARY, _short(_first_and())),
+    ("add sub mul div pow eq ne lt le gt ge minimum maximum", _short(lambda tensors, kernel: (tensors[0], tensors[-1]))),
+    (_SCALAR, _short(lambda tensors, kernel: (tensors[0], 1.5 if tensors[0].is_floating_point() else 3))),
 )
 _MAKERS: dict[str, Callable[..., Run]] = {name: maker for names, maker in _FAMILIES for name in names.split()}
 

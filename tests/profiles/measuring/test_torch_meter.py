@@ -108,6 +108,31 @@ def test_time_of_a_gpus_kernel_has_neither_the_host_nor_events_in_it(issue_ms: f
     assert answer["event_us"] == pytest.approx(1e3 * event_ms, abs=1e-9)
 
 
+@pytest.mark.parametrize(("captures", "took_ms"), [(True, 0.025), (False, 0.02)])
+def test_a_gpus_kernel_is_timed_after_another_in_a_graph_if_it_can_be_captured(captures: bool, took_ms: float) -> None:
+    gpu = StandInCuda(pytest.importorskip("torch"), 0.01, 0.02, gpu_hz=1.377e9, switch_ms=0.005, captures=captures)
+    answer = Worker(gpu, "cuda").answer({"do": "kernel", "kernel": smallest("relu").to_json(), "timings": 2000, "seconds": 5.0})
+    assert answer["ms"] == pytest.approx(took_ms, rel=1e-3) and answer["burst_ms"] == pytest.approx(0.02, rel=1e-2)
+
+
+MOVING = {
+    "index": ([[169, 3], [2401]], [2401, 3]),
+    "constant_pad_nd": ([[1, 5, 6, 8]], [1, 7, 7, 8]),
+    "roll": ([[1, 7, 7, 8]], [1, 7, 7, 8]),
+    "zeros": ([], [7, 7]),
+    "fill": ([], [4, 3]),
+    "masked_fill": ([[4, 49, 49], [4, 49, 49]], [4, 49, 49]),
+}
+
+
+@pytest.mark.parametrize("kind", MOVING)
+def test_kernels_that_move_or_fill_make_what_the_network_says(kind: str, process: TorchProcess) -> None:
+    inputs, output = MOVING[kind]
+    kernel = {"kind": kind, "inputs": inputs, "output": output, "dtype": "float32", "params": {}}
+    answer = process.ask({"do": "kernel", "kernel": kernel, "timings": 5, "seconds": 0.0})
+    assert answer["ms"] > 0 and any(name.startswith("aten::") for name in answer["ran"])
+
+
 @pytest.mark.parametrize(("captures", "launches"), [(True, 75), (False, 0)])
 def test_a_short_kernel_is_repeated_in_a_graph_if_it_can_be_captured(captures: bool, launches: int) -> None:
     gpu = StandInCuda(pytest.importorskip("torch"), 0.01, kernel_ms=0.02, gpu_hz=1.377e9, captures=captures)

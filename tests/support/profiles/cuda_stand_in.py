@@ -20,6 +20,7 @@ class StandInCuda:
         kernel_ms: GPU time of any kernel, in a stream.
         gpu_hz: the GPU's clock.
         event_ms: GPU time of an event.
+        switch_ms: GPU time that a kernel takes longer after another than after one like it.
         captures: False if kernels cannot be captured in a CUDA graph.
         queue: launches that the GPU's queue takes; whoever issues more waits.
     """
@@ -31,12 +32,14 @@ class StandInCuda:
         kernel_ms: float,
         gpu_hz: float,
         event_ms: float = 0.0,
+        switch_ms: float = 0.0,
         captures: bool = True,
         queue: int = 1024,
     ) -> None:
         self._torch, self.cuda = torch, self
         self._issue_ms, self._kernel_ms, self.gpu_hz = issue_ms, kernel_ms, gpu_hz
-        self._event_ms, self._captures = event_ms, captures
+        self._event_ms, self._switch_ms, self._captures = event_ms, switch_ms, captures
+        self._before = ""
         self._ends_ms: collections.deque[float] = collections.deque(maxlen=queue)
         self.host_ms = self.gpu_ms = 0.0
         self.graph_open: StandInGraph | None = None
@@ -66,16 +69,17 @@ class StandInCuda:
     def _sleep(self, cycles: int) -> None:
         self.gpu_ms = max(self.gpu_ms, self.host_ms) + 1e3 * cycles / self.gpu_hz
 
-    def launch(self, kernels: int = 1) -> None:
-        """A kernel, or so many in a graph."""
+    def launch(self, *kernels: str) -> None:
+        """A kernel, or those of a graph."""
         if self.graph_open is not None:
             self.graph_open.launches += kernels
             return
         self.host_ms += self._issue_ms
-        for _ in range(kernels):
+        for kernel in kernels:
             if len(self._ends_ms) == self._ends_ms.maxlen:
                 self.host_ms = max(self.host_ms, self._ends_ms[0])
-            self.gpu_ms = max(self.gpu_ms, self.host_ms) + self._kernel_ms
+            self.gpu_ms = max(self.gpu_ms, self.host_ms) + self._kernel_ms + (kernel != self._before) * self._switch_ms
+            self._before = kernel
             self._ends_ms.append(self.gpu_ms)
 
     def mark(self) -> float:
@@ -118,7 +122,7 @@ class _Launching:
 
         @functools.wraps(function)
         def launched(*args: Any, **named: Any) -> Any:
-            self._gpu.launch()
+            self._gpu.launch(name)
             return function(*args, **named)
 
         return launched
@@ -128,10 +132,10 @@ class StandInGraph:
     """Launches that were captured."""
 
     def __init__(self, gpu: StandInCuda) -> None:
-        self._gpu, self.launches = gpu, 0
+        self._gpu, self.launches = gpu, tuple[str, ...]()
 
     def replay(self) -> None:
-        self._gpu.launch(self.launches)
+        self._gpu.launch(*self.launches)
 
 
 class StandInEvent:
