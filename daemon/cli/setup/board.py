@@ -33,6 +33,7 @@ from ..children import spawn, when_it_answers
 from .runners import Candidate, Runner
 
 _READ_EVERY_S = 0.05
+_AGAIN_S = 1.0
 SETTLING_S = 0.2
 """From clocks being set to what is measured."""
 _IDLE_S = 0.4
@@ -111,9 +112,13 @@ class SetUpBoard:
         return max((self._files.find_int(f"{node}/{_UPDATE}") or 0 for node in nodes), default=0) / 1e3
 
     def missing_rails(self) -> list[str]:
-        """The energy rails that have no sensor."""
+        """The energy rails that no sensor measures; read again after a moment, for a monitor may be busy."""
+        rails = self.description.energy_rails
         found = self._sensors.rails_mw()
-        return [rail for rail in self.description.energy_rails if rail not in found]
+        if any(rail not in found for rail in rails):
+            self._clock.sleep(_AGAIN_S)
+            found = self._sensors.rails_mw()
+        return [rail for rail in rails if rail not in found]
 
     def rails_mw(self) -> dict[str, float]:
         """Power of each rail now, those that cannot be read left out."""
