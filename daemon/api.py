@@ -209,7 +209,7 @@ class Api:
         return {**told, **beside, "corrected": self._learner.corrected(lease)}
 
     async def _preview(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
-        _, need = await self._need(session, parameters)
+        need = (await self._need(session, parameters))[1]
         if need.asked.hours is not None:
             raise UsageError(_BY_BATTERY.format("Preview", parameters["target"]))
         return {"configuration": (await self._context.board.preview(need, session.peer.uid))._asdict()}

@@ -14,16 +14,6 @@ def printable(text: str) -> str:
     return text if text.isprintable() else "".join(character if character.isprintable() else "?" for character in text)
 
 
-_PACKAGES = {"plot": "python3-matplotlib", "notebook": "python3-pandas"}
-
-
-def how_to_install(extras: str) -> str:
-    """Commands that install extras of ``setup.cfg``, given as ``plot`` or ``train,plot``."""
-    package = _PACKAGES.get(extras)
-    system = f"sudo apt-get install {package}, or " if package else ""
-    return f"{system}from a clone: pip install '.[{extras}]'"
-
-
 def meant_by(word: str, known: Sequence[str]) -> str | None:
     """The known word that is closest to another, None if none is close."""
     import difflib  # the resident daemon loads this module and gets here by mistakes of its configuration alone

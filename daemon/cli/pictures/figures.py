@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ....kernels.packages import needing
 from ....kernels.stored import replacing
-from ....kernels.text import how_to_install, printable
+from ....kernels.text import printable
 from ...errors import InputError
 
 if TYPE_CHECKING:
@@ -44,10 +45,9 @@ def new_figure(width: float, height: float) -> Figure:
     told = os.environ.get("MPLBACKEND")
     os.environ["MPLBACKEND"] = "agg"  # importing matplotlib fails where this names a backend that it does not know
     try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise _without_matplotlib(error) from error
+        with needing("pictures", "plot", InputError):
+            from matplotlib.backends.backend_agg import FigureCanvasAgg
+            from matplotlib.figure import Figure
     finally:
         if told is None:
             del os.environ["MPLBACKEND"]
@@ -73,10 +73,8 @@ def interactive_axes(width: float, height: float) -> Axes:
     Raises:
         InputError: matplotlib is missing.
     """
-    try:
+    with needing("pictures", "plot", InputError):
         from matplotlib import pyplot
-    except ImportError as error:
-        raise _without_matplotlib(error) from error
     axes: Axes = pyplot.subplots(figsize=(width, height), layout="constrained")[1]
     return axes
 
@@ -98,10 +96,6 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> None:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{os.fspath(path)}: cannot write the picture ({reason})") from error
-
-
-def _without_matplotlib(error: ImportError) -> InputError:
-    return InputError(f"pictures need matplotlib ({error}); {how_to_install('plot')}")
 
 
 def heading(text: str, simulated: bool) -> str:

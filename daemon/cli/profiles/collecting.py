@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ....kernels.decompose import decompose
 from ....kernels.inputs import parse_input
-from ....kernels.text import how_to_install
+from ....kernels.packages import needing
 from ....profiles.reference import reference_input, reference_model, reference_names
 from ... import arguments
 from ...errors import InputError, UsageError
@@ -296,15 +296,13 @@ def judge(args: argparse.Namespace) -> int:
     from ....profiles.measuring.measurements import Measurements
 
     record = Measurements.load(args.record)
-    try:
+    with needing("profile judge", "train", InputError):
         from ....profiles.training.kernel_models import Recipe, TrainingOptions
         from ....profiles.training.left_out import leave_each_out
 
         recipes = {"": (Recipe(_DEPTH, _RATE, min_child_weight=1.0),)}
         options = TrainingOptions(recipes, most_rounds=_ROUNDS, threads=args.threads, seed=args.seed)
         found = leave_each_out(record, options, progress_bar)
-    except ModuleNotFoundError as error:
-        raise InputError(f"profile judge: needs the Python package {error.name} ({how_to_install('train')})") from error
     mean = sum(one.latency_percent for one in found) / len(found)
     if args.json:
         about = {

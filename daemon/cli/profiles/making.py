@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from ....kernels.text import how_to_install, printable
+from ....kernels.packages import needing
+from ....kernels.text import printable
 from ....profiles.bundle.bundle import Bundle, bundle_bytes, load_bundle
 from ....profiles.bundle.manifest import UNSEEN_FAMILY, UNSEEN_NETWORK, Manifest
 from ....profiles.errors import BundleError
@@ -241,14 +242,12 @@ def _finished(args: argparse.Namespace, what: Literal["warm", "bounds", "engines
         raise BundleError(
             f"profile {bundle.manifest.name}: was measured on real boards; there is no simulated board to measure for {what}"
         )
-    try:
+    with needing(f"profile {what}", "train", InputError):
         from ....profiles.training import bounding, warming
         from ....profiles.training.compiled.adding import add_engines
 
         add = {"warm": warming.warm, "bounds": bounding.bound, "engines": add_engines}[what]
         found = add(bundle, args.out, args.seed, progress_bar)
-    except ModuleNotFoundError as error:
-        raise InputError(f"profile {what}: needs the Python package {error.name} ({how_to_install('train')})") from error
     if args.json:
         print_json({"path": str(args.out), **found.manifest.to_json()})
     else:
@@ -298,7 +297,7 @@ def _train_on_record(args: argparse.Namespace) -> Bundle | None:
     from ....profiles.measuring.measurements import Measurements
 
     record = Measurements.load(args.record)
-    try:
+    with needing("profile train", "train", InputError):
         from ....profiles.training.left_out import measured_kinds, whole_networks
         from ....profiles.training.making import bundle_from_record
         from ....profiles.training.tuning.tuned import Tuned
@@ -322,17 +321,13 @@ def _train_on_record(args: argparse.Namespace) -> Bundle | None:
             return bundle_from_record(
                 own, name, command, args.out, progress_bar, threads=args.threads, seed=args.seed, tuned=tuned, cluster=client
             )
-    except ModuleNotFoundError as error:
-        raise InputError(f"profile train: needs the Python package {error.name} ({how_to_install('train')})") from error
 
 
 def _train_simulated(args: argparse.Namespace) -> Bundle | None:
     """The bundle of simulated boards; None with --dry-run."""
-    try:
+    with needing("profile train", "train", InputError):
         from ....profiles.training import bounding, production
         from ....profiles.training.compiled.adding import add_engines
-    except ModuleNotFoundError as error:
-        raise InputError(f"profile train: needs the Python package {error.name} ({how_to_install('train')})") from error
     name = args.name or f"{args.board}-sim"
     quick = " --quick" if args.quick else ""
     seed = f" --seed {args.seed}" if args.seed else ""
