@@ -52,5 +52,5 @@ def forget_foreign_folders() -> None:
 
 
 def _named(variable: str, *otherwise: str) -> Path:
-    given = os.environ.get(variable)
-    return Path(given) if given else Path.home().joinpath(*otherwise)
+    given = Path(os.environ.get(variable, ""))
+    return given if given.is_absolute() else Path.home().joinpath(*otherwise)  # a relative one is to be ignored

@@ -21,17 +21,16 @@ from ..errors import HardwareBusy, UsageError
 from .folders import RUNTIME_DIR, is_trusted, make_trusted, runtime_base
 
 _FOLDER = "boards"
-_PATIENCE_S = 0.5
+_PATIENCE_S = 0.5  # for a command that looks, or a daemon that ends
 _MOST_BYTES = 4096
 
 
 @contextlib.contextmanager
-def board_locked(root: Path, patience_s: float = 0.0) -> Iterator[None]:
+def board_locked(root: Path) -> Iterator[None]:
     """Be the one process that sets the clocks of a board.
 
     Args:
         root: directory with the board's files.
-        patience_s: time to wait for another process that holds the lock.
 
     Raises:
         HardwareBusy: another process is.
@@ -45,7 +44,7 @@ def board_locked(root: Path, patience_s: float = 0.0) -> Iterator[None]:
         yield
         return
     try:
-        deadline_s = time.monotonic() + patience_s
+        deadline_s = time.monotonic() + _PATIENCE_S
         while not _flocked(handle):
             if time.monotonic() >= deadline_s:
                 raise HardwareBusy(f"another jetdvfsd runs on the board at {root}{_where(root)}")
@@ -63,7 +62,7 @@ def board_held(root: Path, socket: Path) -> Iterator[None]:
         HardwareBusy: another daemon runs on the board.
         UsageError: the lock cannot be opened.
     """
-    with board_locked(root, _PATIENCE_S):
+    with board_locked(root):
         note = runtime_base() / _FOLDER / f"{_name(root)}.json"
         with contextlib.suppress(OSError):
             make_trusted(note.parent)
@@ -81,12 +80,15 @@ def board_held(root: Path, socket: Path) -> Iterator[None]:
 def is_held(root: Path) -> bool:
     """True if a daemon runs on the board, as far as this user may know."""
     try:
-        with board_locked(root):
-            return False
-    except HardwareBusy:
-        return True
-    except UsageError:
+        handle = _opened(root)
+    except OSError:
         return False
+    if handle is None:
+        return False
+    try:
+        return not _flocked(handle, fcntl.LOCK_SH)  # two that look do not take each other for a daemon
+    finally:
+        os.close(handle)
 
 
 def socket_of(root: Path) -> Path | None:
@@ -134,9 +136,9 @@ def _name(root: Path) -> str:
     return f"{status.st_dev:x}-{status.st_ino:x}"
 
 
-def _flocked(handle: int) -> bool:
+def _flocked(handle: int, kind: int = fcntl.LOCK_EX) -> bool:
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True

@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     except NoDaemon as error:
         code = error.exit_code
         print(f"jetdvfs metrics: {error}", file=sys.stderr)
-    text = json.dumps(dict(_sampled(status))) + "\n" if args.json else exposition(status)
+    text = json.dumps(_samples_by_name(status)) + "\n" if args.json else exposition(status)
     if args.textfile is None:
         sys.stdout.write(text)
     else:
@@ -68,25 +68,25 @@ def described() -> Iterator[str]:
         yield f"| `{metric.name}` | {metric.kind} | {metric.meaning} |"
 
 
-def _sampled(status: Status | None) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """The samples of each metric that has any; without a status only that there is no daemon."""
+def _sampled(status: Status | None) -> Iterator[tuple[Metric, list[tuple[Labels, float]]]]:
+    """Each metric that has samples, with them; without a status only that there is no daemon."""
     for metric in METRICS:
         if status is not None or metric.name == "jetdvfs_up":
-            samples = [{**labels, "value": value} for labels, value in metric.samples(status or {}) if value is not None]
+            samples = [(labels, value) for labels, value in metric.samples(status or {}) if value is not None]
             if samples:
-                yield metric.name, samples
+                yield metric, samples
+
+
+def _samples_by_name(status: Status | None) -> dict[str, list[dict[str, Any]]]:
+    return {metric.name: [{**labels, "value": value} for labels, value in samples] for metric, samples in _sampled(status)}
 
 
 def exposition(status: Status | None) -> str:
     """All samples in Prometheus' text format; without a status only that there is no daemon."""
     lines = []
-    for metric in METRICS:
-        samples = [(labels, value) for labels, value in metric.samples(status or {}) if value is not None]
-        if status is None and metric.name != "jetdvfs_up":
-            continue
-        if samples:
-            lines += [f"# HELP {metric.name} {metric.meaning}", f"# TYPE {metric.name} {metric.kind}"]
-            lines += [f"{metric.name}{_labels(labels)} {value:.10g}" for labels, value in samples]
+    for metric, samples in _sampled(status):
+        lines += [f"# HELP {metric.name} {metric.meaning}", f"# TYPE {metric.name} {metric.kind}"]
+        lines += [f"{metric.name}{_labels(labels)} {value:.10g}" for labels, value in samples]
     return "\n".join(lines) + "\n"
 
 

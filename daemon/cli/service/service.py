@@ -10,7 +10,7 @@ from typing import Any
 from .... import __version__
 from ...errors import DaemonError, HardwareBusy, NoDaemon, NotPermitted
 from ...hardware.baseline import BaselineStore
-from ...system.board_lock import is_held, is_running_system, socket_of
+from ...system.board_lock import is_held, is_running_system
 from ...system.state import BASELINE_FOLDER, OLDER_BASELINE_NAME, locked_in_passing
 from ...wire.client import Client
 from ...wire.protocol import answers
@@ -45,7 +45,7 @@ def _answered(socket: Path, status: dict[str, Any]) -> Iterator[Finding]:
 def left_behind(root: Path, runtime_dir: Path, state_dir: Path, socket: Path) -> Finding:
     """The baseline of a board: that of the daemon that runs on it, or one that a daemon has left in its folder."""
     if is_held(root) or (is_running_system(root) and not system.is_root() and answers(socket)):
-        return _kept_by_daemon(socket_of(root) or socket)
+        return _kept_by_daemon(socket)
     store = BaselineStore(runtime_dir / BASELINE_FOLDER, state_dir / OLDER_BASELINE_NAME)
     try:
         if store.empty:

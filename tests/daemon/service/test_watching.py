@@ -165,6 +165,33 @@ def test_log_follows_what_is_decided(daemon: Daemon) -> None:
         following.terminate()
 
 
+def test_log_since_a_moment_follows_nothing_that_is_older(daemon: Daemon) -> None:
+    socket = ["--socket", str(daemon.socket)]
+    command = [sys.executable, "-m", "jetdvfs.daemon.cli", "log", "--follow", "--json", "--since", "0", *socket]
+    with daemon.client() as client:
+        before = client.hold(configuration=LOW)
+        before.release()
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd="/") as following:
+            assert following.stdout is not None
+            # It listens at a moment that is not seen from here: a lease is held until one is told of.
+            said: list[str] = []
+            while not said:
+                client.hold(configuration=LOW).release()
+                if select.select([following.stdout], [], [], 0.2)[0]:
+                    said.append(following.stdout.readline())
+            following.terminate()
+    assert json.loads(said[0])["lease"] != before.id
+
+
+def test_a_watched_status_is_a_line_of_json_each_time_as_it_is_made(daemon: Daemon) -> None:
+    command = [sys.executable, "-m", "jetdvfs.daemon.cli", "status", "--watch", "0.2", "--json", "--socket", str(daemon.socket)]
+    daemon.client().close()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd="/") as watching:
+        assert watching.stdout is not None
+        assert all(json.loads(watching.stdout.readline())["board"] for _ in range(3))
+        watching.terminate()
+
+
 def test_prometheus_is_told_joules_and_every_metric_is_documented(daemon: Daemon, tmp_path: Path) -> None:
     socket = ["--socket", str(daemon.socket)]
     with daemon.client() as client, client.hold(configuration=LOW, app='a "quoted" name') as lease:

@@ -42,6 +42,21 @@ def test_a_plan_is_compared_with_every_power_mode_and_the_top_clocks(
     assert code == 2 and "hours" in err
 
 
+def test_a_mode_whose_bound_misses_the_limit_is_late_though_its_median_does_not(
+    model: str, simulated: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["plan", model, "--profile", "small-sim", "--compare", "--target"]
+    rows = run_json(capsys, *words, "min-energy")["compare"]
+    slowest = max((row for row in rows if row["name"].startswith("nvpmodel")), key=lambda row: row["latency_ms"])
+    asked = f"latency_ms={1.001 * slowest['latency_ms']}"
+
+    def late(*confidence: str) -> bool:
+        compared = run_json(capsys, *words, asked, *confidence)["compare"]
+        return any(row["late"] for row in compared if row["name"] == slowest["name"])
+
+    assert not late() and late("--confidence", "0.95")
+
+
 def test_plan_prints_the_choice_the_reasons_and_the_trade_off(
     model: str, simulated: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
