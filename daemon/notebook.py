@@ -30,8 +30,8 @@ from ..kernels.decompose import decompose as read_model
 from ..kernels.grid import FrequencyGrid
 from ..kernels.inputs import parse_input
 from ..kernels.network import Network, TensorSpec
-from ..kernels.packages import needing
 from ..kernels.surface import Surface
+from ..kernels.text import needing
 from ..profiles.board import load_board
 from ..profiles.bundle.bundle import Bundle, load_bundle
 from ..profiles.bundle.methods import METHODS, NETWORK

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
-from ...kernels.packages import needing
+from ...kernels.text import needing
 from ..errors import InputError, UsageError
 
 _MOST = 64

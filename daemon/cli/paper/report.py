@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ....kernels.packages import needing
+from ....kernels.text import needing
 from ... import arguments
 from ...errors import InputError, UsageError
 from ..output import print_json, progress_bar, table

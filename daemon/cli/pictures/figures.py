@@ -11,9 +11,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ....kernels.packages import needing
 from ....kernels.stored import replacing
-from ....kernels.text import printable
+from ....kernels.text import needing, printable
 from ...errors import InputError
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ....kernels.network import Network
-from ....kernels.packages import needing
+from ....kernels.text import needing
 from ....profiles.bundle.bundle import Bundle, load_bundle
 from ....profiles.bundle.finding import find_bundles
 from ... import arguments

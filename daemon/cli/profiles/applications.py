@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from ....kernels.correction.correct import correct
 from ....kernels.cost.model import surface
-from ....kernels.packages import needing
 from ....kernels.surface import Surface
+from ....kernels.text import needing
 from ....profiles.bundle.bundle import load_bundle
 from ....profiles.errors import ComparisonDataError
 from ....profiles.reference import reference_network

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ....kernels.decompose import decompose
 from ....kernels.inputs import parse_input
-from ....kernels.packages import needing
+from ....kernels.text import needing
 from ....profiles.reference import reference_input, reference_model, reference_names
 from ... import arguments
 from ...errors import InputError, UsageError

@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from ....kernels.packages import needing
-from ....kernels.text import printable
+from ....kernels.text import needing, printable
 from ....profiles.bundle.bundle import Bundle, bundle_bytes, load_bundle
 from ....profiles.bundle.manifest import UNSEEN_FAMILY, UNSEEN_NETWORK, Manifest
 from ....profiles.errors import BundleError

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ....kernels.packages import needing
+from ....kernels.text import needing
 from ....profiles.errors import ComparisonDataError
 from ... import arguments
 from ...errors import InputError

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ....kernels.packages import needing
+from ....kernels.text import needing
 from ... import arguments
 from ...errors import InputError, UsageError
 from ..clusters import cluster

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
-from ....kernels.packages import needing
+from ....kernels.text import needing
 from ...board import ChipRates
 from ...device import Device
 from ...errors import MeasurementError

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ....kernels.packages import needing
+from ....kernels.text import needing
 from ....kernels.trees.ensemble import TreeEnsemble
 from ...errors import RecordError
 from ..graph import PerformanceGraph

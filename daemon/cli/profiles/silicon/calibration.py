@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .....kernels.packages import needing
+from .....kernels.text import needing
 from .....profiles.errors import ComparisonDataError
 from .....profiles.twin.silicon.chip import load_chip
 from .... import arguments

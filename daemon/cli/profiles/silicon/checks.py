@@ -7,7 +7,7 @@ import argparse
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from .....kernels.packages import needing
+from .....kernels.text import needing
 from .... import arguments
 from ....errors import InputError, TargetNotAttainable, UsageError
 from ...output import print_json

@@ -9,7 +9,7 @@ import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from .....kernels.packages import needing
+from .....kernels.text import needing
 from .....profiles.errors import ComparisonDataError
 from .... import arguments
 from ....errors import InputError, TargetNotAttainable, UsageError
