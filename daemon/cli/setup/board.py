@@ -21,6 +21,7 @@ from .... import __version__
 from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ....profiles.board import BoardDescription
 from ....profiles.timing import SystemClock
+from ... import arguments
 from ...errors import DaemonError, NoDaemon
 from ...hardware.files import LONGEST_S, Files
 from ...hardware.hardware import Hardware
@@ -28,7 +29,6 @@ from ...hardware.sensors.sensors import Sensors
 from ...planning.settling import die_mc
 from ...system.board_lock import socket_of
 from ...wire.client import Client
-from ...wire.protocol import default_socket
 from ..children import spawn, when_it_answers
 from .runners import Candidate, Runner
 
@@ -166,7 +166,7 @@ class SetUpBoard:
             DaemonError: there is none, and none can be started.
         """
         here = self._root.resolve() == Path("/")
-        running = self._socket or socket_of(self._root) or (default_socket() if here else None)
+        running = self._socket or (arguments.board_socket if here else socket_of)(self._root)
         if running is not None and not own:
             try:
                 client = Client(running)
