@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from ...kernels.cost.board import BoardCost
 from ...kernels.cost.host import HostModel
 from ...kernels.errors import KernelsError
+from ...kernels.stored import replacing
 from ..documents import DocumentError, load_json
 from ..errors import BundleError
 from .bundle import Bundle, load_bundle, model_targets
 from .files import ARRAYS, HOST, MANIFEST, SourceFolder, checked, model_file
 from .finding import install_folder
 from .manifest import Manifest
-from .tables import write_atomically
 
 # Most of a model are numbers of two bytes.
 _FILTERS = ({"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "pb": 1, "lp": 1},)
@@ -86,7 +86,8 @@ def write_around(directory: Path, manifest: Manifest, cost: BoardCost, models: C
 def write_with_host(directory: Path, manifest: Manifest, host: HostModel) -> Manifest:
     """Write (again) a bundle's host times, and its manifest with their checksum."""
     data = _json(_host_json(host))
-    write_atomically(directory / HOST, data)
+    with replacing(directory / HOST, 0o644) as file:
+        file.write(data)
     return write_manifest(directory, manifest, {**manifest.checksums, HOST: hashlib.sha256(data).hexdigest()})
 
 
@@ -101,7 +102,8 @@ def board_file(
 def write_manifest(directory: Path, manifest: Manifest, checksums: Mapping[str, str]) -> Manifest:
     """Write (again) only the manifest of a bundle, for instance when its evaluation is known."""
     complete = replace(manifest, checksums=dict(checksums))
-    write_atomically(directory / MANIFEST, _json(complete.to_json()))
+    with replacing(directory / MANIFEST, 0o644) as file:
+        file.write(_json(complete.to_json()))
     return complete
 
 
