@@ -129,14 +129,14 @@ def install_bundle(source: Path, destination: Path | None = None, *, cache_dir: 
     Raises:
         BundleError: the bundle is refused, or the destination cannot be written.
     """
-    check_bundle(source, cache_dir=cache_dir)
+    contents = _contents(source)
     destination = install_folder() if destination is None else destination
     target = destination
     try:
         destination.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=destination, prefix=".install-") as scratch:
             fresh, old = Path(scratch) / "new", Path(scratch) / "old"
-            target = destination / _checked_copy(source, fresh, cache_dir).manifest.name
+            target = destination / _checked_copy(source, contents, fresh, cache_dir).manifest.name
             if target.exists():
                 target.rename(old)
             fresh.rename(target)
@@ -152,13 +152,12 @@ def check_bundle(source: Path, *, cache_dir: Path | None = None) -> Manifest:
         BundleError: the bundle is refused.
     """
     with tempfile.TemporaryDirectory(prefix="jetdvfs-check-") as scratch:
-        return _checked_copy(source, Path(scratch) / "new", cache_dir).manifest
+        return _checked_copy(source, _contents(source), Path(scratch) / "new", cache_dir).manifest
 
 
-def _checked_copy(source: Path, directory: Path, cache_dir: Path | None) -> Bundle:
-    """Copy a bundle into a new folder of this user's alone, and check the copy: ``source`` may change meanwhile."""
+def _checked_copy(source: Path, contents: Mapping[str, bytes], directory: Path, cache_dir: Path | None) -> Bundle:
+    """Write a bundle's files into a new folder of this user's alone, and check that: ``source`` may change meanwhile."""
     try:
-        contents = _contents(source)
         directory.mkdir(mode=0o755)
         for name, data in contents.items():
             (directory / name).write_bytes(data)

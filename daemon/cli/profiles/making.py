@@ -116,14 +116,16 @@ def describe(path: Path, manifest: Manifest) -> str:
         lines.append(f"    {kind:20} time {entry.time_sigma:6.1%}{power}  {entry.samples:8} samples")
     lines += _beyond(manifest)
     for name, record in manifest.evaluation.items():
-        figures = [figure for figure in ("latency", "energy") if powered or figure == "latency"]
-        means = (
-            " / ".join([f"{method} {mean['latency_percent']:.1f}%", *(f"{mean[f'{one}_percent']:.1f}%" for one in figures[1:])])
-            for method, mean in record["mean"].items()
-        )
-        lines.append(f"  mean error    {name.replace('_', ' ')}, {' / '.join(figures)}: {', '.join(means)}")
+        figures = "latency / energy" if powered else "latency"
+        means = ", ".join(f"{method} {_mean_error(mean, powered=powered)}" for method, mean in record["mean"].items())
+        lines.append(f"  mean error    {name.replace('_', ' ')}, {figures}: {means}")
     lines += [*_own_networks(manifest), *_families(manifest)]
     return "\n".join(lines)
+
+
+def _mean_error(mean: Mapping[str, float | None], *, powered: bool) -> str:
+    figures = [mean["latency_percent"], *([mean.get("energy_percent")] if powered else [])]
+    return " / ".join("-" if figure is None else f"{figure:.1f}%" for figure in figures)
 
 
 def _carried(manifest: Manifest) -> list[str]:
@@ -140,7 +142,7 @@ def _own_networks(manifest: Manifest) -> list[str]:
     """The error of each network that was left out, where no other board was seen."""
     lines = []
     for row in manifest.evaluation.get(UNSEEN_NETWORK, {}).get("networks", ()):
-        energy = "" if row["energy_percent"] is None else f"  energy {row['energy_percent']:5.1f}%"
+        energy = "" if row.get("energy_percent") is None else f"  energy {row['energy_percent']:5.1f}%"
         lines.append(f"    {row['network']:20} latency {row['latency_percent']:5.1f}%{energy}")
     return lines
 
@@ -149,7 +151,7 @@ def _families(manifest: Manifest) -> list[str]:
     """How the networks do whose whole families were left out of training, each by itself; boards are averaged."""
     errors: dict[str, list[Mapping[str, float]]] = {}
     for row in manifest.evaluation.get(UNSEEN_FAMILY, {}).get("networks", ()):
-        if row["method"] == "timeline":
+        if row["method"] == "timeline" and row.get("energy_percent") is not None:
             errors.setdefault(row["network"], []).append(row)
     lines = []
     for network, rows in errors.items():
