@@ -239,7 +239,7 @@ def _collect_processor(args: argparse.Namespace) -> int:
 
 
 def _collect_gpu(args: argparse.Namespace) -> int:
-    from ....profiles.measuring.gpus import WORKSTATION_PATIENCE, WORKSTATION_TIMINGS, measure_gpu, plan_gpu, workstation
+    from ....profiles.measuring.gpus import WORKSTATION_PATIENCE, measure_gpu, plan_gpu, workstation
     from ....profiles.measuring.meters.cpu import Patience
     from ....profiles.measuring.meters.nvml import installed_library
     from ....profiles.measuring.meters.torch_process import TorchProcess
@@ -252,13 +252,13 @@ def _collect_gpu(args: argparse.Namespace) -> int:
 
     with workstation(installed_library(), start, args.gpu_mhz) as gpu:
         kernels = args.kernels or (QUICK_KERNELS if args.quick else KERNELS)
-        patience = Patience(0.05, 0.5, 0.3, 30) if args.quick else WORKSTATION_PATIENCE
+        patience = Patience(0.05, 0.5, 0.3, 30, power_timings=0) if args.quick else WORKSTATION_PATIENCE
         campaign = plan_gpu(gpu.device, models, gpu.process.about["kinds"], kernels, args.seed)
         what = {
             "device": gpu.process.about["device_name"], "torch": gpu.process.about["torch"],
             "clocks": f"{gpu.device.grid.size} locked" if args.gpu_mhz else "as they are", "networks": len(campaign.networks),
             "kernels": len(campaign.invocations), "calls": len(campaign.calls), "steps": len(campaign.units),
-            "hours": round(about_s(campaign, patience, timings=WORKSTATION_TIMINGS) / 3600, 2), "writes": str(args.out),
+            "hours": round(about_s(campaign, patience) / 3600, 2), "writes": str(args.out),
         }  # fmt: skip
         if not args.dry_run:
             with kept_for(args, campaign) as folder:

@@ -38,6 +38,7 @@ _PROBE_SIDE, _PROBE_BYTES = 768, 1 << 27
 _PROBE_MS, _MOST_SIDE = 1.0, 8192  # a product on a GPU takes at least this time, or has these sides
 _REFERENCE_LAUNCHES = 64  # of the smallest kernel, host work that the latency of a network is compared with
 _INTERPRETER = "The following operation failed in the TorchScript interpreter"
+_OUT_OF_MEMORY = re.compile(r"out of memory|can't allocate memory|not enough memory", re.IGNORECASE)
 _TWO_DEVICES = re.compile(r"\b(same|different|two|expected) devices?\b")
 
 _POSITIVE = {"log", "sqrt", "rsqrt"}
@@ -50,7 +51,11 @@ _WINDOW = ("stride", "padding", "ceil_mode", "dilation")
 
 
 class Refused(Exception):
-    """A request that cannot be met; the text says why."""
+    """A request that cannot be met, or not now (``for_now``); the text says why."""
+
+    def __init__(self, text: str, for_now: bool = False) -> None:
+        super().__init__(text)
+        self.for_now = for_now
 
 
 class Worker:
@@ -68,6 +73,7 @@ class Worker:
         self.clock, self._now = ("thread", time.thread_time) if alone else ("wall", time.perf_counter)
         self._last: tuple[str, Run] | None = None
         self._seen: dict[str, list[str]] = {}
+        self._smallest: Run | None = None
         self._event_ms: float | None = None
         self._graph: tuple[Run, int, float] | None = None
 
@@ -197,7 +203,7 @@ class Worker:
 
     def _reference_ms(self) -> float:
         """Host time of launching the smallest kernel again and again."""
-        run = self._smallest()
+        run = self._smallest_kernel()
         self._wait()
         start = self._now()
         for _ in range(_REFERENCE_LAUNCHES):
@@ -238,14 +244,16 @@ class Worker:
     def _cost_of_event_ms(self) -> float:
         """Time that an event takes in a stream: by the smallest kernel, one or ten of which run between two events."""
         if self._event_ms is None:
-            run, limits = self._smallest(), {"timings": 200, "seconds": 1.0}
+            run, limits = self._smallest_kernel(), {"timings": 200, "seconds": 1.0}
             run()
             one, several = (statistics.median(self._bursts_ms(run, runs, _IN_ORDER // runs, limits)) for runs in (1, _RUNS))
             self._event_ms = max((_RUNS * one - several) / (_RUNS - 1), 0.0)
         return self._event_ms
 
-    def _smallest(self) -> Run:
-        return functools.partial(self.torch.nn.functional.relu, self._random((1,)))
+    def _smallest_kernel(self) -> Run:
+        if self._smallest is None:
+            self._smallest = functools.partial(self.torch.nn.functional.relu, self._random((1,)))
+        return self._smallest
 
     def _bursts_ms(self, run: Run, runs: int, bursts: int, request: dict[str, Any]) -> list[float]:
         """Times of so many runs each between two events, issued while the GPU is kept busy."""
@@ -264,9 +272,8 @@ class Worker:
             if not waited:
                 found += [first.elapsed_time(second) for first, second in zip(events, events[1:])]
             elif cycles >= _MOST_CYCLES:
-                raise Refused(
-                    f"{runs * bursts} launches of a kernel are not issued while the GPU is kept busy for {cycles} cycles"
-                )
+                late = f"{runs * bursts} launches of a kernel are not issued while the GPU is kept busy for {cycles} cycles"
+                raise Refused(late, for_now=True)
             else:
                 cycles *= 2
         return found
@@ -546,6 +553,13 @@ def _reason(error: Exception) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())[:600]
 
 
+def _is_for_now(error: Exception) -> bool:
+    """True if a request that failed may succeed later: memory or time was short."""
+    if isinstance(error, Refused):
+        return error.for_now
+    return isinstance(error, MemoryError) or bool(_OUT_OF_MEMORY.search(str(error)))
+
+
 def main(arguments: Sequence[str], kind: Callable[[Any, str], Worker] = Worker) -> int:
     parser = argparse.ArgumentParser(description="Run kernels and networks for a parent that measures.")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
@@ -570,7 +584,7 @@ def main(arguments: Sequence[str], kind: Callable[[Any, str], Worker] = Worker) 
         try:
             tell(worker.answer(json.loads(line)))
         except Exception as error:  # torch raises many kinds; the parent is told, and may ask for something else
-            tell({"error": str(error) if isinstance(error, Refused) else _reason(error)})
+            tell({"error": str(error) if isinstance(error, Refused) else _reason(error), "for_now": _is_for_now(error)})
             try:
                 worker._wait()
             except RuntimeError as lost:  # after some errors nothing runs on a GPU any more
