@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from ..kernels.errors import GridError
 from ..kernels.grid import CONFIGURATION_FORM, FrequencyConfiguration, parse_configuration
-from ..kernels.text import meant_by
+from ..kernels.text import meant_by, valid_instead
 from . import targets
 from .errors import UsageError
 
@@ -93,9 +93,7 @@ class OneLineParser(argparse.ArgumentParser):
         if action.choices is None or value in action.choices:
             return
         known = [str(choice) for choice in action.choices]
-        meant = meant_by(str(value), known)
-        guess = f" did you mean {meant!r}?" if meant else ""
-        raise argparse.ArgumentError(action, f"invalid choice: {value!r};{guess} valid: {', '.join(known)}")
+        raise argparse.ArgumentError(action, f"invalid choice: {value!r}{valid_instead(str(value), known)}")
 
     def unknown(self, arguments: Sequence[str]) -> NoReturn:
         """End with one line about arguments that no option takes, and the option that was meant, if one is close.

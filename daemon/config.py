@@ -83,9 +83,9 @@ class Bounds:
 class ClockLimits:
     """Bounds of each axis; clocks outside are never set."""
 
-    cpu_khz: Bounds = field(default_factory=Bounds)
-    gpu_hz: Bounds = field(default_factory=Bounds)
-    emc_hz: Bounds = field(default_factory=Bounds)
+    cpu_khz: Bounds = field(default_factory=Bounds, metadata={"help": "CPU clock, in kHz"})
+    gpu_hz: Bounds = field(default_factory=Bounds, metadata={"help": "GPU clock, in Hz"})
+    emc_hz: Bounds = field(default_factory=Bounds, metadata={"help": "memory clock, in Hz"})
 
     def missed(self, levels: Mapping[str, Sequence[int]]) -> Iterator[str]:
         """One line for each clock that has no level within its bounds.
@@ -127,19 +127,32 @@ class WorkerRules:
 
 @dataclass(frozen=True)
 class Members:
-    """What the file may hold; see the module's text for each member's meaning."""
+    """What the file may hold. ``help`` is each member's meaning, with its unit."""
 
-    board: Text | None = None
-    profile: Text | None = None
-    socket_group: Text | None = None
-    axes: frozenset[Axis] = frozenset(AXES)
-    limits: ClockLimits = field(default_factory=ClockLimits)
-    cpu_clusters: Literal["together", "apart"] = "together"
-    cpu_leader: Text | None = None
-    floors: Annotated[FloorRules | None, Meta(description="auto, off or a mapping")] = field(default_factory=FloorRules)
-    ceiling_c: Degrees | None = None
-    clients: ClientLimits = field(default_factory=ClientLimits)
-    worker: WorkerRules = field(default_factory=WorkerRules)
+    board: Text | None = field(default=None, metadata={"help": "board description; default: detected"})
+    profile: Text | None = field(
+        default=None,
+        metadata={"help": "bundle name or folder; default: the first of this board, simulated ones with --root alone"},
+    )
+    socket_group: Text | None = field(
+        default=None, metadata={"help": f"users who may ask for clocks; default: {INSTALLED_GROUP}, if there is such a group"}
+    )
+    axes: frozenset[Axis] = field(
+        default=frozenset(AXES), metadata={"help": "clocks that may be set; the others stay as they are found"}
+    )
+    limits: ClockLimits = field(default_factory=ClockLimits, metadata={"help": "clocks outside are never set"})
+    cpu_clusters: Literal["together", "apart"] = field(
+        default="together", metadata={"help": "if apart, one leads and the others run as low as other work allows"}
+    )
+    cpu_leader: Text | None = field(
+        default=None, metadata={"help": "the application's cpufreq policy, as policy0; default: the one with most cores"}
+    )
+    floors: Annotated[FloorRules | None, Meta(description="auto, off or a mapping")] = field(
+        default_factory=FloorRules, metadata={"help": "keep clocks up for other work (docs/floors.md)"}
+    )
+    ceiling_c: Degrees | None = field(default=None, metadata={"help": "no zone becomes hotter (docs/sharing.md)"})
+    clients: ClientLimits = field(default_factory=ClientLimits, metadata={"help": "how many there may be at once"})
+    worker: WorkerRules = field(default_factory=WorkerRules, metadata={"help": "processes that read model files"})
 
     @property
     def clusters(self) -> Clusters:

@@ -41,3 +41,10 @@ def meant_by(word: str, known: Sequence[str]) -> str | None:
     import difflib  # the resident daemon loads this module and gets here by mistakes of its configuration alone
 
     return next(iter(difflib.get_close_matches(word[:64], known, n=1)), None)
+
+
+def valid_instead(word: str, known: Sequence[str]) -> str:
+    """End of a message about an unknown word: the known word that is closest, if one is close, and all known words."""
+    meant = meant_by(word, known)
+    guess = f" did you mean {meant!r}?" if meant else ""
+    return f";{guess} valid: {', '.join(known) or 'none'}"

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from ..kernels.errors import GridError
 from ..kernels.grid import FrequencyGrid
+from ..kernels.text import valid_instead
 from .documents import Count, DocumentError, NotNegative, Positive, Text, convert, load_yaml, unknown_members
 from .errors import BoardDescriptionError
 from .marks import MARKS, Mark, collect_marks, weakest
@@ -203,7 +204,7 @@ def load_board(name: str, folder: Path = BOARDS_DIR) -> BoardDescription:
     """
     path = folder / f"{name}.yaml"
     if name not in list_boards(folder):
-        raise BoardDescriptionError(f"board {name!r} is not described; valid: {', '.join(list_boards(folder))}")
+        raise BoardDescriptionError(f"board {name!r} is not described{valid_instead(name, list_boards(folder))}")
     try:
         return _read(path, path.stat().st_mtime_ns)
     except (OSError, UnicodeError) as error:

@@ -130,19 +130,10 @@ class Tree:
 
 
 def configuration() -> str:
-    """The configuration as it is installed: the example of its documentation, every line of it a comment."""
-    from jetdvfs.daemon import config
+    """The configuration as it is installed: every line of it a comment."""
+    from jetdvfs.daemon.cli.service.template import template
 
-    example = re.search(r"^::\n\n(.*)", config.__doc__ or "", re.MULTILINE | re.DOTALL)
-    assert example is not None
-    lines = [line.removeprefix("    ") for line in example[1].rstrip().splitlines()]
-    head = [
-        "# What jetdvfsd is told; jetdvfsd.yaml(5) says more, `jetdvfs config check` what is wrong with it, and",
-        "# `systemctl "
-        "reload jetdvfsd` has it taken. Every member may be left out. Files of jetdvfsd.yaml.d beside this one go before it.",
-        "#",
-    ]
-    return "\n".join((*head, *(f"#{line}" for line in lines), ""))
+    return template()
 
 
 def needed(name: str, found: dict[str, Requirement] | None = None) -> dict[str, Requirement]:

@@ -183,15 +183,14 @@ class Desk:
         return self._controller.floors.reasons
 
     def _changing(self, function: Callable[[], T]) -> Callable[[], T]:
-        """The same, after which the clocks are not what was read last, and are read again as soon as it was answered."""
+        """The same, after which the clocks are not what was read last, and are read again once nothing else is asked."""
 
         def change() -> T:
             try:
                 return function()
             finally:
-                if not self._look.outdated:
-                    self.thread.submit(self._look_once)
                 self._look = replace(self._look, outdated=True)
+                self.thread.when_at_rest(self._look_once)
 
         return change
 

@@ -67,7 +67,7 @@ def status(
         "configuration": None if seen.configuration is None else seen.configuration._asdict(),
         "cpu_policies": [vars(policy) for policy in seen.policies],
         "applied": None if snapshot.applied is None else snapshot.applied.to_json(),
-        "changes": asdict(snapshot.changes),
+        "changes": vars(snapshot.changes),
         "floors": [vars(floor) for floor in snapshot.floors.floors],
         "leases": [{**_lease(lease, snapshot, frames), "proposal": proposed(lease.id)} for lease in snapshot.leases.values()],
         "rails_mw": _finite(sensors.rails_mw()),

@@ -16,6 +16,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from ..errors import HardwareBusy
@@ -30,6 +31,10 @@ ANSWER_S = 10.0
 """How long somebody waits for the board until they are told that it does not answer."""
 STUCK_S = 30.0
 """How long one call may last that has no bound of its own, such as a disk's, until the thread counts as stuck."""
+_REST_S = 0.02
+"""How long nothing is asked before what may wait is done."""
+_WAITS_S = 0.2
+"""How long it waits at most."""
 _OWN_TURN = -1  # no user's id: what the daemon does by itself
 _ROOT = 0
 
@@ -43,6 +48,14 @@ class _Job(Generic[T]):
         self.future: Future[T] = Future()
         self.given_up = False
         self.settled = False
+
+
+@dataclass(frozen=True)
+class _AtRest:
+    """What may wait, and until when."""
+
+    function: Callable[[], None]
+    latest_s: float
 
 
 class _Queue:
@@ -98,6 +111,8 @@ class BoardThread:
         self._said = Repeated(log, monotonic)
         self._lock = threading.Condition()
         self._endings, self._beginnings = _Queue(), _Queue()
+        self._at_rest: _AtRest | None = None
+        self._worked_s = 0.0
         self._busy = False
         self._root_began = False
         self._done = 0
@@ -130,6 +145,12 @@ class BoardThread:
             (self._endings if ends else self._beginnings).put(user, job)
             self._lock.notify()
         return job
+
+    def when_at_rest(self, function: Callable[[], None]) -> None:
+        """Have a function called once nothing is asked, or has been for a while; while one waits, others are dropped."""
+        with self._lock:
+            if self._at_rest is None:
+                self._at_rest = _AtRest(function, self._monotonic() + _WAITS_S)
 
     async def run(
         self,
@@ -192,17 +213,19 @@ class BoardThread:
             with self._lock:
                 # Upkeep that is late goes first, or a stream of requests would keep it off for good.
                 late = self._monotonic() - due_s > 1.0
-                job = None if late else self._take()
+                job = None if late else self._overdue() or self._take() or self._rested()
                 if job is None and self._monotonic() < due_s:
                     if self._over:
                         return
                     self._busy = False
-                    self._lock.wait(due_s - self._monotonic())
+                    rest_s = due_s if self._at_rest is None else min(due_s, self._worked_s + _REST_S)
+                    self._lock.wait(max(rest_s - self._monotonic(), 0.0))
                     self._busy = True
                     continue
                 self._busy = True
             if job is not None:
                 self._do(job)
+                self._worked_s = self._monotonic()
                 due_s = min(due_s, self._monotonic() + self._every_s())
                 continue
             self._guarded(self._upkeep)
@@ -215,6 +238,18 @@ class BoardThread:
         job = self._endings.take(_ROOT) or (self._beginnings.take(_ROOT) if root_first else None)
         self._root_began = job is not None and root_first
         return job or self._endings.take() or self._beginnings.take(_ROOT) or self._beginnings.take()
+
+    def _overdue(self) -> _Job[None] | None:
+        """What has waited for as long as it may."""
+        return self._waited() if self._at_rest is not None and self._monotonic() >= self._at_rest.latest_s else None
+
+    def _rested(self) -> _Job[None] | None:
+        """What may wait, where nothing was asked for a moment."""
+        return self._waited() if self._monotonic() >= self._worked_s + _REST_S else None
+
+    def _waited(self) -> _Job[None] | None:
+        waits, self._at_rest = self._at_rest, None
+        return None if waits is None else _Job(waits.function, _OWN_TURN, None, None)
 
     def _do(self, job: _Job[T]) -> None:
         result: list[T] = []

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...kernels.grid import FrequencyConfiguration, FrequencyGrid
+from ...kernels.text import valid_instead
 from ...profiles.board import BoardDescription, ModeSet, PowerMode
 from ...profiles.timing import Clock
 from ..errors import DaemonError, HardwareHangs, HardwareRefused, NotOffered, UsageError
@@ -119,7 +120,7 @@ class Hardware:
             identity = read_identity(files)
             named = {item.name: item for item in (described_boards() if boards is None else boards)}
             if board not in named:
-                raise UsageError(f"board {board!r} is not described; valid: {', '.join(named)}")
+                raise UsageError(f"board {board!r} is not described{valid_instead(board, list(named))}")
             description = named[board]
         hardware = cls(files, clock, description, identity, baseline, older, leave, clusters, sensing)
         if hardware._keeper is not None:

@@ -41,6 +41,15 @@ class LoadedModel:
         self._client.call("Unload", {"network": self.handle})
 
 
+class LeasePlan(dict[str, Any]):
+    """The ``PlanReport`` of the interface, whose repr is one line."""
+
+    def __repr__(self) -> str:
+        choice = self["choice"]
+        clocks = ", ".join(f"{axis}={level}" for axis, level in choice["configuration"].items())
+        return f"<plan for {self['target']}: {clocks}, {choice['latency_ms']:.4g} ms, {choice['energy_mj']:.4g} mJ>"
+
+
 class HeldLease:
     """Clocks held. As a context manager it is released at the end, however that comes and within a second.
 
@@ -109,7 +118,8 @@ class HeldLease:
         self._reporter.limit(self.limit_ms)
 
     def _take(self, answer: Mapping[str, Any]) -> None:
-        self.plan: Mapping[str, Any] | None = answer.get("plan")
+        plan = answer.get("plan")
+        self.plan: Mapping[str, Any] | None = plan and LeasePlan(plan)
         self.applied: Mapping[str, Any] | None = answer.get("applied")
         self.limit_ms: float | None = answer.get("limit_ms")
         self.shared: Mapping[str, Any] | None = answer.get("shared")

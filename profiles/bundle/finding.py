@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from ...kernels.text import valid_instead
 from ..errors import BundleError
 from ..own_folders import own_folder
 from .files import MANIFEST
@@ -69,10 +70,10 @@ def resolve_bundle(name_or_dir: str | os.PathLike[str]) -> Path:
     found = find_bundles()
     if str(name_or_dir) in found:
         return found[str(name_or_dir)]
-    here = "" if is_folder or not _has_manifest(path) else f"the folder of that name is ./{name_or_dir}; "
+    here = "" if is_folder or not _has_manifest(path) else f"; the folder of that name is ./{name_or_dir}"
     raise BundleError(
-        f"profile {str(name_or_dir)!r}: no such bundle, nor folder with a readable {MANIFEST}; {here}"
-        f"valid: {', '.join(found) or 'none'}"
+        f"profile {str(name_or_dir)!r}: no such bundle, nor folder with a readable {MANIFEST}{here}"
+        f"{valid_instead(str(name_or_dir), list(found))}"
     )
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ...kernels.decompose import decompose
 from ...kernels.network import Network, TensorSpec
+from ...kernels.text import valid_instead
 from ..errors import ProfilesError
 
 FOLDER = Path(__file__).parent
@@ -33,7 +34,7 @@ def reference_model(name: str) -> Path:
         ProfilesError: there is no such network; the text lists those there are.
     """
     if name not in reference_names():
-        raise ProfilesError(f"reference network {name!r} is not known; valid: {', '.join(reference_names())}")
+        raise ProfilesError(f"reference network {name!r} is not known{valid_instead(name, reference_names())}")
     return FOLDER / f"{name}.pt"
 
 

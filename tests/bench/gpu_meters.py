@@ -9,8 +9,8 @@ torchvision with random weights are traced here.
 Clocks and limits of the GPU are left as they are. Stages, each written to DIR as it ends:
 
 - ``about``: versions, settings, driver, power limit, clocks, the cost of an event, rates by element type.
-- ``networks``: of each network the sum of its kernels as the worker times them, in bursts and repeated in graphs, against the
-  GPU's time of its CUDA graph; its eager latency beside host reference work; requests that the worker refused; the launches
+- ``networks``: of each network the sum of its kernels as the worker times them, in bursts and in graphs, against the GPU's
+  time of its CUDA graph; its eager latency beside host reference work; requests that the worker refused; the launches
   missing from a profiler's trace.
 - ``powers``: of some kernels, between ticks of NVML's energy counter, and as the counter reads at any moment.
 - ``campaign``: ``profile collect --meter nvml --quick`` of one network for as long as time is left.
@@ -269,8 +269,8 @@ class Bench:
             answer = self._ask({"do": "kernel", "kernel": launch.to_json(), **_LIMITS}, f"{launch.kind} {launch.inputs}")
             if answer is not None:
                 self.times_ms[launch.signature], self.kernels[launch.signature] = answer["ms"], launch
-                again = self._ask({"do": "repeat", "kernel": launch.to_json(), "graph": True, "seconds": 0.0}, "in a graph")
-                self.in_graphs_ms[launch.signature] = (again or {}).get("gpu_ms", answer["ms"])
+                in_graph = answer.get("graph_ms")
+                self.in_graphs_ms[launch.signature] = answer["ms"] if in_graph is None else in_graph
 
     def _ask_calls(self, network: Network) -> None:
         """Issue one call of each name, as a campaign does."""

@@ -3,8 +3,8 @@
 
 `jetdvfs board` looks at the running system; `board list`, `board show NAME` and `board matrix` at the descriptions, each of
 which says how much of it is verified. `board modes` lists the power modes, and `board mode NAME|ID` changes to one: that is
-root's to do, and a mode that needs a reboot is never agreed to. `board unlock` ends a lock of the memory clock that a dead
-process left behind. Nothing else changes anything.
+root's to do, and a mode that needs a reboot is never agreed to. It prints the command that goes back to the mode before.
+`board unlock` ends a lock of the memory clock that a dead process left behind. Nothing else changes anything.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import asdict
@@ -82,7 +83,12 @@ def switch_mode(
         raise HardwareRefused(
             f"power mode {mode.name} was not set, {done.active} is in force: {done.text or 'no reason given'}"
         )
-    return {**asdict(done), "done": done.done}, [f"power mode {done.active} is in force"]
+    lines = [f"power mode {done.active} is in force"]
+    if active is not None and active != mode:
+        where = "" if root == "/" else f" --root {shlex.quote(root)}"
+        reboot = "; that may need a reboot" if changed_masks(mode, active) else ""
+        lines.append(f"before: {active.name}; to go back: sudo jetdvfs board mode {shlex.quote(active.name)}{where}{reboot}")
+    return {**asdict(done), "done": done.done, "before": active and asdict(active)}, lines
 
 
 def _asked_of(

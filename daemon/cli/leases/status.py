@@ -15,12 +15,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ....kernels.text import printable
 from ....kernels.units import KHZ_PER_MHZ
 from ... import arguments
 from ...errors import UsageError
 from ...wire.client import Client
 from .. import output
+from ..colour import Bold, Red, shown
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -64,7 +64,7 @@ def _print(status: Mapping[str, Any], *, as_json: bool) -> None:
     if as_json:
         output.print_json(status)
     else:
-        print("\n".join(map(printable, _lines(status))))
+        print("\n".join(map(shown, _lines(status))))
 
 
 def _learned(client: Client, args: argparse.Namespace) -> int:
@@ -153,7 +153,8 @@ def _lease(lease: Mapping[str, Any]) -> Iterator[str]:
     network = f"{lease['network']} at " if lease["network"] else ""
     asked = f"{network}{lease['target']}" if lease["target"] else "configuration"
     rate = f", {lease['fps']:g} frames/s" if lease["fps"] else ""
-    yield f"  {lease['lease']}: {lease['app']} (pid {lease['pid']}, uid {lease['uid']}), {lease['held_s']:.0f} s, {asked}{rate}"
+    by = f"{lease['app']} (pid {lease['pid']}, uid {lease['uid']}), {lease['held_s']:.0f} s"
+    yield Bold(f"  {lease['lease']}: {by}, {asked}{rate}")
     if lease["reason"]:
         yield f"     reason: {lease['reason']}"
     yield f"     needs {_clocks(lease['configuration'])}"
@@ -162,7 +163,7 @@ def _lease(lease: Mapping[str, Any]) -> Iterator[str]:
     if shared := lease.get("shared"):
         yield f"     shares the GPU with lease {', '.join(shared['leases'])}: up to {shared['latency_ms']:.2f} ms with waiting"
     if unkept := lease.get("unkept"):
-        yield f"     not kept: {unkept['target']}: {unkept['reason']}"
+        yield Red(f"     not kept: {unkept['target']}: {unkept['reason']}")
     if lease["predicted"]:
         foreseen = lease["predicted"]
         by = " by the predictor of whole networks" if lease.get("method") == "network" else ""
@@ -188,7 +189,7 @@ def _lease(lease: Mapping[str, Any]) -> Iterator[str]:
         yield f"     {silent}"
     if missed := lease["missed"]:
         over = f"{missed['observed_ms']:.4g} ms observed, over {missed['limit_ms']:.4g} ms, in {missed['frames']} frames"
-        yield f"     missed: {missed['target']}: {over}: {missed['reason']}"
+        yield Red(f"     missed: {missed['target']}: {over}: {missed['reason']}")
         if missed["doing"]:
             yield f"     therefore: {missed['doing']}"
 

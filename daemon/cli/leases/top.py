@@ -28,11 +28,11 @@ from ... import arguments
 from ...errors import NoDaemon, UsageError
 from ...wire.client import Client
 from .. import output
+from ..colour import Bold, Red, shown
 from ..output import table
 
 _CLEAR, _HOME, _REST = "\x1b[2J", "\x1b[H", "\x1b[K"
 _SHOWN, _HIDDEN = "\x1b[?25h", "\x1b[?25l"
-_RED, _BOLD, _PLAIN = "\x1b[31m", "\x1b[1m", "\x1b[0m"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
                 client = None
                 _draw([printable(str(error)), "waiting for it; q ends"])
             else:
-                lines = _lines(status, colours=drawn, width=shutil.get_terminal_size().columns if drawn else None)
+                lines = _lines(status, width=shutil.get_terminal_size().columns if drawn else None)
                 if args.json:
                     print(json.dumps(status), flush=True)
                 elif drawn:
@@ -117,9 +117,8 @@ def _cut(line: str, width: int) -> str:
     return "".join(parts)
 
 
-def _lines(status: Mapping[str, Any], *, colours: bool, width: int | None = None) -> Iterator[str]:
-    bold, red, plain = (_BOLD, _RED, _PLAIN) if colours else ("", "", "")
-    yield f"{bold}{printable(status['title'])}{plain}  {_mode(status)}"
+def _lines(status: Mapping[str, Any], *, width: int | None = None) -> Iterator[str]:
+    yield f"{shown(Bold(status['title']))}  {_mode(status)}"
     yield ""
     measured, applied = status["configuration"] or {}, status["applied"]
     rows = []
@@ -144,15 +143,15 @@ def _lines(status: Mapping[str, Any], *, colours: bool, width: int | None = None
         yield "no lease is held"
     for lease in status["leases"]:
         if missed := lease["missed"]:
-            yield f"{red}{printable(lease['lease'])} misses {missed['target']}: {printable(missed['reason'])}{plain}"
+            yield shown(Red(f"{lease['lease']} misses {missed['target']}: {missed['reason']}"))
             if missed["doing"]:
                 yield f"  {printable(missed['doing'])}"
         for text in ((lease.get("doubted") or {}).get("reason"), lease.get("silent")):
             if text:
-                yield f"{red}{printable(lease['lease'])}: {printable(text)}{plain}"
+                yield shown(Red(f"{lease['lease']}: {text}"))
     reasons = [*(f"throttled: {reason}" for reason in status["throttled"]), *status["degraded"]]
     for reason in dict.fromkeys(reasons):
-        yield f"{red}{printable(reason)}{plain}"
+        yield shown(Red(reason))
 
 
 def _mode(status: Mapping[str, Any]) -> str:

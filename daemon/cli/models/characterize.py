@@ -38,6 +38,7 @@ from ... import arguments
 from ...errors import UsageError
 from .. import output
 from ..networks import named_networks
+from ..pictures.figures import say_drawn
 from . import common
 
 
@@ -78,6 +79,7 @@ def run(args: argparse.Namespace) -> int:
 
         title = f"{_title(study)}, {study.origin.split()[0]}"
         draw_study(study.runs, args.plot, title=title, simulated=study.simulated)
+        say_drawn(args.plot)
     if args.json:
         output.print_json(_to_json(study))
         return 0

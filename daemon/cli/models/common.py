@@ -26,6 +26,7 @@ from ... import arguments
 from ...errors import InputError, UsageError
 from ..networks import read_model
 from ..output import SIMULATED, progress
+from ..pictures.figures import picture_file
 
 if TYPE_CHECKING:
     from ....profiles.bundle.bundle import Bundle
@@ -99,7 +100,7 @@ def add_output_arguments(parser: argparse.ArgumentParser, *, plot: bool = False)
     if plot:
         parser.add_argument(
             "--plot",
-            type=arguments.named_file,
+            type=picture_file,
             metavar="FILE.png",
             help="also draw a picture (needs matplotlib)",
         )

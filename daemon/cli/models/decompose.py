@@ -73,6 +73,7 @@ from ....profiles.networks.graph import PerformanceGraph, graph_of
 from ...errors import UsageError
 from .. import output
 from ..networks import measured_text, read_measured, read_model
+from ..pictures.figures import say_drawn
 from . import common
 
 _NO_PROFILE = "what no profile can have a model for"
@@ -151,6 +152,7 @@ def _draw(network: Network, args: argparse.Namespace) -> None:
     if not network.launches:
         raise UsageError(f"--plot {args.plot}: {network.name} launches nothing that could be drawn")
     draw_network(network, args.plot, title=_headline(network, _is_fused(network, args)))
+    say_drawn(args.plot)
 
 
 def _to_json(

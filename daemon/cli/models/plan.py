@@ -37,6 +37,7 @@ from ...planning.proposing import Proposal, against_default
 from ...planning.wishes import Wish
 from ...targets import Hours, Target, check_phase
 from .. import output
+from ..pictures.figures import say_drawn
 from . import batches, common, compare
 
 if TYPE_CHECKING:
@@ -126,6 +127,7 @@ def _planned(network: Network, target: Target, bundle: Bundle, args: argparse.Na
 
         title = common.picture_title(network, bundle, args)
         draw_plan(surface, chosen, args.plot, title=title, simulated=bundle.manifest.simulated)
+        say_drawn(args.plot)
     if args.json:
         told = {"phase": phase, **_in_tokens(chosen.choice, phase)} if phase else {}
         about, mode = common.about(network, bundle, args), proposal and proposal.to_json()

@@ -31,6 +31,7 @@ from ....kernels.network import Network
 from ....kernels.surface import Prediction, Surface
 from ... import arguments
 from .. import output
+from ..pictures.figures import say_drawn
 from . import common
 
 _OF_TIME = 6
@@ -61,6 +62,7 @@ def run(args: argparse.Namespace) -> int:
 
         title = common.picture_title(network, bundle, args)
         draw_surface(surface, args.plot, title=title, simulated=bundle.manifest.simulated)
+        say_drawn(args.plot)
     if args.json:
         output.print_json({**common.about(network, bundle, args), **_to_json(network, surface, rows, powered)})
         return 0

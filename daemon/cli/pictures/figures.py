@@ -6,13 +6,16 @@ Colours are of Okabe and Ito's palette, which people with colour blindness tell 
 
 from __future__ import annotations
 
+import errno
 import os
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ....kernels.stored import replacing
 from ....kernels.text import needing, printable
+from ...arguments import named_file
 from ...errors import InputError
 
 if TYPE_CHECKING:
@@ -57,6 +60,24 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
+def picture_file(text: str) -> Path:
+    """Read an argument that names a picture to be written, before there is anything to draw.
+
+    Raises:
+        InputError: matplotlib is missing or cannot write such a file, or its folder is missing.
+    """
+    path = named_file(text)
+    _check_kind(new_figure(1, 1), path)
+    if not path.parent.is_dir():
+        raise InputError(f"{path}: cannot write the picture ({os.strerror(errno.ENOENT)})")
+    return path
+
+
+def say_drawn(path: Path) -> None:
+    """Name a picture that was written, on standard error: standard output may be JSON."""
+    print(printable(f"drawn in {path}"), file=sys.stderr)
+
+
 def check_drawing() -> None:
     """Check that pictures can be drawn.
 
@@ -84,17 +105,20 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> None:
     Raises:
         InputError: it cannot be written; a file of that name is as it was.
     """
-    kinds = figure.canvas.get_supported_filetypes()
-    place = Path(path)
-    if place.suffix[1:].lower() not in kinds:
-        valid = " or ".join(f".{kind}" for kind in ("png", "svg", "pdf", "jpg") if kind in kinds)
-        raise InputError(f"{os.fspath(path)}: cannot write the picture: its name must end in {valid}")
+    _check_kind(figure, Path(path))
     try:
         with replacing(path) as file:
             figure.savefig(file, dpi=DPI, format=Path(path).suffix[1:].lower())
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{os.fspath(path)}: cannot write the picture ({reason})") from error
+
+
+def _check_kind(figure: Figure, path: Path) -> None:
+    kinds = figure.canvas.get_supported_filetypes()
+    if path.suffix[1:].lower() not in kinds:
+        valid = " or ".join(f".{kind}" for kind in ("png", "svg", "pdf", "jpg") if kind in kinds)
+        raise InputError(f"{path}: cannot write the picture: its name must end in {valid}")
 
 
 def heading(text: str, simulated: bool) -> str:

@@ -42,6 +42,7 @@ from ....profiles.errors import MeasurementError
 from ....profiles.twin.replay.tables import load_tables
 from ... import arguments
 from ..output import print_json
+from ..pictures.figures import picture_file, say_drawn
 
 if TYPE_CHECKING:
     from ....kernels.surface import Surface
@@ -64,7 +65,7 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
         "--table", type=Path, action="append", default=[], metavar="FILE", help="what the columns of a further table mean"
     )
     sub.add_argument("--only", default="", metavar="TEXT", help="tables and programs whose name has this in it")
-    sub.add_argument("--plot", type=Path, metavar="FILE", help="also draw regret and errors over the observed configurations")
+    sub.add_argument("--plot", type=picture_file, metavar="FILE", help="also draw regret and errors by observed configurations")
 
 
 def replay_tables(args: argparse.Namespace) -> int:
@@ -97,6 +98,7 @@ def replay_tables(args: argparse.Namespace) -> int:
         from ..pictures.loop import draw_replays
 
         draw_replays(runs, args.plot, simulated=bool(args.profile))
+        say_drawn(args.plot)
     if args.json:
         print_json([_row(run) for run in runs])
     return 0

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check the daemon's configuration, or show what it comes to.
+"""Check the daemon's configuration, show what it comes to, or write one to begin with.
 
 `config check` names everything that is wrong with the file and its drop-ins at once, with file and line, as the daemon itself
 would read them; it ends with 2 if the daemon would refuse to start. Limits and the profile are checked against the board that
 the file names, or the one at `--root`. `config show` lists every member with its value and the
-file it comes from. Nothing is changed; a running daemon takes a new configuration with `systemctl reload jetdvfsd`.
+file it comes from. `config init` writes a file of comments to begin with: every member, its default and its valid values.
+Nothing else is changed; a running daemon takes a new configuration with `systemctl reload jetdvfsd`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from ....kernels.text import printable
+from ....kernels.stored import replacing
+from ....kernels.text import printable, valid_instead
 from ....kernels.units import AXES
 from ....profiles.board import list_boards, load_board
 from ....profiles.bundle.bundle import read_manifest
@@ -25,13 +27,16 @@ from ....profiles.documents import Place, dotted
 from ....profiles.errors import ProfilesError
 from ....profiles.timing import SystemClock
 from ... import arguments
-from ...config import ConfigReading, read_config
-from ...errors import DaemonError, UsageError
+from ...config import DEFAULT_PATH, ConfigReading, read_config
+from ...errors import DaemonError, InputError, UsageError
 from ...hardware.files import LONGEST_S, Files
 from ...hardware.hardware import Hardware
 from ...profile import find_profile
 from ...system.layers import Remark
 from ..output import print_json
+from .template import template
+
+_INIT = "Write a configuration to begin with: every member as a comment, with its default, unit and valid values."
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -47,9 +52,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action.add_argument("--config", type=Path, metavar="FILE", help="the same file, as jetdvfsd has it")
         arguments.add_root(action)
         arguments.add_json(action)
+    init = actions.add_parser("init", help="write a configuration of comments to begin with", description=_INIT)
+    init.add_argument(
+        "file", nargs="?", type=arguments.named_file, default=DEFAULT_PATH, metavar="FILE", help=f"default: {DEFAULT_PATH}"
+    )
+    init.add_argument("--force", action="store_true", help="replace a file that exists")
+    init.add_argument("--dry-run", action="store_true", help="print the configuration; write nothing")
+    arguments.add_json(init)
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.action == "init":
+        return _init(args)
     if args.file is not None and args.config is not None and args.file != args.config:
         raise UsageError(f"two configurations: {args.file} and {args.config}; expected one")
     reading = read_config(args.file or args.config)
@@ -58,6 +72,25 @@ def run(args: argparse.Namespace) -> int:
     if args.action == "show":
         return _show(args, reading, problems)
     return _check(args, reading, problems, [*reading.warnings, *_limits_that_nothing_fits(reading, board)])
+
+
+def _init(args: argparse.Namespace) -> int:
+    text = template()
+    if not args.dry_run:
+        if args.file.exists() and not args.force:
+            raise UsageError(f"{args.file} exists; --force replaces it, --dry-run prints the new text")
+        try:
+            if args.file == DEFAULT_PATH:
+                args.file.parent.mkdir(exist_ok=True)
+            with replacing(args.file) as file:
+                file.write(text.encode())
+        except OSError as error:
+            raise InputError(f"{args.file}: cannot write the configuration ({error.strerror})") from error
+    if args.json:
+        print_json({"file": str(args.file), "written": not args.dry_run, "text": text})
+    else:
+        print(text if args.dry_run else f"written: {printable(str(args.file))}", end="" if args.dry_run else "\n")
+    return 0
 
 
 def _board(root: Path, reading: ConfigReading) -> str | None:
@@ -83,7 +116,7 @@ def beyond_the_text(reading: ConfigReading, board: str | None) -> Iterator[Remar
         return
     boards = list_boards()
     if members.board is not None and members.board not in boards:
-        yield _at(reading, "board", f"board {members.board!r} is not described; valid: {', '.join(boards)}")
+        yield _at(reading, "board", f"board {members.board!r} is not described{valid_instead(members.board, boards)}")
     if members.profile is not None:
         try:
             if board is not None and board in boards:

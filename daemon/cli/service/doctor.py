@@ -2,8 +2,8 @@
 """Say what works here, what does not, and what to do about it: a line for each.
 
 Looks at this system, the board, the configuration, the service and the daemon, and changes nothing. Every user may ask; what
-only root can see is marked `unknown`. `wrong` keeps the daemon from its job, `note` makes it do less than it could. Ends with 0
-where nothing is wrong, else with the exit code of the first thing that is.
+only root can see is marked `unknown`. `wrong` keeps the daemon from its job and comes first, `note` makes it do less than it
+could. Ends with 0 where nothing is wrong, else with the exit code of the first thing that is.
 """
 
 from __future__ import annotations
@@ -26,10 +26,13 @@ from ...profile import choose_profile
 from ...system.board_lock import is_held
 from ...system.folders import RUNTIME_DIR, STATE_DIR
 from ...system.state import default_runtime_dir, default_state_dir
+from ..colour import Red, shown
 from ..output import print_json
 from . import manager, service, system
 from .config import beyond_the_text
-from .findings import Finding, note, ok, unknown, wrong
+from .findings import Finding, Verdict, note, ok, unknown, wrong
+
+_ORDER: tuple[Verdict, ...] = ("wrong", "note", "unknown", "ok")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -47,9 +50,11 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"well": not ailing, "checks": [finding._asdict() for finding in findings]})
     else:
-        for finding in findings:
+        for finding in sorted(findings, key=lambda one: _ORDER.index(one.verdict)):
             remedy = f"  ->  {finding.remedy}" if finding.remedy else ""
-            print(printable(f"{finding.verdict:8} {finding.check:14} {finding.said}{remedy}"))
+            verdict = f"{finding.verdict:8}"
+            said = printable(f"{finding.check:14} {finding.said}{remedy}")
+            print(shown(Red(verdict) if finding.verdict == "wrong" else verdict), said)
     return ailing[0].exit_code if ailing else 0
 
 

@@ -165,6 +165,32 @@ def test_upkeep_comes_to_its_turn_under_a_stream_of_requests() -> None:
         board.thread.stop()
 
 
+def test_what_may_wait_is_done_once_nothing_is_asked_any_more(board: Board) -> None:
+    done: list[str] = []
+    board.occupy()
+    board.thread.when_at_rest(lambda: done.append("look"))
+    board.thread.when_at_rest(lambda: done.append("another look"))
+    jobs = [board.thread.submit(lambda: done.append("hold")) for _ in range(3)]
+    board.free.set()
+    for job in jobs:
+        job.future.result(5)
+    assert done == ["hold"] * 3
+    board.now = 0.1
+    assert eventually(lambda: done == ["hold"] * 3 + ["look"])
+
+
+def test_what_may_wait_is_not_kept_off_by_a_stream_of_requests(board: Board) -> None:
+    done: list[str] = []
+    board.occupy()
+    board.thread.when_at_rest(lambda: done.append("look"))
+    jobs = [board.thread.submit(lambda: done.append("hold")) for _ in range(3)]
+    board.now = 0.3
+    board.free.set()
+    for job in jobs:
+        job.future.result(5)
+    assert done == ["look"] + ["hold"] * 3
+
+
 def test_the_thread_gets_on_while_its_calls_come_back_however_long_it_takes(board: Board) -> None:
     assert board.thread.moves()
     board.occupy()

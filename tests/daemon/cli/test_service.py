@@ -11,14 +11,18 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from jetdvfs.daemon.cli.service.manager import CONFLICTS
+from jetdvfs.daemon.config import Members, read_config
 from jetdvfs.tests.support.daemons.board_daemon import Board, Daemon, served_board
 from jetdvfs.tests.support.paths import ROOT
+from jetdvfs.tests.support.verbs import on_terminal
 
 CLI = [sys.executable, "-m", "jetdvfs.daemon.cli"]
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
@@ -39,6 +43,25 @@ def configuration(tmp_path: Path) -> Path:
 def test_a_sound_configuration_is_said_to_be_so(configuration: Path) -> None:
     done = jetdvfs("config", "check", configuration)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"sound: {configuration}\n", "")
+
+
+def test_a_configuration_to_begin_with_has_every_member_at_its_default(tmp_path: Path) -> None:
+    path = tmp_path / "new.yaml"
+    printed = jetdvfs("config", "init", path, "--dry-run")
+    assert printed.returncode == 0 and not path.exists()
+    done = jetdvfs("config", "init", path)
+    assert (done.returncode, done.stdout, path.read_text()) == (0, f"written: {path}\n", printed.stdout)
+    assert all(line.startswith("#") for line in path.read_text().splitlines() if line)
+    assert jetdvfs("config", "check", path).stdout == f"sound: {path}\n"
+    again = jetdvfs("config", "init", path)
+    assert (again.returncode, again.stderr.count("\n")) == (2, 1) and "--force" in again.stderr
+    path.write_text(re.sub(r"^#(?=\w| {2})", "", path.read_text(), flags=re.MULTILINE))
+    assert read_config(path).members == Members() and set(yaml.safe_load(path.read_text())) == {
+        one.name for one in fields(Members)
+    }
+    forced = json.loads(jetdvfs("config", "init", path, "--force", "--json").stdout)
+    assert forced == {"file": str(path), "written": True, "text": printed.stdout} and path.read_text() == printed.stdout
+    assert "no/new.yaml: cannot write the configuration" in jetdvfs("config", "init", tmp_path / "no" / "new.yaml").stderr
 
 
 def test_everything_wrong_with_a_configuration_is_named_with_its_file_and_line(configuration: Path) -> None:
@@ -230,6 +253,15 @@ def test_a_machine_that_is_no_board_is_told_so(tmp_path: Path) -> None:
     done = jetdvfs("doctor", "--root", tmp_path, "--socket", tmp_path / "socket", "--runtime-dir", tmp_path)
     assert done.returncode == 3
     assert re.search(r"^wrong    board +no described board fits this machine", done.stdout, re.MULTILINE)
+
+
+def test_the_doctor_says_what_is_wrong_first_and_in_red_on_a_terminal_alone(tmp_path: Path) -> None:
+    words = ("doctor", "--root", tmp_path, "--socket", tmp_path / "socket", "--runtime-dir", tmp_path)
+    plain = jetdvfs(*words).stdout
+    verdicts = [line.split()[0] for line in plain.splitlines()]
+    assert verdicts == sorted(verdicts, key=["wrong", "note", "unknown", "ok"].index) and len(set(verdicts)) > 1
+    assert on_terminal(*words, NO_COLOR="1") == plain
+    assert on_terminal(*words, NO_COLOR="") == plain.replace("wrong   ", "\x1b[31mwrong   \x1b[0m")
 
 
 def test_the_services_that_the_doctor_looks_for_are_those_that_the_unit_names() -> None:

@@ -92,6 +92,24 @@ def test_a_slip_of_the_keys_is_told_what_was_meant(words: tuple[str, ...], meant
     assert f"did you mean {meant}?" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (("demo", "--board", "agx-orin-64g"), "'agx-orin-64gb'"),
+        (("setup", "--board", "agx-orin-64g"), "'agx-orin-64gb'"),
+        (("twin", "serve", "--board", "xavier-nxx", "--mount", "board"), "'xavier-nx'"),
+        (("board", "show", "orin-nanoo-8gb"), "'orin-nano-8gb'"),
+        (("plan", MODEL, "--target", "min-energy", "--profile", "agx-xavier-simulated"), "'agx-xavier-sim'"),
+        (("setup", "--prior", "agx-xaviersim", "--board", "agx-xavier"), "'agx-xavier-sim'"),
+        (("profile", "show", "tx2sim"), "'tx2-sim'"),
+    ],
+)
+def test_a_misspelt_board_or_profile_is_told_which_was_meant(words: tuple[str, ...], meant: str) -> None:
+    done = jetdvfs(*words)
+    assert (done.returncode in (2, 3), done.stdout, done.stderr.count("\n")) == (True, "", 1), done.stderr
+    assert f"did you mean {meant}? valid: " in done.stderr
+
+
 def test_a_word_that_is_close_to_none_has_no_guess() -> None:
     assert "did you mean" not in jetdvfs("zzz").stderr + jetdvfs("status", "--zzz").stderr
 

@@ -226,7 +226,7 @@ def test_who_is_not_root_changes_the_mode_through_the_service(monkeypatch: pytes
     stats: Callable[[], Any] = lambda: nullcontext(service(modes))  # noqa: E731
     data, lines = switch_mode("/", "30W", dry_run=False, stats=stats)
     assert lines == ["power mode 30W is in force"]
-    assert data == {**asdict(ModeSwitch("30W", "30W", False, data["text"])), "done": True}
+    assert data == {**asdict(ModeSwitch("30W", "30W", False, data["text"])), "done": True, "before": None}
     with pytest.raises(NotPermitted, match="only root may change it, or who may use a running jetson-stats service"):
         switch_mode("/", "30W", dry_run=False, stats=lambda: nullcontext(None))
 

@@ -244,7 +244,14 @@ def test_a_dry_run_says_what_changes_and_changes_nothing(root: Path, capsys: pyt
 
 def test_changing_the_mode(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["board", "mode", "0", "--root", str(root)]) == 0
-    assert capsys.readouterr().out == "power mode MAXN is in force\n"
+    back = f"sudo jetdvfs board mode MODE_15W --root {root}; that may need a reboot"
+    assert capsys.readouterr().out == f"power mode MAXN is in force\nbefore: MODE_15W; to go back: {back}\n"
+
+
+def test_a_changed_mode_is_told_with_the_one_before(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["board", "mode", "0", "--root", str(root), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["active"], told["before"]["name"]) == ("MAXN", "MODE_15W")
 
 
 def test_a_mode_that_needs_a_reboot_is_reported_and_not_agreed_to(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import re
+
 from jetdvfs.tests.support.daemons.board_daemon import Board, Daemon, eventually
 from jetdvfs.tests.support.daemons.paced import FPS, Application, own, predicted, run_frames
+from jetdvfs.tests.support.verbs import on_terminal
 
 
 def test_a_missed_target_is_corrected_within_ten_frames_and_said(board: Board, daemon: Daemon) -> None:
@@ -32,6 +35,9 @@ def test_what_no_configuration_can_meet_is_said_with_the_best_attainable_which_i
             missed = lease.missed()
             assert missed is not None and missed["observed_ms"] > missed["limit_ms"]
             assert "best attainable" in own(other)["unkept"]["reason"]
+            status = on_terminal("status", "--socket", daemon.socket, NO_COLOR="")
+            assert re.search(r"^\x1b\[31m     missed: latency_ms=.* observed, over .*\x1b\[0m$", status, re.MULTILINE)
+            assert "\x1b" not in on_terminal("status", "--socket", daemon.socket, NO_COLOR="1")
             assert application(board.clocks) <= 1.05 * application.slower * float(predicted().latency_ms.min())
             clocks = board.clocks
             run_frames(board, lease, application, 8)

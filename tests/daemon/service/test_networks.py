@@ -43,7 +43,8 @@ def test_a_plan_for_a_model_is_held_and_reported_on(board: Board, daemon: Daemon
             tuple(point["configuration"].values()) for point in plan["front"]
         } | {tuple(plan["choice"]["configuration"].values())}
         with client.hold(network, "latency_ms=30", fps=20) as lease:
-            assert lease.plan == plan
+            assert lease.plan == plan and json.loads(json.dumps(lease.plan)) == plan
+            assert repr(lease.plan).startswith("<plan for latency_ms=30: cpu_khz=") and len(repr(lease.plan)) < 120
             assert board.clocks == FrequencyConfiguration(**plan["choice"]["configuration"])
             for _ in range(40):
                 lease.report(12.5)

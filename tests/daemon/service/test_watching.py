@@ -24,6 +24,7 @@ from jetdvfs.daemon.hardware.sensors.sensors import Sensors
 from jetdvfs.profiles.board import load_board
 from jetdvfs.tests.support.daemons.board_daemon import LONGEST_S, LOW, Board, Daemon, eventually
 from jetdvfs.tests.support.paths import ROOT
+from jetdvfs.tests.support.verbs import on_terminal
 
 FRAMES = """
 import time
@@ -112,6 +113,14 @@ def test_top_is_drawn_anew_until_q_and_shows_what_first_frames_take(daemon: Daem
     (row,) = (line for line in drawn.splitlines() if "viewer" in line)
     assert "first ms" in drawn and "77.25" in row and "12.50" in row
     assert shown.startswith(b"\x1b[?25l") and b"\x1b[?25h" in shown.rpartition(b"\x1b[H")[2]
+
+
+def test_status_shows_leases_in_bold_on_a_terminal_alone(daemon: Daemon) -> None:
+    with daemon.client() as client, client.hold(configuration=LOW, app="viewer"):
+        words = ("status", "--socket", str(daemon.socket))
+        assert "\x1b" not in jetdvfs(*words).stdout + on_terminal(*words, NO_COLOR="1")
+        (bold,) = re.findall(r"\x1b\[1m(.*)\x1b\[0m", on_terminal(*words, NO_COLOR=""))
+        assert "viewer" in bold
 
 
 @pytest.mark.parametrize("width", [60, 100])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .....kernels.text import needing
+from .....kernels.text import needing, valid_instead
 from .....profiles.errors import ComparisonDataError
 from .....profiles.twin.silicon.chip import load_chip
 from .... import arguments
@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
 
     for board in args.board or ():
         if board not in TABLES:
-            raise UsageError(f"--board: no measurements to fit {board} to; valid: {', '.join(TABLES)}")
+            raise UsageError(f"--board: no measurements to fit {board} to{valid_instead(board, list(TABLES))}")
     figures: list[dict[str, Any]] = []
     for board in args.board or TABLES:
         try:

@@ -4,17 +4,18 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from .....kernels.text import valid_instead
 from .....profiles.errors import ComparisonDataError
 from .....profiles.studies.comparison.fit import Fit, Report
 from .....profiles.twin.silicon.chip import own_parameters
 from .... import arguments
 from ....errors import InputError, UsageError
 from ...output import print_json
+from ...pictures.figures import new_figure, picture_file, save, say_drawn
 from .checks import MISSED
 
 _COLUMNS = 5  # panels side by side
@@ -28,7 +29,7 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
     sub.add_argument("--board", action="append", metavar="NAME", help="may be repeated (default: every board compared)")
     arguments.add_silicon(sub)
     sub.add_argument(
-        "--plot", type=arguments.named_file, metavar="FILE", help="draw simulated against measured values (needs matplotlib)"
+        "--plot", type=picture_file, metavar="FILE", help="draw simulated against measured values (needs matplotlib)"
     )
 
 
@@ -40,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
         if board not in COMPARISONS:
             known = derived.get(board)
             reason = f"{board} was calibrated on {known}" if known else f"there is no simulated board {board}"
-            raise UsageError(f"--board: {reason}; valid: {', '.join(COMPARISONS)}")
+            raise UsageError(f"--board: {reason}{valid_instead(board, list(COMPARISONS))}")
     reports, missing = [], {}
     for board in args.board or COMPARISONS:
         try:
@@ -118,8 +119,6 @@ def draw(reports: Sequence[Report], path: Path) -> None:
     Raises:
         InputError: matplotlib is missing, or the picture cannot be written.
     """
-    from ...pictures.figures import new_figure, save
-
     panels = [(report.board, fit) for report in reports for fit in report.fits if len(fit.measured) > 1]
     rows = -(-len(panels) // _COLUMNS)
     figure = new_figure(3.2 * _COLUMNS, 3.1 * rows)
@@ -138,4 +137,4 @@ def draw(reports: Sequence[Report], path: Path) -> None:
         axis.set_ylabel("simulated", fontsize=8)
         axis.tick_params(labelsize=7)
     save(figure, path)
-    print(f"drawn in {path}", file=sys.stderr)
+    say_drawn(path)

@@ -65,6 +65,16 @@ def test_the_fused_view_is_one_option_of_every_verb(
         (["decompose", "MODEL", "--plot", "/no/folder/x.png"], 3, "cannot write the picture (No such file or directory)"),
         (["predict", "any.pt", "--input", "0x3x224x224", "--profile", "small-sim"], 3, "0 leaves nothing to run"),
         (["decompose", "MODEL", "--plot", "/"], 3, "its name must end in .png"),
+        (
+            ["plan", "/no/such.pt", "--target", "min-energy", "--plot", "plan.txt"],
+            3,
+            "plan.txt: cannot write the picture: its",
+        ),
+        (
+            ["characterize", "/no/such.pt", "--plot", "/no/folder/x.png"],
+            3,
+            "cannot write the picture (No such file or directory)",
+        ),
     ],
 )
 def test_what_goes_wrong_ends_in_one_line_and_its_exit_code(
@@ -87,7 +97,8 @@ def test_names_out_of_a_file_are_shown_as_they_stand(
     verbs = (["decompose", "--tree", *plot], ["decompose", "--launches"], ["plan", "--target", "min-energy", *plot])
     for verb in (*verbs, ["characterize", *plot], ["explain"]):
         code, out, err = run(capsys, *verb, "--profile", "small-sim", "--", str(tmp_path / "odd.json"))
-        assert (code, err) == (0, "") and "?[2J$" in out and "\x1b" not in out
+        drawn = f"drawn in {plot[1]}\n" if "--plot" in verb else ""
+        assert (code, err) == (0, drawn) and "?[2J$" in out and "\x1b" not in out
 
 
 def test_json_that_is_no_network_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
