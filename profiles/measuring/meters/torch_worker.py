@@ -311,7 +311,7 @@ class Worker:
         A small kernel runs after each. Of what both take, its own share is what two small kernels take of which each follows
         the other.
         """
-        small, other = self._smallest(), functools.partial(self.torch.neg, self._random((1,)))
+        small, other = self._smallest_kernel(), functools.partial(self.torch.neg, self._random((1,)))
         try:
             if self._small_ms is None:
                 self._small_ms = self._in_turn_ms(other, small, _GRAPH_RUNS // 2) / 2
