@@ -20,7 +20,6 @@ from ..kernels.inputs import parse_input, read_input
 from ..kernels.network import TensorSpec
 from ..kernels.surface import Surface
 from ..kernels.text import printable
-from ..kernels.units import AXES
 from ..profiles.board import BoardDescription
 from .board.desk import Desk
 from .board.status import beside_others, status
@@ -59,6 +58,7 @@ _FRAMES_PER_REPORT = 1024
 # For how long who asks waits until the board was looked at anew; then what was seen before will do.
 _STATUS_WAITS_S = 0.05
 _PLAN_WAITS_S = 1.0
+_BY_BATTERY = "{}: target {} depends on what is left in the battery as a lease begins; ask Hold"
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class Api:
             "Change": self._change,
             "Learned": self._learned,
             "Forget": self._forget,
-            "Limits": self._permitted,
+            "Preview": self._preview,
         }
 
     async def call(
@@ -186,7 +186,7 @@ class Api:
         course = await self._course(session, parameters)
         wish = course.wish
         if wish.asked.hours is not None:
-            raise UsageError(f"Plan: target {wish.target} depends on what is left in the battery as a lease begins; ask Hold")
+            raise UsageError(_BY_BATTERY.format("Plan", wish.target))
         limits = await self._limits()
         try:
             plan = course.plan(limits)
@@ -196,23 +196,7 @@ class Api:
         return {"plan": plan if proposal is None else {**plan, "proposal": proposal.to_json()}}
 
     async def _hold(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
-        target, configuration = parameters.get("target"), parameters.get("configuration")
-        course: Course | None = None
-        if configuration is not None:
-            if target is not None or parameters.get("network") is not None:
-                raise UsageError("Hold: expected either a network and a target, or a configuration")
-            need = Need(FrequencyConfiguration(**configuration), asked=_asked(parameters))
-        elif target is None:
-            raise UsageError("Hold: expected a target, with a network or without, or a configuration")
-        else:
-            self._learner.prepare()
-            course = await self._course(session, parameters)
-            # What the board may draw is known, with this lease, where it is granted.
-            limits = replace(await self._limits(), power_mw=None, because="")
-            try:
-                need = course.first(limits)
-            except TargetNotAttainable as error:
-                raise await self._proposals.told(error, course.wish) from error
+        course, need = await self._need(session, parameters)
         app = parameters.get("app") or process_name(session.peer)
         holder = Holder(session, session.peer.pid, session.peer.uid, printable(app))
         self._holding.add(session)
@@ -223,6 +207,35 @@ class Api:
         beside = beside_others(lease.id, self._context.board.snapshot)
         told = {"lease": lease.id, "plan": need.plan, "applied": applied.to_json(), "limit_ms": need.limit_ms}
         return {**told, **beside, "corrected": self._learner.corrected(lease)}
+
+    async def _preview(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
+        need = (await self._need(session, parameters))[1]
+        if need.asked.hours is not None:
+            raise UsageError(_BY_BATTERY.format("Preview", parameters["target"]))
+        return {"configuration": (await self._context.board.preview(need, session.peer.uid))._asdict()}
+
+    async def _need(self, session: Session, parameters: _Parameters) -> tuple[Course | None, Need]:
+        """The need of a request, and for a target how its lease begins.
+
+        Raises:
+            UsageError: the request contradicts itself.
+            TargetNotAttainable: no permitted configuration meets the target.
+        """
+        target, configuration = parameters.get("target"), parameters.get("configuration")
+        if configuration is not None:
+            if target is not None or parameters.get("network") is not None:
+                raise UsageError("Hold: expected either a network and a target, or a configuration")
+            return None, Need(FrequencyConfiguration(**configuration), asked=_asked(parameters))
+        if target is None:
+            raise UsageError("Hold: expected a target, with a network or without, or a configuration")
+        self._learner.prepare()
+        course = await self._course(session, parameters)
+        # What the board may draw is known, with this lease, where it is granted.
+        limits = replace(await self._limits(), power_mw=None, because="")
+        try:
+            return course, course.first(limits)
+        except TargetNotAttainable as error:
+            raise await self._proposals.told(error, course.wish) from error
 
     async def _release(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         board = self._context.board
@@ -280,14 +293,6 @@ class Api:
         count = self._context.memory.drop(session.peer.uid or None, parameters.get("name"))
         await asyncio.to_thread(self._context.memory.save)
         return {"programs": count}
-
-    async def _permitted(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
-        limits, grid = await self._limits(), await self._context.board.grid()
-        levels = {
-            axis: [level for level in grid.levels(axis) if low <= level <= high]
-            for axis, (low, high) in ((axis, getattr(limits, axis)) for axis in AXES)
-        }
-        return {"permitted": {**levels, "power_mw": limits.power_mw, "because": limits.because}}
 
     async def _log(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         entries = self._context.record.entries(lease=parameters.get("lease"))

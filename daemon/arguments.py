@@ -250,6 +250,14 @@ def add_socket(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def board_socket(root: Path) -> Path:
+    """The socket of the daemon that runs on a board; that of a client by default if none runs, or its socket is unknown."""
+    from .system.board_lock import socket_of
+    from .wire.protocol import default_socket
+
+    return socket_of(root) or default_socket()
+
+
 def add_root(parser: argparse.ArgumentParser) -> None:
     """--root."""
     parser.add_argument(

@@ -152,12 +152,7 @@ class Controller:
 
     def _grant(self, holder: Holder, need: Need, reason: str) -> tuple[Lease, Applied]:
         """As :meth:`hold`, by one look at what the board offers."""
-        self._permitted.look()
-        self._keep_up()
-        self._afford(holder, need.asked)
-        if need.again is not None and need.limits != (limits := self._limits()):
-            need = planned(need, limits, held=False)
-        self._permitted.check(need.configuration)
+        need = self._admit(need, holder)
         lease = self.leases.new(holder, need, reason, self._monotonic())
         self.leases.add(lease)
         try:
@@ -174,6 +169,30 @@ class Controller:
             extra=fields(LEASE_BEGUN, **about(lease), configuration=listed(need.configuration), reason=reason),
         )
         return lease, applied
+
+    def preview(self, need: Need) -> FrequencyConfiguration:
+        """The clocks that :meth:`hold` would set for a lease alone, with the demand of other work; grants and sets nothing.
+
+        Raises:
+            TargetNotAttainable, UsageError, HardwareRefused, HardwareBusy: as for :meth:`hold`.
+        """
+        self._sample()
+        with self._board.one_look():
+            wish = self._raised(self._admit(need).configuration)
+            return nearest_setting(wish, self._permitted, self._board, self.floors).configuration
+
+    def _admit(self, need: Need, holder: Holder | None = None) -> Need:
+        """The need as it can be granted now; without a holder, its own wishes for battery and heat bound nothing yet."""
+        self._permitted.look()
+        self._keep_up()
+        if holder is not None:
+            self._afford(holder, need.asked)
+        elif self.budgets is not None:
+            self.budgets.check(need.asked)
+        if need.again is not None and need.limits != (limits := self._limits()):
+            need = planned(need, limits, held=False)
+        self._permitted.check(need.configuration)
+        return need
 
     def replan(self, lease_id: str, again: Callable[[Limits], Need], reason: str) -> Need | None:
         """Let a lease need something else from now on: the one way in which what was learned of it comes into force.
@@ -420,6 +439,10 @@ class Controller:
     def _wish(self) -> FrequencyConfiguration:
         """What the leases and other work need together."""
         needed = self._arbiter.wish(self._counting(), lambda: self.last_limits or self._limits())
+        return self._raised(needed)
+
+    def _raised(self, needed: FrequencyConfiguration) -> FrequencyConfiguration:
+        """A configuration with the demand of other work."""
         return FrequencyConfiguration(*(max(getattr(needed, axis), self.floors.least(axis)) for axis in AXES))
 
     def _setting_anew(self) -> BoardSetting:

@@ -31,7 +31,7 @@ from ..kernels.grid import FrequencyGrid
 from ..kernels.inputs import parse_input
 from ..kernels.network import Network, TensorSpec
 from ..kernels.surface import Surface
-from ..kernels.text import how_to_install
+from ..kernels.text import needing
 from ..profiles.board import load_board
 from ..profiles.bundle.bundle import Bundle, load_bundle
 from ..profiles.bundle.methods import METHODS, NETWORK
@@ -230,10 +230,8 @@ class BoardSurface(Surface):
         Raises:
             InputError: pandas is missing.
         """
-        try:
+        with needing("data frames", "notebook", InputError):
             import pandas
-        except ImportError as error:
-            raise InputError(f"data frames need pandas ({error}); {how_to_install('notebook')}") from error
         axes = {name: np.array(levels) for name, levels in self.grid.to_json().items()}
         columns = dict(zip(axes, (grid.ravel() for grid in np.meshgrid(*axes.values(), indexing="ij")), strict=True))
         figures = ("latency_ms", "power_mw", "energy_mj", "idle_mw", "latency_sigma", "energy_sigma", "guessed_share")

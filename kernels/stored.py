@@ -14,8 +14,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, BinaryIO, cast
 
-import numpy as np
-
 MOST_ARRAYS = 256
 _MOST_NAMES_BYTES = 1 << 20  # a zip's directory of that size is read at once
 _HEADER_CHARACTERS = 10_000
@@ -60,6 +58,8 @@ def _check_directory(file: IO[bytes]) -> None:
 
 
 def _check_arrays(archive: zipfile.ZipFile, most_bytes: int) -> None:
+    import numpy as np  # programs that only replace files start without
+
     total = 0
     for entry in archive.infolist():
         name = entry.filename.removesuffix(_SUFFIX)
@@ -77,10 +77,13 @@ def _check_arrays(archive: zipfile.ZipFile, most_bytes: int) -> None:
 
 
 @contextlib.contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+def replacing(path: str | os.PathLike[str], mode: int | None = None) -> Iterator[BinaryIO]:
     """An open file that takes the place of ``path`` once all of it is written: a full disk leaves the old content.
 
     A device or pipe is written as it is.
+
+    Args:
+        mode: permissions; by default those of the old file, or a new file's usual ones.
 
     Raises:
         OSError: it cannot be written; ``path`` is as it was.
@@ -91,7 +94,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             yield file
         return
     place = place.resolve()  # a link stays one
-    mode = stat.S_IMODE(place.stat().st_mode) if place.exists() else 0o666 & ~_umask()
+    if mode is None:
+        mode = stat.S_IMODE(place.stat().st_mode) if place.exists() else 0o666 & ~_umask()
     handle, name = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")
     try:
         with open(handle, "wb") as file:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts that came from others, as they may be shown: names in files, what applications call themselves, what daemons answer."""
+"""Texts for people: untrusted names as they may be shown, missing packages, the word that was meant."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 
 
 def printable(text: str) -> str:
@@ -14,14 +15,25 @@ def printable(text: str) -> str:
     return text if text.isprintable() else "".join(character if character.isprintable() else "?" for character in text)
 
 
-_PACKAGES = {"plot": "python3-matplotlib", "notebook": "python3-pandas"}
+_SYSTEM_PACKAGES = {"plot": "python3-matplotlib", "notebook": "python3-pandas"}
 
 
-def how_to_install(extras: str) -> str:
-    """Commands that install extras of ``setup.cfg``, given as ``plot`` or ``train,plot``."""
-    package = _PACKAGES.get(extras)
-    system = f"sudo apt-get install {package}, or " if package else ""
-    return f"{system}from a clone: pip install '.[{extras}]'"
+@contextlib.contextmanager
+def needing(what: str, extras: str, refusal: type[Exception]) -> Iterator[None]:
+    """Report an import that fails in this context as one line that names the package and how to install it.
+
+    Args:
+        what: the verb or feature that needs the package.
+        extras: of ``setup.cfg``, as ``plot`` or ``train,plot``.
+        refusal: the error to raise.
+    """
+    try:
+        yield
+    except ImportError as error:
+        missing = f"the Python package {error.name}" if isinstance(error, ModuleNotFoundError) else f"a package ({error})"
+        system = _SYSTEM_PACKAGES.get(extras)
+        install = f"{f'sudo apt-get install {system}, or ' if system else ''}from a clone: pip install '.[{extras}]'"
+        raise refusal(f"{what}: needs {missing} ({install})") from error
 
 
 def meant_by(word: str, known: Sequence[str]) -> str | None:

@@ -32,6 +32,10 @@ class RequestRefused(MeasurementError):
     """A worker cannot do what it was asked for, and goes on."""
 
 
+class RefusedForNow(RequestRefused):
+    """A worker lacks the memory or the time for a request, which may succeed later."""
+
+
 class ComparisonDataError(ProfilesError):
     """Measurements of a real board, to compare a simulated one with, are missing or unreadable."""
 

@@ -14,13 +14,19 @@ from pathlib import Path
 VARIABLES = ("XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR")
 
 
+def named_folder(variable: str, *otherwise: str) -> Path:
+    """The folder that a variable names by an absolute path, or one in the home directory; not for root to believe."""
+    given = Path(os.environ.get(variable, ""))
+    return given if given.is_absolute() else Path.home().joinpath(*otherwise)  # a relative one is to be ignored
+
+
 def own_folder(variable: str, *otherwise: str) -> Path | None:
     """The folder that a variable names, or one in the home directory.
 
     Returns:
         None for root, if the folder that the environment names belongs to another user, or another user may replace it.
     """
-    folder = _named(variable, *otherwise)
+    folder = named_folder(variable, *otherwise)
     return folder if os.geteuid() != 0 or is_roots(folder) else None
 
 
@@ -49,8 +55,3 @@ def forget_foreign_folders() -> None:
             del os.environ[variable]
     if not is_roots(Path(os.environ.get("HOME") or "/")):
         os.environ["HOME"] = pwd.getpwuid(0).pw_dir
-
-
-def _named(variable: str, *otherwise: str) -> Path:
-    given = Path(os.environ.get(variable, ""))
-    return given if given.is_absolute() else Path.home().joinpath(*otherwise)  # a relative one is to be ignored

@@ -23,7 +23,7 @@ import jetdvfs
 from jetdvfs.systemd.install_packages import line_for
 from jetdvfs.tests.support.imports import modules
 
-ROOT = Path(jetdvfs.__file__).parent
+ROOT = Path(jetdvfs.__file__).resolve().parent
 PACKAGES = ("kernels", "profiles", "daemon")
 # Sources of the product's own folders that are data, not code.
 DATA = (

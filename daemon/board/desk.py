@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ...kernels.errors import KernelsError
-from ...kernels.grid import FrequencyGrid
+from ...kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ..config import Config
 from ..controller import Controller
 from ..errors import DaemonError
@@ -81,6 +81,15 @@ class Desk:
             owner=holder.connection,
             undo=lambda granted: self._controller.release(granted[0]),
         )
+
+    async def preview(self, need: Need, uid: int) -> FrequencyConfiguration:
+        """As :meth:`Controller.preview`, asked for by a user.
+
+        Raises:
+            HardwareBusy: the board does not answer in time.
+            DaemonError: as there.
+        """
+        return await self.thread.run(lambda: self._controller.preview(need), user=uid)
 
     async def replan(self, lease: Lease, again: Callable[[Limits], Need], reason: str) -> Need | None:
         """As :meth:`Controller.replan`.

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
-from ...kernels.text import how_to_install
+from ...kernels.text import needing
 from ..errors import InputError, UsageError
 
 _MOST = 64
@@ -25,10 +25,8 @@ def cluster(option: str, text: str) -> Iterator[Any]:
     """
     if text.isdigit() and not 0 < int(text) <= _MOST:
         raise UsageError(f"{option} {text}: expected 1 to {_MOST}, or a scheduler's address")
-    try:
+    with needing(option, "tune", InputError):
         from distributed import Client, LocalCluster
-    except ModuleNotFoundError as error:
-        raise InputError(f"{option}: needs the Python package {error.name} ({how_to_install('tune')})") from error
     with contextlib.ExitStack() as stack:
         try:
             address = text

@@ -101,7 +101,7 @@ class Doubt:
 
     def to_json(self) -> dict[str, Any]:
         """The ``Doubted`` of the interface."""
-        return {name: value for name, value in asdict(self).items() if name != "side"}
+        return asdict(self)
 
 
 def doubt(side: Side, observed_ms: float, where: Credible, frames: int, network: str) -> Doubt:

@@ -105,15 +105,20 @@ def _where(root: Path) -> str:
 
 
 def _noted(root: Path) -> dict[str, Any]:
+    """The note of the daemon on a board; one that a killed daemon left behind is skipped."""
     for base in dict.fromkeys((RUNTIME_DIR, runtime_base())):
         folder = base / _FOLDER
         if not (is_trusted(base) and is_trusted(folder)):
             continue
         with contextlib.suppress(OSError, ValueError), (folder / f"{_name(root)}.json").open("rb") as file:
             found = json.loads(file.read(_MOST_BYTES))
-            if isinstance(found, dict):
+            if isinstance(found, dict) and _lives(found.get("pid")):
                 return found
     return {}
+
+
+def _lives(pid: object) -> bool:
+    return isinstance(pid, int) and Path(f"/proc/{pid}").exists()
 
 
 def _opened(root: Path) -> int | None:

@@ -8,6 +8,8 @@ import os
 import stat
 from pathlib import Path
 
+from ...profiles.own_folders import named_folder
+
 STATE_DIR = Path("/var/lib/jetdvfs")
 RUNTIME_DIR = Path("/run/jetdvfs")
 
@@ -24,8 +26,7 @@ def state_base() -> Path:
     """``/var/lib/jetdvfs`` for root; for another user ``$XDG_STATE_HOME/jetdvfs``, or ``~/.local/state/jetdvfs``."""
     if os.geteuid() == 0:
         return STATE_DIR
-    given = os.environ.get("XDG_STATE_HOME", "")
-    return (Path(given) if Path(given).is_absolute() else Path.home() / ".local" / "state") / "jetdvfs"
+    return named_folder("XDG_STATE_HOME", ".local", "state") / "jetdvfs"
 
 
 def is_trusted(folder: Path) -> bool:

@@ -242,9 +242,30 @@ class Client:
         """End a lease, one's own or another of the same user; ``within_s`` as for :meth:`call`."""
         self.call("Release", {"lease": lease if isinstance(lease, str) else lease.id}, within_s=within_s)
 
-    def permitted(self) -> dict[str, Any]:
-        """The levels that may be set now: the ``Permitted`` of the interface."""
-        return self._object("Limits", "permitted", {})
+    def preview(
+        self,
+        target: str | None = None,
+        *,
+        configuration: Configuration | None = None,
+        fps: float | None = None,
+        confidence: float | None = None,
+        app: str | None = None,
+        ceiling_c: float | None = None,
+    ) -> dict[str, Any]:
+        """The clocks that :meth:`hold` would set for a configuration, or for a target without a network; nothing is set.
+
+        Raises:
+            UsageError: the configuration may not be set; the text names the nearest levels.
+        """
+        parameters = {
+            "target": target,
+            "configuration": asked.configuration(configuration),
+            "fps": fps,
+            "confidence": confidence,
+            "app": asked.short(app or Path(sys.argv[0] or "python").name),
+            "ceiling_c": ceiling_c,
+        }
+        return self._object("Preview", "configuration", parameters)
 
     def learned(self, name: str | None = None) -> list[dict[str, Any]]:
         """What the daemon remembers of this user's programs, the newest first; of all users' for root.

@@ -140,16 +140,20 @@ class HeldLease:
         found: dict[str, Any] | None = self._client.call("Report", {"lease": self.id, "latency_ms": []}).get("missed")
         return found
 
-    def notices(self, *, within_s: float) -> list[str]:
-        """What the daemon has to say of the lease now: frames that do not count, or do not come; a line each.
+    def notices(self, *, within_s: float) -> dict[str, str]:
+        """Notices of the daemon about the lease, by kind: frames that do not count, frames that do not come; a line each.
 
         Raises:
             LeaseEnded: another than this holder ended it; the text says who.
             NoDaemon: no answer came in time.
         """
         told = self._client.call("Report", {"lease": self.id, "latency_ms": []}, within_s=within_s)
-        doubted = told.get("doubted") or {}
-        return [text for text in (doubted.get("reason"), told.get("silent")) if text]
+        found = {}
+        if doubted := told.get("doubted"):
+            found[f"doubted {doubted.get('side')}"] = doubted["reason"]
+        if silent := told.get("silent"):
+            found["silent"] = silent
+        return found
 
     def flush(self) -> None:
         """Send what was noted and not sent yet, as far as the daemon takes it now."""

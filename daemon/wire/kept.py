@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import signal
 import threading
 import time
@@ -29,7 +28,6 @@ START_S = 10.0
 _TRIES = 3
 _ASK_S = 2.0
 """How often the daemon is asked how the lease stands."""
-_NUMBER = re.compile(r"\d+(\.\d+)?(e[+-]?\d+)?")
 
 
 class KeptLease:
@@ -315,8 +313,7 @@ class KeptLease:
             LeaseEnded: another ended the lease.
         """
         try:
-            for notice in lease.notices(within_s=RELEASE_S):
-                kind = _NUMBER.sub("", notice)
+            for kind, notice in lease.notices(within_s=RELEASE_S).items():
                 if kind not in self._noticed:
                     self._noticed.add(kind)
                     self._say(notice)

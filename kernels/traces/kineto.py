@@ -105,8 +105,6 @@ class Kineto:
                 open_now.append(_Open(event["name"], event["ts"] + event["dur"], counted, inner))
                 if counted is not None and (link := _link(event)):
                     launched_by[link] = counted, inner
-        for place, one in enumerate(found):
-            one.place = place
         if not self._kernels:
             for counted, call in inside:
                 found[counted].inner.append(call)
@@ -126,7 +124,7 @@ class Kineto:
         for place, (counted, call) in enumerate(inside):
             if place in inner_ms:
                 found[counted].inner.append(replace(call, took_ms=inner_ms[place]))
-        timed = [(one.began, one.whole(times_ms[one.place])) for one in found if one.place in times_ms]
+        timed = [(one.began, one.whole(times_ms[place])) for place, one in enumerate(found) if place in times_ms]
         return [call for _, call in sorted(timed + others, key=lambda one: one[0])]
 
 
@@ -134,7 +132,7 @@ class _Taken:
     """A call that counts, while what is inside of it is gathered."""
 
     def __init__(self, began: float, call: TracedCall) -> None:
-        self.began, self.call, self.inner, self.place = began, call, list(call.inner), 0
+        self.began, self.call, self.inner = began, call, list(call.inner)
 
     def corrected(self, call: TracedCall | None) -> None:
         """Take over the shapes of a call."""

@@ -209,6 +209,35 @@ class PredictorEntry:
 
 
 @dataclass(frozen=True)
+class _MeanError:
+    """In percent; no energy if power was not measured."""
+
+    latency_percent: NotNegative
+    energy_percent: NotNegative | None = None
+
+
+@dataclass(frozen=True)
+class _NetworkError:
+    network: str
+    method: str
+    latency_percent: NotNegative
+    energy_percent: NotNegative | None = None
+
+
+@dataclass(frozen=True)
+class _Evaluation:
+    mean: Mapping[str, _MeanError]
+    networks: tuple[_NetworkError, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Evaluated:
+    """The members of a manifest's evaluation that programs rely on; others are kept as they are."""
+
+    evaluation: Mapping[str, _Evaluation] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Manifest:
     """What a bundle says of itself.
 
@@ -362,10 +391,13 @@ class Manifest:
             raise BundleError(
                 f"manifest: format {version!r:.40}; this release reads {FORMAT_VERSION}: make the profile again with it"
             )
+        document = _printable(data)
         try:
-            return convert(_printable(data), cls)
+            manifest = convert(document, cls)
+            convert(document, _Evaluated)
         except (DocumentError, KernelsError) as error:
             raise BundleError(f"manifest: {error}") from error
+        return manifest
 
 
 def _printable(data: Any) -> Any:

@@ -20,9 +20,9 @@ from ...kernels.cost.execution import NOTHING_BESIDE, Beside
 from ...kernels.cost.model import COST_VERSION
 from ...kernels.errors import CostModelError
 from ...kernels.grid import FrequencyGrid
+from ...kernels.stored import replacing
 from ...kernels.surface import Surface
 from .manifest import Manifest
-from .tables import write_atomically
 
 _MAGIC = b"JDVFS-SURFACE\x00\x01\x00"
 _DIGEST_BYTES = hashlib.sha256().digest_size
@@ -76,7 +76,8 @@ class SurfaceCache:
         """Keep a surface, as :meth:`Surface.save` writes it, under this key."""
         with contextlib.suppress(OSError):
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_atomically(self._path(key), _MAGIC + bytes.fromhex(key) + hashlib.sha256(data).digest() + data)
+            with replacing(self._path(key), 0o644) as file:
+                file.write(_MAGIC + bytes.fromhex(key) + hashlib.sha256(data).digest() + data)
             self._trim()
 
     def _path(self, key: str) -> Path:

@@ -102,15 +102,6 @@ class MappedModel:
         return self.load().sweep(features, levels)
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Replace a file's content as a whole: readers see the old or the new, never a part."""
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-        file.write(data)
-    fresh = Path(file.name)
-    fresh.chmod(0o644)
-    fresh.replace(path)
-
-
 def _converted(name: str, compressed: bytes) -> TreeEnsemble:
     try:
         model = _decompress(compressed)

@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from ...kernels.cost.board import BoardCost
 from ...kernels.cost.host import HostModel
 from ...kernels.errors import KernelsError
+from ...kernels.stored import replacing
 from ..documents import DocumentError, load_json
 from ..errors import BundleError
 from .bundle import Bundle, load_bundle, model_targets
 from .files import ARRAYS, HOST, MANIFEST, SourceFolder, checked, model_file
 from .finding import install_folder
 from .manifest import Manifest
-from .tables import write_atomically
 
 # Most of a model are numbers of two bytes.
 _FILTERS = ({"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "pb": 1, "lp": 1},)
@@ -86,7 +86,8 @@ def write_around(directory: Path, manifest: Manifest, cost: BoardCost, models: C
 def write_with_host(directory: Path, manifest: Manifest, host: HostModel) -> Manifest:
     """Write (again) a bundle's host times, and its manifest with their checksum."""
     data = _json(_host_json(host))
-    write_atomically(directory / HOST, data)
+    with replacing(directory / HOST, 0o644) as file:
+        file.write(data)
     return write_manifest(directory, manifest, {**manifest.checksums, HOST: hashlib.sha256(data).hexdigest()})
 
 
@@ -101,7 +102,8 @@ def board_file(
 def write_manifest(directory: Path, manifest: Manifest, checksums: Mapping[str, str]) -> Manifest:
     """Write (again) only the manifest of a bundle, for instance when its evaluation is known."""
     complete = replace(manifest, checksums=dict(checksums))
-    write_atomically(directory / MANIFEST, _json(complete.to_json()))
+    with replacing(directory / MANIFEST, 0o644) as file:
+        file.write(_json(complete.to_json()))
     return complete
 
 
@@ -127,14 +129,14 @@ def install_bundle(source: Path, destination: Path | None = None, *, cache_dir: 
     Raises:
         BundleError: the bundle is refused, or the destination cannot be written.
     """
-    check_bundle(source, cache_dir=cache_dir)
+    contents = _contents(source)
     destination = install_folder() if destination is None else destination
     target = destination
     try:
         destination.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=destination, prefix=".install-") as scratch:
             fresh, old = Path(scratch) / "new", Path(scratch) / "old"
-            target = destination / _checked_copy(source, fresh, cache_dir).manifest.name
+            target = destination / _checked_copy(source, contents, fresh, cache_dir).manifest.name
             if target.exists():
                 target.rename(old)
             fresh.rename(target)
@@ -150,13 +152,12 @@ def check_bundle(source: Path, *, cache_dir: Path | None = None) -> Manifest:
         BundleError: the bundle is refused.
     """
     with tempfile.TemporaryDirectory(prefix="jetdvfs-check-") as scratch:
-        return _checked_copy(source, Path(scratch) / "new", cache_dir).manifest
+        return _checked_copy(source, _contents(source), Path(scratch) / "new", cache_dir).manifest
 
 
-def _checked_copy(source: Path, directory: Path, cache_dir: Path | None) -> Bundle:
-    """Copy a bundle into a new folder of this user's alone, and check the copy: ``source`` may change meanwhile."""
+def _checked_copy(source: Path, contents: Mapping[str, bytes], directory: Path, cache_dir: Path | None) -> Bundle:
+    """Write a bundle's files into a new folder of this user's alone, and check that: ``source`` may change meanwhile."""
     try:
-        contents = _contents(source)
         directory.mkdir(mode=0o755)
         for name, data in contents.items():
             (directory / name).write_bytes(data)

@@ -18,11 +18,11 @@ from ..board import BoardDescription
 from ..device import Device
 from .campaign import Campaign, Unit
 from .measurements import Measurements
-from .meters.cpu import Counters, CpuMeter, Patience, Worker, kernel_name
+from .meters.cpu import CpuMeter, Patience, Worker, kernel_name
 from .meters.gpu import Clocks, GpuMeter
 from .meters.notes import Notebook
 from .meters.nvml import LockedClocks, Nvml, NvmlLibrary, gpu_device
-from .meters.ticks import Ticks
+from .meters.ticks import Counters, Ticks
 from .meters.torch_process import TorchProcess
 from .one_twin import one_board_size
 from .processor import BETWEEN_S, Model, Most, plan_processor, processor_size, unit_s
@@ -30,9 +30,8 @@ from .steps import Progress, run_campaign
 
 _MOST = Most(2e10, 6.4e7, ("float32", "float16"))  # the slowest board takes a tenth of a second for them
 _TOGETHER = 16  # kernels of a workstation between two measurements of idle power
-WORKSTATION_PATIENCE = Patience(power_s=0.5)  # four ticks of NVML's counter
-WORKSTATION_TIMINGS = 0
-"""A short kernel repeated in a graph is not timed again beside its power."""
+# Four ticks of NVML's counter; a short kernel repeated in a graph is not timed again next to its power.
+WORKSTATION_PATIENCE = Patience(power_s=0.5, power_timings=0)
 _QUICK_CONFIGURATIONS, _QUICK_IDLE = 2, 30
 SWITCH_S = 0.9
 """To set a board's clocks, see them settle, and give them back, as on a simulated one."""
@@ -128,9 +127,7 @@ def measure_gpu(
     notebook = Notebook()
     clocks = LockedClocks(gpu.nvml, gpu.locking, notebook)
     with contextlib.closing(Ticks(gpu.nvml)) as ticks:
-        found = _measured(
-            campaign, models, gpu.process, ticks, clocks, patience, folder, progress, notebook, timings=WORKSTATION_TIMINGS
-        )
+        found = _measured(campaign, models, gpu.process, ticks, clocks, patience, folder, progress, notebook)
     about = {"meter": "PyTorch and NVML", "jetdvfs": __version__, **found.environment, "clocks_locked": gpu.locking}
     seen: dict[str, Any] = {"clocks_seen_mhz": sorted(clocks.seen_mhz), "clock_reasons": dict(clocks.reasons)}
     die_c = notebook.die_c()
@@ -182,14 +179,13 @@ def _measured(
     progress: Progress,
     notebook: Notebook,
     switch_s: float = BETWEEN_S,
-    timings: int = 3,
 ) -> Measurements:
     files = {model.network.name: (model.path, model.inputs) for model in models}
     torch = CpuMeter(process, files, counters, patience, notebook=notebook)
     lowest = campaign.grid.configuration((0, 0, 0))
 
     def lasts_s(unit: Unit) -> float:
-        return unit_s(campaign, unit, patience, switch_s, timings)
+        return unit_s(campaign, unit, patience, switch_s)
 
     meter = GpuMeter(torch, process, clocks, patience, lowest, notebook)
     found = run_campaign(campaign, lambda node: meter, folder, progress, notebook, lasts_s)

@@ -119,17 +119,16 @@ def plan_processor(
     )
 
 
-def about_s(campaign: Campaign, patience: Patience, switch_s: float = BETWEEN_S, timings: int = 3) -> float:
+def about_s(campaign: Campaign, patience: Patience, switch_s: float = BETWEEN_S) -> float:
     """How long a campaign takes in real time, roughly, in s.
 
     Args:
         switch_s: how long clocks take to be set.
-        timings: how often a kernel is timed beside its power.
     """
-    return sum(unit_s(campaign, unit, patience, switch_s, timings) for unit in campaign.units)
+    return sum(unit_s(campaign, unit, patience, switch_s) for unit in campaign.units)
 
 
-def unit_s(campaign: Campaign, unit: Unit, patience: Patience, switch_s: float = BETWEEN_S, timings: int = 3) -> float:
+def unit_s(campaign: Campaign, unit: Unit, patience: Patience, switch_s: float = BETWEEN_S) -> float:
     """The same of one of its units: figures are taken one after the other."""
     kernel_s, power_s = switch_s + patience.kernel_s, switch_s + patience.lead_s + patience.power_s
     apart = bool(campaign.board.host_rails)  # else what the host draws is measured each time, to be taken off
@@ -139,7 +138,7 @@ def unit_s(campaign: Campaign, unit: Unit, patience: Patience, switch_s: float =
     shared_s = (once_s + switch_s) / len(unit.what) if together else once_s + (3 if apart else 4) * switch_s
     each = {
         "kernel_ms": kernel_s, "host_us": kernel_s, "idle_mw": power_s,
-        "kernel_mw": shared_s + power_s - switch_s + timings * patience.kernel_s,
+        "kernel_mw": shared_s + power_s - switch_s + patience.power_timings * patience.kernel_s,
         "host_active_mw": (2 * power_s + (2 * patience.kernel_s if apart else 0)) * max(unit.configurations // 8, 1),
         "network": (power_s if campaign.board.energy_rails else 0.0) + switch_s + patience.network_s,
     }  # fmt: skip

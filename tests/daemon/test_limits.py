@@ -98,6 +98,17 @@ def test_no_clock_is_set_above_the_limits_whatever_other_work_needs(
         asked.give_back()
 
 
+def test_a_preview_is_what_a_lease_then_sets_with_the_demand_of_other_work(tmp_path: Path) -> None:
+    kernel, asked = controller(tmp_path, ClockLimits(), Demand({"policy0": 1_000_000}))
+    before = dict(kernel.store)
+    preview = asked.preview(Need(LOWEST))
+    assert preview.cpu_khz > LOWEST.cpu_khz and preview[1:] == LOWEST[1:]
+    assert kernel.store == before and not len(asked.leases)
+    assert asked.hold(Holder("a", 1, 0, "app"), Need(LOWEST), "test")[1].requested == preview
+    with pytest.raises(UsageError, match="may not be set; nearest"):
+        asked.preview(Need(FrequencyConfiguration(LOWEST.cpu_khz + 1, *LOWEST[1:])))
+
+
 @pytest.mark.parametrize(
     ("given", "set_mhz", "warned"),
     [

@@ -32,6 +32,9 @@ def test_what_is_written_has_the_usual_mode_keeps_that_of_a_file_and_follows_lin
     link.symlink_to(path)
     with replacing(link) as file:
         file.write(b"two")
+    with replacing(tmp_path / "given", 0o604) as file:
+        file.write(b"three")
+    assert (tmp_path / "given").stat().st_mode & 0o777 == 0o604
     assert link.is_symlink() and path.read_bytes() == b"two" and path.stat().st_mode & 0o777 == 0o640
 
 

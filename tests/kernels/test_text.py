@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import importlib
 import unicodedata
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jetdvfs.kernels.text import printable
+from jetdvfs.kernels.text import needing, printable
 
 
 @pytest.mark.parametrize("text", ["resnet18", "caméra 1", "カメラ", "a b", ""])
@@ -29,3 +30,11 @@ def test_nothing_is_left_that_steers_a_terminal_or_hides(text: str) -> None:
     shown = printable(text)
     assert len(shown) == len(text) and len(shown.splitlines()) <= 1
     assert not [letter for letter in shown if unicodedata.category(letter) in ("Cc", "Cf", "Cs", "Zl", "Zp")]
+
+
+def test_a_missing_package_is_named_with_how_to_install_it() -> None:
+    line = r"pictures: needs the Python package no_such_one \(sudo apt-get install python3-matplotlib, or from a clone: .*plot"
+    with pytest.raises(LookupError, match=line), needing("pictures", "plot", LookupError):
+        importlib.import_module("no_such_one")
+    with pytest.raises(LookupError, match=r"trees: needs a package \(broken\)"), needing("trees", "train", LookupError):
+        raise ImportError("broken")

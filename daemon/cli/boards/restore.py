@@ -19,10 +19,10 @@ from ...board.left_behind import LAST_TRY_S, keeper_of
 from ...errors import DaemonError, HardwareBusy, HardwareRefused, NotPermitted
 from ...hardware.files import LONGEST_S, Files
 from ...hardware.hardware import Hardware
-from ...system.board_lock import is_running_system, socket_of
+from ...system.board_lock import is_running_system
 from ...system.state import BASELINE_FOLDER, NoAccess, default_runtime_dir, default_state_dir, locked_in_passing
 from ...wire.client import Client
-from ...wire.protocol import ADMIN_INTERFACE, admin_socket, default_socket
+from ...wire.protocol import ADMIN_INTERFACE, admin_socket
 from ..output import print_json
 
 
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
                 raise HardwareBusy(
                     "a daemon runs, which keeps what it restores to itself; without --dry-run it is asked"
                 ) from error
-            outcome = _by_daemon(admin_socket(args.socket or socket_of(args.root) or default_socket()))
+            outcome = _by_daemon(admin_socket(args.socket or arguments.board_socket(args.root)))
         except NoAccess as error:
             raise NotPermitted(f"restore needs the rights of root: {error}") from error
         else:

@@ -20,11 +20,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from ....kernels.grid import beside
 from ....kernels.inputs import parse_input, phase_of
 from ....kernels.network import TensorSpec
 from ....kernels.text import printable
-from ....kernels.units import AXES, CLOCKS, mhz_text
 from ... import arguments
 from ...errors import LeaseEnded, UsageError
 from ...wire.client import Client
@@ -120,7 +118,7 @@ def run(args: argparse.Namespace) -> int:
         fps=args.fps,
         confidence=args.confidence,
         reason=args.reason,
-        app=Path(command[0]).name if command else "jetdvfs hold",
+        app=_app(command),
         ceiling_c=args.ceiling,
         battery_wh=args.battery_wh,
         method=args.method,
@@ -181,6 +179,10 @@ def _listed(model: str) -> Sequence[TensorSpec]:
     return read_model(path, ()).inputs
 
 
+def _app(command: Sequence[str]) -> str:
+    return Path(command[0]).name if command else "jetdvfs hold"
+
+
 def _tell(text: str) -> None:
     print(f"jetdvfs hold: {printable(text)}", file=sys.stderr, flush=True)
 
@@ -194,17 +196,16 @@ def _dry_run(args: argparse.Namespace, inputs: Sequence[TensorSpec]) -> int:
     """
     with Client(args.socket) as client:
         if args.model is None:
-            permitted = client.permitted()
-            if args.config is not None:
-                wanted = arguments.asked_configuration(args.config)._asdict()
-                for axis, level in wanted.items():
-                    if level not in permitted[axis]:
-                        given = f"{CLOCKS[axis]} {mhz_text(axis, level)} MHz"
-                        raise UsageError(f"{given} may not be set; nearest: {beside(axis, level, permitted[axis])}")
-            else:
-                wanted = {axis: permitted[axis][-1] for axis in AXES}
-            told: dict[str, Any] = {"configuration": wanted, "permitted": permitted}
-            line = f"{output.short_clocks(wanted)} would be set"
+            clocks = client.preview(
+                args.target,
+                configuration=None if args.config is None else arguments.asked_configuration(args.config),
+                fps=args.fps,
+                confidence=args.confidence,
+                app=_app(args.command),
+                ceiling_c=args.ceiling,
+            )
+            told: dict[str, Any] = {"configuration": clocks}
+            line = f"{output.short_clocks(clocks)} would be set"
         else:
             network = client.load(args.model, inputs, accept_boundary=args.accept_boundary)
             told = client.plan(

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ....kernels.stored import replacing
 from ... import arguments
 from ...errors import NoDaemon
 from ...wire.client import Client
@@ -56,7 +55,8 @@ def run(args: argparse.Namespace) -> int:
     if args.textfile is None:
         sys.stdout.write(text)
     else:
-        _replace(args.textfile, text)
+        with replacing(args.textfile, 0o644) as file:
+            file.write(text.encode())
     return code
 
 
@@ -95,19 +95,6 @@ def _labels(labels: Labels) -> str:
         return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
     return "{" + ",".join(f'{name}="{quoted(text)}"' for name, text in labels.items()) + "}" if labels else ""
-
-
-def _replace(path: Path, text: str) -> None:
-    """Put a whole new file in the place of one that may be read at any moment."""
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 def _one(get: Callable[[Status], float | None]) -> Callable[[Status], list[tuple[Labels, float | None]]]:

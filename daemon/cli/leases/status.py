@@ -75,13 +75,15 @@ def _learned(client: Client, args: argparse.Namespace) -> int:
     """
     known = client.learned()
     # A model's file is known by its name without the suffix, an application by its name.
-    names = {args.learned, Path(args.learned).stem} if args.learned else None
-    found = [one for one in known if names is None or (one["name"] or one["app"]) in names]
-    if names is not None and not found:
-        remembered = ", ".join(sorted({one["name"] or one["app"] for one in known})) or "nothing"
-        raise UsageError(f"nothing is remembered of {args.learned}; remembered: {remembered}")
+    names = (args.learned, Path(args.learned).stem) if args.learned else ()
+    remembered = {one["name"] or one["app"] for one in known}
+    name = next((one for one in names if one in remembered), None)
+    if names and name is None:
+        others = ", ".join(sorted(remembered)) or "nothing"
+        raise UsageError(f"nothing is remembered of {args.learned}; remembered: {others}")
+    found = [one for one in known if name is None or (one["name"] or one["app"]) == name]
     if args.forget:
-        dropped = sum(client.forget(name) for name in sorted({one["name"] or one["app"] for one in found}))
+        dropped = client.forget(name)
         if args.json:
             output.print_json({"forgotten": dropped})
         else:

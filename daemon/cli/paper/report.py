@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ....kernels.text import how_to_install
+from ....kernels.text import needing
 from ... import arguments
 from ...errors import InputError, UsageError
 from ..output import print_json, progress_bar, table
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
             raise InputError(f"--out: {args.out.parent} is not a folder")
     wanted = [part for part in KNOWN if not args.only or part in args.only]
     record = Measurements.load(args.record)
-    try:
+    with needing("profile report", "train,plot", InputError):
         from ....profiles.studies.paper.study import options_for, some_of, study
         from ....profiles.training.tuning.tuned import Tuned
 
@@ -75,8 +75,6 @@ def run(args: argparse.Namespace) -> int:
         options = options_for(record, args.threads, args.seed, tuned)
         found = study(record, wanted, left_out, options, progress_bar, tuned)
         return _show(args, found, wanted)
-    except ModuleNotFoundError as error:
-        raise InputError(f"profile report: needs the Python package {error.name} ({how_to_install('train,plot')})") from error
 
 
 def _show(args: argparse.Namespace, found: Study, wanted: Sequence[str]) -> int:

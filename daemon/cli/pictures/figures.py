@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ....kernels.stored import replacing
-from ....kernels.text import how_to_install, printable
+from ....kernels.text import needing, printable
 from ...arguments import named_file
 from ...errors import InputError
 
@@ -47,10 +47,9 @@ def new_figure(width: float, height: float) -> Figure:
     told = os.environ.get("MPLBACKEND")
     os.environ["MPLBACKEND"] = "agg"  # importing matplotlib fails where this names a backend that it does not know
     try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise _without_matplotlib(error) from error
+        with needing("pictures", "plot", InputError):
+            from matplotlib.backends.backend_agg import FigureCanvasAgg
+            from matplotlib.figure import Figure
     finally:
         if told is None:
             del os.environ["MPLBACKEND"]
@@ -94,10 +93,8 @@ def interactive_axes(width: float, height: float) -> Axes:
     Raises:
         InputError: matplotlib is missing.
     """
-    try:
+    with needing("pictures", "plot", InputError):
         from matplotlib import pyplot
-    except ImportError as error:
-        raise _without_matplotlib(error) from error
     axes: Axes = pyplot.subplots(figsize=(width, height), layout="constrained")[1]
     return axes
 
@@ -122,10 +119,6 @@ def _check_kind(figure: Figure, path: Path) -> None:
     if path.suffix[1:].lower() not in kinds:
         valid = " or ".join(f".{kind}" for kind in ("png", "svg", "pdf", "jpg") if kind in kinds)
         raise InputError(f"{path}: cannot write the picture: its name must end in {valid}")
-
-
-def _without_matplotlib(error: ImportError) -> InputError:
-    return InputError(f"pictures need matplotlib ({error}); {how_to_install('plot')}")
 
 
 def heading(text: str, simulated: bool) -> str:

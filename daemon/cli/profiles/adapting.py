@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ....kernels.network import Network
-from ....kernels.text import how_to_install
+from ....kernels.text import needing
 from ....profiles.bundle.bundle import Bundle, load_bundle
 from ....profiles.bundle.finding import find_bundles
 from ... import arguments
@@ -70,14 +70,12 @@ def adapt(args: argparse.Namespace) -> int:
 
     check_new(args.out)
     bundle, record = load_bundle(args.profile), Measurements.load(args.record)
-    try:
+    with needing("profile adapt", "train", InputError):
         from ....profiles.training.transfer.adapting import bundle_adapted
 
         name = args.name or f"{record.board}-adapted"
         command = f"jetdvfs profile adapt {bundle.manifest.name} {args.record.name} --name {name} --out {name}"
         found = bundle_adapted(bundle, record, name, command, args.out, progress_bar)
-    except ModuleNotFoundError as error:
-        raise InputError(f"profile adapt: needs the Python package {error.name} ({how_to_install('train')})") from error
     left = bundle.manifest.predictor
     if args.json:
         behind = None if left is None else left.name
@@ -100,13 +98,11 @@ def show(args: argparse.Namespace) -> int:
     bundle, networks = load_bundle(args.profile), named_networks(args.models or _NETWORKS, args.inputs)
     if args.orders:
         return _show_orders(args, bundle, networks)
-    try:
+    with needing("profile transfer", "train", InputError):
         from ....profiles.training.transfer.rivals import POWERTRAIN
         from ....profiles.training.transfer.shown import transferred
 
         rows = transferred(bundle, args.board, args.silicon, args.node, networks, args.seed, progress_bar)
-    except ModuleNotFoundError as error:
-        raise InputError(f"profile transfer: needs the Python package {error.name} ({how_to_install('train')})") from error
     about = {
         "profile": bundle.manifest.name,
         "board": args.board,
@@ -139,14 +135,12 @@ def show(args: argparse.Namespace) -> int:
 def _show_real(args: argparse.Namespace) -> int:
     if args.models or args.orders:
         raise UsageError("profile transfer: --data takes no models and no --orders; the tables say what was run")
-    try:
+    with needing("profile transfer", "train", InputError):
         from ....profiles.training.transfer.real import WAYS, on_real_boards
         from ....profiles.training.transfer.rivals import POWERTRAIN
         from ....profiles.twin.replay.tables import load_tables
 
         rows = on_real_boards(load_tables(args.data), _profiles(args.profile), args.seed, progress_bar)
-    except ModuleNotFoundError as error:
-        raise InputError(f"profile transfer: needs the Python package {error.name} ({how_to_install('train')})") from error
     if args.json:
         about = {"profile": args.profile, "simulated": False}
         print_json({**about, "rows": [row.to_json() for row in rows], "published": asdict(POWERTRAIN)})

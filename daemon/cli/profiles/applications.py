@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ....kernels.correction.correct import correct
 from ....kernels.cost.model import surface
 from ....kernels.surface import Surface
-from ....kernels.text import how_to_install
+from ....kernels.text import needing
 from ....profiles.bundle.bundle import load_bundle
 from ....profiles.errors import ComparisonDataError
 from ....profiles.reference import reference_network
@@ -54,9 +54,8 @@ def run(args: argparse.Namespace) -> int:
     from ....profiles.studies.tokens.rows import rows
 
     try:
-        judged = list(judge(rows(args.data)))
-    except ModuleNotFoundError as error:
-        raise InputError(f"profile tokens: needs the Python package {error.name} ({how_to_install('train')})") from error
+        with needing("profile tokens", "train", InputError):
+            judged = list(judge(rows(args.data)))
     except ComparisonDataError as error:
         raise InputError(f"--data: {error}") from error
     counted = [one for one in judged if one.rates is not None]

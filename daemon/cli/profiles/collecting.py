@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ....kernels.decompose import decompose
 from ....kernels.inputs import parse_input
-from ....kernels.text import how_to_install
+from ....kernels.text import needing
 from ....profiles.reference import reference_input, reference_model, reference_names
 from ... import arguments
 from ...errors import InputError, UsageError
@@ -239,7 +239,7 @@ def _collect_processor(args: argparse.Namespace) -> int:
 
 
 def _collect_gpu(args: argparse.Namespace) -> int:
-    from ....profiles.measuring.gpus import WORKSTATION_PATIENCE, WORKSTATION_TIMINGS, measure_gpu, plan_gpu, workstation
+    from ....profiles.measuring.gpus import WORKSTATION_PATIENCE, measure_gpu, plan_gpu, workstation
     from ....profiles.measuring.meters.cpu import Patience
     from ....profiles.measuring.meters.nvml import installed_library
     from ....profiles.measuring.meters.torch_process import TorchProcess
@@ -252,13 +252,13 @@ def _collect_gpu(args: argparse.Namespace) -> int:
 
     with workstation(installed_library(), start, args.gpu_mhz) as gpu:
         kernels = args.kernels or (QUICK_KERNELS if args.quick else KERNELS)
-        patience = Patience(0.05, 0.5, 0.3, 30) if args.quick else WORKSTATION_PATIENCE
+        patience = Patience(0.05, 0.5, 0.3, 30, power_timings=0) if args.quick else WORKSTATION_PATIENCE
         campaign = plan_gpu(gpu.device, models, gpu.process.about["kinds"], kernels, args.seed)
         what = {
             "device": gpu.process.about["device_name"], "torch": gpu.process.about["torch"],
             "clocks": f"{gpu.device.grid.size} locked" if args.gpu_mhz else "as they are", "networks": len(campaign.networks),
             "kernels": len(campaign.invocations), "calls": len(campaign.calls), "steps": len(campaign.units),
-            "hours": round(about_s(campaign, patience, timings=WORKSTATION_TIMINGS) / 3600, 2), "writes": str(args.out),
+            "hours": round(about_s(campaign, patience) / 3600, 2), "writes": str(args.out),
         }  # fmt: skip
         if not args.dry_run:
             with kept_for(args, campaign) as folder:
@@ -296,15 +296,13 @@ def judge(args: argparse.Namespace) -> int:
     from ....profiles.measuring.measurements import Measurements
 
     record = Measurements.load(args.record)
-    try:
+    with needing("profile judge", "train", InputError):
         from ....profiles.training.kernel_models import Recipe, TrainingOptions
         from ....profiles.training.left_out import leave_each_out
 
         recipes = {"": (Recipe(_DEPTH, _RATE, min_child_weight=1.0),)}
         options = TrainingOptions(recipes, most_rounds=_ROUNDS, threads=args.threads, seed=args.seed)
         found = leave_each_out(record, options, progress_bar)
-    except ModuleNotFoundError as error:
-        raise InputError(f"profile judge: needs the Python package {error.name} ({how_to_install('train')})") from error
     mean = sum(one.latency_percent for one in found) / len(found)
     if args.json:
         about = {

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from ....kernels.text import how_to_install, printable
+from ....kernels.text import needing, printable
 from ....profiles.bundle.bundle import Bundle, bundle_bytes, load_bundle
 from ....profiles.bundle.manifest import UNSEEN_FAMILY, UNSEEN_NETWORK, Manifest
 from ....profiles.errors import BundleError
@@ -116,14 +116,16 @@ def describe(path: Path, manifest: Manifest) -> str:
         lines.append(f"    {kind:20} time {entry.time_sigma:6.1%}{power}  {entry.samples:8} samples")
     lines += _beyond(manifest)
     for name, record in manifest.evaluation.items():
-        figures = [figure for figure in ("latency", "energy") if powered or figure == "latency"]
-        means = (
-            " / ".join([f"{method} {mean['latency_percent']:.1f}%", *(f"{mean[f'{one}_percent']:.1f}%" for one in figures[1:])])
-            for method, mean in record["mean"].items()
-        )
-        lines.append(f"  mean error    {name.replace('_', ' ')}, {' / '.join(figures)}: {', '.join(means)}")
+        figures = "latency / energy" if powered else "latency"
+        means = ", ".join(f"{method} {_mean_error(mean, powered=powered)}" for method, mean in record["mean"].items())
+        lines.append(f"  mean error    {name.replace('_', ' ')}, {figures}: {means}")
     lines += [*_own_networks(manifest), *_families(manifest)]
     return "\n".join(lines)
+
+
+def _mean_error(mean: Mapping[str, float | None], *, powered: bool) -> str:
+    figures = [mean["latency_percent"], *([mean.get("energy_percent")] if powered else [])]
+    return " / ".join("-" if figure is None else f"{figure:.1f}%" for figure in figures)
 
 
 def _carried(manifest: Manifest) -> list[str]:
@@ -140,7 +142,7 @@ def _own_networks(manifest: Manifest) -> list[str]:
     """The error of each network that was left out, where no other board was seen."""
     lines = []
     for row in manifest.evaluation.get(UNSEEN_NETWORK, {}).get("networks", ()):
-        energy = "" if row["energy_percent"] is None else f"  energy {row['energy_percent']:5.1f}%"
+        energy = "" if row.get("energy_percent") is None else f"  energy {row['energy_percent']:5.1f}%"
         lines.append(f"    {row['network']:20} latency {row['latency_percent']:5.1f}%{energy}")
     return lines
 
@@ -149,7 +151,7 @@ def _families(manifest: Manifest) -> list[str]:
     """How the networks do whose whole families were left out of training, each by itself; boards are averaged."""
     errors: dict[str, list[Mapping[str, float]]] = {}
     for row in manifest.evaluation.get(UNSEEN_FAMILY, {}).get("networks", ()):
-        if row["method"] == "timeline":
+        if row["method"] == "timeline" and row.get("energy_percent") is not None:
             errors.setdefault(row["network"], []).append(row)
     lines = []
     for network, rows in errors.items():
@@ -241,14 +243,12 @@ def _finished(args: argparse.Namespace, what: Literal["warm", "bounds", "engines
         raise BundleError(
             f"profile {bundle.manifest.name}: was measured on real boards; there is no simulated board to measure for {what}"
         )
-    try:
+    with needing(f"profile {what}", "train", InputError):
         from ....profiles.training import bounding, warming
         from ....profiles.training.compiled.adding import add_engines
 
         add = {"warm": warming.warm, "bounds": bounding.bound, "engines": add_engines}[what]
         found = add(bundle, args.out, args.seed, progress_bar)
-    except ModuleNotFoundError as error:
-        raise InputError(f"profile {what}: needs the Python package {error.name} ({how_to_install('train')})") from error
     if args.json:
         print_json({"path": str(args.out), **found.manifest.to_json()})
     else:
@@ -298,7 +298,7 @@ def _train_on_record(args: argparse.Namespace) -> Bundle | None:
     from ....profiles.measuring.measurements import Measurements
 
     record = Measurements.load(args.record)
-    try:
+    with needing("profile train", "train", InputError):
         from ....profiles.training.left_out import measured_kinds, whole_networks
         from ....profiles.training.making import bundle_from_record
         from ....profiles.training.tuning.tuned import Tuned
@@ -322,17 +322,13 @@ def _train_on_record(args: argparse.Namespace) -> Bundle | None:
             return bundle_from_record(
                 own, name, command, args.out, progress_bar, threads=args.threads, seed=args.seed, tuned=tuned, cluster=client
             )
-    except ModuleNotFoundError as error:
-        raise InputError(f"profile train: needs the Python package {error.name} ({how_to_install('train')})") from error
 
 
 def _train_simulated(args: argparse.Namespace) -> Bundle | None:
     """The bundle of simulated boards; None with --dry-run."""
-    try:
+    with needing("profile train", "train", InputError):
         from ....profiles.training import bounding, production
         from ....profiles.training.compiled.adding import add_engines
-    except ModuleNotFoundError as error:
-        raise InputError(f"profile train: needs the Python package {error.name} ({how_to_install('train')})") from error
     name = args.name or f"{args.board}-sim"
     quick = " --quick" if args.quick else ""
     seed = f" --seed {args.seed}" if args.seed else ""

@@ -13,7 +13,7 @@ from typing import Any
 from ....profiles.bundle.bundle import read_manifest
 from ....profiles.bundle.finding import bundle_folders, find_bundles, resolve_bundle
 from ....profiles.bundle.writing import check_bundle, install_bundle
-from ....profiles.errors import BundleError, ProfilesError
+from ....profiles.errors import ProfilesError
 from ... import arguments
 from ..output import print_json, table
 from ..paper import report
@@ -94,11 +94,7 @@ def _show(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"path": str(path), **manifest.to_json()})
         return 0
-    try:
-        described = making.describe(path, manifest)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise BundleError(f"bundle {path}: its evaluation is malformed ({error!r:.60})") from error
-    print(described)
+    print(making.describe(path, manifest))
     return 0
 
 

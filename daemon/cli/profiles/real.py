@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ....kernels.text import how_to_install
+from ....kernels.text import needing
 from ....profiles.errors import ComparisonDataError
 from ... import arguments
 from ...errors import InputError
@@ -57,16 +57,16 @@ def run(args: argparse.Namespace) -> int:
         print("mean error of kernels held out; goal: within its figure where there is one, and no worse than the plain recipe")
         print(f"{'table':<8}{'GPU':<8}{'kernels':>8}{'plain':>8}{'own':>8}{'goal':>8}")
     try:
-        for pair in pairs(args.data, args.threads, args.seed, progress_bar):
-            found.append(pair)
-            if not args.json:
-                goal = "" if pair.goal_percent is None else f"{pair.goal_percent:.1f}%"
-                figures = f"{pair.plain_percent:>7.2f}%{pair.own_percent:>7.2f}%{goal:>8}"
-                print(
-                    f"{pair.table:<8}{pair.gpu:<8}{pair.kernels:>8}{figures}  {'ok' if pair.passed else 'MISSED'}", flush=True
-                )
-    except ModuleNotFoundError as error:
-        raise InputError(f"profile kernels: needs the Python package {error.name} ({how_to_install('train')})") from error
+        with needing("profile kernels", "train", InputError):
+            for pair in pairs(args.data, args.threads, args.seed, progress_bar):
+                found.append(pair)
+                if not args.json:
+                    goal = "" if pair.goal_percent is None else f"{pair.goal_percent:.1f}%"
+                    figures = f"{pair.plain_percent:>7.2f}%{pair.own_percent:>7.2f}%{goal:>8}"
+                    print(
+                        f"{pair.table:<8}{pair.gpu:<8}{pair.kernels:>8}{figures}  {'ok' if pair.passed else 'MISSED'}",
+                        flush=True,
+                    )
     except ComparisonDataError as error:
         raise InputError(f"--data: {error}") from error
     missed = sum(not pair.passed for pair in found)
@@ -82,9 +82,8 @@ def layers(args: argparse.Namespace) -> int:
 
     path = _layers_file(args)
     try:
-        return MISSED if show_layers(read_layers(path), args) else 0
-    except ModuleNotFoundError as error:
-        raise InputError(f"profile layers: needs the Python package {error.name} ({how_to_install('train')})") from error
+        with needing("profile layers", "train", InputError):
+            return MISSED if show_layers(read_layers(path), args) else 0
     except ComparisonDataError as error:
         raise InputError(f"--data: {error}") from error
 

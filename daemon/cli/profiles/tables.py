@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ....kernels.text import how_to_install
+from ....kernels.text import needing
 from ....profiles.errors import MeasurementError
 from ... import arguments
 from ...errors import InputError, UsageError
@@ -63,10 +63,8 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(
             f"--out: not enough for a profile: {lacking}; valid: no --out, or the RECORD of 'jetdvfs profile collect'"
         )
-    try:
+    with needing("profile train", "train", InputError):
         return _judge(records, args)
-    except ModuleNotFoundError as error:
-        raise InputError(f"profile train: needs the Python package {error.name} ({how_to_install('train')})") from error
 
 
 def _lacking(records: Mapping[str, Measurements]) -> str:

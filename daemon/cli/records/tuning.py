@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ....kernels.text import how_to_install
+from ....kernels.text import needing
 from ... import arguments
 from ...errors import InputError, UsageError
 from ..clusters import cluster
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"--loss {args.loss:g}: expected a percentage from 0 to 100")
     if not args.out.parent.is_dir():
         raise InputError(f"--out: {args.out.parent} is not a folder")
-    try:
+    with needing("profile tune", "tune", InputError):
         from ....profiles.training.tuning.search import Search, models_of
 
         study = args.study or args.out.with_suffix(".db")
@@ -81,8 +81,6 @@ def run(args: argparse.Namespace) -> int:
             print_json(plan) if args.json else print("\n".join(f"{name:8} {value}" for name, value in plan.items()))
             return 0
         tuned = _searched(search, args.workers)
-    except ModuleNotFoundError as error:
-        raise InputError(f"profile tune: needs the Python package {error.name} ({how_to_install('tune')})") from error
     tuned.save(args.out)
     _show(tuned, args.out, args.json)
     return 0

@@ -114,12 +114,12 @@ def beyond_the_text(reading: ConfigReading, board: str | None) -> Iterator[Remar
     members = reading.members
     if members is None:
         return
-    described = members.board in list_boards()
-    if members.board is not None and not described:
-        yield _at(reading, "board", f"board {members.board!r} is not described{valid_instead(members.board, list_boards())}")
+    boards = list_boards()
+    if members.board is not None and members.board not in boards:
+        yield _at(reading, "board", f"board {members.board!r} is not described{valid_instead(members.board, boards)}")
     if members.profile is not None:
         try:
-            if board is not None and board in list_boards():
+            if board is not None and board in boards:
                 find_profile(members.profile, board)
             else:
                 read_manifest(resolve_bundle(members.profile))

@@ -23,10 +23,9 @@ from ...hardware.files import LONGEST_S, Files
 from ...hardware.hardware import LOCKED, Hardware
 from ...hardware.jetson_stats import connect
 from ...profile import choose_profile
-from ...system.board_lock import is_held, socket_of
+from ...system.board_lock import is_held
 from ...system.folders import RUNTIME_DIR, STATE_DIR
 from ...system.state import default_runtime_dir, default_state_dir
-from ...wire.protocol import default_socket
 from ..colour import Red, shown
 from ..output import print_json
 from . import manager, service, system
@@ -77,7 +76,7 @@ def _examine(args: argparse.Namespace) -> Iterator[Finding]:
         yield _jetson_stats()
         yield from manager.examine()
         yield system.membership(members.socket_group or INSTALLED_GROUP)
-    socket = args.socket or socket_of(args.root) or default_socket()
+    socket = args.socket or arguments.board_socket(args.root)
     yield from service.examine(socket)
     # Of this machine the system's daemon, whoever asks; of a board elsewhere one of the user's own, too.
     state_dir = args.state_dir or (STATE_DIR if here and not system.is_root() else default_state_dir(args.root))

@@ -21,6 +21,7 @@ from .... import __version__
 from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ....profiles.board import BoardDescription
 from ....profiles.timing import SystemClock
+from ... import arguments
 from ...errors import DaemonError, NoDaemon
 from ...hardware.files import LONGEST_S, Files
 from ...hardware.hardware import Hardware
@@ -28,11 +29,11 @@ from ...hardware.sensors.sensors import Sensors
 from ...planning.settling import die_mc
 from ...system.board_lock import socket_of
 from ...wire.client import Client
-from ...wire.protocol import default_socket
 from ..children import spawn, when_it_answers
 from .runners import Candidate, Runner
 
 _READ_EVERY_S = 0.05
+_AGAIN_S = 1.0
 SETTLING_S = 0.2
 """From clocks being set to what is measured."""
 _IDLE_S = 0.4
@@ -111,9 +112,13 @@ class SetUpBoard:
         return max((self._files.find_int(f"{node}/{_UPDATE}") or 0 for node in nodes), default=0) / 1e3
 
     def missing_rails(self) -> list[str]:
-        """The energy rails that have no sensor."""
+        """The energy rails that no sensor measures; read again after a moment, for a monitor may be busy."""
+        rails = self.description.energy_rails
         found = self._sensors.rails_mw()
-        return [rail for rail in self.description.energy_rails if rail not in found]
+        if any(rail not in found for rail in rails):
+            self._clock.sleep(_AGAIN_S)
+            found = self._sensors.rails_mw()
+        return [rail for rail in rails if rail not in found]
 
     def rails_mw(self) -> dict[str, float]:
         """Power of each rail now, those that cannot be read left out."""
@@ -161,7 +166,7 @@ class SetUpBoard:
             DaemonError: there is none, and none can be started.
         """
         here = self._root.resolve() == Path("/")
-        running = self._socket or socket_of(self._root) or (default_socket() if here else None)
+        running = self._socket or (arguments.board_socket if here else socket_of)(self._root)
         if running is not None and not own:
             try:
                 client = Client(running)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +16,6 @@ from ....profiles.bundle.manifest import Manifest
 from ....profiles.errors import ProfilesError
 from ...errors import InputError
 from .board import SetUpBoard
-
-_AGAIN_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -105,9 +102,6 @@ def what_is_known(board: SetUpBoard, wanted: str | None) -> Known:
             )
         prior, manifest = min(usable, key=lambda one: _distance(one[1], description))
     missing = board.missing_rails()
-    if missing:
-        time.sleep(_AGAIN_S)  # a monitor that was busy answers a moment later
-        missing = board.missing_rails()
     return Known(
         title=description.title,
         board=description.name,

@@ -7,7 +7,6 @@ import ipaddress
 import socket
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Hashable
 from contextlib import suppress
 from pathlib import Path
@@ -37,7 +36,7 @@ class Admission:
         """Give a connection a place; False if there is none for this client."""
         client = self._client_of(connection)
         with self._lock:
-            own = Counter(self._clients.values())[client]
+            own = list(self._clients.values()).count(client)
             if len(self._clients) >= CONNECTIONS or own >= PER_CLIENT:
                 return False
             self._clients[connection] = client

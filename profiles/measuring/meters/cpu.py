@@ -23,9 +23,10 @@ from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ....kernels.network import Call, HostOp, KernelInvocation, Network, TensorSpec
 from ...board import ChipRates
 from ...device import Device
-from ...errors import MeasurementError, RequestRefused
+from ...errors import MeasurementError, RefusedForNow, RequestRefused
 from .meter import KernelPower
 from .notes import Notebook
+from .ticks import Counters
 
 DTYPES = ("float32",)
 """The element types that processors are measured in: others are emulated on most."""
@@ -42,6 +43,7 @@ class Patience:
     """How long one figure may take, in seconds, and from how many timings it comes at most.
 
     Attributes:
+        power_timings: how often a kernel is timed next to its power.
         lead_s: how long what is measured has run before its power counts: a monitor that averages shows what was before.
     """
 
@@ -49,6 +51,7 @@ class Patience:
     network_s: float = 2.0
     power_s: float = 1.0
     timings: int = 100
+    power_timings: int = 3
     lead_s: float = 0.0
 
 
@@ -67,23 +70,6 @@ class Worker(Protocol):
             RequestRefused: it cannot do that, and goes on.
             MeasurementError: it ended, or did not answer in time.
         """
-        ...
-
-
-class Counters(Protocol):
-    """What counts energy: :class:`~.rapl.Rapl` of a processor's packages, :class:`~.nvml.Nvml` of a GPU."""
-
-    @property
-    def rails(self) -> tuple[str, ...]:
-        """What it counts; none where nothing can be read."""
-        ...
-
-    def read_uj(self) -> Mapping[str, int]:
-        """Every counter now, in uJ."""
-        ...
-
-    def since_mj(self, before: Mapping[str, int]) -> Mapping[str, float]:
-        """What has been taken since, in mJ."""
         ...
 
 
@@ -243,7 +229,7 @@ class CpuMeter:
         return self.drawn_mw(lambda: self._wait(self._patience.power_s))[1]
 
     def asked(self, what: str, request: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The worker's answer; None if it refused this before, or refuses it now, which is noted."""
+        """The worker's answer; None if it refused this for good before, or refuses it now, which is noted."""
         identity = json.dumps({name: value for name, value in request.items() if name not in _HOW}, sort_keys=True)
         if identity not in self._refused:
             try:
@@ -252,8 +238,12 @@ class CpuMeter:
                 reason = str(refused)
                 for path, _ in self._models.values():
                     reason = reason.replace(str(path), path.name)
-                self._refused[identity] = reason.removeprefix("meter: ")
-        self._notebook.open.refused[what] = self._refused[identity]
+                reason = reason.removeprefix("meter: ")
+                if not isinstance(refused, RefusedForNow):
+                    self._refused[identity] = reason
+        else:
+            reason = self._refused[identity]
+        self._notebook.open.refused[what] = reason
         return None
 
     def repeated(self, what: str, request: Mapping[str, object], rails: Mapping[str, list[float]]) -> dict[str, Any]:

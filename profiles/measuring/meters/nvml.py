@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
-from ....kernels.text import how_to_install
+from ....kernels.text import needing
 from ...board import ChipRates
 from ...device import Device
 from ...errors import MeasurementError
@@ -84,10 +84,8 @@ def installed_library() -> NvmlLibrary:
     Raises:
         MeasurementError: it is not installed.
     """
-    try:
+    with needing("meter: NVML", "nvml", MeasurementError):
         import pynvml
-    except ImportError as error:
-        raise MeasurementError(f"meter: NVML needs the Python package pynvml ({how_to_install('nvml')})") from error
     library: NvmlLibrary = pynvml
     return library
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Protocol
 
 _READ_EVERY_S = 0.004
@@ -16,14 +16,20 @@ _LEAST_S = 0.05  # from the first tick to the last; of a counter that moves at e
 
 
 class Counters(Protocol):
-    """Energy counters: :class:`~.nvml.Nvml`."""
+    """Energy counters: :class:`~.rapl.Rapl` of a processor's packages, :class:`~.nvml.Nvml` of a GPU."""
 
     @property
-    def rails(self) -> tuple[str, ...]: ...
+    def rails(self) -> tuple[str, ...]:
+        """The counted rails; none if no counter can be read."""
+        ...
 
-    def read_uj(self) -> Mapping[str, int]: ...
+    def read_uj(self) -> Mapping[str, int]:
+        """Every counter now, in uJ."""
+        ...
 
-    def since_mj(self, before: Mapping[str, int]) -> Mapping[str, float]: ...
+    def since_mj(self, before: Mapping[str, int]) -> Mapping[str, float]:
+        """Energy since a reading, in mJ."""
+        ...
 
 
 class Ticks:
@@ -33,11 +39,10 @@ class Ticks:
 
     Args:
         counters: what is read.
-        clock: seconds that only grow.
     """
 
-    def __init__(self, counters: Counters, clock: Callable[[], float] = time.monotonic, every_s: float = _READ_EVERY_S) -> None:
-        self._counters, self._clock, self._every_s = counters, clock, every_s
+    def __init__(self, counters: Counters) -> None:
+        self._counters = counters
         self._over, self._thread = threading.Event(), threading.Thread()
         self._ticks: dict[str, list[tuple[float, int]]] = {}
         self._last: Mapping[str, int] = {}
@@ -58,12 +63,12 @@ class Ticks:
         self._thread = threading.Thread(target=self._watch, args=(self._over,), name="ticks", daemon=True)
         self._thread.start()
         before = self._counters.read_uj()  # the thread took its time to start
-        self._began_s = self._clock()
+        self._began_s = time.monotonic()
         return before
 
     def since_mj(self, before: Mapping[str, int]) -> dict[str, float]:
         """Energy since the reading, by the power between the first and the last tick; as it reads if those are too few."""
-        until_s, plain = self._clock(), self._counters.since_mj(before)
+        until_s, plain = time.monotonic(), self._counters.since_mj(before)
         self.close()
         if self._failed is not None:
             raise self._failed
@@ -84,14 +89,14 @@ class Ticks:
         return (last_uj - first_uj) / 1e3 / (last_s - first_s) * (until_s - self._began_s)
 
     def _watch(self, over: threading.Event) -> None:
-        while not over.wait(self._every_s):
+        while not over.wait(_READ_EVERY_S):
             try:
-                before_s = self._clock()
+                before_s = time.monotonic()
                 found = self._counters.read_uj()
             except Exception as error:  # whoever asks for the energy is told
                 self._failed = error
                 return
-            now_s = (before_s + self._clock()) / 2  # when it was read
+            now_s = (before_s + time.monotonic()) / 2  # when it was read
             for rail, energy_uj in found.items():
                 if energy_uj != self._last[rail]:
                     self._ticks[rail].append((now_s, energy_uj))

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ...errors import MeasurementError, RequestRefused
+from ...errors import MeasurementError, RefusedForNow, RequestRefused
 
 WORKER = Path(__file__).with_name("torch_worker.py")
 PATIENCE_S = 120.0
@@ -97,7 +97,7 @@ class TorchProcess:
             self.close()
             raise MeasurementError(f"meter: the PyTorch process answered {what!r} with {line!r:.80}") from error
         if "error" in answer:
-            raise RequestRefused(f"meter: {answer['error']}")
+            raise (RefusedForNow if answer.get("for_now") else RequestRefused)(f"meter: {answer['error']}")
         return answer
 
     def close(self) -> None:

@@ -38,6 +38,7 @@ _PROBE_SIDE, _PROBE_BYTES = 768, 1 << 27
 _PROBE_MS, _MOST_SIDE = 1.0, 8192  # a product on a GPU takes at least this time, or has these sides
 _REFERENCE_LAUNCHES = 64  # of the smallest kernel, host work that the latency of a network is compared with
 _INTERPRETER = "The following operation failed in the TorchScript interpreter"
+_OUT_OF_MEMORY = re.compile(r"out of memory|can't allocate memory|not enough memory", re.IGNORECASE)
 _TWO_DEVICES = re.compile(r"\b(same|different|two|expected) devices?\b")
 
 _POSITIVE = {"log", "sqrt", "rsqrt"}
@@ -51,6 +52,10 @@ _WINDOW = ("stride", "padding", "ceil_mode", "dilation")
 
 class Refused(Exception):
     """A request that cannot be met; the text says why."""
+
+
+class Late(Refused):
+    """A request that cannot be met now."""
 
 
 class Worker:
@@ -68,8 +73,6 @@ class Worker:
         self.clock, self._now = ("thread", time.thread_time) if alone else ("wall", time.perf_counter)
         self._last: tuple[str, Run] | None = None
         self._seen: dict[str, list[str]] = {}
-        self._event_ms: float | None = None
-        self._small_ms: float | None = None
         self._graph: tuple[Run, int, float] | None = None
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -83,31 +86,21 @@ class Worker:
         """What runs here, and which kinds of kernels it can run."""
         torch = self.torch
         named = torch.cuda.get_device_name() if self.device == "cuda" else platform.processor() or platform.machine()
-        return {
+        told: dict[str, Any] = {
             "python": platform.python_version(), "torch": str(torch.__version__), "threads": torch.get_num_threads(),
             "device": self.device, "device_name": named, "clock": self.clock, "kinds": sorted(_MAKERS),
-            **(self._settings() if self.device == "cuda" else {}),
         }  # fmt: skip
-
-    def _settings(self) -> dict[str, Any]:
-        """Versions and modes that the time of a kernel on a GPU depends on."""
-        backends = self.torch.backends
-        return {
-            "cuda": str(self.torch.version.cuda), "cudnn": backends.cudnn.version(),
-            "cudnn_benchmark": bool(backends.cudnn.benchmark), "cudnn_tf32": bool(backends.cudnn.allow_tf32),
-            "matmul_tf32": bool(backends.cuda.matmul.allow_tf32),
-        }  # fmt: skip
+        if self.device == "cuda":  # what the time of a kernel depends on
+            cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+            told.update(cuda=str(torch.version.cuda), cudnn=cudnn.version(), cudnn_benchmark=bool(cudnn.benchmark))
+            told.update(cudnn_tf32=bool(cudnn.allow_tf32), matmul_tf32=bool(matmul.allow_tf32))
+        return told
 
     def rates(self, request: dict[str, Any]) -> dict[str, Any]:
         """What the device reaches at best: operations in a second of a matrix product, bytes in a second of a copy."""
         torch, side = self.torch, _PROBE_SIDE
         source = torch.ones(_PROBE_BYTES // 4, device=self.device)
-        target = torch.empty_like(source)
-        limits = {"timings": 10, "seconds": 2.0}
-
-        def copy() -> None:
-            target.copy_(source)
-
+        copy, limits = functools.partial(torch.empty_like(source).copy_, source), {"timings": 10, "seconds": 2.0}
         if self.device == "cuda":
             moved = 2e3 * _PROBE_BYTES / self._in_bursts(copy, limits)["ms"]
             by_type = self._product_rates()
@@ -205,7 +198,7 @@ class Worker:
 
     def _reference_ms(self) -> float:
         """Host time of launching the smallest kernel again and again."""
-        run = self._smallest()
+        run = self._smallest
         self._wait()
         start = self._now()
         for _ in range(_REFERENCE_LAUNCHES):
@@ -236,22 +229,22 @@ class Worker:
 
     def _in_bursts(self, run: Run, request: dict[str, Any]) -> dict[str, Any]:
         """Time of a kernel in a stream: the median of bursts between two events, the cost of an event taken off."""
-        event_ms = self._cost_of_event_ms()
+        event_ms = self._event_ms
         found = self._bursts_ms(run, _RUNS, _BURSTS, request)
         took_ms = (statistics.median(found) - event_ms) / _RUNS
         if took_ms <= 0:
             raise Refused("the GPU takes no time for it that events can tell")
         return {"ms": took_ms, "timings": _RUNS * len(found), "runs": _RUNS, "event_us": 1e3 * event_ms}
 
-    def _cost_of_event_ms(self) -> float:
+    @functools.cached_property
+    def _event_ms(self) -> float:
         """Time that an event takes in a stream: by the smallest kernel, one or ten of which run between two events."""
-        if self._event_ms is None:
-            run, limits = self._smallest(), {"timings": 200, "seconds": 1.0}
-            run()
-            one, several = (statistics.median(self._bursts_ms(run, runs, _IN_ORDER // runs, limits)) for runs in (1, _RUNS))
-            self._event_ms = max((_RUNS * one - several) / (_RUNS - 1), 0.0)
-        return self._event_ms
+        run, limits = self._smallest, {"timings": 200, "seconds": 1.0}
+        run()
+        one, several = (statistics.median(self._bursts_ms(run, runs, _IN_ORDER // runs, limits)) for runs in (1, _RUNS))
+        return max((_RUNS * one - several) / (_RUNS - 1), 0.0)
 
+    @functools.cached_property
     def _smallest(self) -> Run:
         return functools.partial(self.torch.nn.functional.relu, self._random((1,)))
 
@@ -272,9 +265,8 @@ class Worker:
             if not waited:
                 found += [first.elapsed_time(second) for first, second in zip(events, events[1:])]
             elif cycles >= _MOST_CYCLES:
-                raise Refused(
-                    f"{runs * bursts} launches of a kernel are not issued while the GPU is kept busy for {cycles} cycles"
-                )
+                launches = runs * bursts
+                raise Late(f"{launches} launches of a kernel are not issued while the GPU is kept busy for {cycles} cycles")
             else:
                 cycles *= 2
         return found
@@ -286,13 +278,8 @@ class Worker:
             took_ms = self._in_bursts(run, {"timings": _RUNS, "seconds": 0.0})["ms"]
             runs = min(math.ceil(_GRAPH_MS / took_ms), _GRAPH_RUNS)
             if runs > 1:
-
-                def launches() -> None:
-                    for _ in range(runs):
-                        run()
-
                 try:
-                    replay = self._capture(launches)
+                    replay = self._capture(lambda: [run() for _ in range(runs)])
                     replay()
                     self._graph = replay, runs, self._between_replays_ms(replay) / runs
                 except (RuntimeError, AttributeError):  # a call that waits for the GPU; a PyTorch without CUDA graphs
@@ -305,28 +292,29 @@ class Worker:
         A small kernel runs after each. Of what both take, its own share is what two small kernels take of which each follows
         the other.
         """
-        functional, x = self.torch.nn.functional, self._random((1,))
-        small, other = functools.partial(functional.hardshrink, x), functools.partial(functional.softshrink, x)
+        runs = max(min(math.ceil(_GRAPH_MS / took_ms), _GRAPH_RUNS // 2), _LEAST)
         try:
-            if self._small_ms is None:
-                self._small_ms = self._in_turn_ms(other, small, _GRAPH_RUNS // 2) / 2
-            runs = max(min(math.ceil(_GRAPH_MS / took_ms), _GRAPH_RUNS // 2), _LEAST)
-            return max(self._in_turn_ms(run, small, runs) - self._small_ms, 0.0)
+            return max(self._in_turn_ms(run, runs) - self._small_ms, 0.0)
         except (RuntimeError, AttributeError):  # a call that waits for the GPU; a PyTorch without CUDA graphs
             self._wait()
             return None
 
-    def _in_turn_ms(self, run: Run, other: Run, runs: int) -> float:
-        """The time of one run of each of two kernels in a CUDA graph of so many."""
-        replay = self._capture(lambda: [(run(), other()) for _ in range(runs)])
-        return self._between_replays_ms(replay) / runs
+    @functools.cached_property
+    def _small_ms(self) -> float:
+        other = functools.partial(self.torch.nn.functional.softshrink, self._random((1,)))
+        return self._in_turn_ms(other, _GRAPH_RUNS // 2) / 2
+
+    def _in_turn_ms(self, run: Run, runs: int) -> float:
+        """The time of a run and of a small kernel after it, in a CUDA graph of so many."""
+        small = functools.partial(self.torch.nn.functional.hardshrink, self._random((1,)))
+        return self._between_replays_ms(self._capture(lambda: [(run(), small()) for _ in range(runs)])) / runs
 
     def _between_replays_ms(self, replay: Run) -> float:
         """The median time of a CUDA graph's replay between others.
 
         The GPU is not kept busy before: its queue takes a few thousand launches, and what replays more waits for it.
         """
-        event_ms = self._cost_of_event_ms()
+        event_ms = self._event_ms
         events = [self.torch.cuda.Event(enable_timing=True) for _ in range(_REPLAYS + 1)]
         replay()
         for event in events:
@@ -603,6 +591,11 @@ def _reason(error: Exception) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())[:600]
 
 
+def _is_for_now(error: Exception) -> bool:
+    """True if a request that failed may succeed later: memory or time was short."""
+    return isinstance(error, (Late, MemoryError)) or bool(_OUT_OF_MEMORY.search(str(error)))
+
+
 def main(arguments: Sequence[str], kind: Callable[[Any, str], Worker] = Worker) -> int:
     parser = argparse.ArgumentParser(description="Run kernels and networks for a parent that measures.")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
@@ -627,7 +620,7 @@ def main(arguments: Sequence[str], kind: Callable[[Any, str], Worker] = Worker) 
         try:
             tell(worker.answer(json.loads(line)))
         except Exception as error:  # torch raises many kinds; the parent is told, and may ask for something else
-            tell({"error": str(error) if isinstance(error, Refused) else _reason(error)})
+            tell({"error": str(error) if isinstance(error, Refused) else _reason(error), "for_now": _is_for_now(error)})
             try:
                 worker._wait()
             except RuntimeError as lost:  # after some errors nothing runs on a GPU any more

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ....kernels.text import how_to_install
+from ....kernels.text import needing
 from ....kernels.trees.ensemble import TreeEnsemble
 from ...errors import RecordError
 from ..graph import PerformanceGraph
@@ -197,12 +197,8 @@ def _determination(found: NDArray[Any], wanted: NDArray[np.float64]) -> float:
 
 
 def _xgboost() -> Any:
-    try:
+    with needing("trees", "train", RecordError):
         import xgboost
-    except ImportError as error:
-        raise RecordError(
-            f"trees are grown by xgboost, which is not installed here ({error}); {how_to_install('train')}"
-        ) from error
     return xgboost
 
 

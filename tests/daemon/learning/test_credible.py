@@ -105,6 +105,7 @@ def test_launch_times_change_no_plan_now_or_later(
         assert eventually(lambda: own(client)["doubted"] is not None)
         told = own(client)["doubted"]
         assert "does the frame wait for the GPU?" in told["reason"] and told["observed_ms"] == latency_ms
+        assert told["side"] in ("impossible", "fast") and set(lease.notices(within_s=5.0)) == {f"doubted {told['side']}"}
         report(lease, latency_ms)
         assert board.clocks == clocks and own(client)["frames"] == 64
         (said,) = (entry for entry in client.log(lease.id) if entry["kind"] == "frames_doubted")

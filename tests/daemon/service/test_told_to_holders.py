@@ -132,6 +132,9 @@ def test_a_dry_run_prints_the_daemons_plan_and_sets_nothing(
     assert "CPU 1190, GPU 676, EMC 1600 MHz would be set" in jetdvfs(environment, *HOLD, "--dry-run").stdout
     wrong = jetdvfs(environment, "hold", "--config", "1190.4,700,1600", "--dry-run", code=2).stderr
     assert "GPU 700 MHz may not be set; nearest: 675.75 and" in wrong
+    assert wrong == jetdvfs(environment, "hold", "--config", "1190.4,700,1600", "--", "true", code=2).stderr
+    assert "would be set" in jetdvfs(environment, "hold", "--target", "latency_ms=20", "--dry-run").stdout
+    assert "ask Hold" in jetdvfs(environment, "hold", "--target", "hours=6", "--dry-run", code=2).stderr
     assert board.settings() == found and all(entry["kind"] != "lease_begun" for entry in client.log())
 
 

@@ -171,12 +171,33 @@ def test_nothing_of_a_bundle_reaches_a_terminal_but_letters(
     assert "pwned" in shown.out or words == ("list",)
 
 
-def test_an_evaluation_that_is_none_is_one_line(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("record", "member"),
+    [
+        ({"mean": [1]}, "evaluation.unseen_board.mean"),
+        ({}, "evaluation.unseen_board.mean"),
+        ({"mean": {"sum": {}}}, "evaluation.unseen_board.mean.sum.latency_percent"),
+        ({"mean": {}, "networks": [{"network": 1}]}, "evaluation.unseen_board.networks[0].network"),
+    ],
+)
+def test_a_malformed_evaluation_is_one_line_that_names_the_member(
+    bundle: Path, record: object, member: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     manifest = json.loads((bundle / "manifest.json").read_text())
-    manifest["evaluation"] = {"unseen_board": {"mean": [1]}}
+    manifest["evaluation"] = {"unseen_board": record}
     (bundle / "manifest.json").write_text(json.dumps(manifest))
     assert main(["profile", "show", str(bundle)]) == 3
-    assert capsys.readouterr().err.count("\n") == 1
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and member in said, said
+
+
+def test_a_mean_error_without_energy_is_shown_as_such(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    row = {"network": "n", "method": "timeline", "latency_percent": 2.0, "energy_percent": None}
+    manifest["evaluation"] = {"unseen_board_and_family": {"mean": {"sum": {"latency_percent": 2.5}}, "networks": [row]}}
+    (bundle / "manifest.json").write_text(json.dumps(manifest))
+    assert main(["profile", "show", str(bundle)]) == 0
+    assert "sum 2.5% / -" in capsys.readouterr().out
 
 
 def test_a_name_is_no_folder_of_the_current_directory(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import contextlib
 import math
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,14 +19,14 @@ import pytest
 from jetdvfs.kernels.cost.features import MODELLED_KINDS
 from jetdvfs.kernels.decompose import decompose
 from jetdvfs.kernels.network import HostOp, KernelInvocation, TensorSpec
-from jetdvfs.profiles.errors import MeasurementError
+from jetdvfs.profiles.errors import MeasurementError, RefusedForNow, RequestRefused
 from jetdvfs.profiles.measuring.measurements import Measurements
 from jetdvfs.profiles.measuring.meters import torch_worker
 from jetdvfs.profiles.measuring.meters.cpu import CpuMeter, Patience, processor
 from jetdvfs.profiles.measuring.meters.cpufreq import POLICIES, Cpufreq
 from jetdvfs.profiles.measuring.meters.rapl import Rapl
 from jetdvfs.profiles.measuring.meters.torch_process import WORKER, TorchProcess
-from jetdvfs.profiles.measuring.meters.torch_worker import Refused, Worker
+from jetdvfs.profiles.measuring.meters.torch_worker import Late, Refused, Worker, _is_for_now
 from jetdvfs.profiles.measuring.processor import Model, measure_processor, plan_processor, processor_size, this_processor
 from jetdvfs.profiles.reference import left_out_networks, reference_network, trained_networks
 from jetdvfs.tests.support.profiles.cuda_stand_in import StandInCuda
@@ -233,6 +233,32 @@ def test_a_refused_kernel_keeps_no_other_from_being_asked(process: TorchProcess)
     first, second = meter.kernel_times_ms([wrong, right], [None, None])  # type: ignore[list-item]
     assert math.isnan(first) and second > 0
     assert list(meter._notebook.open.refused) == ["conv2d 1x3x8x8 4x3x3x3 -> 1x9x9x9 float32"]
+
+
+class ShortOfMemory:
+    """A worker that refuses its first request for now, and its first network for good."""
+
+    def __init__(self) -> None:
+        self.about: Mapping[str, Any] = {"kinds": ["relu"]}
+        self.asked: list[str] = []
+
+    def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        self.asked.append(request["do"])
+        if self.asked == ["kernel"]:
+            raise RefusedForNow("meter: out of memory")
+        if self.asked.count("network") == 1:
+            raise RequestRefused("meter: no such operator")
+        return {"ms": 1.0}
+
+
+def test_a_request_that_was_refused_for_now_alone_is_asked_again() -> None:
+    worker = ShortOfMemory()
+    meter = CpuMeter(worker, {}, Rapl(Path("/nowhere")), SHORT)
+    found = [meter.asked(what, {"do": what}) for what in ("kernel", "kernel", "network", "network")]
+    assert found == [None, {"ms": 1.0}, None, None] and worker.asked == ["kernel", "kernel", "network"]
+    assert meter._notebook.open.refused == {"kernel": "out of memory", "network": "no such operator"}
+    assert _is_for_now(RuntimeError("CUDA out of memory. Tried to allocate 2 GiB")) and _is_for_now(MemoryError())
+    assert not _is_for_now(Refused("no such kind")) and _is_for_now(Late("the host is busy"))
 
 
 def test_calls_that_launch_nothing_take_microseconds(process: TorchProcess) -> None:

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
+_QUEUE = 1024  # launches; a host that issues more waits
+
 
 class StandInCuda:
     """The part of ``torch.cuda`` that the worker uses, and ``torch`` itself. Functions of ``torch.nn.functional`` are launches.
@@ -22,7 +24,6 @@ class StandInCuda:
         event_ms: GPU time of an event.
         switch_ms: GPU time that a kernel takes longer after another than after one like it.
         captures: False if kernels cannot be captured in a CUDA graph.
-        queue: launches that the GPU's queue takes; whoever issues more waits.
     """
 
     def __init__(
@@ -34,13 +35,12 @@ class StandInCuda:
         event_ms: float = 0.0,
         switch_ms: float = 0.0,
         captures: bool = True,
-        queue: int = 1024,
     ) -> None:
         self._torch, self.cuda = torch, self
         self._issue_ms, self._kernel_ms, self.gpu_hz = issue_ms, kernel_ms, gpu_hz
         self._event_ms, self._switch_ms, self._captures = event_ms, switch_ms, captures
         self._before = ""
-        self._ends_ms: collections.deque[float] = collections.deque(maxlen=queue)
+        self._ends_ms: collections.deque[float] = collections.deque(maxlen=_QUEUE)
         self.host_ms = self.gpu_ms = 0.0
         self.graph_open: StandInGraph | None = None
         self.nn = SimpleNamespace(functional=_Launching(torch.nn.functional, self))

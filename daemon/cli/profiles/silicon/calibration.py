@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .....kernels.text import how_to_install, valid_instead
+from .....kernels.text import needing, valid_instead
 from .....profiles.errors import ComparisonDataError
 from .....profiles.twin.silicon.chip import load_chip
 from .... import arguments
@@ -45,12 +45,8 @@ def run(args: argparse.Namespace) -> int:
         chips = {"version 1": load_chip(board, version=1), "version 2": load_chip(board, version=2)}
         names = PARAMETERS.get(board, ())
         if args.fit and names:
-            try:
+            with needing("profile calibrate", "train", InputError):
                 result = fitted(chips["version 2"], names, measured)
-            except ModuleNotFoundError as error:
-                raise InputError(
-                    f"profile calibrate: needs the Python package {error.name} ({how_to_install('train')})"
-                ) from error
             chips["fitted"] = result.chip
             figures.append({"board": board, "parameters": dict(result.values)})
         if not args.json:

@@ -7,7 +7,7 @@ import argparse
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from .....kernels.text import how_to_install
+from .....kernels.text import needing
 from .... import arguments
 from ....errors import InputError, TargetNotAttainable, UsageError
 from ...output import print_json
@@ -62,10 +62,8 @@ def gate(args: argparse.Namespace) -> int:
         print(f"{'kernel':<12}{'target':<9}{'train':>9}{'test':>8}{'5%':>8}{'10%':>8}{'paper':>8}{'15%':>8}{'20%':>8}")
     networks = [reference_network(name) for name in reference_names()]
     report = (lambda row: None) if args.json else _print_row
-    try:
+    with needing("profile gate", "train", InputError):
         rows = run_gate(networks, board, samples, rounds, args.threads, args.seed, report)
-    except ModuleNotFoundError as error:
-        raise InputError(f"profile gate: needs the Python package {error.name} ({how_to_install('train')})") from error
     passed = all(row.passed for row in rows)
     if args.json:
         keep = ("kind", "target", "training", "testing", "within", "paper_within_10", "passed")

@@ -9,7 +9,7 @@ import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from .....kernels.text import how_to_install
+from .....kernels.text import needing
 from .....profiles.errors import ComparisonDataError
 from .... import arguments
 from ....errors import InputError, TargetNotAttainable, UsageError
@@ -61,13 +61,12 @@ def run(args: argparse.Namespace) -> int:
         print(f"{'part':<10}{'figure':<66}{'simulated':>10}{'real':>8}{'band':>14}  band from")
     found = []
     try:
-        for row in rows([reference_network(name) for name in reference_names()], effort, args.data, _doing):
-            found.append(row)
-            if not args.json:
-                _doing("")
-                print(_line(row), flush=True)
-    except ModuleNotFoundError as error:
-        raise InputError(f"profile gate: needs the Python package {error.name} ({how_to_install('train')})") from error
+        with needing("profile gate", "train", InputError):
+            for row in rows([reference_network(name) for name in reference_names()], effort, args.data, _doing):
+                found.append(row)
+                if not args.json:
+                    _doing("")
+                    print(_line(row), flush=True)
     except ComparisonDataError as error:
         raise InputError(f"--data: {error}") from error
     finally:
