@@ -84,6 +84,9 @@ def _number(row: Sequence[str], at: int, where: str) -> float:
 class NsightCompute:
     """Counts what a network's launches do on this machine's GPU, after it has run to warm up.
 
+    The GPU's clocks stay as they are, while Nsight Compute by itself locks them to their base: times counted are those of the
+    clocks that the GPU runs at, and nobody else's are changed.
+
     Args:
         program: Nsight Compute's command.
         metrics: which, as its ``--metrics`` takes them; those of its full set for none.
@@ -107,8 +110,8 @@ class NsightCompute:
         """
         shapes = [f"{'x'.join(map(str, spec.shape))}:{spec.dtype}" for spec in network.inputs]
         command = [
-            self._program, "--csv", "--page", "raw", "--print-units", "base", "--profile-from-start", "off", *self._metrics,
-            sys.executable, "-m", _WORKER, str(path), *shapes,
+            self._program, "--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none",
+            "--profile-from-start", "off", *self._metrics, sys.executable, "-m", _WORKER, str(path), *shapes,
         ]  # fmt: skip
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE_S, check=False)

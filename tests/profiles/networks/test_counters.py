@@ -77,7 +77,10 @@ def test_nsight_compute_counts_after_warming_up(tmp_path: Path) -> None:
     counted = NsightCompute(str(program), "dram__bytes.sum").counters(chain("one", [8]), tmp_path / "one.pt")
     assert counted["dram__bytes.sum"] == 1536
     asked = (tmp_path / "asked").read_text().split()
-    assert "--profile-from-start off --metrics dram__bytes.sum" in " ".join(asked) and asked[-1] == "1x3x16x16:float32"
+    assert (
+        "--clock-control none --profile-from-start off --metrics dram__bytes.sum" in " ".join(asked)
+        and asked[-1] == "1x3x16x16:float32"
+    )
     table(program, "#!/bin/sh\necho '==ERROR== ERR_NVGPUCTRPERM: no right to count' >&2\nexit 1\n")
     with pytest.raises(MeasurementError, match="code 1: ==ERROR== ERR_NVGPUCTRPERM"):
         NsightCompute(str(program)).counters(chain("one", [8]), tmp_path / "one.pt")
