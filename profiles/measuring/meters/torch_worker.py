@@ -301,12 +301,11 @@ class Worker:
 
     @functools.cached_property
     def _small_ms(self) -> float:
-        other = functools.partial(self.torch.nn.functional.softshrink, self._random((1,)))
-        return self._in_turn_ms(other, _GRAPH_RUNS // 2) / 2
+        return self._in_turn_ms(functools.partial(self.torch.neg, self._random((1,))), _GRAPH_RUNS // 2) / 2
 
     def _in_turn_ms(self, run: Run, runs: int) -> float:
         """The time of a run and of a small kernel after it, in a CUDA graph of so many."""
-        small = functools.partial(self.torch.nn.functional.hardshrink, self._random((1,)))
+        small = self._smallest
         return self._between_replays_ms(self._capture(lambda: [(run(), small()) for _ in range(runs)])) / runs
 
     def _between_replays_ms(self, replay: Run) -> float:

@@ -63,6 +63,10 @@ class StandInCuda:
     def ones(self, *shape: Any, device: str) -> Any:
         return self._torch.ones(*shape)
 
+    def neg(self, x: Any) -> Any:
+        self.launch("neg")
+        return -x
+
     def synchronize(self) -> None:
         self.host_ms = max(self.host_ms, self.gpu_ms)
 
