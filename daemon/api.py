@@ -246,6 +246,7 @@ class Api:
         asked = {**self._asked.get(lease.id, {}), **given}
         if asked.get("target") is None:
             raise UsageError("Change: expected a lease for a target, or one")
+        asked["target"] = str(parse_target(asked["target"]))
         course = await self._course(session, {**asked, "configuration": None})
         need = await board.replan(lease, course.first, f"asked for {asked['target']} from now on")
         if need is None:
@@ -370,7 +371,8 @@ class Api:
         # Read when the plan is made, which may be much later.
         floors = partial(getattr, self._context.board, "floors")
         simulated, asked = self._simulated(), _asked(parameters)
-        return Wish(self._plans, surface, parameters["target"], fps, confidence, network, simulated, floors, asked)
+        target = str(parse_target(parameters["target"]))
+        return Wish(self._plans, surface, target, fps, confidence, network, simulated, floors, asked)
 
     async def _limits(self) -> Limits:
         """Within which may be planned, as was seen last."""

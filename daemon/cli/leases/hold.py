@@ -27,6 +27,7 @@ from ....kernels.text import printable
 from ....kernels.units import AXES, CLOCKS, mhz_text
 from ... import arguments
 from ...errors import LeaseEnded, UsageError
+from ...targets import parse_target
 from ...wire.client import Client
 from ...wire.kept import KeptLease
 from .. import output
@@ -272,7 +273,7 @@ def _show(lease: KeptLease, args: argparse.Namespace, stream: TextIO) -> None:
         by = f", corrected by {corrected['frames']:,} frames of {corrected['app']}" if corrected else ""
         line = f"{headline(lease.plan, Path(args.model).stem)} (lease {lease.id}{simulated(lease.plan)}{by})"
     elif args.target is not None:
-        line = f"{args.target}: {clocks} until frames are reported (lease {lease.id})"
+        line = f"{parse_target(args.target)}: {clocks} until frames are reported (lease {lease.id})"
     else:
         line = f"{clocks} in force (lease {lease.id})"
     print(printable(line), file=stream)

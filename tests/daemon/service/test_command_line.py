@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from jetdvfs.daemon.errors import UsageError
 from jetdvfs.tests.support.daemons.board_daemon import LOW, Board, Daemon, eventually
 from jetdvfs.tests.support.models import handmade
 from jetdvfs.tests.support.paths import REFERENCE
@@ -64,6 +65,25 @@ def test_the_command_line_takes_a_scalar_input_and_clocks_in_mhz(
         assert held["applied"]["verified"]
     assert held["applied"]["requested"] == LOW._asdict()
     assert board.settings() == found
+
+
+def test_a_target_with_a_unit_is_kept_and_shown_in_its_canonical_form(board: Board, daemon: Daemon) -> None:
+    with daemon.client() as client:
+        jetdvfs = [sys.executable, "-m", "jetdvfs.daemon.cli"]
+        env = {**os.environ, "JETDVFS_SOCKET": str(daemon.socket)}
+        hold = [*jetdvfs, "hold", "--target", "latency<=0.5s", "--", *jetdvfs, "status", "--json"]
+        done = subprocess.run(hold, capture_output=True, text=True, env=env)
+        assert done.returncode == 0, done.stderr
+        assert done.stderr.startswith("latency_ms=500: ")
+        (lease,) = json.loads(done.stdout)["leases"]
+        assert lease["target"] == "latency_ms=500"
+        network = client.load(MODEL, IMAGE)
+        assert client.plan(network, "0.5s")["target"] == "latency_ms=500"
+        held = client.hold(network, "power=30W")
+        held.change(target="1s")
+        assert [lease["target"] for lease in client.status()["leases"]] == ["latency_ms=1000"]
+        with pytest.raises(UsageError, match="target '20': expected a number with one of the units us, ms, s, "):
+            held.change(target="20")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
