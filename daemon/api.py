@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from ..kernels.cost.execution import Beside
-from ..kernels.grid import FrequencyConfiguration, FrequencyGrid
+from ..kernels.errors import GridError
+from ..kernels.grid import FrequencyConfiguration, FrequencyGrid, parse_configuration
 from ..kernels.inputs import parse_input, read_input
 from ..kernels.network import TensorSpec
 from ..kernels.surface import Surface
@@ -115,7 +116,7 @@ class Api:
     ) -> dict[str, Any] | AsyncIterator[dict[str, Any]]:
         if attached is not None and method != "LoadModel":
             raise UsageError(f"{method}: takes no descriptor, and one came with the call")
-        for name in ("name", "network", "target", "reason", "app", "lease"):
+        for name in ("name", "network", "target", "reason", "app", "lease", "configuration_text"):
             text = parameters.get(name)
             if isinstance(text, str) and len(text) > TEXT_CHARACTERS:
                 raise UsageError(f"{method}: {name} has {len(text)} characters; at most {TEXT_CHARACTERS}")
@@ -196,7 +197,7 @@ class Api:
         return {"plan": plan if proposal is None else {**plan, "proposal": proposal.to_json()}}
 
     async def _hold(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
-        target, configuration = parameters.get("target"), parameters.get("configuration")
+        target, configuration = parameters.get("target"), await self._configuration(parameters)
         course: Course | None = None
         if configuration is not None:
             if target is not None or parameters.get("network") is not None:
@@ -223,6 +224,18 @@ class Api:
         beside = beside_others(lease.id, self._context.board.snapshot)
         told = {"lease": lease.id, "plan": need.plan, "applied": applied.to_json(), "limit_ms": need.limit_ms}
         return {**told, **beside, "corrected": self._learner.corrected(lease)}
+
+    async def _configuration(self, parameters: _Parameters) -> Mapping[str, int] | None:
+        """The clocks asked for by themselves, by number or as text; None if a target is."""
+        given: Mapping[str, int] | None = parameters.get("configuration")
+        if (text := parameters.get("configuration_text")) is None:
+            return given
+        if given is not None:
+            raise UsageError("Hold: expected either configuration or configuration_text")
+        try:
+            return parse_configuration(text, await self._levels(await self._limits()))._asdict()
+        except GridError as error:
+            raise UsageError(str(error)) from error
 
     async def _release(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         board = self._context.board
@@ -283,12 +296,17 @@ class Api:
         return {"programs": count}
 
     async def _permitted(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
-        limits, grid = await self._limits(), await self._context.board.grid()
-        levels = {
+        limits = await self._limits()
+        levels = await self._levels(limits)
+        return {"permitted": {**levels, "power_mw": limits.power_mw, "because": limits.because}}
+
+    async def _levels(self, limits: Limits) -> dict[str, list[int]]:
+        """Levels of each clock within limits."""
+        grid = await self._context.board.grid()
+        return {
             axis: [level for level in grid.levels(axis) if low <= level <= high]
             for axis, (low, high) in ((axis, getattr(limits, axis)) for axis in AXES)
         }
-        return {"permitted": {**levels, "power_mw": limits.power_mw, "because": limits.because}}
 
     async def _log(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         entries = self._context.record.entries(lease=parameters.get("lease"))

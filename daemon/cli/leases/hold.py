@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from ....kernels.grid import beside
+from ....kernels.grid import FrequencyConfiguration, beside, names_extremes
 from ....kernels.inputs import parse_input, phase_of
 from ....kernels.network import TensorSpec
 from ....kernels.text import printable
@@ -117,7 +117,7 @@ def run(args: argparse.Namespace) -> int:
         model,
         inputs,
         args.target,
-        configuration=None if args.config is None else arguments.asked_configuration(args.config),
+        configuration=_configuration(args.config),
         fps=args.fps,
         confidence=args.confidence,
         reason=args.reason,
@@ -145,6 +145,15 @@ def run(args: argparse.Namespace) -> int:
         else:
             _tell(_summary(held.used))
     return code
+
+
+def _configuration(text: str | None) -> str | FrequencyConfiguration | None:
+    """The clocks of --config; its text if the daemon has to read it, by the clocks that it offers as the lease begins.
+
+    Raises:
+        UsageError: it does not read as a configuration.
+    """
+    return text if text is None or names_extremes(text) else arguments.asked_configuration(text)
 
 
 def _summary(used: Mapping[str, Any]) -> str:
@@ -197,7 +206,7 @@ def _dry_run(args: argparse.Namespace, inputs: Sequence[TensorSpec]) -> int:
         if args.model is None:
             permitted = client.permitted()
             if args.config is not None:
-                wanted = arguments.asked_configuration(args.config)._asdict()
+                wanted = arguments.asked_configuration(args.config, {axis: permitted[axis] for axis in AXES})._asdict()
                 for axis, level in wanted.items():
                     if level not in permitted[axis]:
                         given = f"{CLOCKS[axis]} {mhz_text(axis, level)} MHz"
