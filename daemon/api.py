@@ -15,11 +15,13 @@ from typing import Any
 import numpy as np
 
 from ..kernels.cost.execution import Beside
-from ..kernels.grid import FrequencyConfiguration, FrequencyGrid
+from ..kernels.errors import GridError
+from ..kernels.grid import FrequencyConfiguration, FrequencyGrid, parse_configuration
 from ..kernels.inputs import parse_input, read_input
 from ..kernels.network import TensorSpec
 from ..kernels.surface import Surface
 from ..kernels.text import printable
+from ..kernels.units import AXES
 from ..profiles.board import BoardDescription
 from .board.desk import Desk
 from .board.status import beside_others, status
@@ -115,7 +117,7 @@ class Api:
     ) -> dict[str, Any] | AsyncIterator[dict[str, Any]]:
         if attached is not None and method != "LoadModel":
             raise UsageError(f"{method}: takes no descriptor, and one came with the call")
-        for name in ("name", "network", "target", "reason", "app", "lease"):
+        for name in ("name", "network", "target", "reason", "app", "lease", "configuration_text"):
             text = parameters.get(name)
             if isinstance(text, str) and len(text) > TEXT_CHARACTERS:
                 raise UsageError(f"{method}: {name} has {len(text)} characters; at most {TEXT_CHARACTERS}")
@@ -221,7 +223,7 @@ class Api:
             UsageError: the request contradicts itself.
             TargetNotAttainable: no permitted configuration meets the target.
         """
-        target, configuration = parameters.get("target"), parameters.get("configuration")
+        target, configuration = parameters.get("target"), await self._configuration(parameters)
         if configuration is not None:
             if target is not None or parameters.get("network") is not None:
                 raise UsageError("Hold: expected either a network and a target, or a configuration")
@@ -236,6 +238,18 @@ class Api:
             return course, course.first(limits)
         except TargetNotAttainable as error:
             raise await self._proposals.told(error, course.wish) from error
+
+    async def _configuration(self, parameters: _Parameters) -> Mapping[str, int] | None:
+        """The clocks asked for by themselves, by number or as text; None if a target is."""
+        given: Mapping[str, int] | None = parameters.get("configuration")
+        if (text := parameters.get("configuration_text")) is None:
+            return given
+        if given is not None:
+            raise UsageError("Hold: expected either configuration or configuration_text")
+        try:
+            return parse_configuration(text, await self._levels(await self._limits()))._asdict()
+        except GridError as error:
+            raise UsageError(str(error)) from error
 
     async def _release(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         board = self._context.board
@@ -259,6 +273,7 @@ class Api:
         asked = {**self._asked.get(lease.id, {}), **given}
         if asked.get("target") is None:
             raise UsageError("Change: expected a lease for a target, or one")
+        asked["target"] = str(parse_target(asked["target"]))
         course = await self._course(session, {**asked, "configuration": None})
         need = await board.replan(lease, course.first, f"asked for {asked['target']} from now on")
         if need is None:
@@ -293,6 +308,14 @@ class Api:
         count = self._context.memory.drop(session.peer.uid or None, parameters.get("name"))
         await asyncio.to_thread(self._context.memory.save)
         return {"programs": count}
+
+    async def _levels(self, limits: Limits) -> dict[str, list[int]]:
+        """Levels of each clock within limits."""
+        grid = await self._context.board.grid()
+        return {
+            axis: [level for level in grid.levels(axis) if low <= level <= high]
+            for axis, (low, high) in ((axis, getattr(limits, axis)) for axis in AXES)
+        }
 
     async def _log(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         entries = self._context.record.entries(lease=parameters.get("lease"))
@@ -375,7 +398,8 @@ class Api:
         # Read when the plan is made, which may be much later.
         floors = partial(getattr, self._context.board, "floors")
         simulated, asked = self._simulated(), _asked(parameters)
-        return Wish(self._plans, surface, parameters["target"], fps, confidence, network, simulated, floors, asked)
+        target = str(parse_target(parameters["target"]))
+        return Wish(self._plans, surface, target, fps, confidence, network, simulated, floors, asked)
 
     async def _limits(self) -> Limits:
         """Within which may be planned, as was seen last."""

@@ -126,8 +126,9 @@ def add_input(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="[NAME=]SHAPE[:DTYPE]",
-        help="shape of an input, such as 1x3x224x224 or scalar, and its type (default float32), or a value that is no tensor, "
-        "such as 16000:int, 0.5:float, true or none; once per input, in order or by name (mask=1x128:bool)",
+        help="shape of an input, such as 1x3x224x224 or scalar, and its type (default float32; fp16, int8, ...), "
+        "or a value that is no tensor, such as 16000:int, 0.5:float, true or none; once per input, in order or by "
+        "name (mask=1x128:bool)",
     )
 
     for option, metavar, what in (
@@ -185,21 +186,24 @@ def stated_beside(args: argparse.Namespace) -> dict[str, Any]:
 
 def add_config(parser: argparse.ArgumentParser, what: str, *, repeatable: bool = False) -> None:
     """--config, for :func:`asked_configuration`; ``what`` says what the configuration is for."""
-    help_text = f"{what}: each clock in MHz, or CPU in kHz, GPU and EMC in Hz"
+    help_text = (
+        f"{what}: each clock in MHz, or CPU in kHz, GPU and EMC in Hz; max or min: its highest or lowest (max,612,max), "
+    )
+    help_text += "alone those of all three"
     if repeatable:
         parser.add_argument("--config", action="append", default=[], metavar=CONFIGURATION_FORM, help=help_text)
     else:
         parser.add_argument("--config", metavar=CONFIGURATION_FORM, help=help_text)
 
 
-def asked_configuration(text: str) -> FrequencyConfiguration:
-    """What a --config says.
+def asked_configuration(text: str, levels: Mapping[str, Sequence[int]] | None = None) -> FrequencyConfiguration:
+    """The configuration of a --config; ``levels`` as for :func:`jetdvfs.kernels.grid.parse_configuration`.
 
     Raises:
         UsageError: it does not read as a configuration.
     """
     try:
-        return parse_configuration(text)
+        return parse_configuration(text, levels)
     except GridError as error:
         raise UsageError(f"--config: {error}") from error
 

@@ -8,8 +8,9 @@ list of targets. Loads the standard library only.
 from __future__ import annotations
 
 import math
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from inspect import isabstract
@@ -35,6 +36,12 @@ FIGURE_RANGES: dict[Figure, tuple[float, float]] = {
 }
 FPS_RANGE = (0.001, 100_000)
 """Frame rates that make sense, in frames per second: from one in a quarter of an hour on."""
+
+_TIMES: Mapping[str, float] = {"us": 1e-3, "ms": 1.0, "s": 1e3}
+_POWERS: Mapping[str, float] = {"mW": 1.0, "W": 1e3}
+_ENERGIES: Mapping[str, float] = {"mJ": 1.0, "J": 1e3}
+_TEXT = re.compile(r"(?:(?P<name>[^<>=]*?)\s*(?P<sign><=|>=|=)\s*)?(?P<value>.*)", re.DOTALL)
+_WITH_UNIT = re.compile(r"(?P<number>[0-9]*\.?[0-9]+(?:e[+-]?[0-9]+)?)\s*(?P<unit>[^\W\d]*)")
 
 HOURS_RANGE = (0.01, 10_000)
 """For how long a battery may be asked to last, in hours."""
@@ -129,11 +136,22 @@ class Target(ABC):
 
 @dataclass(frozen=True)
 class BoundedTarget(Target):
-    """A limit on one figure: ``keyword=limit``. ``typical`` is the limit of its example."""
+    """A limit on one figure: ``keyword=limit``. ``typical`` is the limit of its example.
+
+    Attributes:
+        quantity: name in a text with a unit, as in ``latency=20ms``; empty if the target has no such text.
+        units: valid units there, and the factor of each to the limit's own unit.
+        unnamed: true if a value alone, such as ``20ms``, stands for this target.
+        sign: the inequality that may replace ``=``.
+    """
 
     limit: float
     figure: ClassVar[Figure]
     typical: ClassVar[float]
+    quantity: ClassVar[str] = ""
+    units: ClassVar[Mapping[str, float]] = {}
+    unnamed: ClassVar[bool] = False
+    sign: ClassVar[str] = "<="
 
     @property
     def bound(self) -> Bound | None:
@@ -145,7 +163,19 @@ class BoundedTarget(Target):
         return FIGURE_RANGES[cls.figure]
 
     def __str__(self) -> str:
-        return f"{self.keyword}={self.limit:g}"
+        return f"{self.keyword}={self.limit:.10g}"
+
+    @classmethod
+    def in_unit(cls, value: str) -> Target:
+        """Make one from a number and its unit, such as ``20ms``.
+
+        Raises:
+            ValueError: the unit is missing or unknown, or the number is out of range.
+        """
+        found = _WITH_UNIT.fullmatch(value)
+        if found is None or found["unit"] not in cls.units:
+            raise ValueError(f"or {cls.quantity}=NUMBER with one of the units {', '.join(cls.units)}")
+        return cls.parse(repr(float(found["number"]) * cls.units[found["unit"]]))
 
     @classmethod
     def parse(cls, value: str | None) -> Target:
@@ -171,6 +201,9 @@ class LatencyTarget(BoundedTarget):
     """The least energy that keeps the latency within a limit."""
 
     keyword = "latency_ms"
+    quantity = "latency"
+    units = _TIMES
+    unnamed = True
     figure = "latency_ms"
     goal = "least energy"
     typical = 50
@@ -183,6 +216,9 @@ class EnergyTarget(BoundedTarget):
     """The lowest latency that keeps the energy within a limit."""
 
     keyword = "energy_mj"
+    quantity = "energy"
+    units = _ENERGIES
+    unnamed = True
     figure = "energy_mj"
     goal = "lowest latency"
     typical = 400
@@ -195,6 +231,9 @@ class PowerTarget(BoundedTarget):
     """The lowest latency that keeps the mean power within a limit."""
 
     keyword = "power_mw"
+    quantity = "power"
+    units = _POWERS
+    unnamed = True
     figure = "power_mw"
     goal = "lowest latency"
     typical = 15_000
@@ -207,6 +246,7 @@ class Hours(BoundedTarget):
     """As fast as a battery allows that is to last for so many hours; what is left in it is told beside."""
 
     keyword = "hours"
+    sign = ">="
     goal = "lowest latency"
     typical = 6
 
@@ -230,6 +270,9 @@ class TokensPerSecond(LatencyTarget):
     """The least energy that keeps up a rate of tokens, once there is a first one."""
 
     keyword = "tokens_per_s"
+    quantity = ""
+    unnamed = False
+    sign = ">="
     typical = 20
     phase = "decode"
 
@@ -247,6 +290,8 @@ class TimeToFirstToken(LatencyTarget):
     """The least energy that reads a prompt in time."""
 
     keyword = "ttft_ms"
+    quantity = "ttft"
+    unnamed = False
     typical = 500
     phase = "prefill"
 
@@ -255,6 +300,8 @@ class EnergyPerToken(EnergyTarget):
     """The fastest tokens that keep the energy of each within a limit."""
 
     keyword = "mj_per_token"
+    quantity = ""
+    unnamed = False
     typical = 1_000
     phase = "decode"
 
@@ -319,19 +366,51 @@ def _derived(base: type[Any]) -> Iterator[type[Target]]:
 
 @lru_cache(maxsize=256)
 def parse_target(text: str) -> Target:
-    """Read a target by its text, such as ``latency_ms=50`` or ``min-energy``.
+    """Read a target by its text, such as ``latency_ms=50``, ``latency<=50ms``, ``50ms`` or ``min-energy``.
 
     Raises:
-        UsageError: no kind of target reads like this; the text lists them.
+        UsageError: no kind of target reads like this, or its unit is missing or unknown; the text lists the valid ones.
     """
-    keyword, equals, value = text.strip().partition("=")
+    found = _TEXT.fullmatch(text.strip())
+    name, sign, value = found.group("name", "sign", "value") if found else ("", None, text)
     for target in target_classes():
-        if target.keyword == keyword.strip():
-            try:
-                return target.parse(value if equals else None)
-            except ValueError as error:
-                raise UsageError(f"target {text!r:.80}: expected {target.usage()}, {error}") from error
-    raise UsageError(f"target {text!r:.80}; valid: {', '.join(target.usage() for target in target_classes())}")
+        signs = ("=", target.sign) if issubclass(target, BoundedTarget) else ("=",)
+        if target.keyword == (value if sign is None else name) and sign in (None, *signs):
+            return _made(target, text, None if sign is None else value)
+    for target in _bounded():
+        named = sign in ("=", target.sign) and target.quantity == name
+        if target.quantity and (named or (sign is None and target.unnamed and _unit(value) in target.units)):
+            return _made(target, text, value, in_unit=True)
+    unit, hint = _unit(value), ""
+    if sign is None and unit is not None:
+        hint = f": expected a number with one of the units {', '.join(_units())}"
+    elif unit:
+        hint = f": expected one of {', '.join(one.quantity for one in _bounded() if one.quantity)} with a unit"
+    raise UsageError(f"target {text!r:.80}{hint}; valid: {', '.join(target.usage() for target in target_classes())}")
+
+
+def _made(target: type[Target], text: str, value: str | None, *, in_unit: bool = False) -> Target:
+    try:
+        if in_unit and value is not None and issubclass(target, BoundedTarget):
+            return target.in_unit(value)
+        return target.parse(value)
+    except ValueError as error:
+        raise UsageError(f"target {text!r:.80}: expected {target.usage()}, {error}") from error
+
+
+def _bounded() -> Iterator[type[BoundedTarget]]:
+    return (target for target in target_classes() if issubclass(target, BoundedTarget))
+
+
+def _unit(value: str) -> str | None:
+    """The unit of a number, empty if it has none; None for other text."""
+    found = _WITH_UNIT.fullmatch(value)
+    return None if found is None else found["unit"]
+
+
+def _units() -> list[str]:
+    """Every unit that a value alone may have."""
+    return [unit for target in _bounded() if target.unnamed for unit in target.units]
 
 
 _PHASES: dict[Phase, str] = {"prefill": "reading a prompt", "decode": "making tokens"}
@@ -363,10 +442,11 @@ def check_rate(fps: float | None) -> None:
 
 
 def listing() -> str:
-    """An example of every kind and what it means, a line each."""
+    """An example of every kind and its meaning, a line each, and the forms with a unit."""
     examples = [target.example() for target in target_classes()]
     width = max(len(str(example)) for example in examples)
-    return "\n".join(f"{example!s:{width}}  {example.meaning}" for example in examples)
+    lines = [f"{example!s:{width}}  {example.meaning}" for example in examples]
+    return "\n".join([*lines, f"Limits with a unit: latency=20ms, latency<=20ms, 20ms, power=8W, 0.5J ({', '.join(_units())})"])
 
 
 def check_confidence(confidence: float | None) -> None:

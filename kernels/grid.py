@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
@@ -25,6 +25,7 @@ CONFIGURATION_FORM = "CPU,GPU,EMC"
 
 # No clock is as slow as this in kHz or Hz, and none as fast in MHz.
 _MHZ_BELOW = 20_000
+_EXTREMES: Mapping[str, Callable[[Sequence[int]], int]] = {"max": max, "min": min}
 
 
 class FrequencyConfiguration(NamedTuple):
@@ -52,24 +53,43 @@ class FrequencyConfiguration(NamedTuple):
         return f"CPU {cpu} MHz, GPU {f'{gpu} MHz' if self.gpu_hz else 'without power'}, EMC {emc} MHz"
 
 
-def parse_configuration(text: str) -> FrequencyConfiguration:
+def parse_configuration(text: str, levels: Mapping[str, Sequence[int]] | None = None) -> FrequencyConfiguration:
     """Read ``CPU,GPU,EMC``, three numbers: one below 20,000 is in MHz, any other in the unit of the clock's kernel file.
 
-    Whether a board has these frequencies, its grid says (:meth:`FrequencyGrid.index`).
+    A board's grid tells if it has these frequencies (:meth:`FrequencyGrid.index`).
+
+    Args:
+        levels: of each axis; ``max`` and ``min`` are then valid, too, for one clock (``max,612,max``) or, alone, for all three.
 
     Raises:
-        GridError: these are not three positive numbers.
+        GridError: these are not three positive numbers, or words with levels; or an axis has no level for its word.
     """
+    words = [word.strip() for word in text.split(",")]
+    words = words * len(AXES) if len(words) == 1 and words[0] in _EXTREMES else words
+    known: Mapping[str, Sequence[int]] = levels or {}
     try:
-        cpu, gpu, emc = (float(word) for word in text.split(","))
-        if not all(0 < value < math.inf for value in (cpu, gpu, emc)):
-            raise ValueError("not a frequency")
+        cpu, gpu, emc = (_level(axis, word, known.get(axis)) for axis, word in zip(AXES, words, strict=True))
     except ValueError as error:
-        raise GridError(
-            f"configuration {text!r:.80}: expected {CONFIGURATION_FORM} in MHz, for instance 2265.6,1377,2133, or in kHz,Hz,Hz"
-        ) from error
-    given = zip(AXES, (cpu, gpu, emc), strict=True)
-    return FrequencyConfiguration(*(round(value * per_mhz(axis) if value < _MHZ_BELOW else value) for axis, value in given))
+        words_too = "; each may be max or min" if levels else ""
+        example = f"expected {CONFIGURATION_FORM} in MHz, for instance 2265.6,1377,2133, or in kHz,Hz,Hz{words_too}"
+        raise GridError(f"configuration {text!r:.80}: {example}") from error
+    return FrequencyConfiguration(cpu, gpu, emc)
+
+
+def names_extremes(text: str) -> bool:
+    """True if a configuration's text has ``max`` or ``min`` in it, which takes a board's levels to read."""
+    return any(word.strip() in _EXTREMES for word in text.split(","))
+
+
+def _level(axis: str, word: str, levels: Sequence[int] | None) -> int:
+    if levels is not None and word in _EXTREMES:
+        if not levels:
+            raise GridError(f"{CLOCKS[axis]} {word}: no frequency of this clock may be set now")
+        return _EXTREMES[word](levels)
+    value = float(word)
+    if not 0 < value < math.inf:
+        raise ValueError("not a frequency")
+    return round(value * per_mhz(axis) if value < _MHZ_BELOW else value)
 
 
 def beside(axis: str, level: int, levels: Sequence[int]) -> str:

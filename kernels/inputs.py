@@ -4,6 +4,7 @@
 | | |
 |---|---|
 | ``1x3x224x224``, ``1x128:int64``, ``scalar:bool`` | a tensor, its element type float32 unless given |
+| ``1x3x224x224:fp16`` | the same by a short name: fp16, bf16, fp32, fp64 |
 | ``2:int64=7,5`` | a tensor whose numbers steer the network, such as the lengths of sequences |
 | ``16000:int``, ``0.5:float``, ``nearest:str``, ``true``, ``false``, ``none`` | what is no tensor |
 | ``mask=1x128:bool``, ``sr=16000:int`` | any of these by its name, where order does not say which one it is |
@@ -25,6 +26,8 @@ _FORM = re.compile(r"(?P<shape>[0-9]+(?:x[0-9]+)*|scalar)(?::(?P<dtype>[^=]*)(?:
 _WORDS: dict[str, tuple[str, bool | None]] = {"true": ("flag", True), "false": ("flag", False), "none": ("none", None)}
 _PLAIN: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "str": str}
 _TYPES: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "flag": (bool,), "str": (str,)}
+SHORT_TYPES: Mapping[str, str] = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64"}
+"""Short names of element types, and the names that they stand for."""
 _MOST_DIMENSIONS = 16
 _LARGEST_SIZE = (1 << 31) - 1
 _DIGITS = 20  # of a size; more are not looked at, for no size has so many
@@ -135,8 +138,10 @@ def input_spec(shape: Sequence[int], dtype: str = "float32") -> TensorSpec:
             f"input of shape {_joined(shape)}: expected at most {_MOST_DIMENSIONS} sizes of 1 to {_LARGEST_SIZE}, "
             "as in 1x3x224x224"
         )
+    dtype = SHORT_TYPES.get(dtype, dtype)
     if dtype not in DTYPE_BYTES:
-        raise ShapeError(f"input of element type {dtype!r:.40}; valid: {', '.join(DTYPE_BYTES)}, as in 1x3x224x224:float32")
+        valid = ", ".join([*DTYPE_BYTES, *SHORT_TYPES])
+        raise ShapeError(f"input of element type {dtype!r:.40}; valid: {valid}, as in 1x3x224x224:float32")
     return TensorSpec(tuple(shape), dtype)
 
 

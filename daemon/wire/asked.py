@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from ...kernels.network import TensorSpec
 
 Configuration: TypeAlias = "str | Mapping[str, int] | Sequence[int]"
-"""Text (``"1190.4,905.25,1600"``), or the three clocks by name or in order, in kHz, Hz and Hz."""
+"""Text (``"1190.4,905.25,1600"``; of a lease also ``"max"`` or ``"max,612,max"``), or the three clocks by name or in order, in
+kHz, Hz and Hz."""
 
 
 class AskedTensor(dict[str, Any]):
@@ -79,6 +80,20 @@ def configuration(value: Configuration | None) -> dict[str, int] | None:
     except (TypeError, ValueError) as error:
         raise UsageError(f"configuration {value!r:.80}: expected {', '.join(AXES)}") from error
     return clocks._asdict()
+
+
+def clocks(value: Configuration | None) -> dict[str, Any]:
+    """The parameters of Hold for a configuration, which may say ``max`` and ``min``: the daemon knows these clocks.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if isinstance(value, str):
+        from ...kernels.grid import names_extremes
+
+        if names_extremes(value):
+            return {"configuration_text": value}
+    return {"configuration": configuration(value)}
 
 
 def names(accepted: Sequence[str]) -> list[str] | None:

@@ -213,6 +213,7 @@ class Client:
         ``beside`` as in :meth:`predict`.
 
         Args:
+            configuration: its text may say ``max`` and ``min``, of the clocks that may be set as the lease begins.
             ceiling_c: no zone of the board is to become hotter while it is held, in degrees Celsius.
             battery_wh: with a target of hours, what is left in the battery now, where the board does not tell.
             trust_frames: have all frames believed, also those that the network's roofline or prediction speak against.
@@ -224,7 +225,7 @@ class Client:
         parameters = {
             "network": None if network is None else _handle(network),
             "target": target,
-            "configuration": asked.configuration(configuration),
+            **asked.clocks(configuration),
             "fps": fps,
             "confidence": confidence,
             "method": method,
@@ -259,7 +260,7 @@ class Client:
         """
         parameters = {
             "target": target,
-            "configuration": asked.configuration(configuration),
+            **asked.clocks(configuration),
             "fps": fps,
             "confidence": confidence,
             "app": asked.short(app or Path(sys.argv[0] or "python").name),

@@ -86,8 +86,9 @@ class KeptLease:
         self._model = None if model is None else OpenModel(model, inputs)
         self._accept_boundary = accept_boundary
         self._target = target
+        asked.clocks(configuration)  # one that is none is refused here
         self._wanted: dict[str, Any] = {
-            "configuration": asked.configuration(configuration),
+            "configuration": configuration,
             "fps": fps,
             "confidence": confidence,
             "reason": reason,

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ import pytest
 
 from jetdvfs.daemon import targets
 from jetdvfs.daemon.cli import main
+from jetdvfs.daemon.errors import UsageError
 from jetdvfs.daemon.wire.interface import Interface, parse
 from jetdvfs.daemon.wire.protocol import DEFINITIONS, INTERFACE
 from jetdvfs.tests.support.paths import ROOT
@@ -81,3 +83,54 @@ def test_the_interface_lists_every_target_and_is_the_same_without_the_list() -> 
 
 def test_the_readme_names_the_command_that_lists_them() -> None:
     assert "`jetdvfs plan --help`" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("text", "canonical"),
+    [
+        ("20ms", "latency_ms=20"),
+        (" 20 ms ", "latency_ms=20"),
+        ("latency=20ms", "latency_ms=20"),
+        ("latency <= 0.02 s", "latency_ms=20"),
+        ("latency_ms<=20", "latency_ms=20"),
+        ("500us", "latency_ms=0.5"),
+        ("33.333333ms", "latency_ms=33.333333"),
+        ("8W", "power_mw=8000"),
+        ("power=8.1W", "power_mw=8100"),
+        ("power<=900mW", "power_mw=900"),
+        ("0.5J", "energy_mj=500"),
+        ("energy=50mJ", "energy_mj=50"),
+        ("ttft<=0.8s", "ttft_ms=800"),
+        ("tokens_per_s>=20", "tokens_per_s=20"),
+        ("hours>=6", "hours=6"),
+        ("min-energy", "min-energy"),
+    ],
+)
+def test_a_limit_may_have_a_unit(text: str, canonical: str) -> None:
+    assert str(targets.parse_target(text)) == canonical
+    assert targets.parse_target(canonical) == targets.parse_target(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "valid"),
+    [
+        ("20", "expected a number with one of the units us, ms, s, mJ, J, mW, W;"),
+        ("8w", "expected a number with one of the units us, ms, s, mJ, J, mW, W;"),
+        ("8MW", "expected a number with one of the units us, ms, s, mJ, J, mW, W;"),
+        ("latency=20", "or latency=NUMBER with one of the units us, ms, s"),
+        ("latency=20W", "or latency=NUMBER with one of the units us, ms, s"),
+        ("power=8mw", "or power=NUMBER with one of the units mW, W"),
+        ("latency=1e9s", "expected latency_ms=NUMBER, with a number from 0.001 to 10000000"),
+        ("speed=20ms", "expected one of latency, ttft, energy, power with a unit; valid: latency_ms=NUMBER"),
+        ("latency_ms=20ms", "expected latency_ms=NUMBER"),
+        ("latency>=20ms", "valid: latency_ms=NUMBER"),
+        ("tokens_per_s<=20", "valid: latency_ms=NUMBER"),
+        ("min-energy<=3", "valid: latency_ms=NUMBER"),
+        ("-20ms", "valid: latency_ms=NUMBER"),
+        ("", "valid: latency_ms=NUMBER"),
+    ],
+)
+def test_a_missing_or_unknown_unit_is_refused_with_the_valid_ones(text: str, valid: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(valid)) as caught:
+        targets.parse_target(text)
+    assert "\n" not in str(caught.value)

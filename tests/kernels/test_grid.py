@@ -29,6 +29,29 @@ def test_what_is_no_configuration_is_refused_with_the_form_of_one(text: str) -> 
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("max", GRID.top),
+        (" min ", GRID.configuration((0, 0, 0))),
+        ("max,905.25,max", FrequencyConfiguration(GRID.cpu_khz[-1], 905250000, GRID.emc_hz[-1])),
+        ("1190.4, min ,max", FrequencyConfiguration(1190400, GRID.gpu_hz[0], GRID.emc_hz[-1])),
+    ],
+)
+def test_a_clock_may_be_the_highest_or_the_lowest_of_the_levels_given(text: str, expected: FrequencyConfiguration) -> None:
+    assert parse_configuration(text, GRID.to_json()) == expected
+    with pytest.raises(GridError, match=r"expected CPU,GPU,EMC in MHz, .*kHz,Hz,Hz$"):
+        parse_configuration(text)
+
+
+@pytest.mark.parametrize("text", ["max,min", "most", "max,,max", "MAX", "max,x,1"])
+def test_other_words_for_a_clock_are_refused_with_the_valid_ones(text: str) -> None:
+    with pytest.raises(GridError, match=r"expected CPU,GPU,EMC in MHz, .*kHz,Hz,Hz; each may be max or min$"):
+        parse_configuration(text, GRID.to_json())
+    with pytest.raises(GridError, match="GPU max: no frequency of this clock may be set now"):
+        parse_configuration("max", {**GRID.to_json(), "gpu_hz": []})
+
+
 @pytest.mark.parametrize("board", described_boards(), ids=lambda board: board.name)
 def test_every_configuration_of_every_board_reads_back_as_it_is_printed(board: BoardDescription) -> None:
     for configuration in board.grid:

@@ -19,6 +19,15 @@ def test_an_input_has_a_shape_and_a_type() -> None:
     assert input_spec((), "bool") == TensorSpec((), "bool")
 
 
+@pytest.mark.parametrize(
+    ("text", "dtype"), [("fp16", "float16"), ("bf16", "bfloat16"), ("fp32", "float32"), ("fp64", "float64"), ("int8", "int8")]
+)
+def test_an_element_type_has_a_short_name(text: str, dtype: str) -> None:
+    assert parse_input(f"image=1x3x8x8:{text}") == TensorSpec((1, 3, 8, 8), dtype, "image")
+    with pytest.raises(ShapeError, match=r"element type 'fp8'; valid: .*float32.*, fp16, bf16"):
+        parse_input("1x3:fp8")
+
+
 @pytest.mark.parametrize("dtype", DTYPE_BYTES)
 def test_an_input_reads_back_as_it_is_printed(dtype: str) -> None:
     for shape in ((), (1,), (2, 3)):

@@ -20,11 +20,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
+from ....kernels.grid import FrequencyConfiguration, names_extremes
 from ....kernels.inputs import parse_input, phase_of
 from ....kernels.network import TensorSpec
 from ....kernels.text import printable
 from ... import arguments
 from ...errors import LeaseEnded, UsageError
+from ...targets import parse_target
 from ...wire.client import Client
 from ...wire.kept import KeptLease
 from .. import output
@@ -114,7 +116,7 @@ def run(args: argparse.Namespace) -> int:
         model,
         inputs,
         args.target,
-        configuration=None if args.config is None else arguments.asked_configuration(args.config),
+        configuration=_configuration(args.config),
         fps=args.fps,
         confidence=args.confidence,
         reason=args.reason,
@@ -142,6 +144,15 @@ def run(args: argparse.Namespace) -> int:
         else:
             _tell(_summary(held.used))
     return code
+
+
+def _configuration(text: str | None) -> str | FrequencyConfiguration | None:
+    """The clocks of --config; its text if the daemon has to read it, by the clocks that it offers as the lease begins.
+
+    Raises:
+        UsageError: it does not read as a configuration.
+    """
+    return text if text is None or names_extremes(text) else arguments.asked_configuration(text)
 
 
 def _summary(used: Mapping[str, Any]) -> str:
@@ -198,7 +209,7 @@ def _dry_run(args: argparse.Namespace, inputs: Sequence[TensorSpec]) -> int:
         if args.model is None:
             clocks = client.preview(
                 args.target,
-                configuration=None if args.config is None else arguments.asked_configuration(args.config),
+                configuration=_configuration(args.config),
                 fps=args.fps,
                 confidence=args.confidence,
                 app=_app(args.command),
@@ -273,7 +284,7 @@ def _show(lease: KeptLease, args: argparse.Namespace, stream: TextIO) -> None:
         by = f", corrected by {corrected['frames']:,} frames of {corrected['app']}" if corrected else ""
         line = f"{headline(lease.plan, Path(args.model).stem)} (lease {lease.id}{simulated(lease.plan)}{by})"
     elif args.target is not None:
-        line = f"{args.target}: {clocks} until frames are reported (lease {lease.id})"
+        line = f"{parse_target(args.target)}: {clocks} until frames are reported (lease {lease.id})"
     else:
         line = f"{clocks} in force (lease {lease.id})"
     print(printable(line), file=stream)

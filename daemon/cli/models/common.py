@@ -272,7 +272,7 @@ def on_grid(text: str, grid: FrequencyGrid) -> FrequencyConfiguration:
     Raises:
         UsageError: it does not read as a configuration, or one of its clocks is not a frequency of the board.
     """
-    configuration = arguments.asked_configuration(text)
+    configuration = arguments.asked_configuration(text, grid.to_json())
     try:
         grid.index(configuration)
     except GridError as error:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ....kernels.decompose import decompose
-from ....kernels.inputs import parse_input
+from ....kernels.inputs import SHORT_TYPES, parse_input
 from ....kernels.text import needing
 from ....profiles.reference import reference_input, reference_model, reference_names
 from ... import arguments
@@ -113,8 +113,9 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
     sub.add_argument(
         "--dtype",
         default="",
+        type=lambda text: SHORT_TYPES.get(text, text),
         choices=("float32", "float16", "bfloat16"),
-        help="with --meter simulated: random kernels of this element type alone (default: several)",
+        help="with --meter simulated: random kernels of this element type alone, also fp32, fp16 or bf16 (default: several)",
     )
     sub.add_argument("--quick", action="store_true", help=f"{QUICK_KERNELS} of each, fewer timings: to try the command out")
     sub.add_argument("--python", default=sys.executable, metavar="FILE", help="the Python that has PyTorch (default: this one)")

@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -252,24 +253,53 @@ static inline int jetdvfs_ask_(jetdvfs_client *client, jetdvfs_call_ *call, int 
     return code > 0 ? code : JETDVFS_USAGE;
 }
 
-/* Connect to the daemon: to the socket given, else $JETDVFS_SOCKET, else the one it has by default. */
-static inline int jetdvfs_connect(jetdvfs_client *client, const char *socket_path) {
+/* The path of the user's own daemon's socket, in a folder that only the user or root may write; 0 if there is no such folder. */
+static inline int jetdvfs_own_socket_(char *path, size_t room) {
+    static const char name[] = "/jetdvfs.sock";
+    const char *base = getenv("XDG_RUNTIME_DIR");
+    unsigned long user = (unsigned long)geteuid();
+    struct stat folder;
+    int length;
+    if (user == 0) return 0;
+    if (base && *base == '/') length = snprintf(path, room, "%s/jetdvfs", base);
+    else length = snprintf(path, room, "/tmp/jetdvfs-%lu", user);
+    if (length < 0 || (size_t)length + sizeof name > room || lstat(path, &folder)) return 0;
+    if (!S_ISDIR(folder.st_mode) || (folder.st_mode & 022) || (folder.st_uid && folder.st_uid != geteuid())) return 0;
+    memcpy(path + length, name, sizeof name);
+    return 1;
+}
+
+static inline int jetdvfs_reach_(jetdvfs_client *client, const char *path) {
     struct sockaddr_un address = {AF_UNIX, ""};
     struct timeval second = {1, 0};
+    int why;
+    strncpy(address.sun_path, path, sizeof address.sun_path - 1);
+    client->socket = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (client->socket < 0) return -1;
+    /* While many connect at once, the kernel turns away who does not wait. */
+    setsockopt(client->socket, SOL_SOCKET, SO_SNDTIMEO, &second, sizeof second);
+    if (connect(client->socket, (struct sockaddr *)&address, sizeof address) == 0) return 0;
+    why = errno, close(client->socket), client->socket = -1, errno = why;
+    return -1;
+}
+
+/* Connect to the daemon: to the socket given, else $JETDVFS_SOCKET, else that of the user's own daemon if one answers in
+ * $XDG_RUNTIME_DIR/jetdvfs or /tmp/jetdvfs-UID, else the system's. */
+static inline int jetdvfs_connect(jetdvfs_client *client, const char *socket_path) {
+    char own[sizeof((struct sockaddr_un *)0)->sun_path];
     const char *path = socket_path ? socket_path : getenv("JETDVFS_SOCKET");
     memset(client, 0, sizeof *client);
-    if (!path || !*path) path = "/run/jetdvfs/jetdvfs.sock";
     client->timeout_ms = 120000, client->socket = -1;
-    if (strlen(path) >= sizeof address.sun_path) return jetdvfs_lost_(client, "the path of its socket is too long");
-    strcpy(address.sun_path, path);
-    client->socket = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    /* While many connect at once, the kernel turns away who does not wait. */
-    if (client->socket >= 0) setsockopt(client->socket, SOL_SOCKET, SO_SNDTIMEO, &second, sizeof second);
-    if (client->socket >= 0 && connect(client->socket, (struct sockaddr *)&address, sizeof address) == 0) return 0;
+    if (!path || !*path) {
+        if (jetdvfs_own_socket_(own, sizeof own) && jetdvfs_reach_(client, own) == 0) return 0;
+        path = "/run/jetdvfs/jetdvfs.sock";
+    }
+    if (strlen(path) >= sizeof own) return jetdvfs_lost_(client, "the path of its socket is too long");
+    if (jetdvfs_reach_(client, path) == 0) return 0;
     int code = errno == EACCES ? JETDVFS_INPUT : JETDVFS_NO_DAEMON;
     jetdvfs_lost_(client, strerror(errno));
     if (code == JETDVFS_INPUT) strcpy(client->error, "permission denied to who is not in the socket's group");
-    strncat(strcat(client->error, " on "), path, sizeof address.sun_path);
+    strncat(strcat(client->error, " on "), path, sizeof own);
     return code;
 }
 

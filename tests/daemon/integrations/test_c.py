@@ -9,12 +9,14 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from jetdvfs.daemon.wire.protocol import default_socket
 from jetdvfs.tests.support.daemons.board_daemon import LOW, Board, Daemon, eventually
 from jetdvfs.tests.support.models.handmade_gguf import gguf, model
 from jetdvfs.tests.support.pages import INTEGRATIONS, Page
@@ -85,6 +87,25 @@ int main(int count, char **words) {
     return count != 3 || code;
 }
 """
+
+
+# Connects by default, and says to which socket.
+CONNECTING = """
+#include "jetdvfs.h"
+int main(void) {
+    jetdvfs_client daemon;
+    struct sockaddr_un peer = {0, ""};
+    socklen_t room = sizeof peer;
+    int code = jetdvfs_connect(&daemon, NULL);
+    if (!code && getpeername(daemon.socket, (struct sockaddr *)&peer, &room)) return 1;
+    printf("%s\\n", code ? daemon.error : peer.sun_path);
+    jetdvfs_close(&daemon);
+    return 0;
+}
+"""
+SYSTEM = " on /run/jetdvfs/jetdvfs.sock"
+OTHER = 64321
+"""An ordinary user."""
 
 
 def compiler(name: str) -> str:
@@ -293,3 +314,101 @@ def test_what_the_page_shows_compiles_and_runs(board: Board, found: dict[str, st
     assert board.settings() == found
     alone = page.run("./camera", None)
     assert alone.returncode == 0 and "without jetdvfs: " in alone.stderr and alone.stdout == "0 frames reported, 0 dropped\n"
+
+
+class Places:
+    """A user's folders, and the socket that the program finds with them."""
+
+    def __init__(self, base: Path, program: Path) -> None:
+        self.uid = os.geteuid() or OTHER
+        self.base = base
+        self.folder = base / "jetdvfs"
+        self._program = program
+
+    def make(self, folder: Path, mode: int = 0o700, *, uid: int | None = None) -> socket.socket:
+        """A listening socket in a new folder."""
+        folder.mkdir()
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(str(folder / "jetdvfs.sock"))
+        listener.listen()
+        (folder / "jetdvfs.sock").chmod(0o666)
+        if os.geteuid() == 0:
+            os.chown(folder, self.uid if uid is None else uid, -1)
+        folder.chmod(mode)
+        return listener
+
+    def found(self, *, uid: int | None = None, **env: str) -> tuple[str, str]:
+        """The socket that the C program connects to, or its error, and the one that the Python client chooses."""
+        user = self.uid if uid is None else uid
+        env = {"XDG_RUNTIME_DIR": str(self.base), **env}
+        switched = user if os.geteuid() == 0 else None
+        done = subprocess.run([self._program], text=True, capture_output=True, check=True, env=env, timeout=60, user=switched)
+        with pytest.MonkeyPatch.context() as patch:
+            for name in ("JETDVFS_SOCKET", "XDG_RUNTIME_DIR"):
+                patch.delenv(name, raising=False)
+            for name, value in env.items():
+                patch.setenv(name, value)
+            patch.setattr(os, "geteuid", lambda: user)
+            return done.stdout.strip(), str(default_socket())
+
+
+@pytest.fixture
+def places() -> Iterator[Places]:
+    if Path("/run/jetdvfs/jetdvfs.sock").exists():
+        pytest.skip("a daemon of the system has the default socket")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        program = compiled(CONNECTING, folder)
+        program.chmod(0o755)
+        yield Places(folder, program)
+
+
+def test_a_user_s_own_daemon_is_found_as_the_python_client_finds_it(places: Places) -> None:
+    own = str(places.folder / "jetdvfs.sock")
+    with places.make(places.folder):
+        assert places.found() == (own, own)
+        assert places.found(JETDVFS_SOCKET="") == (own, own)
+        told, chosen = places.found(JETDVFS_SOCKET="/nowhere/given.sock")
+        assert told.endswith(" on /nowhere/given.sock") and chosen == "/nowhere/given.sock"
+        if os.geteuid() == 0:
+            told, chosen = places.found(uid=0)
+            assert told.endswith(SYSTEM) and SYSTEM.endswith(chosen)
+    told, chosen = places.found()  # the file is left, and no daemon answers
+    assert told.endswith(SYSTEM) and SYSTEM.endswith(chosen)
+
+
+def test_without_a_runtime_folder_a_user_s_own_daemon_is_found_in_tmp(places: Places) -> None:
+    folder = Path(f"/tmp/jetdvfs-{places.uid}")
+    if folder.exists():
+        pytest.skip(f"{folder} is in use")
+    own = str(folder / "jetdvfs.sock")
+    try:
+        with places.make(folder):
+            for given in ("", "relative"):
+                assert places.found(XDG_RUNTIME_DIR=given) == (own, own)
+    finally:
+        shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o702, 0o777])
+def test_a_folder_that_other_users_may_write_is_not_looked_into(places: Places, mode: int) -> None:
+    with places.make(places.folder, mode):
+        told, chosen = places.found()
+        assert told.endswith(SYSTEM) and SYSTEM.endswith(chosen)
+
+
+@pytest.mark.parametrize("kind", ["link", "another user's", "too long"])
+def test_a_folder_that_may_be_another_user_s_is_not_looked_into(places: Places, kind: str) -> None:
+    if kind == "link":
+        with places.make(places.base / "real"):
+            places.folder.symlink_to("real")
+            told, chosen = places.found()
+    elif kind == "too long":
+        told, chosen = places.found(XDG_RUNTIME_DIR="/" + "x" * 120)
+    elif os.geteuid() == 0:
+        with places.make(places.folder, 0o755, uid=OTHER + 1):
+            told, chosen = places.found()
+    else:
+        pytest.skip("root alone makes a folder of another user")
+    assert told.endswith(SYSTEM) and SYSTEM.endswith(chosen)

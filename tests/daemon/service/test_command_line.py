@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from jetdvfs.daemon.errors import UsageError
+from jetdvfs.profiles.board import load_board
 from jetdvfs.tests.support.daemons.board_daemon import LOW, Board, Daemon, eventually
 from jetdvfs.tests.support.models import handmade
 from jetdvfs.tests.support.paths import REFERENCE
@@ -63,6 +65,60 @@ def test_the_command_line_takes_a_scalar_input_and_clocks_in_mhz(
         held = json.loads(done.stderr.splitlines()[0])
         assert held["applied"]["verified"]
     assert held["applied"]["requested"] == LOW._asdict()
+    assert board.settings() == found
+
+
+def test_a_target_with_a_unit_is_kept_and_shown_in_its_canonical_form(board: Board, daemon: Daemon) -> None:
+    with daemon.client() as client:
+        jetdvfs = [sys.executable, "-m", "jetdvfs.daemon.cli"]
+        env = {**os.environ, "JETDVFS_SOCKET": str(daemon.socket)}
+        hold = [*jetdvfs, "hold", "--target", "latency<=0.5s", "--", *jetdvfs, "status", "--json"]
+        done = subprocess.run(hold, capture_output=True, text=True, env=env)
+        assert done.returncode == 0, done.stderr
+        assert done.stderr.startswith("latency_ms=500: ")
+        (lease,) = json.loads(done.stdout)["leases"]
+        assert lease["target"] == "latency_ms=500"
+        network = client.load(MODEL, IMAGE)
+        assert client.plan(network, "0.5s")["target"] == "latency_ms=500"
+        held = client.hold(network, "power=30W")
+        held.change(target="1s")
+        assert [lease["target"] for lease in client.status()["leases"]] == ["latency_ms=1000"]
+        with pytest.raises(UsageError, match="target '20': expected a number with one of the units us, ms, s, "):
+            held.change(target="20")
+
+
+def test_the_highest_and_lowest_clocks_are_those_that_the_daemon_offers_as_the_lease_begins(
+    board: Board, found: dict[str, str], tmp_path: Path
+) -> None:
+    config = tmp_path / "jetdvfsd.yaml"
+    config.write_text("limits: {gpu_hz: {min: 420750000, max: 905250000}}\n")
+    grid = load_board("agx-xavier").grid
+    with Daemon(board, tmp_path, "--config", str(config)) as daemon, daemon.client() as client:
+        jetdvfs = [sys.executable, "-m", "jetdvfs.daemon.cli", "hold"]
+        env = {**os.environ, "JETDVFS_SOCKET": str(daemon.socket)}
+
+        def held(text: str, *options: str) -> subprocess.CompletedProcess[str]:
+            command = [] if options else ["--", "true"]
+            done = [*jetdvfs, "--config", text, "--json", *options, *command]
+            return subprocess.run(done, capture_output=True, text=True, env=env)
+
+        top = {"cpu_khz": grid.cpu_khz[-1], "gpu_hz": 905250000, "emc_hz": grid.emc_hz[-1]}
+        lowest = client.preview(configuration="min")
+        assert lowest["gpu_hz"] == 420750000
+        for text, expected in (("max", top), ("min", lowest), ("max,675.75,max", {**top, "gpu_hz": 675750000})):
+            done = held(text)
+            assert done.returncode == 0, done.stderr
+            assert json.loads(done.stderr.splitlines()[0])["applied"]["requested"] == expected
+            assert json.loads(held(text, "--dry-run").stdout)["configuration"] == expected
+        for options in ((), ("--dry-run",)):
+            done = held("max,most,max", *options)
+            assert done.returncode == 2 and "each may be max or min" in done.stderr and done.stderr.count("\n") == 1
+            done = held("max,612,max", *options)
+            assert done.returncode == 2 and "GPU 612 MHz may not be set; nearest: " in done.stderr
+        with client.hold(configuration="max") as lease:
+            assert client.status()["leases"][0]["configuration"] == top and lease.plan is None
+        with pytest.raises(UsageError, match="either configuration or configuration_text"):
+            client.call("Hold", {"configuration": top, "configuration_text": "max"})
     assert board.settings() == found
 
 

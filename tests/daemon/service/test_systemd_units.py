@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import jetdvfs
+from jetdvfs.tests.support.paths import DOCS, REFERENCE
 
 UNITS = Path(jetdvfs.__file__).parent / "systemd"
 needs_systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
@@ -26,6 +27,12 @@ def settings(name: str) -> dict[str, list[str]]:
         if match := re.fullmatch(r"([A-Z][A-Za-z]+)=(.*)", line):
             found.setdefault(match[1], []).append(match[2])
     return found
+
+
+def drop_in() -> str:
+    """The drop-in that the documentation has for an application's unit."""
+    (text,) = re.findall(r"^```ini\n(.*?)^```", (DOCS / "deploy" / "servers.md").read_text(), re.MULTILINE | re.DOTALL)
+    return str(text)
 
 
 @pytest.fixture
@@ -46,6 +53,28 @@ def test_systemd_accepts_the_units(installed: Path) -> None:
     units = [str(installed / name) for name in ("jetdvfsd.service", "jetdvfsd.socket")]
     done = subprocess.run(["systemd-analyze", "verify", "--man=no", *units], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@needs_systemd
+def test_systemd_accepts_the_drop_in_of_an_application(installed: Path) -> None:
+    programs = installed / "bin"
+    shutil.copy(programs / "jetdvfs", programs / "camera")
+    (installed / "camera.service").write_text(f"[Service]\nExecStart={programs}/camera\n")
+    (installed / "camera.service.d").mkdir()
+    (installed / "camera.service.d" / "jetdvfs.conf").write_text(drop_in().replace("/usr/bin", str(programs)))
+    command = ["systemd-analyze", "verify", "--man=no", str(installed / "camera.service")]
+    env = {**os.environ, "SYSTEMD_UNIT_PATH": f"{installed}:"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_drop_in_of_an_application_ends_with_6_without_a_daemon(tmp_path: Path) -> None:
+    program, *words = re.findall("^ExecStart=(.+)$", drop_in(), re.MULTILINE)[0].split()
+    places = {"/opt/camera/resnet18.pt": str(REFERENCE / "resnet18.pt"), "/usr/bin/camera": "true"}
+    command = [sys.executable, "-m", "jetdvfs.daemon.cli", *(places.get(word, word) for word in words)]
+    env = {**os.environ, "JETDVFS_SOCKET": str(tmp_path / "none.sock")}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env, timeout=60)
+    assert (program, done.returncode) == ("/usr/bin/jetdvfs", 6) and "no daemon answers" in done.stderr
 
 
 @needs_systemd

@@ -51,6 +51,18 @@ def test_predict_answers_at_a_configuration_in_mhz_or_the_kernels_units(
     assert points[0]["latency_ms"] == surface(NETWORK, COST).latency_ms[1, 2, 1]
 
 
+def test_predict_answers_at_the_highest_and_the_lowest_clocks_of_the_profile(
+    model: str, simulated: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--config", "max", "--config", "min", "--config", "min,max,1600"]
+    points = run_json(capsys, "predict", model, "--profile", "small-sim", *options)["points"][-3:]
+    lowest = GRID.configuration((0, 0, 0))
+    expected = [GRID.top, lowest, lowest._replace(gpu_hz=GRID.gpu_hz[-1], emc_hz=1_600_000_000)]
+    assert [point["configuration"] for point in points] == [one._asdict() for one in expected]
+    code, _, told = run(capsys, "predict", model, "--profile", "small-sim", "--config", "top")
+    assert code == 2 and "each may be max or min" in told
+
+
 def test_predict_json_holds_the_whole_surface(
     model: str, simulated: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
