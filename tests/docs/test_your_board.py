@@ -20,7 +20,7 @@ from jetdvfs.tests.support.paths import ROOT
 TEXT = (ROOT / "docs" / "your-board.md").read_text(encoding="utf-8").partition("## On a simulated board")[2]
 MODULES = {"jetdvfs": "jetdvfs.daemon.cli", "jetdvfsd": "jetdvfs.daemon.service"}
 GOES_ON = ("jetdvfs twin serve", "jetdvfsd")
-PATIENCE_S = 120.0
+PATIENCE_S = 600.0
 
 
 def commands() -> list[str]:
