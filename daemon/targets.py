@@ -40,8 +40,8 @@ FPS_RANGE = (0.001, 100_000)
 _TIMES: Mapping[str, float] = {"us": 1e-3, "ms": 1.0, "s": 1e3}
 _POWERS: Mapping[str, float] = {"mW": 1.0, "W": 1e3}
 _ENERGIES: Mapping[str, float] = {"mJ": 1.0, "J": 1e3}
-_TEXT = re.compile(r"(?:(?P<name>[^<>=]*?)\s*(?P<sign><=|>=|=)\s*)?(?P<value>.*)", re.DOTALL)
-_WITH_UNIT = re.compile(r"(?P<number>[0-9]*\.?[0-9]+(?:e[+-]?[0-9]+)?)\s*(?P<unit>[^\W\d]*)")
+_TEXT = re.compile(r"(?:(?P<name>[^<>=]*)(?P<sign><=|>=|=)\s*)?(?P<value>.*)", re.DOTALL)
+_WITH_UNIT = re.compile(r"(?P<number>(?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)(?:e[+-]?[0-9]+)?)\s*(?P<unit>[^\W\d]*)")
 
 HOURS_RANGE = (0.01, 10_000)
 """For how long a battery may be asked to last, in hours."""
@@ -373,6 +373,7 @@ def parse_target(text: str) -> Target:
     """
     found = _TEXT.fullmatch(text.strip())
     name, sign, value = found.group("name", "sign", "value") if found else ("", None, text)
+    name = name and name.rstrip()
     for target in target_classes():
         signs = ("=", target.sign) if issubclass(target, BoundedTarget) else ("=",)
         if target.keyword == (value if sign is None else name) and sign in (None, *signs):

@@ -6,8 +6,8 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import secrets
 import stat
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -94,22 +94,17 @@ def replacing(path: str | os.PathLike[str], mode: int | None = None) -> Iterator
             yield file
         return
     place = place.resolve()  # a link stays one
-    if mode is None:
-        mode = stat.S_IMODE(place.stat().st_mode) if place.exists() else 0o666 & ~_umask()
-    handle, name = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")
+    if mode is None and place.exists():
+        mode = stat.S_IMODE(place.stat().st_mode)
+    name = place.with_name(f".{place.name}.{secrets.token_hex(4)}")
+    handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666 if mode is None else mode)
     try:
         with open(handle, "wb") as file:
             yield cast(BinaryIO, file)
-            os.fchmod(handle, mode)
-        Path(name).replace(place)
+            if mode is not None:
+                os.fchmod(handle, mode)
+        name.replace(place)
     except BaseException:
         with contextlib.suppress(OSError):
-            Path(name).unlink()
+            name.unlink()
         raise
-
-
-def _umask() -> int:
-    """The process's mask, which can only be read by setting it."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask

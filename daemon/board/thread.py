@@ -17,6 +17,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from ..errors import HardwareBusy
@@ -151,6 +152,7 @@ class BoardThread:
         with self._lock:
             if self._at_rest is None:
                 self._at_rest = _AtRest(function, self._monotonic() + _WAITS_S)
+                self._lock.notify()
 
     async def run(
         self,
@@ -249,7 +251,7 @@ class BoardThread:
 
     def _waited(self) -> _Job[None] | None:
         waits, self._at_rest = self._at_rest, None
-        return None if waits is None else _Job(waits.function, _OWN_TURN, None, None)
+        return None if waits is None else _Job(partial(self._guarded, waits.function), _OWN_TURN, None, None)
 
     def _do(self, job: _Job[T]) -> None:
         result: list[T] = []

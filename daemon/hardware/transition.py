@@ -115,8 +115,11 @@ def _in_turn(drivers: Iterable[Driver], wanted: Mapping[str, int]) -> list[Drive
     """
 
     def turn(driver: Driver) -> int:
-        measured = [rate for rate in driver.measured() if rate is not None]
-        lowest = min(measured or (effective(reading) for reading in driver.read()), default=0)
+        found = driver.measured()
+        rates = [rate for rate in found if rate is not None]
+        if len(rates) < len(found) or not found:  # of some domain only what was asked for is known
+            rates = [effective(reading) for reading in driver.read()]
+        lowest = min(rates, default=0)
         rises = wanted[driver.axis] > lowest
         if driver.axis == "emc_hz":
             return 0 if rises else 3

@@ -118,7 +118,15 @@ def _noted(root: Path) -> dict[str, Any]:
 
 
 def _lives(pid: object) -> bool:
-    return isinstance(pid, int) and Path(f"/proc/{pid}").exists()
+    if not isinstance(pid, int) or pid < 1:
+        return False
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True  # of another user
+    except (OSError, OverflowError):
+        return False
+    return True
 
 
 def _opened(root: Path) -> int | None:

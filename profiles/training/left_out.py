@@ -102,7 +102,7 @@ def at_one_host_speed(measurements: Measurements) -> Measurements:
     its inferences, times the median of all. Without such work, or if the processor's clock varies, nothing changes.
     """
     references: Mapping[str, list[float]] = measurements.environment.get("reference_ms", {})
-    if not references or len(measurements.described.grid.cpu_khz) > 1:
+    if not any(references.values()) or len(measurements.described.grid.cpu_khz) > 1:
         return measurements
     middle_ms = {name: float(np.median(each)) for name, each in references.items() if each}
     nominal_ms = float(np.median(list(middle_ms.values())))

@@ -134,3 +134,11 @@ def test_a_missing_or_unknown_unit_is_refused_with_the_valid_ones(text: str, val
     with pytest.raises(UsageError, match=re.escape(valid)) as caught:
         targets.parse_target(text)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["1" * 20_000 + "!", " " * 20_000 + "!", "latency" + " " * 20_000 + "20ms", "." * 20_000 + "ms"]
+)
+def test_a_long_text_is_refused_at_once(text: str) -> None:
+    with pytest.raises(UsageError):
+        targets.parse_target(text)

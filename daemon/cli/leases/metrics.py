@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from ....kernels.stored import replacing
 from ... import arguments
-from ...errors import NoDaemon
+from ...errors import NoDaemon, UsageError
 from ...wire.client import Client
 
 Status = Mapping[str, Any]
@@ -40,6 +40,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.json and args.textfile is not None:
+        raise UsageError("--json --textfile: Prometheus reads no JSON; say one of them")
     if args.describe:
         print("\n".join(described()))
         return 0

@@ -73,7 +73,7 @@ class Worker:
         self.clock, self._now = ("thread", time.thread_time) if alone else ("wall", time.perf_counter)
         self._last: tuple[str, Run] | None = None
         self._seen: dict[str, list[str]] = {}
-        self._graph: tuple[Run, int, float] | None = None
+        self._graph: tuple[Run, int] | None = None
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         action = request.get("do")
@@ -148,7 +148,7 @@ class Worker:
             return {"ran": ran, **self._timed(run, request, waiting=True)}
         told = self._in_bursts(run, request)
         in_graph_ms = self._after_another_ms(run, told["ms"])
-        return {"ran": ran, **told, "ms": in_graph_ms or told["ms"], "burst_ms": told["ms"]}
+        return {"ran": ran, **told, "ms": told["ms"] if in_graph_ms is None else in_graph_ms, "burst_ms": told["ms"]}
 
     def repeat(self, request: dict[str, Any]) -> dict[str, Any]:
         """Run a kernel or network back to back for so many seconds; the parent reads sensors meanwhile.
@@ -274,17 +274,18 @@ class Worker:
     def _repeated_in_graph(self, run: Run) -> tuple[Run, int, float]:
         """A CUDA graph of a short kernel's launches, how many it has, and the GPU's time for each in ms; else the kernel, 0."""
         if self._graph is None:
-            self._graph = run, 0, math.nan
+            self._graph = run, 0
             took_ms = self._in_bursts(run, {"timings": _RUNS, "seconds": 0.0})["ms"]
             runs = min(math.ceil(_GRAPH_MS / took_ms), _GRAPH_RUNS)
             if runs > 1:
                 try:
                     replay = self._capture(lambda: [run() for _ in range(runs)])
                     replay()
-                    self._graph = replay, runs, self._between_replays_ms(replay) / runs
+                    self._graph = replay, runs
                 except (RuntimeError, AttributeError):  # a call that waits for the GPU; a PyTorch without CUDA graphs
                     self._wait()
-        return self._graph
+        replay, runs = self._graph
+        return replay, runs, self._between_replays_ms(replay) / runs if runs else math.nan
 
     def _after_another_ms(self, run: Run, took_ms: float) -> float | None:
         """The GPU's time in ms of a launch in a CUDA graph, as in a network: after another kernel, whose code is another.
@@ -293,15 +294,17 @@ class Worker:
         the other.
         """
         runs = max(min(math.ceil(_GRAPH_MS / took_ms), _GRAPH_RUNS // 2), _LEAST)
+        other = functools.partial(self.torch.neg, self._random((1,)))  # timed each time: clocks may have changed
         try:
-            return max(self._in_turn_ms(run, runs) - self._small_ms, 0.0)
-        except (RuntimeError, AttributeError):  # a call that waits for the GPU; a PyTorch without CUDA graphs
+            took_ms = self._in_turn_ms(run, runs) - self._in_turn_ms(other, _GRAPH_RUNS // 2) / 2
+        except (RuntimeError, AttributeError) as error:  # a call that waits for the GPU; a PyTorch without CUDA graphs
             self._wait()
+            if _is_for_now(error):
+                raise
             return None
-
-    @functools.cached_property
-    def _small_ms(self) -> float:
-        return self._in_turn_ms(functools.partial(self.torch.neg, self._random((1,))), _GRAPH_RUNS // 2) / 2
+        if took_ms <= 0:
+            raise Refused("the GPU takes no time for it in a graph that events can tell")
+        return took_ms
 
     def _in_turn_ms(self, run: Run, runs: int) -> float:
         """The time of a run and of a small kernel after it, in a CUDA graph of so many."""

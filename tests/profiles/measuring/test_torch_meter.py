@@ -115,6 +115,18 @@ def test_a_gpus_kernel_is_timed_after_another_in_a_graph_if_it_can_be_captured(c
     assert answer["ms"] == pytest.approx(took_ms, rel=1e-3) and answer["burst_ms"] == pytest.approx(0.02, rel=1e-2)
 
 
+def test_a_gpus_kernel_is_timed_anew_at_another_clock() -> None:
+    gpu = StandInCuda(pytest.importorskip("torch"), 0.01, 0.02, gpu_hz=1.377e9)
+    worker, kernel = Worker(gpu, "cuda"), smallest("gelu").to_json()
+    for took_ms in (0.02, 0.05):
+        gpu.kernel_ms = took_ms
+        answer = worker.answer({"do": "kernel", "kernel": kernel, "timings": 60, "seconds": 5.0})
+        assert answer["ms"] == pytest.approx(took_ms, rel=1e-3)
+        assert worker.answer({"do": "repeat", "kernel": kernel, "graph": True, "seconds": 0.0})["gpu_ms"] == pytest.approx(
+            took_ms
+        )
+
+
 MOVING = {
     "index": ([[169, 3], [2401]], [2401, 3]),
     "constant_pad_nd": ([[1, 5, 6, 8]], [1, 7, 7, 8]),

@@ -37,7 +37,7 @@ class StandInCuda:
         captures: bool = True,
     ) -> None:
         self._torch, self.cuda = torch, self
-        self._issue_ms, self._kernel_ms, self.gpu_hz = issue_ms, kernel_ms, gpu_hz
+        self._issue_ms, self.kernel_ms, self.gpu_hz = issue_ms, kernel_ms, gpu_hz
         self._event_ms, self._switch_ms, self._captures = event_ms, switch_ms, captures
         self._before = ""
         self._ends_ms: collections.deque[float] = collections.deque(maxlen=_QUEUE)
@@ -82,7 +82,7 @@ class StandInCuda:
         for kernel in kernels:
             if len(self._ends_ms) == self._ends_ms.maxlen:
                 self.host_ms = max(self.host_ms, self._ends_ms[0])
-            self.gpu_ms = max(self.gpu_ms, self.host_ms) + self._kernel_ms + (kernel != self._before) * self._switch_ms
+            self.gpu_ms = max(self.gpu_ms, self.host_ms) + self.kernel_ms + (kernel != self._before) * self._switch_ms
             self._before = kernel
             self._ends_ms.append(self.gpu_ms)
 
