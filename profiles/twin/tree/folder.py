@@ -32,6 +32,7 @@ _SETTLES_S = 0.05
 _LEASE_TRIES, _LEASE_PAUSE_S = 4, 0.0005
 _VALUE_BYTES = 1 << 16
 _IN_MODIFY, _IN_CLOSE_WRITE = 0x2, 0x8
+_OWN_NS = 1  # time of change of what this thread wrote: who writes the same value is told apart by another
 _EVENT = struct.Struct("iIII")
 
 
@@ -78,6 +79,7 @@ class FolderMirror:
         self._folder = folder
         self._report = report
         self._shown: dict[str, bytes] = {}
+        self._changed_ns: dict[str, int] = {}
         self._links: set[str] = set()
         claim(folder)
         (folder / _MARK).touch()
@@ -117,11 +119,14 @@ class FolderMirror:
         """Somebody has changed a file, perhaps this thread; returns whether the board took it as a write."""
         shown = self._shown.get(path)
         try:
+            changed_ns = self._place(path).stat().st_mtime_ns
             content = self._place(path).read_bytes()
         except OSError:
             return False
-        if shown is None or content == shown:
+        if shown is None or (content == shown and changed_ns == self._changed_ns[path]):
             return False
+        if content or closed:
+            self._changed_ns[path] = changed_ns
         if not content:
             # Truncated, and about to be written; or closed like that, which writes nothing.
             if closed:
@@ -150,7 +155,7 @@ class FolderMirror:
         links = dict(self._tree.links())
         for gone in [*(self._shown.keys() - contents.keys()), *(self._links - links.keys())]:
             self._place(gone).unlink(missing_ok=True)
-            self._shown.pop(gone, None)
+            self._shown.pop(gone, None), self._changed_ns.pop(gone, None)
         for path, link in links.items():
             if path not in self._links:
                 self._make_folder(posixpath.dirname(path))
@@ -172,11 +177,14 @@ class FolderMirror:
             return
         try:
             with _alone(descriptor):
-                if os.pread(descriptor, _VALUE_BYTES, 0) == self._shown[path]:
+                told = os.fstat(descriptor).st_mtime_ns == self._changed_ns[path]
+                if told and os.pread(descriptor, _VALUE_BYTES, 0) == self._shown[path]:
                     # In place, so that whoever has it open sees the new value, and never an empty file.
                     self._shown[path] = content
                     os.pwrite(descriptor, content, 0)
                     os.ftruncate(descriptor, len(content))
+                    os.utime(descriptor, ns=(_OWN_NS, _OWN_NS))
+                    self._changed_ns[path] = _OWN_NS
                 os.fchmod(descriptor, self._tree.permissions(path))
         finally:
             os.close(descriptor)
@@ -188,7 +196,8 @@ class FolderMirror:
         try:
             fresh.write_bytes(content)
             fresh.chmod(self._tree.permissions(path))
-            self._shown[path] = content
+            os.utime(fresh, ns=(_OWN_NS, _OWN_NS))
+            self._shown[path], self._changed_ns[path] = content, _OWN_NS
             fresh.replace(place)
         except OSError:
             with contextlib.suppress(OSError):
