@@ -241,10 +241,11 @@ class Baseline:
         """
         look = _Look()
         for domain in self._record.domains:
-            touch = self._still_ours(domain, given, look)
+            seen: dict[str, str | None] = {}
+            touch = self._still_ours(domain, given, look, seen)
             try:
                 strict = domain.low in refused and not self._is_hot()
-                plan = domain.give_back(self._files, self._record.values, touch, strict=strict)
+                plan = domain.give_back(self._files, self._record.values, touch, strict=strict, seen=seen)
             except DaemonError as error:
                 look.failed.append(str(error))
                 continue
@@ -252,16 +253,16 @@ class Baseline:
                 look.plans.append(plan)
         return look
 
-    def _still_ours(self, domain: ClockDomain, given: dict[str, str], look: _Look) -> set[str]:
-        """The files of a domain to restore; notes what somebody else has set, and what cannot be seen."""
+    def _still_ours(self, domain: ClockDomain, given: dict[str, str], look: _Look, seen: dict[str, str | None]) -> set[str]:
+        """The files of a domain to restore; notes what somebody else has set, what cannot be seen, and what each holds."""
         touch: set[str] = set()
         theirs: set[str] = set()
-        setpoint_counts = self._setpoint_counts(domain)
+        setpoint_counts = self._setpoint_counts(domain, seen)
         for path in domain.paths:
             if path not in self._record.journal or (path == domain.setpoint and not setpoint_counts):
                 continue
             try:
-                current = self._read(domain, path, given)
+                seen[path] = current = self._read(domain, path, given, seen.get(path))
             except DaemonError as error:
                 # A setpoint is not there while another mode is in force.
                 if not _follows_mode(domain, path):
@@ -292,17 +293,20 @@ class Baseline:
         """Whether what a setpoint holds is a frequency that somebody can have asked for, not a word or something misread."""
         return rate_in(current) is not None and self._files.find_text(path) == current
 
-    def _setpoint_counts(self, domain: ClockDomain) -> bool:
+    def _setpoint_counts(self, domain: ClockDomain, seen: dict[str, str | None]) -> bool:
         """Whether a setpoint says what anybody has asked for: under another mode, a governor or the firmware moves it."""
-        return domain.mode is None or domain.early or self._files.find_text(domain.mode.path) == domain.mode.value
+        if domain.mode is None or domain.early:
+            return True
+        seen[domain.mode.path] = mode = self._files.find_text(domain.mode.path)
+        return mode == domain.mode.value
 
-    def _read(self, domain: ClockDomain, path: str, given: dict[str, str]) -> str:
-        """What a file holds; what would count as somebody else's is read twice.
+    def _read(self, domain: ClockDomain, path: str, given: dict[str, str], seen: str | None) -> str:
+        """What a file holds, or was just seen to; what would count as somebody else's is read twice.
 
         Raises:
             HardwareBusy, HardwareRefused: it cannot be read, or not twice alike, or holds what nobody can have set.
         """
-        current = self._files.read_text(path)
+        current = self._files.read_text(path) if seen is None else seen
         if current in (self._record.values.get(path), given.get(path)) or self._is_ours(domain, path, current):
             return current
         if _follows_mode(domain, path):

@@ -84,7 +84,13 @@ class ClockDomain:
         return (setpoint, *writes) if self.early else (*writes, setpoint)
 
     def give_back(
-        self, files: Files, values: Mapping[str, str], touch: Collection[str], *, strict: bool = False
+        self,
+        files: Files,
+        values: Mapping[str, str],
+        touch: Collection[str],
+        *,
+        strict: bool = False,
+        seen: Mapping[str, str | None] | None = None,
     ) -> tuple[Write, ...]:
         """The writes, in order, that bring the files in ``touch`` back to ``values``; those already there are left out.
 
@@ -94,13 +100,16 @@ class ClockDomain:
 
         A lower limit goes back above an upper one that is not ours, too: that may be heat's, and pass. The kernel keeps what
         was asked for, and the upper one wins meanwhile; one that refuses that (``strict``, Linux 4.9) gets the upper one.
+
+        Args:
+            seen: what files were just read to hold, which are not read again for it.
         """
         numbers = (self.low, self.high, self.setpoint)
         touch = {path for path in touch if path in values and (path not in numbers or values[path].isdecimal())}
         writes = self._limits(files, values, touch, strict) if touch.intersection(numbers[:2]) else []
         rest = (self.setpoint, *(c.path for c in self.companions), self.mode and self.mode.path)
         for path in reversed(rest) if self.early else rest:
-            if path is not None and path in touch and files.find_text(path) != values[path]:
+            if path is not None and path in touch and ((seen or {}).get(path) or files.find_text(path)) != values[path]:
                 writes.append(Write(path, values[path]))
         return tuple(writes)
 
