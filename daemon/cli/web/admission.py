@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Hashable
@@ -93,11 +94,20 @@ def client_of_connection(connection: socket.socket) -> Hashable:
 
 def _user_of(peer: tuple[str, int], own: tuple[str, int]) -> Hashable:
     """The user at the other end of a connection within this machine, as the kernel lists it (proc_net_tcp.rst)."""
-    ports = f":{peer[1]:04X}", f":{own[1]:04X}"
+    ends = _ends(*peer), _ends(*own)
     for table in _TABLES:
         with suppress(OSError):
             for line in table.read_text().splitlines()[1:]:
                 row = line.split()
-                if row[1].endswith(ports[0]) and row[2].endswith(ports[1]):
+                if row[1] in ends[0] and row[2] in ends[1] and row[9] != "0":  # without an inode nobody has it any more
                     return "user", row[7]
     return "this machine"
+
+
+def _ends(address: str, port: int) -> set[str]:
+    """One end of a connection as the kernel writes it: words of four bytes in this machine's order; of IPv4 in IPv6, too."""
+    host = ipaddress.ip_address(address.partition("%")[0])
+    known = {host, getattr(host, "ipv4_mapped", None) or host}
+    known |= {ipaddress.IPv6Address(f"::ffff:{each}") for each in known if each.version == 4}
+    words = (struct.unpack(f"={len(each.packed) // 4}I", each.packed) for each in known)
+    return {f"{''.join(f'{word:08X}' for word in each)}:{port:04X}" for each in words}

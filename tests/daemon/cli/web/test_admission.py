@@ -123,3 +123,22 @@ def test_the_user_at_the_other_end_is_known_on_this_machine() -> None:
         accepted, _ = server.accept()
         with accepted:
             assert client_of_connection(accepted) == ("user", str(os.geteuid()))
+
+
+@as_root
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
+def test_users_whose_connections_have_one_port_are_told_apart(family: socket.AddressFamily) -> None:
+    with ExitStack() as stack:
+        wide = family == socket.AF_INET6
+        server = stack.enter_context(socket.create_server(("", 0), family=family, dualstack_ipv6=wide))
+        port = server.getsockname()[1]
+        accepted, source = {}, 0
+        for uid, address in ((1001, "127.0.0.1"), (1002, "127.0.0.2")):
+            client = stack.enter_context(closing(socket.socket()))
+            os.fchown(client.fileno(), uid, -1)
+            client.bind((address, source))
+            client.connect((address, port))
+            source = client.getsockname()[1]
+            accepted[uid] = stack.enter_context(server.accept()[0])
+        seen = {uid: client_of_connection(connection) for uid, connection in accepted.items()}
+    assert seen == {1001: ("user", "1001"), 1002: ("user", "1002")}
