@@ -104,6 +104,7 @@ enter() {
     # Name spaces can be made in it only where its / is a mount.
     mount --rbind "$folder" "$folder"
     mount -t proc proc "$folder/proc"
+    [ -e "$folder/etc/mtab" ] || ln -s ../proc/self/mounts "$folder/etc/mtab"  # as systemd makes it at boot
     for name in dev sys; do mount --rbind "/$name" "$folder/$name"; done
     cp --remove-destination "$(readlink -f /etc/resolv.conf)" "$folder/etc/resolv.conf"
     for name in $(pip_folders); do
