@@ -7,10 +7,8 @@ import dataclasses
 import functools
 import io
 import os
-import pickle
 import statistics
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from importlib.util import find_spec
 
 import pytest
@@ -23,6 +21,7 @@ if find_spec("torchvision") is None:
     pytest.skip("the models are torchvision's; it is not installed", allow_module_level=True)
 
 from jetdvfs.tests.support.models import oracle  # noqa: E402
+from jetdvfs.tests.support.speed import multiples_of_unpickling  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore::Warning")]
 
@@ -107,24 +106,8 @@ def test_detector_is_decomposed_up_to_its_data_dependent_part(name: str) -> None
     assert any(launch.output[0] == 2 for launch in network.launches if launch.kind == "conv2d")  # two images, one batch
 
 
-def least_s(work: Callable[[], object]) -> float:
-    """The least processor time of three."""
-    times = []
-    for _ in range(3):
-        began = time.process_time()
-        work()
-        times.append(time.process_time() - began)
-    return min(times)
-
-
 @pytest.mark.alone
 def test_decomposition_takes_about_as_long_as_unpickling_thousands_of_records() -> None:
-    """Processor time, held against that of other Python beside it: how fast machines are differs, and how busy."""
-    records = pickle.dumps([{"name": str(n), "shape": (n, n), "value": [n / 3] * 4} for n in range(3000)])
-    taken = []
-    for name in SMALLEST:
-        scripted = scripted_file(name)
-        reference_s = least_s(functools.partial(pickle._loads, records))  # type: ignore[attr-defined]
-        taken.append(least_s(functools.partial(decompose, scripted, image(1, 224))) / reference_s)
+    taken = multiples_of_unpickling(*(functools.partial(decompose, scripted_file(name), image(1, 224)) for name in SMALLEST))
     assert statistics.median(taken) < 1.8
     assert max(taken) < 8

@@ -20,6 +20,7 @@ from jetdvfs.daemon.wire import protocol
 from jetdvfs.daemon.wire.interface import Interface
 from jetdvfs.daemon.wire.serving.session import Session
 from jetdvfs.tests.support.daemons.served import Served
+from jetdvfs.tests.support.speed import multiples_of_unpickling
 
 CLOCKS = {"cpu_khz": 1190400, "gpu_hz": 675750000, "emc_hz": 1600000000}
 
@@ -137,13 +138,16 @@ def test_a_frame_that_fails_is_not_reported(daemon: Served[Scripted]) -> None:
     assert daemon.service.asked("Report") == []
 
 
+@pytest.mark.alone
 def test_a_frame_costs_little() -> None:
     with qos.hold(configuration=CLOCKS, required=False, socket_path="/nonexistent") as lease:
-        started = time.perf_counter()
-        for _ in range(10_000):
-            with qos.frame(lease):
-                pass
-        assert (time.perf_counter() - started) / 10_000 < 50e-6
+
+        def thousand() -> None:
+            for _ in range(1000):
+                with qos.frame(lease):
+                    pass
+
+        assert multiples_of_unpickling(thousand) < [1.2]
 
 
 def test_an_application_that_can_do_without_runs_without(tmp_path: Path) -> None:
