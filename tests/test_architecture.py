@@ -33,7 +33,7 @@ HEAVY = ("torch", "xgboost", "treelite", "optuna", "dask", "pandas", "sklearn", 
 RESIDENT = {"numpy", "yaml", "msgspec", "psutil", "systemd", "typing_extensions"}
 MOST_FILES, MOST_LINES = 16, 600
 # One file by contract: beside a board's torch there is nothing else of the product.
-LONGER = {"profiles/measuring/meters/torch_worker.py": 640}
+LONGER = {"profiles/adapt/torch_worker.py": 640}
 CODE = (".py", ".c", ".h")
 
 IMPORT_ALL = """

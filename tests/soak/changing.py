@@ -34,7 +34,6 @@ from numpy.typing import NDArray
 
 from jetdvfs.daemon.leases import Holder, Lease
 from jetdvfs.daemon.planner import Limits
-from jetdvfs.daemon.planning.evaluation import untrained_nodes
 from jetdvfs.kernels.cost.model import surface
 from jetdvfs.kernels.decompose import decompose
 from jetdvfs.kernels.network import Network, TensorSpec
@@ -42,8 +41,9 @@ from jetdvfs.kernels.surface import Surface
 from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.bundle.bundle import Bundle, load_bundle
 from jetdvfs.profiles.bundle.finding import resolve_bundle
+from jetdvfs.profiles.lab.compare.plans import untrained_nodes
+from jetdvfs.profiles.lab.train.truth import true_surface
 from jetdvfs.profiles.reference import reference_input, reference_model, reference_names
-from jetdvfs.profiles.training.truth import true_surface
 from jetdvfs.profiles.twin.silicon.chip import Clocks
 from jetdvfs.profiles.twin.silicon.silicon import Silicon
 from jetdvfs.profiles.twin.simulated_board import simulated_board
