@@ -35,6 +35,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     return launch("jetdvfs", program, argv)
 
 
+def lab(argv: Sequence[str] | None = None) -> int:
+    """Run one verb of ``jetdvfs-lab`` and return its exit code; the lab is a distribution of its own.
+
+    Args:
+        argv: as for :func:`main`.
+    """
+    from importlib import import_module
+
+    try:
+        run: Callable[[Sequence[str] | None], int] = import_module("...profiles.lab.cli", __package__).main
+    except ModuleNotFoundError as error:
+        if error.name is None or not error.name.endswith("profiles.lab"):
+            raise
+        print("jetdvfs-lab: not installed; from a clone: pip install ./profiles/twin ./profiles/lab", file=sys.stderr)
+        return 2
+    return run(argv)
+
+
 def launch(name: str, program: Callable[[], Program], argv: Sequence[str] | None) -> int:
     """Run one verb of a program and return its exit code.
 

@@ -130,7 +130,7 @@ def module_of(verb: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name is None or not error.name.endswith(_TWIN):
             raise
-        raise InputError("the simulated board is not installed: pip install jetdvfs-twin") from error
+        raise InputError("simulated boards are not installed; from a clone: pip install ./profiles/twin") from error
 
 
 JETDVFS = Program(

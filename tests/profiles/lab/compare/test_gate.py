@@ -18,7 +18,7 @@ from jetdvfs.profiles.lab.cli import main
 from jetdvfs.profiles.lab.compare import desktop, gate, gate_bands
 from jetdvfs.profiles.lab.compare.gate_kinds import Effort, KindModels, Row, table_6
 from jetdvfs.profiles.lab.measure.drawing.sampling import Sampler
-from jetdvfs.profiles.lab.paper import difficulty
+from jetdvfs.profiles.lab.paper import difficulty, published
 from jetdvfs.profiles.reference import reference_names, reference_network
 
 LITTLE = Effort(samples=160, configurations=4, rounds=8, threads=1)
@@ -111,7 +111,7 @@ def test_a_simulated_kernel_takes_no_less_than_the_host_to_issue_it() -> None:
 @pytest.mark.parametrize("limit", [5.0, 10.0])
 def test_a_band_holds_what_the_paper_found_and_neither_all_nor_nothing(limit: float) -> None:
     tables = [within for kind in difficulty.PAPER_WITHIN.values() for within in kind.values()]
-    for within in [*tables, *gate_bands.TABLE_6.values()]:
+    for within in [*tables, *published.WITHIN_6.values()]:
         band = gate_bands.as_hard(within, limit, "paper")
         assert 0.0 < band.low < within[difficulty.LIMITS.index(limit)] < band.high < 100.0
 
