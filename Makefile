@@ -117,8 +117,11 @@ define pack
 @$(MAKE) --no-print-directory PYTHON=$(PYTHON) VENV=$(PACKING) $(PACKING)/bin/pip
 @echo "installing jetdvfs and what it needs into $(PACKING)"
 @rm -rf build/lib* build/temp* build/bdist*
-@$(PACKING)/bin/python systemd/install_packages.py '.[package]'
+@$(PACKING)/bin/python systemd/install_packages.py '.[package,twin]'
+@$(PACKING)/bin/python systemd/install_packages.py --no-deps $(APART)
 endef
+
+APART := ./profiles/twin ./profiles/lab
 
 SYSTEM_RUNS := [ -z "$(DESTDIR)" ] && [ -d /run/systemd/system ]
 
