@@ -3,8 +3,8 @@
 
     python systemd/package.py install PREFIX DESTDIR  the files of an installation that brings all of its libraries
     python systemd/package.py remove PREFIX DESTDIR   all of them but the configuration
-    python systemd/package.py deb FOLDER              packages: jetdvfs, and jetdvfs-twin and jetdvfs-lab, which a robot does not
-                                                      need; libraries that this distribution has in time are left to it
+    python systemd/package.py deb FOLDER              packages: jetdvfs, and jetdvfs-twin and jetdvfs-lab, for no robot;
+                                                      libraries that this distribution has in time are left to it
 
 Run by the Makefile; but for `remove` with the Python of an environment that has the product and everything that it needs
 installed: files are copied from there. The commands run in an environment of their own (PREFIX/lib/jetdvfs) on that Python.
@@ -272,7 +272,8 @@ def make_debs(folder: Path) -> None:
             tree = Tree(Path(scratch), "/usr")
             tree.add_library(name, "lib/python3/dist-packages")
             more = needed(name)
-            own = {other: more[other] for other in more.keys() - libraries.keys() - {PRODUCT} - APART.keys()}
+            there = set(libraries).union(*(needed(other) for other in APART if other in more), (PRODUCT, *APART))
+            own = {other: more[other] for other in more if other not in there}
             theirs = provided(own)
             brought = sorted(own.keys() - theirs.keys())
             for library in brought:
