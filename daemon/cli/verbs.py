@@ -72,7 +72,7 @@ MOVED = {
             "export": "table export", "merge": "table merge", "kernels": "compare kernels", "layers": "compare layers",
             "real": "compare real", "tokens": "compare tokens", "batches": "compare batches", "replay": "compare replay",
             "transfer": "compare transfer", "report": "paper report", "table1": "paper table1", "gate": "silicon gate",
-            "comparison": "silicon comparison", "calibrate": "silicon calibrate",
+            "comparison": "silicon comparison",
         }.items()
     },
 }  # fmt: skip

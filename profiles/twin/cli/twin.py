@@ -38,7 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     serve.add_argument(
         "--battery-wh", type=float, metavar="WH", help="a battery with so many watt hours feeds it (default: the mains)"
     )
-    arguments.add_silicon(serve)
+    arguments.add_perturbed(serve)
     serve.add_argument(
         "--as",
         dest="compiled",
@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
             firmware=args.firmware,
             mode=args.mode,
             desktop=not args.headless,
-            version=args.silicon,
+            perturbed=args.perturbed,
             engine=engine,
             dtype=dtype,
             battery_wh=args.battery_wh,
@@ -104,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
                 ready = {
                     "board": args.board,
                     "seed": args.seed,
-                    "silicon": args.silicon,
+                    "perturbed": args.perturbed,
                     "as": args.compiled or "eager",
                     "jetpack": board.description.jetpack,
                     "mount": str(mount),
@@ -115,11 +115,12 @@ def run(args: argparse.Namespace) -> int:
                 }
                 print(json.dumps(ready), flush=True)
             else:
-                engines = ", with engines" if args.compiled else ""
+                silicon = f"another silicon ({args.perturbed}), " if args.perturbed else ""
+                engines = "with engines, " if args.compiled else ""
                 notice = f" ({serving.notice})" if serving.notice else ""
                 print(
                     f"simulated {args.board} with JetPack {board.description.jetpack}, individual {args.seed}, "
-                    f"silicon {args.silicon}{engines}, on {mount} by {serving.backend}{notice}; "
+                    f"{silicon}{engines}on {mount} by {serving.backend}{notice}; "
                     f"application port {port.path}",
                     flush=True,
                 )

@@ -33,7 +33,7 @@ def collected(folder: Path, nodes: tuple[int, ...]) -> Path:
     networks = [reference_network(name) for name in NETWORKS]
     size = several_boards_size(nodes, 2, 12, 10)
     path = folder / f"{len(nodes)}.npz"
-    measure_twin(plan_twin("agx-xavier", networks, size, 2), "agx-xavier", 2, None, lambda *step: None).save(path)
+    measure_twin(plan_twin("agx-xavier", networks, size), "agx-xavier", None, lambda *step: None).save(path)
     return path
 
 
@@ -233,7 +233,7 @@ def test_several_boards_are_collected_into_one_record(tmp_path: Path, capsys: py
 
 
 def test_several_boards_share_random_kernels_each_timed_once_in_one_element_type_where_that_is_wanted() -> None:
-    campaign = plan_twin("agx-xavier", [reference_network("alexnet")], several_boards_size((0, 1), 2, 12, 10), 2, 0, "float32")
+    campaign = plan_twin("agx-xavier", [reference_network("alexnet")], several_boards_size((0, 1), 2, 12, 10), 0, "float32")
     own = len({launch.signature for launch in reference_network("alexnet").launches})
     timed = [(unit, what) for unit in campaign.units if unit.kind == "kernel_ms" for what in unit.what if what >= own]
     assert sorted(what for _, what in timed) == list(range(own, len(campaign.invocations)))

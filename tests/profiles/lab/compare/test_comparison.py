@@ -29,7 +29,7 @@ def test_a_simulated_board_is_as_close_to_the_measured_one_as_it_claims(board: s
     if not DATA.is_dir():
         pytest.skip(f"measured data not found at {DATA}")
     try:
-        report = COMPARISONS[board](DATA.parent, 1)  # some of it stands beside that folder
+        report = COMPARISONS[board](DATA.parent)  # some of it stands beside that folder
     except ComparisonDataError as error:
         pytest.skip(str(error))
     for fit in report.fits:
@@ -65,7 +65,7 @@ def test_every_board_file_says_what_its_twin_was_calibrated_on() -> None:
 
 
 def test_without_measurements_the_published_table_is_still_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["silicon", "comparison", "--data", str(tmp_path), "--silicon", "1", "--json"]) == 0
+    assert main(["silicon", "comparison", "--data", str(tmp_path), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert [board["board"] for board in said["boards"]] == ["agx-xavier"]
     assert said["boards"][0]["simulated"] and said["boards"][0]["parameters"]["version"] == "agx-xavier-1"
@@ -86,7 +86,7 @@ def test_a_board_that_cannot_be_compared_is_one_line(tmp_path: Path, capsys: pyt
 
 
 def test_one_board_s_report_shows_the_fit_and_what_was_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["silicon", "comparison", "--data", str(tmp_path), "--silicon", "1", "--board", "agx-xavier"]) == 0
+    assert main(["silicon", "comparison", "--data", str(tmp_path), "--board", "agx-xavier"]) == 0
     said = capsys.readouterr().out
     assert "simulated board (silicon agx-xavier-1) against measurements of a real one" in said
     assert "every point within 15%" in said and "memory.fabric_bytes_per_cycle 160" in said
@@ -106,7 +106,7 @@ def test_a_board_that_is_further_off_than_the_limit_is_missed_by_the_report(
 def test_measured_against_simulated_can_be_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     measured = np.array([1.0, 2.0, 4.0])
-    report = Report("tx2", load_chip("tx2", version=1), "nobody", (Fit("time, ms", measured, 1.1 * measured),) * 2)
+    report = Report("tx2", load_chip("tx2"), "nobody", (Fit("time, ms", measured, 1.1 * measured),) * 2)
     draw([report], tmp_path / "fit.png")
     assert (tmp_path / "fit.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(InputError, match="cannot write the picture"):

@@ -82,7 +82,7 @@ def test_all_real_measurements_are_printed_by_one_command(data: Path, capsys: py
     assert LAYERS in told and told.count("\n") == 1  # before anything is trained
     write_layers(data)
     record = data / "one.npz"
-    assert main(["collect", "resnet18", "squeezenet1_0", "--meter", "simulated", "--board", "nano", "--silicon", "2",
+    assert main(["collect", "resnet18", "squeezenet1_0", "--meter", "simulated", "--board", "nano",
                  "--kernels", "1", "--out", str(record)]) == 0  # fmt: skip
     capsys.readouterr()
     assert main([*asked[:2], str(record), *asked[2:]]) in (0, 4)
