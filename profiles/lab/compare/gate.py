@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gate of version 2: is the simulated AGX Xavier as hard to predict, and hard in the same places, as real boards were?
+"""The gate: is the simulated AGX Xavier as hard to predict, and hard in the same places, as real boards were?
 
 Each row is one figure with the band it must lie in, which follows from what real boards showed (:mod:`.gate_bands`). Before any
 other recipe is tried on the silicon, all rows pass.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What version 2 of the silicon knows of a chip besides, as data; a chip whose file has no ``detail`` behaves as version 1."""
+"""Details of a simulated chip, as data: unevenness, regulators, refresh, traffic, limiters, engines."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Detail:
-    """What version 2 knows besides.
+    """Details of a chip.
 
     Attributes:
         tensor_types: element types whose dense convolutions run on tensor cores where those of single precision do not.
