@@ -37,8 +37,8 @@ from ..kernels.units import CLOCKS, mhz_text
 from ..profiles.documents import Place, Positive, Text, convert, dotted, mistakes, unknown_members
 from .errors import UsageError
 from .hardware.clocks.clusters import Clusters
+from .leases.demand.floors import FloorRules
 from .system.layers import Remark, Stack, read_stack
-from .watch.floors import FloorRules
 
 DEFAULT_PATH = Path("/etc/jetdvfs/jetdvfsd.yaml")
 INSTALLED_GROUP = "jetdvfs"

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from ...kernels.grid import FrequencyGrid
 from ...kernels.units import AXES, CLOCKS, mhz_text
 from ..errors import UsageError
+from .constraints import BoardConstraints
+from .targets import Hours, Target
 
 TIE = 1e-3
 """Configurations this close in what a target prefers are as good as each other; the lowest clocks among them are taken."""
@@ -72,3 +74,18 @@ def lowest_clocks(grid: FrequencyGrid, among: NDArray[np.bool_]) -> tuple[int, i
     height = parts[0][:, None, None] + parts[1][:, None] + parts[2]
     cpu, gpu, emc = np.unravel_index(int(np.where(among, height, np.inf).argmin()), grid.shape)
     return int(cpu), int(gpu), int(emc)
+
+
+def lasting(target: Target, battery_wh: float | None, limits: Limits) -> Limits:
+    """What a plan without a board keeps to: these limits, and that a battery lasts as long as its target says, if it does.
+
+    Raises:
+        UsageError: what is left in the battery is not told, or told of another target.
+    """
+    hours = target.limit if isinstance(target, Hours) else None
+    BoardConstraints(hours=hours, battery_wh=battery_wh)
+    if hours is None:
+        return limits
+    if battery_wh is None:
+        raise UsageError(f"target {target}: expected what is left in the battery (battery_wh), such as --battery-wh 50")
+    return replace(limits, power_mw=1e3 * battery_wh / hours, because=f"so that {battery_wh:g} Wh last for {hours:g} h")

@@ -29,10 +29,10 @@ from ...profiles.twin.replay.board import replay_board
 from ...profiles.twin.replay.tables import MeasuredTable
 from ...profiles.twin.silicon.silicon import Silicon
 from ..errors import TargetNotAttainable
-from ..planner import plan
-from ..targets import LatencyTarget, MinEnergy, Target
 from .evaluation import untrained_nodes
 from .exploring import next_configuration
+from .plan import plan
+from .targets import LatencyTarget, MinEnergy, Target
 
 STOPS = (3, 5, 10, 20)
 """After so many observed configurations it is seen how things stand."""

@@ -10,9 +10,9 @@ import numpy as np
 
 from ...kernels.surface import Surface
 from ..errors import TargetNotAttainable
-from ..planner import Plan, plan
-from ..targets import EnergyTarget, LatencyTarget, MinEnergy, Target
 from .outlooks import outlook, requirements
+from .plan import Plan, plan
+from .targets import EnergyTarget, LatencyTarget, MinEnergy, Target
 
 TARGETS_IN_WORDS = (
     "latency at most 1.2 and 2 times the nominal board's shortest, energy at most 1.2 times its least, and least energy"

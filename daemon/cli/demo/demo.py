@@ -28,7 +28,8 @@ from ....profiles.twin.silicon.silicon import version_of
 from ... import arguments
 from ...errors import TargetNotAttainable, UsageError
 from ...hardware.files import Files
-from ...planner import Limits, Plan, plan
+from ...planning.limits import Limits
+from ...planning.plan import Plan, plan
 from ..output import print_json, table
 from ..pictures.figures import check_drawing
 from .scene import CONFIDENCE, Run, Scene, ask_text

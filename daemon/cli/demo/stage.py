@@ -19,7 +19,7 @@ from ....profiles.board import BoardDescription
 from ....profiles.timing import SystemClock
 from ...hardware.files import Files
 from ...hardware.hardware import Hardware
-from ...planner import Limits
+from ...planning.limits import Limits
 from ...wire.client import Client
 from ..children import START_S, Child, ChildError, spawn, when_it_answers
 

@@ -22,7 +22,8 @@ from ....profiles.reference import reference_network
 from ....profiles.studies.comparison import batches as studied
 from ... import arguments
 from ...errors import InputError, TargetNotAttainable
-from ...planner import Limits, plan
+from ...planning.limits import Limits
+from ...planning.plan import plan
 from ..output import SIMULATED, print_json, progress, table
 from .silicon.checks import MISSED
 

@@ -25,7 +25,8 @@ from ....profiles.measuring.measurements import TABLES, Measurements, Rows
 from ....profiles.training.transfer.adapting import bundle_adapted, disagreement, idling_as, observed_of
 from ....profiles.training.transfer.choosing import next_observation
 from ....profiles.training.transfer.prior import prior_of
-from ...planner import Limits, plan
+from ...planning.limits import Limits
+from ...planning.plan import plan
 from ...wire.client import Client
 from .board import Observed, SetUpBoard, spread_out
 from .cooling import cooled

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from jetdvfs.daemon.cli import main
-from jetdvfs.daemon.planner import Limits
 from jetdvfs.daemon.planning.exploring import Step, next_configuration
+from jetdvfs.daemon.planning.limits import Limits
 from jetdvfs.daemon.planning.replaying import Replay, replay, simulated_programs
 from jetdvfs.kernels.correction.flat import flat_surface
 from jetdvfs.kernels.correction.observation import Observation
