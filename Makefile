@@ -66,7 +66,7 @@ fuzz: $(VENV)/.test
 profiles: $(VENV)/.test
 	@set -e; for board in $(BOARDS); do \
 	  rm -rf build/profiles/$$board-sim; \
-	  $(BIN)/jetdvfs profile train --board $$board --simulated $$(echo $(LARGE) | grep -qw -- $$board || echo --quick) \
+	  $(BIN)/jetdvfs-lab train --board $$board --simulated $$(echo $(LARGE) | grep -qw -- $$board || echo --quick) \
 	    --out build/profiles/$$board-sim --campaign build/campaign; \
 	  rm -rf profiles/bundles/$$board-sim; mv build/profiles/$$board-sim profiles/bundles; \
 	done

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from ..kernels.errors import GridError
 from ..kernels.grid import CONFIGURATION_FORM, FrequencyConfiguration, parse_configuration
 from ..kernels.text import meant_by, valid_instead
+from ..kernels.units import METHODS
 from .errors import UsageError
 from .planning import targets
 
@@ -160,9 +161,8 @@ def add_method(parser: argparse.ArgumentParser) -> None:
     """--method, of a daemon's predictions."""
     parser.add_argument(
         "--method",
-        choices=("timeline", "sum", "network"),
-        help="how the model is predicted: kernel by kernel, host and GPU played against each other (default) or added up, or "
-        "by the profile's predictor of whole networks",
+        choices=METHODS,
+        help="how the model is predicted: host and GPU played against each other (default), or kernel times added up",
     )
 
 

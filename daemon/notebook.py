@@ -32,9 +32,9 @@ from ..kernels.inputs import parse_input
 from ..kernels.network import Network, TensorSpec
 from ..kernels.surface import Surface
 from ..kernels.text import needing
+from ..kernels.units import METHODS
 from ..profiles.board import load_board
 from ..profiles.bundle.bundle import Bundle, load_bundle
-from ..profiles.bundle.methods import METHODS, NETWORK
 from ..profiles.errors import BundleError
 from .errors import InputError, UsageError
 from .planning.limits import Limits, lasting
@@ -127,8 +127,7 @@ class BoardProfile:
 
         Args:
             network: what :func:`decompose` returned.
-            method: ``timeline`` plays host and GPU against each other; ``sum`` adds up kernels, as MIRAGE (SEC '21) does;
-                ``network`` asks the profile's predictor of whole networks, at its own temperature.
+            method: ``timeline`` plays host and GPU against each other; ``sum`` adds up kernels, as MIRAGE (SEC '21) does.
             temperature_c: the die's, in degrees Celsius; by default that of the profile's idle power.
             execution: how the launches reach the GPU: ``eager``, ``graph`` or ``engine``; by default as they are listed,
                 TensorRT's as an engine and all others one by one.
@@ -140,7 +139,6 @@ class BoardProfile:
             EndsEarly: the network's list of launches ends early, and not at an operator that was accepted.
             CostModelError: the network launches nothing, a kernel does not fit its model, or the profile does not know that
                 temperature.
-            BundleError: it has no predictor of whole networks.
         """
         if method not in METHODS:
             raise UsageError(f"method {method!r:.80}; valid: {', '.join(METHODS)}")
@@ -148,14 +146,7 @@ class BoardProfile:
             raise UsageError(f"execution {execution!r:.80}; valid: {', '.join(EXECUTIONS)}")
         network.check_whole((accept_boundary,) if isinstance(accept_boundary, str) else tuple(accept_boundary))
         cost = self.bundle.cost if temperature_c is None else self.bundle.cost.warmed(temperature_c)
-        if method == NETWORK:
-            from ..profiles.networks.serving import network_surface  # most predictions are made kernel by kernel
-
-            if temperature_c is not None:
-                raise UsageError(f"temperature_c: method {NETWORK} knows its profile's temperature alone")
-            predicted = network_surface(network, self.bundle, execution=execution, beside=beside)
-        else:
-            predicted = predict(network, cost, method, execution=execution, beside=beside)
+        predicted = predict(network, cost, method, execution=execution, beside=beside)
         figures = {field.name: getattr(predicted, field.name) for field in fields(predicted)}
         return BoardSurface(**figures, network=network.label, profile=self.name, board=self.board, simulated=self.simulated)
 

@@ -24,8 +24,8 @@ from ..kernels.cost.execution import EXECUTIONS, NOTHING_BESIDE, Beside
 from ..kernels.network import TensorSpec
 from ..kernels.surface import Surface
 from ..kernels.trees.node_table import Stamp
+from ..kernels.units import METHODS
 from ..profiles.bundle.bundle import model_digests, read_manifest
-from ..profiles.bundle.methods import METHODS, NETWORK
 from ..profiles.bundle.surface_cache import SurfaceCache, surface_key
 from ..profiles.bundle.table_folder import TableFolder
 from ..profiles.errors import BundleError
@@ -191,7 +191,7 @@ class Surfaces:
         """The network's surface; clients of a user who ask for the same one at the same time wait for one worker.
 
         Args:
-            method: one of :data:`jetdvfs.profiles.bundle.methods.METHODS`.
+            method: one of :data:`jetdvfs.kernels.units.METHODS`.
             execution, beside: as for :func:`jetdvfs.kernels.cost.model.surface`.
 
         Raises:
@@ -203,8 +203,6 @@ class Surfaces:
             raise InputError("; ".join(self.troubles) or none)
         if method not in METHODS:
             raise UsageError(f"method {method!r:.40}; valid: {', '.join(METHODS)}")
-        if method == NETWORK and self.profile.manifest.predictor is None:
-            raise InputError(f"profile {self.profile.manifest.name} has no predictor of whole networks: method {NETWORK}")
         if execution is not None and execution not in EXECUTIONS:
             raise UsageError(f"execution {execution!r:.40}; valid: {', '.join(EXECUTIONS)}")
         kept = _Kept(network.key, method, execution, beside)

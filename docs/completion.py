@@ -16,7 +16,7 @@ from pathlib import Path
 import shtab
 
 from jetdvfs.daemon import service
-from jetdvfs.daemon.cli.verbs import VERBS, module_of, parser_with
+from jetdvfs.daemon.cli.verbs import JETDVFS, module_of, parser_with
 from jetdvfs.daemon.planning import targets
 from jetdvfs.profiles.board import list_boards
 from jetdvfs.profiles.bundle.finding import SHIPPED, find_bundles
@@ -61,7 +61,8 @@ def complete(parser: argparse.ArgumentParser, shell: str) -> str:
 def main(folder: Path) -> None:
     for shell, place in PLACES.items():
         for program in ("jetdvfs", "jetdvfsd"):
-            parser = service._parser() if program == "jetdvfsd" else parser_with({name: module_of(name) for name in VERBS})[0]
+            verbs = {name: module_of(name) for name in JETDVFS.verbs}
+            parser = service._parser() if program == "jetdvfsd" else parser_with(JETDVFS, verbs)[0]
             path = folder / place.format(program)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(complete(parser, shell), encoding="utf-8")

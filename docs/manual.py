@@ -25,7 +25,7 @@ from typing import Any, get_type_hints
 import jetdvfs
 from jetdvfs.daemon import config, service
 from jetdvfs.daemon.cli import parser as command_line
-from jetdvfs.daemon.cli.verbs import VERBS, module_of, parser_with
+from jetdvfs.daemon.cli.verbs import JETDVFS, module_of, parser_with
 from jetdvfs.profiles.documents import expected
 
 Lines = Iterator[str]
@@ -159,7 +159,7 @@ def exit_codes() -> Lines:
 
 
 def jetdvfs_1() -> str:
-    parser, verbs = parser_with({name: module_of(name) for name in VERBS})
+    parser, verbs = parser_with(JETDVFS, {name: module_of(name) for name in JETDVFS.verbs})
 
     def body() -> Lines:
         yield ".SH SYNOPSIS"
@@ -167,7 +167,7 @@ def jetdvfs_1() -> str:
         yield ".SH DESCRIPTION"
         yield from paragraphs(parser.description or "")
         yield from (".PP", "A daemon, " + bold("jetdvfsd") + "(8), sets the clocks. These verbs ask it, or do without it:")
-        for name, (_, summary) in VERBS.items():
+        for name, summary in JETDVFS.verbs.items():
             yield from (".TP", bold(name), plain(summary))
         yield ".SH VERBS"
         for sub in verbs.values():

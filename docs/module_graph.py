@@ -15,10 +15,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from jetdvfs.tests.support.imports import FLOORS, PACKAGES, is_face, modules, passages, room_of
+from jetdvfs.tests.support.imports import APART, FLOORS, PACKAGES, is_face, modules, passages, room_of
 
 PICTURE = Path(__file__).resolve().with_name("modules.svg")
-COLOURS = {"daemon": "#2f6690", "profiles": "#8a5a00", "kernels": "#3a7d44"}
+COLOURS = {
+    "profiles.lab": "#6b4c8a",
+    "profiles.twin": "#7a3b3b",
+    "daemon": "#2f6690",
+    "profiles": "#8a5a00",
+    "kernels": "#3a7d44",
+}
 GREY = "#555555"
 #: In pixels, and in characters.
 WIDTH, BOX, GAP, ROW, LINE = 980, 210, 25, 26, 13
@@ -50,7 +56,8 @@ class Box(NamedTuple):
 
 
 def package_of(room: str) -> str:
-    return room.partition(".")[0]
+    """The lab and the simulated board are drawn apart from the runtime's packages."""
+    return next((package for package in APART if f"{room}.".startswith(f"{package}.")), room.partition(".")[0])
 
 
 def written(room: str) -> str:
@@ -94,8 +101,9 @@ def picture() -> str:
         if package_of(other) != package_of(room):
             abroad[room].append(other)
     top = 10.0
-    for package in PACKAGES:
-        boxes = boxes_from(top + 34, [floor for floor in FLOORS if package_of(floor[0]) == package], abroad)
+    for package in (*APART, *PACKAGES):
+        floors = [[room for room in floor if package_of(room) == package] for floor in FLOORS]
+        boxes = boxes_from(top + 34, [floor for floor in floors if floor], abroad)
         bottom = max(box.y + box.height for box in boxes) + 14
         size = f'x="10" y="{top:.0f}" width="{WIDTH - 20}" height="{bottom - top:.0f}"'
         colour = COLOURS[package]

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jetdvfs.daemon import qos
-from jetdvfs.daemon.cli.demo.stage import Stage
+from jetdvfs.profiles.adapt.application import Application
 from jetdvfs.profiles.reference import reference_input, reference_model, reference_network
-from jetdvfs.profiles.twin.application import Application
+from jetdvfs.profiles.twin.cli.stage import Stage
 from jetdvfs.tests.support.browser import Browser
 
 PICTURE = Path(__file__).resolve().with_name("web.png")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The three clocks of a frequency configuration: what their fields and they themselves are called, and their units.
+"""The three clocks of a frequency configuration: names of fields and clocks, and units; names of the prediction methods.
 
 A frequency is in the unit of the kernel file that takes it, which its name ends with: ``gpu_hz`` in Hz, ``cpu_khz`` in kHz, and
 so is the clock of a CPU cluster that goes by its cpufreq policy. People read MHz.
@@ -8,11 +8,16 @@ so is the clock of a CPU cluster that goes by its cpufreq policy. People read MH
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal, TypeAlias, get_args
 
 AXES = ("cpu_khz", "gpu_hz", "emc_hz")
 """The fields of a configuration, in the order of the axes of every array over a grid."""
 CLOCKS: Mapping[str, str] = {"cpu_khz": "CPU", "gpu_hz": "GPU", "emc_hz": "EMC"}
 """What each is called in messages and tables."""
+
+Method: TypeAlias = Literal["timeline", "sum"]
+METHODS: tuple[Method, ...] = get_args(Method)
+"""Ways to predict a network: host and GPU played against each other, or kernel times added up, as in MIRAGE (SEC '21)."""
 
 KHZ_PER_MHZ = 1e3
 HZ_PER_MHZ = 1e6

@@ -21,19 +21,15 @@ import pytest
 
 import jetdvfs
 from jetdvfs.systemd.install_packages import line_for
-from jetdvfs.tests.support.imports import modules
+from jetdvfs.tests.support.imports import APART, is_apart, modules
 
 ROOT = Path(jetdvfs.__file__).resolve().parent
 PACKAGES = ("kernels", "profiles", "daemon")
 # Sources of the product's own folders that are data, not code.
 DATA = (
     "boards/*.yaml",
-    "twin/replay/tables/*.yaml",
-    "twin/silicon/chips/*.yaml",
-    "twin/silicon/chips/common/*.yaml",
     "bundles/*/*",
     "reference/*.pt",
-    "mappings/*.yaml",
     "reference/*.json.xz",
     "reference/LICENSE-*",
     "**/*.varlink",
@@ -42,11 +38,16 @@ DATA = (
     "cli/web/*.js",
     "**/*.pyi",
 )
+#: The same of the distributions beside it, by the package that each adds.
+DATA_APART = {
+    "profiles.lab": ("measure/mappings/*.yaml",),
+    "profiles.twin": ("replay/tables/*.yaml", "silicon/chips/*.yaml", "silicon/chips/common/*.yaml"),
+}
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with one wheel and one source archive, built without the network."""
+    """A folder with the wheels and the source archive, built without the network."""
     if importlib.util.find_spec("wheel") is None or int(version("setuptools").split(".")[0]) < 68:
         pytest.skip("needs the Python packages setuptools (68 or newer) and wheel")
     if not (ROOT / "setup.cfg").exists():
@@ -55,10 +56,11 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tree = folder / "tree"
     private = shutil.ignore_patterns(".*", "build", "dist", "*.egg-info", "*.so", "__pycache__", "demo-out")
     shutil.copytree(ROOT, tree, ignore=private)
-    for what in ("sdist", "wheel"):
+    apart = [tree / package.replace(".", "/") for package in APART]
+    for what, place in (("sdist", tree), *(("wheel", place) for place in (tree, *apart))):
         program = f"from setuptools import build_meta; build_meta.build_{what}({str(folder)!r})"
         done = subprocess.run(
-            [sys.executable, "-c", program], cwd=tree, capture_output=True, text=True, check=False, timeout=120
+            [sys.executable, "-c", program], cwd=place, capture_output=True, text=True, check=False, timeout=120
         )
         assert done.returncode == 0, done.stderr
     return folder
@@ -66,32 +68,52 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(built: Path) -> zipfile.ZipFile:
-    (path,) = built.glob("*.whl")
+    (path,) = built.glob("jetdvfs-*.whl")
     return zipfile.ZipFile(path)
 
 
-def product_files() -> set[str]:
-    """Every file of the source tree that an application or the daemon may need, as named in a wheel."""
-    files = set(modules().values())
-    files |= {path for folder in PACKAGES for pattern in DATA for path in (ROOT / folder).glob(pattern) if path.is_file()}
-    files |= {ROOT / "__init__.py", ROOT / "py.typed"}
+def in_wheel(files: set[Path]) -> set[str]:
     return {f"jetdvfs/{path.relative_to(ROOT)}" for path in files if "__pycache__" not in path.parts}
 
 
-def test_the_wheel_holds_the_product_and_nothing_else(wheel: zipfile.ZipFile) -> None:
-    names = {name for name in wheel.namelist() if ".dist-info/" not in name and not name.endswith(".so")}
-    assert names == product_files()
+def runtime_files() -> set[str]:
+    """Every file of the source tree that an application or the daemon may need, as named in a wheel."""
+    files = {path for name, path in modules().items() if not is_apart(name)}
+    files |= {path for folder in PACKAGES for pattern in DATA for path in (ROOT / folder).glob(pattern) if path.is_file()}
+    return in_wheel(files | {ROOT / "__init__.py", ROOT / "py.typed"})
+
+
+def files_apart(package: str) -> set[str]:
+    """The same of the lab or of the simulated board."""
+    files = {path for name, path in modules().items() if f"{name}.".startswith(f"{package}.")}
+    folder = ROOT / package.replace(".", "/")
+    return in_wheel(files | {path for pattern in DATA_APART[package] for path in folder.glob(pattern)})
+
+
+def held(wheel: zipfile.ZipFile) -> set[str]:
+    return {name for name in wheel.namelist() if ".dist-info/" not in name and not name.endswith(".so")}
+
+
+def test_the_wheel_holds_the_runtime_and_nothing_else(wheel: zipfile.ZipFile) -> None:
+    assert held(wheel) == runtime_files()
+
+
+@pytest.mark.parametrize("package", APART)
+def test_the_lab_and_the_simulated_board_are_wheels_of_their_own(built: Path, package: str) -> None:
+    (path,) = built.glob(f"jetdvfs_{package.rpartition('.')[2]}-*.whl")
+    assert held(zipfile.ZipFile(path)) == files_apart(package)
+    assert f"-{jetdvfs.__version__}-py3-none-any" in path.name
 
 
 def test_the_wheel_stays_small_enough_for_a_board(built: Path) -> None:
-    (file,) = built.glob("*.whl")
+    (file,) = built.glob("jetdvfs-*.whl")
     assert file.stat().st_size < 10_000_000, f"{file.stat().st_size} bytes: which profile or list grew?"
 
 
 def test_one_wheel_with_the_c_core_serves_every_supported_python(built: Path, wheel: zipfile.ZipFile) -> None:
     if shutil.which(os.environ.get("CC", "cc")) is None:
         pytest.skip("needs a C compiler")
-    (path,) = built.glob("*.whl")
+    (path,) = built.glob("jetdvfs-*.whl")
     assert "-cp310-abi3-" in path.name
     assert "jetdvfs/kernels/trees/_sweep.abi3.so" in wheel.namelist()
 
@@ -127,6 +149,17 @@ def test_the_wheel_runs_where_it_is_installed(installed: Path) -> None:
     assert "agx-xavier-sim" in printed(installed, main, "plan", model, "--input", "1x3x224x224", *profile)[0]
 
 
+@pytest.mark.parametrize(("face", "words"), [("lab", ("train",)), ("main", ("demo",)), ("main", ("twin", "serve"))])
+def test_a_command_whose_package_is_not_installed_says_how_to_install_it(
+    installed: Path, face: str, words: tuple[str, ...]
+) -> None:
+    program = f"import sys; from jetdvfs.daemon.cli import {face}; sys.exit({face}(sys.argv[1:]))"
+    command = [str(installed), "-I", "-c", program, *words]
+    done = subprocess.run(command, cwd="/", capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode in (2, 3) and done.stdout == ""
+    assert re.fullmatch(r"jetdvfs.*not installed; .*pip install \./profiles/twin.*\n", done.stderr)
+
+
 def test_workers_do_their_jobs_although_they_may_not_enter_the_installation(installed: Path, tmp_path: Path) -> None:
     program = """
 import asyncio, socket, sys
@@ -159,7 +192,9 @@ def test_the_source_archive_can_be_built_and_tested(built: Path) -> None:
     (path,) = built.glob("*.tar.gz")
     with tarfile.open(path) as archive:
         names = {name.split("/", 1)[-1] for name in archive.getnames()}
-    assert {name.removeprefix("jetdvfs/") for name in product_files()} <= names
+    files = runtime_files().union(*(files_apart(package) for package in APART))
+    assert {name.removeprefix("jetdvfs/") for name in files} <= names
+    assert {f"profiles/{part}/{name}" for part in ("lab", "twin") for name in ("setup.cfg", "pyproject.toml")} <= names
     assert {str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("*.py")} <= names
     assert {f"systemd/{path.name}" for path in (ROOT / "systemd").iterdir() if path.name != "__pycache__"} <= names
     assert {"setup.py", "setup.cfg", "pyproject.toml", "Makefile", "LICENSE"} <= names
@@ -167,15 +202,24 @@ def test_the_source_archive_can_be_built_and_tested(built: Path) -> None:
 
 
 def test_every_folder_with_modules_is_a_listed_package() -> None:
-    parser = configparser.ConfigParser()
-    parser.read(ROOT / "setup.cfg")
-    listed = set(parser["options"]["packages"].split())
+    listed = []
+    for folder in (ROOT, *(ROOT / package.replace(".", "/") for package in APART)):
+        parser = configparser.ConfigParser()
+        parser.read(folder / "setup.cfg")
+        listed += parser["options"]["packages"].split()
     folders = {path.parent for path in modules().values()}
-    assert listed == {"jetdvfs"} | {".".join(("jetdvfs", *folder.relative_to(ROOT).parts)) for folder in folders}
+    found = [".".join(("jetdvfs", *folder.relative_to(ROOT).parts)) for folder in folders]
+    assert sorted(listed) == sorted(["jetdvfs", *found])
 
 
-def test_the_version_is_said_the_same_everywhere() -> None:
+def test_the_version_is_the_same_everywhere() -> None:
     assert version("jetdvfs") == jetdvfs.__version__
+    for package in APART:
+        text = (ROOT / package.replace(".", "/") / "setup.cfg").read_text()
+        assert set(re.findall(r"^version = (.*)$|jetdvfs(?:-twin|\[twin\])?==(.*)$", text, re.MULTILINE)) <= {
+            (jetdvfs.__version__, ""),
+            ("", jetdvfs.__version__),
+        }
 
 
 def test_the_oldest_dependencies_that_are_tried_are_the_oldest_that_are_admitted() -> None:

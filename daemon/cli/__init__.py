@@ -1,8 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: one module per verb, in folders by what a verb is about; :mod:`.verbs` lists them."""
+"""The command line: one module per verb, in folders by subject; :mod:`.verbs` lists them."""
+
+from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .verbs import Program
 
 _NEXT = """jetdvfs: meet a latency, energy or power target on a Jetson at the right clocks. Next:
   jetdvfs doctor                                   diagnose the installation and the daemon
@@ -12,25 +18,60 @@ All verbs: jetdvfs --help"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb and return its exit code.
+    """Run one verb of ``jetdvfs`` and return its exit code.
 
     Args:
         argv: its words; the process's own if not given, which then ends with it.
     """
-    words = list(sys.argv[1:] if argv is None else argv)
-    if not words:
+
+    def program() -> Program:
+        from .verbs import JETDVFS
+
+        return JETDVFS
+
+    if not (sys.argv[1:] if argv is None else argv):
         print(_NEXT)
         return _ended(0, argv)
+    return launch("jetdvfs", program, argv)
+
+
+def lab(argv: Sequence[str] | None = None) -> int:
+    """Run one verb of ``jetdvfs-lab`` and return its exit code; the lab is a distribution of its own.
+
+    Args:
+        argv: as for :func:`main`.
+    """
+    from importlib import import_module
+
+    try:
+        run: Callable[[Sequence[str] | None], int] = import_module("...profiles.lab.cli", __package__).main
+    except ModuleNotFoundError as error:
+        if error.name is None or not error.name.endswith("profiles.lab"):
+            raise
+        print("jetdvfs-lab: not installed; from a clone: pip install ./profiles/twin ./profiles/lab", file=sys.stderr)
+        return 2
+    return run(argv)
+
+
+def launch(name: str, program: Callable[[], Program], argv: Sequence[str] | None) -> int:
+    """Run one verb of a program and return its exit code.
+
+    Args:
+        name: the program's.
+        program: called to load it, where an interrupt ends in one line.
+        argv: as for :func:`main`.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
     verb = next((word for word in words if not word.startswith("-")), "")
     try:
         from ...profiles.own_folders import forget_foreign_folders
 
         forget_foreign_folders()
-        from .verbs import run  # loaded here, where an interrupt ends in one line
+        from .verbs import run
 
-        code = run(words, verb)
+        code = run(program(), words, verb)
     except KeyboardInterrupt:
-        print(f"jetdvfs {verb}: interrupted", file=sys.stderr)
+        print(f"{name} {verb}: interrupted", file=sys.stderr)
         code = 130
     return _ended(code, argv)
 

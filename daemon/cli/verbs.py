@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The verbs of the command line, and running one of them.
+"""The verbs of ``jetdvfs``, and running a verb of a program.
 
 A verb is a line of ``VERBS`` and a module in one of the folders with two names: ``configure(parser)`` (its arguments) and
-``run(args) -> int`` (its exit code). Only the verb that was asked for is imported. A verb with ``TAKES_COMMAND = True`` finds
-what follows ``--`` in ``args.command``.
+``run(args) -> int`` (its exit code). Only the module of the verb on the command line is imported. A verb with
+``TAKES_COMMAND = True`` finds the words after ``--`` in ``args.command``.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
-from types import ModuleType
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from ... import __version__
 from ...kernels.errors import KernelsError
@@ -31,14 +32,14 @@ COMMAND = "./my-application"
 
 _INTERRUPT = signal.default_int_handler
 
-# Verb: the module that has it, and what it does.
+_TWIN = "profiles.twin"
+
+#: Verb: its module (of the twin: below the product's root), and a summary.
 VERBS: dict[str, tuple[str, str]] = {
     "decompose": ("models.decompose", "list the kernel invocations of a model"),
     "predict": ("models.predict", "predict latency, power and energy at every frequency configuration"),
     "plan": ("models.plan", "choose the frequency configuration that meets a target best"),
     "advise": ("models.advise", "find the smallest power mode that is enough for a model"),
-    "trace": ("models.trace", "compare a profiler's trace of a run with what a model is listed to launch"),
-    "characterize": ("models.characterize", "study which kernels networks spend their inference time in"),
     "explain": ("models.explain", "show where an inference's time and energy go at one configuration"),
     "hold": ("leases.hold", "ask the daemon to keep a target or a configuration while a command runs"),
     "release": ("leases.release", "give up a lease"),
@@ -53,44 +54,100 @@ VERBS: dict[str, tuple[str, str]] = {
     "doctor": ("service.doctor", "say what works here, what does not, and what to do about it"),
     "measure": ("boards.measure", "measure time, power, energy and frames of a command"),
     "restore": ("boards.restore", "put every clock back to its baseline by hand"),
-    "profile": ("profiles.profile", "measure, train, evaluate and inspect profiles"),
-    "twin": ("demo.twin", "serve a simulated board"),
-    "demo": ("demo.demo", "run the whole product on a simulated board"),
+    "profile": ("profile", "list, inspect and install profiles"),
+    "twin": ("profiles.twin.cli.twin", "serve a simulated board"),
+    "demo": ("profiles.twin.cli.demo", "run the whole product on a simulated board"),
 }
 
+#: Former verbs, by their first words: the words of today.
+MOVED = {
+    "characterize": "jetdvfs-lab paper characterize",
+    "trace": "jetdvfs-lab trace",
+    **{
+        f"profile {old}": f"jetdvfs-lab {new}"
+        for old, new in {
+            "collect": "collect", "train": "train", "warm": "train", "bounds": "train", "engines": "train", "tune": "tune",
+            "judge": "cross-validate", "adapt": "adapt", "evaluate": "evaluate", "networks": "networks measure",
+            "predictor": "networks predictor", "counters": "networks counters", "import": "table import",
+            "export": "table export", "merge": "table merge", "kernels": "compare kernels", "layers": "compare layers",
+            "real": "compare real", "tokens": "compare tokens", "batches": "compare batches", "replay": "compare replay",
+            "transfer": "compare transfer", "report": "paper report", "table1": "paper table1", "gate": "silicon gate",
+            "comparison": "silicon comparison", "calibrate": "silicon calibrate",
+        }.items()
+    },
+}  # fmt: skip
 
-def run(arguments: list[str], verb: str) -> int:
+
+@dataclass(frozen=True)
+class Program:
+    """A command with verbs.
+
+    Attributes:
+        verbs: a summary of each verb.
+        module_of: the module (or an object with the same members) of a verb.
+        moved: former verbs, by their first words, and the words of today.
+    """
+
+    name: str
+    description: str
+    verbs: Mapping[str, str]
+    module_of: Callable[[str], Any]
+    moved: Mapping[str, str] = field(default_factory=dict)
+
+
+def run(program: Program, arguments: list[str], verb: str) -> int:
     """Run a verb with the words of a command line and return its exit code; every failure is one line on stderr."""
     warnings.formatwarning = _one_line
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal may not know every letter of somebody's names
     try:
-        return _parse_and_run(arguments, verb)
+        return _parse_and_run(program, arguments, verb)
     except (KernelsError, ProfilesError, DaemonError) as error:
-        print(f"jetdvfs {verb}: {printable(' '.join(str(error).split()))}", file=sys.stderr)
+        print(f"{program.name} {verb}: {printable(' '.join(str(error).split()))}", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:
         _give_up_output()
         return 0
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        print(f"jetdvfs {verb}: {printable(f'{where}{error.strerror or error}')}", file=sys.stderr)
+        print(f"{program.name} {verb}: {printable(f'{where}{error.strerror or error}')}", file=sys.stderr)
         _give_up_output()
         return InputError.exit_code
 
 
-def module_of(verb: str) -> ModuleType:
-    """The module that has a verb."""
-    return importlib.import_module(f".{VERBS[verb][0]}", __package__)
+def module_of(verb: str) -> Any:
+    """The module of a verb of ``jetdvfs``.
+
+    Raises:
+        InputError: the simulated board is not installed.
+    """
+    name = VERBS[verb][0]
+    if not name.startswith(_TWIN):
+        return importlib.import_module(f".{name}", __package__)
+    try:
+        return importlib.import_module(f"...{name}", __package__)
+    except ModuleNotFoundError as error:
+        if error.name is None or not error.name.endswith(_TWIN):
+            raise
+        raise InputError("simulated boards are not installed; from a clone: pip install ./profiles/twin") from error
 
 
-def parser_with(modules: Mapping[str, ModuleType]) -> tuple[Parser, Mapping[str, Parser]]:
-    """The parser of the command line and those of all verbs; arguments are known of those whose modules are given."""
-    parser = Parser(prog="jetdvfs", description="Meet a latency, energy or power target on a Jetson at the right clocks.")
-    parser.add_argument("--version", action="version", version=f"jetdvfs {__version__}")
+JETDVFS = Program(
+    "jetdvfs",
+    "Meet a latency, energy or power target on a Jetson at the right clocks.",
+    {name: summary for name, (_, summary) in VERBS.items()},
+    module_of,
+    MOVED,
+)
+
+
+def parser_with(program: Program, modules: Mapping[str, Any]) -> tuple[Parser, Mapping[str, Parser]]:
+    """The parser of a program and the parsers of all verbs; arguments are known of the verbs whose modules are given."""
+    parser = Parser(prog=program.name, description=program.description)
+    parser.add_argument("--version", action="version", version=f"{program.name} {__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    for name, (_, summary) in VERBS.items():
+    for name, summary in program.verbs.items():
         module = modules.get(name)
         sub = verbs.add_parser(name, help=summary, description=(module and module.__doc__) or summary)
         if module is not None:
@@ -98,10 +155,14 @@ def parser_with(modules: Mapping[str, ModuleType]) -> tuple[Parser, Mapping[str,
     return parser, verbs.choices
 
 
-def _parse_and_run(arguments: list[str], verb: str) -> int:
+def _parse_and_run(program: Program, arguments: list[str], verb: str) -> int:
+    words = [word for word in arguments if not word.startswith("-")]
+    for former in (" ".join(words[:2]), verb):
+        if former in program.moved:
+            raise UsageError(f"moved to: {program.moved[former]}")
     with _interrupted_afterwards():
-        module = module_of(verb) if verb in VERBS else None
-    parser, verbs = parser_with({verb: module} if module is not None else {})
+        module = program.module_of(verb) if verb in program.verbs else None
+    parser, verbs = parser_with(program, {verb: module} if module is not None else {})
     command: list[str] = []
     takes_command = getattr(module, "TAKES_COMMAND", False)
     if takes_command and "--" in arguments:
@@ -109,7 +170,9 @@ def _parse_and_run(arguments: list[str], verb: str) -> int:
         arguments, command = arguments[:cut], arguments[cut + 1 :]
     args, unknown = parser.parse_known_args(arguments)
     if unknown and takes_command and not command:
-        raise UsageError(f"{' '.join(unknown)}: not known; a command stands after --, as in: jetdvfs {verb} ... -- {COMMAND}")
+        raise UsageError(
+            f"{' '.join(unknown)}: not known; a command stands after --, as in: {program.name} {verb} ... -- {COMMAND}"
+        )
     if unknown:
         verbs[verb].unknown(unknown)
     args.command = command

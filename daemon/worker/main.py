@@ -162,25 +162,6 @@ def _sweeper(crew: Executor | None) -> _Job:
     return job
 
 
-def _predictor(_: Executor | None) -> _Job:
-    from ...kernels.cost.execution import Beside
-    from ...profiles.bundle.bundle import load_bundle
-    from ...profiles.bundle.tables import TableCache
-    from ...profiles.networks.serving import network_surface
-    from . import answers
-
-    def job(work: _Work) -> tuple[Any, bytes]:
-        bundle, cache, boards = work.folders
-        network, asked = answers.unpacked_network(work.payload), work.request
-        profile = load_bundle(bundle, tables=TableCache(cache), boards=boards, one_by_one=True)
-        beside = Beside(**asked["beside"])
-        return answers.packed_surface(
-            network_surface(network, profile, execution=asked["execution"], beside=beside, boards=boards)
-        )
-
-    return job
-
-
 def _preparer(_: Executor | None) -> _Job:
     from ...kernels.trees.ensemble import TreeEnsemble
     from ...profiles.bundle.bundle import load_bundle
@@ -210,7 +191,6 @@ _JOBS: dict[str, Callable[[Executor | None], _Job]] = {
     "decompose": _decomposer,
     "check": _checker,
     "sweep": _sweeper,
-    "predict": _predictor,
     "prepare": _preparer,
 }
 

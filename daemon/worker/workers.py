@@ -26,7 +26,6 @@ from ...kernels.grid import FrequencyGrid
 from ...kernels.network import TensorSpec
 from ...kernels.surface import Surface
 from ...profiles.board import BOARDS_DIR
-from ...profiles.bundle.methods import NETWORK
 from ...profiles.documents import DocumentError, convert
 from ..descriptors.attached import Attached
 from ..descriptors.children import start_child
@@ -120,7 +119,7 @@ class Workers:
         """The surface of a packed network, over the bundle's grid.
 
         Args:
-            method: one of :data:`jetdvfs.profiles.bundle.methods.METHODS`.
+            method: one of :data:`jetdvfs.kernels.units.METHODS`.
             execution, beside: as for :func:`jetdvfs.kernels.cost.model.surface`.
             uid: the user it is for.
             known: the stamps of node tables that were checked before.
@@ -131,14 +130,13 @@ class Workers:
             LimitReached: too many of the user's requests wait.
         """
         request = {"method": method, "execution": execution, "beside": asdict(beside), "known": known or {}}
-        job = "predict" if method == NETWORK else "sweep"
         answer, figures = await self._run(
-            job, request, uid, bundle, cache_dir, BOARDS_DIR, payload=network, most_bytes=surface_bytes(grid)
+            "sweep", request, uid, bundle, cache_dir, BOARDS_DIR, payload=network, most_bytes=surface_bytes(grid)
         )
         try:
             return unpacked_surface(answer.about, figures, grid, method)
         except (DocumentError, KernelsError) as error:
-            raise _failure(job, f"answered something else than a surface ({error})") from error
+            raise _failure("sweep", f"answered something else than a surface ({error})") from error
 
     async def prepare(self, bundle: Path, cache_dir: Path, outputs: Mapping[str, int]) -> tuple[str, ...]:
         """Check a bundle, and convert models of it.

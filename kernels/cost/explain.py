@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from ..grid import FrequencyConfiguration, FrequencyGrid
 from ..network import KernelInvocation, Network
 from ..surface import Guess, Prediction, Surface
-from ..units import AXES
+from ..units import AXES, Method
 from .board import BoardCost
 from .execution import NOTHING_BESIDE, Beside, Execution, beside_ms, check_execution, host_times, parts
 from .host import ONCE
-from .model import KernelCosts, Method, assemble, beside_host, kernel_costs, used_memory
+from .model import KernelCosts, assemble, beside_host, kernel_costs, used_memory
 from .roofline import terms_ms
 
 Limit: TypeAlias = Literal["compute", "memory", "launch"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain, groupby
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from ..errors import CostModelError
 from ..network import KernelInvocation, Network
 from ..rewriting.recurrence import products_of
 from ..surface import Surface
+from ..units import METHODS, Method
 from . import timeline
 from .board import BoardCost, KernelModel, Regressor
 from .engines import run_in_engine
@@ -29,9 +30,6 @@ from .region import hold_batches
 from .roofline import bound_ms, least_latency_ms, terms_ms
 from .terms import terms
 from .totals import Group, add_up, common_variance, together_variance
-
-Method: TypeAlias = Literal["timeline", "sum"]
-METHODS: tuple[Method, ...] = get_args(Method)
 
 COST_VERSION = 12
 """Raised when the same models come to give another surface, so that surfaces kept on disk are made anew."""

@@ -43,6 +43,12 @@ from .program import RUNTIME
 ENGINE_TYPES: Mapping[str, str] = {"engine": "float32", "engine-half": "float16"}
 """The element type in which an engine runs, by the name that ``--as`` has for it."""
 
+
+def engine_of(compiled: str) -> tuple[str, str]:
+    """Name and element type of the engine of one of :data:`ENGINE_TYPES`; both empty for the framework, an empty string."""
+    return (RUNTIME.lower(), ENGINE_TYPES[compiled]) if compiled else ("", "")
+
+
 _BETWEEN = frozenset(["mul", "div", "add", "where", "masked_fill", "mul_scalar", "div_scalar"])
 _KEPT = frozenset(["cat"])
 

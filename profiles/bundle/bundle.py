@@ -23,7 +23,7 @@ from ...kernels.trees.ensemble import TreeEnsemble
 from ..board import BOARDS_DIR, BoardDescription
 from ..documents import DocumentError, load_json
 from ..errors import BundleError, ProfilesError
-from .files import ARRAYS, HOST, MANIFEST, PREDICTOR, board_arrays, host_model, read_checked, read_file, stored_model
+from .files import ARRAYS, HOST, MANIFEST, board_arrays, host_model, read_checked, read_file, stored_model
 from .finding import default_cache_dir, resolve_bundle
 from .manifest import Manifest
 from .tables import MappedModel, TableCache
@@ -119,7 +119,6 @@ def load_bundle(
             HOST,
             *(stored_model(manifest.checksums, kind, what) for kind in manifest.kinds for what in targets),
         }
-        expected |= {PREDICTOR} if manifest.predictor else set()
         if set(manifest.checksums) != expected:
             raise BundleError(f"checksums: missing or unknown: {', '.join(sorted(set(manifest.checksums) ^ expected))}")
         cache = TableCache(default_cache_dir() if cache_dir is None else cache_dir) if tables is None else tables
@@ -186,7 +185,7 @@ def model_targets(manifest: Manifest) -> tuple[str, ...]:
 
 def model_digests(manifest: Manifest) -> list[str]:
     """The checksums of a bundle's tree models, by which their node tables are known."""
-    return [digest for name, digest in manifest.checksums.items() if name not in (ARRAYS, HOST, PREDICTOR)]
+    return [digest for name, digest in manifest.checksums.items() if name not in (ARRAYS, HOST)]
 
 
 def bundle_bytes(directory: Path, manifest: Manifest) -> int:

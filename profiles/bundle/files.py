@@ -28,7 +28,6 @@ from ..errors import BundleError
 MANIFEST = "manifest.json"
 ARRAYS = "board.npz"
 HOST = "host.json"
-PREDICTOR = "predictor.npz"
 _MAX_FILE_BYTES = 64 << 20
 _MAX_HOST_BYTES = 2 << 20
 _MAX_CALLS = 10_000

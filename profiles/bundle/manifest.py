@@ -21,7 +21,7 @@ from ...kernels.surface import Tail, Tails
 from ...kernels.text import printable
 from ..board import BOARDS_DIR, load_board
 from ..device import Device, MeasuredDevice
-from ..documents import Count, DocumentError, NotNegative, Positive, Text, convert
+from ..documents import Count, DocumentError, NotNegative, convert
 from ..errors import BundleError
 from .carried import Carried
 
@@ -176,39 +176,6 @@ class EnginesEntry:
 
 
 @dataclass(frozen=True)
-class PredictorEntry:
-    """A predictor of whole networks, trained on networks that were measured as a whole.
-
-    Attributes:
-        name: which of those there are.
-        metrics: what it predicts: ``latency_ms``, and ``energy_mj`` where power was measured.
-        networks: so many it has learnt from, of ``source``.
-        families: those that it was judged by before it learnt from them too.
-        latency_percent, energy_percent: its mean absolute error on them, on this board; 0 of what it does not predict.
-        latency_sigma, energy_sigma: standard deviation of log(measured / predicted) there.
-        command: what reproduces it.
-    """
-
-    name: Text
-    metrics: tuple[str, ...]
-    networks: Positive
-    source: str
-    families: tuple[str, ...]
-    latency_percent: NotNegative
-    latency_sigma: NotNegative
-    energy_percent: NotNegative
-    energy_sigma: NotNegative
-    command: str
-
-    def __post_init__(self) -> None:
-        if "latency_ms" not in self.metrics:
-            raise ValueError(f"metrics: expected latency_ms among them, got {', '.join(self.metrics) or 'none'}")
-
-    def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "metrics": list(self.metrics), "families": list(self.families)}
-
-
-@dataclass(frozen=True)
 class _MeanError:
     """In percent; no energy if power was not measured."""
 
@@ -262,7 +229,6 @@ class Manifest:
             log-normal.
         device: what it is a profile of, where that is no board that has a description.
         carried: where it comes from, where its models were trained for another board.
-        predictor: of its predictor of whole networks; None where it has none.
         engines: what engines cost; None where nobody measured it.
     """
 
@@ -290,7 +256,6 @@ class Manifest:
     waiting: NotNegative = 0.0
     host_traffic: NotNegative = 0.0
     carried: Carried | None = None
-    predictor: PredictorEntry | None = None
     engines: EnginesEntry | None = None
 
     @property
@@ -334,8 +299,6 @@ class Manifest:
             raise ValueError(f"board {self.board!r}: expected its device's name, {self.device.name!r}")
         if self.rails and self.temperature_c is None:
             raise ValueError("temperature_c: expected that of the idle power, where power was measured")
-        if self.predictor is not None and self.rails and "energy_mj" not in self.predictor.metrics:
-            raise ValueError("predictor: expected energy_mj among its metrics, where power was measured")
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -361,7 +324,6 @@ class Manifest:
             "waiting": self.waiting,
             "host_traffic": self.host_traffic,
             **({} if self.bounds is None else {"bounds": self.bounds.to_json()}),
-            **({} if self.predictor is None else {"predictor": self.predictor.to_json()}),
             **({} if self.engines is None else {"engines": self.engines.to_json()}),
             "kinds": {
                 kind: {

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 from ...kernels.errors import ModelError
 from ...kernels.network import Network
+from ..adapt.application import MessageStream
 from ..errors import TwinError
-from .application import MessageStream
 from .simulated_board import SimulatedBoard
 from .work.frames import Stream
 

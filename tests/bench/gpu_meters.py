@@ -13,7 +13,7 @@ Clocks and limits of the GPU are left as they are. Stages, each written to DIR a
   time of its CUDA graph; its eager latency beside host reference work; requests that the worker refused; the launches
   missing from a profiler's trace.
 - ``powers``: of some kernels, between ticks of NVML's energy counter, and as the counter reads at any moment.
-- ``campaign``: ``profile collect --meter nvml --quick`` of one network for as long as time is left.
+- ``campaign``: ``jetdvfs-lab collect --meter nvml --quick`` of one network for as long as time is left.
 
 With ``--device cpu`` every stage runs on the processor, to try the script out: without events, graphs and powers.
 """
@@ -37,13 +37,13 @@ from typing import Any
 from jetdvfs.kernels.budget import Account, Budget
 from jetdvfs.kernels.decompose import decompose
 from jetdvfs.kernels.network import HostOp, KernelInvocation, Network, TensorSpec
-from jetdvfs.kernels.traces.comparing import Comparison, compare
-from jetdvfs.kernels.traces.kineto import Kineto
-from jetdvfs.kernels.traces.reading import read_events
+from jetdvfs.profiles.adapt.torch_process import TorchProcess
+from jetdvfs.profiles.adapt.torch_worker import Worker
 from jetdvfs.profiles.errors import MeasurementError, RequestRefused
-from jetdvfs.profiles.measuring.meters.ticks import Ticks
-from jetdvfs.profiles.measuring.meters.torch_process import TorchProcess
-from jetdvfs.profiles.measuring.meters.torch_worker import Worker
+from jetdvfs.profiles.lab.measure.meters.ticks import Ticks
+from jetdvfs.profiles.lab.traces.comparing import Comparison, compare
+from jetdvfs.profiles.lab.traces.kineto import Kineto
+from jetdvfs.profiles.lab.traces.reading import read_events
 
 NETWORKS = (
     "resnet18 resnet50 mobilenet_v3_large shufflenet_v2_x1_0 squeezenet1_0 vgg16 densenet121 efficientnet_b0 vit_b_16 swin_t"
@@ -330,10 +330,10 @@ class Bench:
 
     def _campaign(self) -> None:
         """A quick campaign of one network, until time is up; without a GPU that of the processor."""
-        from jetdvfs.profiles.measuring.gpus import measure_gpu, plan_gpu, workstation
-        from jetdvfs.profiles.measuring.meters.cpu import Patience
-        from jetdvfs.profiles.measuring.meters.nvml import installed_library
-        from jetdvfs.profiles.measuring.processor import (
+        from jetdvfs.profiles.lab.measure.gpus import measure_gpu, plan_gpu, workstation
+        from jetdvfs.profiles.lab.measure.meters.cpu import Patience
+        from jetdvfs.profiles.lab.measure.meters.nvml import installed_library
+        from jetdvfs.profiles.lab.measure.processor import (
             Model,
             about_s,
             measure_processor,

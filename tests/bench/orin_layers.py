@@ -26,13 +26,14 @@ from numpy.typing import NDArray
 from jetdvfs.kernels.cost.board import BoardCost, KernelModel
 from jetdvfs.kernels.cost.features import feature_names
 from jetdvfs.kernels.cost.host import HostModel, issue_key
-from jetdvfs.kernels.cost.model import METHODS, surface
+from jetdvfs.kernels.cost.model import surface
 from jetdvfs.kernels.cost.roofline import bound_at_ms
 from jetdvfs.kernels.grid import FrequencyGrid
 from jetdvfs.kernels.kinds import ELEMENTWISE, served_by
 from jetdvfs.kernels.network import KernelInvocation, Network
+from jetdvfs.kernels.units import METHODS
 from jetdvfs.profiles.board import ChipRates
-from jetdvfs.profiles.studies.comparison.agx_orin import named_launches
+from jetdvfs.profiles.lab.compare.agx_orin import named_launches
 
 FILE = "layer_latency_by_power_mode.csv.gz"
 NETWORKS = ("mobilenet_v2", "resnet18", "vgg16")

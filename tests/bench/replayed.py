@@ -4,8 +4,8 @@
     python tests/bench/replayed.py FOLDER [--table NAME]
 
 What decides, learns and sets clocks is the daemon's, on a board that replays a table, in a time that passes only when it is
-waited for (:mod:`jetdvfs.tests.support.daemons.virtual_daemon`); ``jetdvfs profile replay`` prints what the planner alone comes
-to. A program runs at the rate of its deadline until its clocks have stood still for half a minute. Between frames half of what
+waited for (:mod:`jetdvfs.tests.support.daemons.virtual_daemon`); ``jetdvfs-lab compare replay`` prints the planner alone.
+ A program runs at the rate of its deadline until its clocks have stood still for half a minute. Between frames half of what
 a frame draws is taken to be drawn, for the tables have no idle power. Regret is by how much the energy from one frame to the
 next is then above the least of the table that keeps the deadline.
 """
@@ -101,7 +101,7 @@ def run(table: MeasuredTable, deadline: float, folder: Path) -> Outcome:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, help="of tables, as of jetdvfs profile replay --data")
+    parser.add_argument("folder", type=Path, help="of tables, as of jetdvfs-lab compare replay --data")
     parser.add_argument("--table", help="only those whose names begin so")
     args = parser.parse_args()
     logging.disable()

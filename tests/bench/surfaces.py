@@ -36,19 +36,20 @@ from jetdvfs.daemon.worker.answers import packed_network
 from jetdvfs.daemon.worker.workers import Workers
 from jetdvfs.kernels.cost.board import BoardCost
 from jetdvfs.kernels.cost.features import feature_names, feature_rows
-from jetdvfs.kernels.cost.model import METHODS, surface
+from jetdvfs.kernels.cost.model import surface
 from jetdvfs.kernels.kinds import ELEMENTWISE
 from jetdvfs.kernels.network import Network
 from jetdvfs.kernels.trees import node_table
 from jetdvfs.kernels.trees.ensemble import TreeEnsemble
 from jetdvfs.kernels.trees.reader import read_treelite
+from jetdvfs.kernels.units import METHODS
 from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.bundle.bundle import load_bundle, read_manifest
 from jetdvfs.profiles.bundle.files import stored_model
 from jetdvfs.profiles.bundle.finding import resolve_bundle
 from jetdvfs.profiles.bundle.tables import TableCache
 from jetdvfs.profiles.bundle.writing import write_manifest
-from jetdvfs.profiles.measuring.drawing.sampling import Sampler
+from jetdvfs.profiles.lab.measure.drawing.sampling import Sampler
 from jetdvfs.profiles.reference import reference_names, reference_network
 from jetdvfs.tests.support.paths import ROOT
 

@@ -16,14 +16,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from jetdvfs.kernels.cost.model import METHODS, surface
+from jetdvfs.kernels.cost.model import surface
 from jetdvfs.kernels.grid import FrequencyGrid
 from jetdvfs.kernels.network import Network
+from jetdvfs.kernels.units import METHODS
+from jetdvfs.profiles.adapt.network_errors import NetworkMeasurement, compare
 from jetdvfs.profiles.bundle.bundle import Bundle, load_bundle
-from jetdvfs.profiles.measuring.meters.simulated import twin_meter
+from jetdvfs.profiles.lab.measure.meters.simulated import twin_meter
+from jetdvfs.profiles.lab.train.production import EVALUATION_NODES
 from jetdvfs.profiles.reference import reference_names, reference_network
-from jetdvfs.profiles.training.evaluation import NetworkMeasurement, compare
-from jetdvfs.profiles.training.production import EVALUATION_NODES
 from jetdvfs.profiles.twin.silicon.silicon import version_of
 
 LEVELS = 3

@@ -15,10 +15,10 @@ import numpy as np
 
 from jetdvfs.daemon.planning.settling import Warmth, settled
 from jetdvfs.daemon.planning.targets import EnergyTarget, LatencyTarget, MinEnergy, PowerTarget, Target
-from jetdvfs.daemon.planning.trials import Trial, plans_for, try_out
 from jetdvfs.kernels.cost.model import surface
 from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.bundle.bundle import load_bundle
+from jetdvfs.profiles.lab.compare.trials import Trial, plans_for, try_out
 from jetdvfs.profiles.reference import reference_names, reference_network
 
 COLD_C = 45.0

@@ -19,14 +19,15 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from jetdvfs.kernels.cost.model import surface
-from jetdvfs.kernels.surface import Surface
+from jetdvfs.kernels.graph import graph_of
+from jetdvfs.kernels.network import Network
 from jetdvfs.profiles.bundle.bundle import Bundle, load_bundle
-from jetdvfs.profiles.networks.installing import add_predictor
-from jetdvfs.profiles.networks.predictors.loading import PREDICTORS, trained_as
-from jetdvfs.profiles.networks.record import About, Record, Row, device_features
-from jetdvfs.profiles.networks.serving import network_surface
+from jetdvfs.profiles.lab.networks.predictors.estimator import save
+from jetdvfs.profiles.lab.networks.predictors.loading import PREDICTORS, load, trained_as
+from jetdvfs.profiles.lab.networks.record import About, Record, Row, device_features, device_levels
 from jetdvfs.profiles.reference import reference_network
 from jetdvfs.tests.support.profiles.measured_networks import measured
 
@@ -45,7 +46,12 @@ def record_of(bundle: Bundle) -> Record:
     return Record(About("a formula", True, ("latency_ms", "energy_mj")), tuple(networks), {})
 
 
-def best_ms(repeats: int, make: Callable[[], Surface]) -> float:
+def swept(network: Network, file: Path, bundle: Bundle) -> NDArray[np.float64]:
+    chip = bundle.manifest.described().chip
+    return load(file).sweep(graph_of(network), device_levels(chip, bundle.cost.grid), chip.dram_gib)
+
+
+def best_ms(repeats: int, make: Callable[[], object]) -> float:
     seconds = []
     for _ in range(repeats):
         started = time.thread_time()
@@ -72,10 +78,12 @@ def main() -> None:
     print(f"{'kernels':20}" + "".join(f"{one:22.1f}" for one in kernels))
     record = record_of(bundle)
     for name in arguments.predictor or [name for name in PREDICTORS if name not in LEFT_OUT]:
+        estimator = trained_as(PREDICTORS[name], epochs=1)()
+        estimator.fit(record.samples)
         with tempfile.TemporaryDirectory(prefix="jetdvfs-") as folder:
-            add_predictor(bundle, record, name, trained_as(PREDICTORS[name], epochs=1), "", Path(folder) / "served")
-            served = load_bundle(Path(folder) / "served")
-            found = [best_ms(arguments.repeats, partial(network_surface, network, served)) for network in networks]
+            file = Path(folder) / "predictor.npz"
+            save(estimator, file)
+            found = [best_ms(arguments.repeats, partial(swept, network, file, bundle)) for network in networks]
         cells = [f"{one:10.1f} ({one / own:5.2f} x)" for one, own in zip(found, kernels, strict=True)]
         print(f"{name:20}" + "".join(f"{cell:>22}" for cell in cells), flush=True)
 

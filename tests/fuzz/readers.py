@@ -31,10 +31,10 @@ from jetdvfs.kernels.decompose import decompose
 from jetdvfs.kernels.engine.program import read_times
 from jetdvfs.kernels.inputs import parse_input
 from jetdvfs.kernels.network import Network
-from jetdvfs.kernels.traces.comparing import compare, compare_nodes
-from jetdvfs.kernels.traces.kineto import Kineto
-from jetdvfs.kernels.traces.onnxruntime import OnnxRuntime
-from jetdvfs.kernels.traces.reading import read_events
+from jetdvfs.profiles.lab.traces.comparing import compare, compare_nodes
+from jetdvfs.profiles.lab.traces.kineto import Kineto
+from jetdvfs.profiles.lab.traces.onnxruntime import OnnxRuntime
+from jetdvfs.profiles.lab.traces.reading import read_events
 from jetdvfs.tests.fuzz.archive import BUDGET, bounded, run
 from jetdvfs.tests.fuzz.choices import Choices
 from jetdvfs.tests.fuzz.engines import NUMBERS, engine, times

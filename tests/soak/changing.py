@@ -33,7 +33,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jetdvfs.daemon.leases.lease import Holder, Lease
-from jetdvfs.daemon.planning.evaluation import untrained_nodes
 from jetdvfs.daemon.planning.limits import Limits
 from jetdvfs.kernels.cost.model import surface
 from jetdvfs.kernels.decompose import decompose
@@ -42,8 +41,9 @@ from jetdvfs.kernels.surface import Surface
 from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.bundle.bundle import Bundle, load_bundle
 from jetdvfs.profiles.bundle.finding import resolve_bundle
+from jetdvfs.profiles.lab.compare.plans import untrained_nodes
+from jetdvfs.profiles.lab.train.truth import true_surface
 from jetdvfs.profiles.reference import reference_input, reference_model, reference_names
-from jetdvfs.profiles.training.truth import true_surface
 from jetdvfs.profiles.twin.silicon.chip import Clocks
 from jetdvfs.profiles.twin.silicon.silicon import Silicon
 from jetdvfs.profiles.twin.simulated_board import simulated_board

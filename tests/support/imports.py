@@ -14,8 +14,10 @@ from jetdvfs.tests.support.paths import ROOT
 #: The product's rooms from top to bottom: each imports only rooms on floors below its own. A room is a folder, or a module that
 #: stands on another floor than the rest of its folder; subfolders that have a line of their own are rooms of their own.
 FLOORS = (
-    ("daemon.cli.demo", "daemon.cli.models", "daemon.notebook", "daemon.cli.profiles"),
-    ("daemon.cli.paper", "daemon.cli.records", "daemon.cli.setup"),
+    ("profiles.lab.cli", "profiles.twin.cli"),
+    ("profiles.lab.compare",),
+    ("profiles.lab.paper",),
+    ("daemon.cli.models", "daemon.notebook", "daemon.cli.setup"),
     ("daemon.cli.leases", "daemon.cli.pictures", "daemon.cli.boards", "daemon.cli.service", "daemon.cli.web"),
     ("daemon.cli",),
     ("daemon.service", "daemon.qos"),
@@ -49,14 +51,15 @@ FLOORS = (
     ("daemon.hardware.patience", "daemon.hardware.retry", "daemon.descriptors", "daemon.system.folders"),
     ("daemon",),
     ("daemon.errors",),
-    ("profiles.studies.paper", "profiles.studies.tokens"),
-    ("profiles.studies.comparison",),
-    ("profiles.training", "profiles.studies", "profiles.networks"),
-    ("profiles.measuring",),
-    ("profiles.bundle", "profiles.measuring.meters", "profiles.twin"),
-    ("profiles.reference", "profiles.twin.silicon"),
+    ("profiles.lab.train", "profiles.lab.networks", "profiles.lab.traces"),
+    ("profiles.lab.measure",),
+    ("profiles.lab.measure.meters", "profiles.twin"),
+    ("profiles.twin.silicon",),
+    ("profiles.lab", "profiles.adapt"),
+    ("profiles.bundle",),
+    ("profiles.reference",),
     ("profiles",),
-    ("kernels.decompose", "kernels.cost", "kernels.correction", "kernels.traces"),
+    ("kernels.decompose", "kernels.cost", "kernels.correction"),
     ("kernels.engine", "kernels.language"),
     ("kernels.onnx", "kernels.exported", "kernels.trees"),
     ("kernels.torchscript",),
@@ -79,6 +82,8 @@ CORE = (
     "daemon.leases.learning",
 )
 PACKAGES = ("daemon", "profiles", "kernels")
+#: Not part of the runtime: the lab, and the simulated board. They may import all of it, and it imports none of them.
+APART = ("profiles.lab", "profiles.twin")
 #: What runs in applications, by their own installation's modules; no package of the product.
 APPLICATIONS = ("daemon", "integrations")
 
@@ -126,6 +131,11 @@ def imports(name: str) -> frozenset[str]:
     path = modules()[name]
     found = {imported.name for imported in imported_names(syntax(path), path) if imported.level}
     return frozenset({other if other in modules() else other.rpartition(".")[0] for other in found} & modules().keys())
+
+
+def is_apart(name: str) -> bool:
+    """True for a module of the lab or of the simulated board."""
+    return any(f"{name}.".startswith(f"{package}.") for package in APART)
 
 
 def is_face(name: str) -> bool:

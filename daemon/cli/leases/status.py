@@ -110,8 +110,7 @@ def _lines(status: Mapping[str, Any]) -> Iterator[str]:
     if profile is None:
         yield "profile    none: configurations can be held, nothing can be predicted"
     else:
-        extra = f", with a predictor of whole networks: {profile['predictor']}" if profile.get("predictor") else ""
-        yield f"profile    {profile['name']}{', measured on a simulated board' if profile['simulated'] else ''}{extra}"
+        yield f"profile    {profile['name']}{', measured on a simulated board' if profile['simulated'] else ''}"
     yield f"clocks     {_clocks(status['configuration'])}"
     if len(status["cpu_policies"]) > 1:
         yield f"clusters   {', '.join(map(_policy, status['cpu_policies']))}"
@@ -166,10 +165,9 @@ def _lease(lease: Mapping[str, Any]) -> Iterator[str]:
         yield Red(f"     not kept: {unkept['target']}: {unkept['reason']}")
     if lease["predicted"]:
         foreseen = lease["predicted"]
-        by = " by the predictor of whole networks" if lease.get("method") == "network" else ""
         corrected = lease.get("corrected")
         used = f", corrected by {corrected['frames']:,} frames of {corrected['app']}" if corrected else ""
-        yield f"     predicted {foreseen['latency_ms']:.2f} ms, {foreseen['energy_mj']:.1f} mJ per inference{by}{used}"
+        yield f"     predicted {foreseen['latency_ms']:.2f} ms, {foreseen['energy_mj']:.1f} mJ per inference{used}"
     if why := lease.get("why"):
         yield f"     why: {why}"
     yield from _guessed(lease)

@@ -23,11 +23,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
+from ....kernels.graph import Memory, graph_of
 from ....kernels.network import Network
 from ....kernels.surface import Surface
 from ....kernels.text import printable
 from ....profiles.board import load_board
-from ....profiles.networks.graph import Memory, graph_of
 from ... import arguments
 from ...errors import TargetNotAttainable, UsageError
 from ...planning.limits import Limits

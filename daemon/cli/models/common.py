@@ -21,7 +21,7 @@ from ....kernels.network import Network
 from ....kernels.rewriting.fusion import fuse
 from ....kernels.surface import Guess, Surface
 from ....kernels.text import printable
-from ....profiles.bundle.methods import METHODS, NETWORK
+from ....kernels.units import METHODS
 from ... import arguments
 from ...errors import InputError, UsageError
 from ..networks import read_model
@@ -75,7 +75,7 @@ def add_fused_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_profile_arguments(parser: argparse.ArgumentParser, methods: Sequence[str] = METHODS) -> None:
+def add_profile_arguments(parser: argparse.ArgumentParser) -> None:
     """--profile, --method (one of these), --temperature, --execution with what a frame takes besides, and --accept-boundary."""
     arguments.add_accept_boundary(parser)
     parser.add_argument(
@@ -85,10 +85,9 @@ def add_profile_arguments(parser: argparse.ArgumentParser, methods: Sequence[str
     )
     parser.add_argument(
         "--method",
-        choices=methods,
-        default=methods[0],
-        help="timeline: host and GPU played against each other (default); sum: kernel times added up, as in MIRAGE"
-        + ("; network: by the profile's predictor of whole networks" if NETWORK in methods else ""),
+        choices=METHODS,
+        default=METHODS[0],
+        help="timeline: host and GPU played against each other (default); sum: kernel times added up, as in MIRAGE",
     )
     arguments.add_temperature(parser)
     arguments.add_execution(parser)
@@ -179,17 +178,7 @@ def check_powered(bundle: Bundle, what: str) -> None:
 
 
 def predict_surface(network: Network, bundle: Bundle, args: argparse.Namespace) -> Surface:
-    """The network's surface on the profile's board, by --method.
-
-    Raises:
-        UsageError: it is asked for at another temperature than its method knows.
-    """
-    if args.method == NETWORK:
-        from ....profiles.networks.serving import network_surface  # most predictions are made kernel by kernel
-
-        if args.temperature is not None:
-            raise UsageError(f"--temperature: method {NETWORK} knows the temperature alone that its networks were measured at")
-        return network_surface(network, bundle, execution=args.execution, beside=beside(args))
+    """The network's surface on the profile's board, by --method."""
     with progress(f"predicting {network.name}"):
         return surface(network, bundle.cost, args.method, execution=args.execution, beside=beside(args))
 

@@ -65,11 +65,11 @@ from ....kernels.cost.board import KernelModel
 from ....kernels.cost.execution import check_execution
 from ....kernels.cost.features import can_be_modelled
 from ....kernels.cost.guesses import GuessedKind, guessed_kinds, unmodelled_kinds
+from ....kernels.graph import PerformanceGraph, graph_of
 from ....kernels.kinds import is_fused
 from ....kernels.modules import Module, modules_of
 from ....kernels.network import KernelInvocation, Network
 from ....kernels.text import printable
-from ....profiles.networks.graph import PerformanceGraph, graph_of
 from ...errors import UsageError
 from .. import output
 from ..networks import measured_text, read_measured, read_model

@@ -24,7 +24,6 @@ from dataclasses import asdict
 from typing import Any
 
 from ....kernels.cost.explain import ClockStep, Explanation, KernelPart, explain
-from ....kernels.cost.model import METHODS
 from ....kernels.engine.program import LayerTimes
 from ....kernels.network import Network
 from ....kernels.surface import Prediction
@@ -40,7 +39,7 @@ _ROWS = 12
 
 def configure(parser: argparse.ArgumentParser) -> None:
     common.add_model_arguments(parser)
-    common.add_profile_arguments(parser, METHODS)
+    common.add_profile_arguments(parser)
     arguments.add_config(parser, "the configuration (default: the top clocks)")
     common.add_measured_argument(parser)
     common.add_output_arguments(parser)

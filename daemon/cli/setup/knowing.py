@@ -97,9 +97,7 @@ def what_is_known(board: SetUpBoard, wanted: str | None) -> Known:
     else:
         usable = [one for one in manifests.values() if one[1].rails and one[1].carried is None and one[1].device is None]
         if not usable:
-            raise InputError(
-                "no profile that could be adapted is there; make one: jetdvfs profile train --simulated --board NAME"
-            )
+            raise InputError("no profile that could be adapted is there; make one: jetdvfs-lab train --simulated --board NAME")
         prior, manifest = min(usable, key=lambda one: _distance(one[1], description))
     missing = board.missing_rails()
     return Known(

@@ -18,13 +18,13 @@ from ....kernels.cost.model import surface
 from ....kernels.grid import FrequencyConfiguration
 from ....kernels.network import Network
 from ....kernels.units import AXES
+from ....profiles.adapt.adapting import bundle_adapted, disagreement, idling_as, observed_of
+from ....profiles.adapt.choosing import next_observation
+from ....profiles.adapt.measurements import TABLES, Measurements, Rows
+from ....profiles.adapt.prior import prior_of
 from ....profiles.bundle.bundle import Bundle, load_bundle
 from ....profiles.bundle.writing import install_bundle
 from ....profiles.errors import MeasurementError
-from ....profiles.measuring.measurements import TABLES, Measurements, Rows
-from ....profiles.training.transfer.adapting import bundle_adapted, disagreement, idling_as, observed_of
-from ....profiles.training.transfer.choosing import next_observation
-from ....profiles.training.transfer.prior import prior_of
 from ...planning.limits import Limits
 from ...planning.plan import plan
 from ...wire.client import Client
@@ -192,7 +192,7 @@ def adapt(what: Plan, record: Measurements) -> tuple[Bundle, Path]:
     prior = load_bundle(what.known.prior)
     with tempfile.TemporaryDirectory(prefix="jetdvfs-setup-") as scratch:
         folder = Path(scratch) / what.name
-        command = f"jetdvfs profile adapt {prior.manifest.name} {what.record.name} --name {what.name} --out {what.name}"
+        command = f"jetdvfs-lab adapt {prior.manifest.name} {what.record.name} --name {what.name} --out {what.name}"
         bundle_adapted(prior, record, what.name, command, folder)
         installed = install_bundle(folder, what.into)
     return load_bundle(installed), installed

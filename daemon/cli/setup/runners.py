@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Protocol
 
 from ....kernels.network import Network, TensorSpec
-from ....profiles.measuring.meters.torch_process import TorchProcess
-from ....profiles.measuring.meters.trtexec import Trtexec
-from ....profiles.twin.application import Application
+from ....profiles.adapt.application import Application
+from ....profiles.adapt.torch_process import TorchProcess
+from ....profiles.adapt.trtexec import Trtexec
 
 _MOST_TIMINGS = 100_000
 

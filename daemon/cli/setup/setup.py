@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from ....kernels.inputs import parse_input
-from ....profiles.measuring.meters.trtexec import TRTEXEC, Trtexec
+from ....profiles.adapt.trtexec import TRTEXEC, Trtexec
 from ....profiles.reference import reference_input, reference_model, reference_names
 from ... import arguments
 from ...errors import UsageError

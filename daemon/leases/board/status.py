@@ -62,7 +62,6 @@ def status(
             "name": profile.manifest.name,
             "board": profile.manifest.board,
             "simulated": profile.manifest.simulated,
-            "predictor": profile.manifest.predictor and profile.manifest.predictor.name,
         },
         "configuration": None if seen.configuration is None else seen.configuration._asdict(),
         "cpu_policies": [vars(policy) for policy in seen.policies],

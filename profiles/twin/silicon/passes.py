@@ -26,7 +26,7 @@ class Code:
     """How a kernel's code runs, whatever it is given.
 
     None of this is published. Each figure is what such a kernel plausibly does, and all of them together were set so that ten
-    networks on the AGX Xavier take the times of MIRAGE's Table 1 (:mod:`jetdvfs.profiles.studies.table1`). A chip whose
+    networks on the AGX Xavier take the times of MIRAGE's Table 1 (:mod:`jetdvfs.profiles.lab.paper.table1`). A chip whose
     framework is written otherwise says so in its file (``library``).
 
     Attributes:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jetdvfs.daemon.cli import main
+from jetdvfs.profiles.lab.cli import main
 from jetdvfs.tests.support.profiles import analytic
 from jetdvfs.tests.support.profiles.small_bundle import make_bundle
 
@@ -58,14 +58,14 @@ def test_a_profile_that_is_not_there_ends_with_one_line(arguments: list[str], ca
 
 
 def test_real_boards_are_not_trained_on_from_here(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["profile", "train", "--board", "agx-xavier", "--out", str(tmp_path / "out")]) == 2
+    assert main(["train", "--board", "agx-xavier", "--out", str(tmp_path / "out")]) == 2
     assert "--simulated" in capsys.readouterr().err
 
 
 def test_a_dry_run_of_training_says_what_would_be_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("xgboost", reason="training needs xgboost")
     out = tmp_path / "out"
-    command = ["profile", "train", "--board", "agx-xavier", "--simulated", "--quick", "--out", str(out), "--dry-run", "--json"]
+    command = ["train", "--board", "agx-xavier", "--simulated", "--quick", "--out", str(out), "--dry-run", "--json"]
     assert main(command) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["networks"] == 10 and said["kernels"] > 500 and not out.exists()
@@ -73,7 +73,7 @@ def test_a_dry_run_of_training_says_what_would_be_measured(tmp_path: Path, capsy
 
 def test_the_silicon_to_train_on_is_chosen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("xgboost", reason="training needs xgboost")
-    command = ["profile", "train", "--board", "tx2", "--simulated", "--quick", "--out", str(tmp_path / "out"), "--dry-run"]
+    command = ["train", "--board", "tx2", "--simulated", "--quick", "--out", str(tmp_path / "out"), "--dry-run"]
     said = {}
     for silicon in (["--silicon", "1"], ["--silicon", "2"], []):
         assert main([*command, "--json", *silicon]) == 0
@@ -87,7 +87,7 @@ def test_the_silicon_to_train_on_is_chosen(tmp_path: Path, capsys: pytest.Captur
 def test_a_profile_of_silicon_that_is_not_here_is_not_evaluated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("xgboost", reason="training needs xgboost")
     make_bundle(tmp_path / "mine")
-    assert main(["profile", "evaluate", "--profile", str(tmp_path / "mine"), "--configs", "2"]) == 3
+    assert main(["evaluate", "--profile", str(tmp_path / "mine"), "--configs", "2"]) == 3
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and "no simulated silicon 'test-1'; valid: agx-xavier-1, agx-xavier-2" in said
 
@@ -95,10 +95,10 @@ def test_a_profile_of_silicon_that_is_not_here_is_not_evaluated(tmp_path: Path, 
 def test_training_into_a_folder_that_is_not_empty_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("xgboost", reason="training needs xgboost")
     (tmp_path / "precious").write_text("keep")
-    assert main(["profile", "train", "--board", "agx-xavier", "--simulated", "--quick", "--out", str(tmp_path)]) == 3
+    assert main(["train", "--board", "agx-xavier", "--simulated", "--quick", "--out", str(tmp_path)]) == 3
     assert "not empty" in capsys.readouterr().err and (tmp_path / "precious").read_text() == "keep"
     file = str(tmp_path / "precious")
-    assert main(["profile", "train", "--board", "agx-xavier", "--simulated", "--out", file, "--dry-run"]) == 3
+    assert main(["train", "--board", "agx-xavier", "--simulated", "--out", file, "--dry-run"]) == 3
     assert "no folder" in capsys.readouterr().err
 
 
@@ -158,5 +158,5 @@ def test_a_profile_that_knows_no_temperature_says_so_and_is_not_asked_for_one(
 
 def test_warming_into_a_folder_that_is_not_empty_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make_bundle(tmp_path / "cold")
-    assert main(["profile", "warm", str(tmp_path / "cold"), "--out", str(tmp_path)]) == 3
+    assert main(["train", str(tmp_path / "cold"), "--out", str(tmp_path)]) == 3
     assert "not empty" in capsys.readouterr().err

@@ -15,22 +15,22 @@ import numpy as np
 import pytest
 
 from jetdvfs.daemon.cli import main
-from jetdvfs.daemon.cli.demo.stage import Stage, clock_files
 from jetdvfs.daemon.cli.setup.board import Observed, SetUpBoard, spread_out
 from jetdvfs.daemon.cli.setup.knowing import what_is_known
 from jetdvfs.daemon.cli.setup.measuring import Plan, measure
 from jetdvfs.daemon.cli.setup.runners import Candidate, EngineRunner, TwinRunner
 from jetdvfs.daemon.hardware.files import Files
 from jetdvfs.kernels.cost.model import surface
+from jetdvfs.profiles.adapt.application import Application
+from jetdvfs.profiles.adapt.measurements import Measurements
+from jetdvfs.profiles.adapt.prior import prior_of
+from jetdvfs.profiles.adapt.trtexec import Trtexec
 from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.bundle.bundle import load_bundle, read_manifest
 from jetdvfs.profiles.bundle.finding import resolve_bundle
 from jetdvfs.profiles.errors import MeasurementError
-from jetdvfs.profiles.measuring.measurements import Measurements
-from jetdvfs.profiles.measuring.meters.trtexec import Trtexec
 from jetdvfs.profiles.reference import reference_input, reference_network
-from jetdvfs.profiles.training.transfer.prior import prior_of
-from jetdvfs.profiles.twin.application import Application
+from jetdvfs.profiles.twin.cli.stage import Stage, clock_files
 from jetdvfs.profiles.twin.silicon.chip import Clocks
 from jetdvfs.profiles.twin.silicon.silicon import Silicon, version_of
 from jetdvfs.tests.support.models.handmade_engine import profile, small

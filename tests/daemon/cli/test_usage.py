@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from jetdvfs.daemon.cli.verbs import module_of, parser_with
+from jetdvfs.daemon.cli.verbs import parser_with
+from jetdvfs.profiles.lab.cli.actions import LAB
 from jetdvfs.tests.support.paths import REFERENCE
 
 CLI = [sys.executable, "-m", "jetdvfs.daemon.cli"]
@@ -131,7 +132,7 @@ def test_an_interrupt_ends_in_one_line_whenever_it_comes(after_s: float) -> None
     # The time runs from the command's first import on: before it there is no command to interrupt.
     program = f"""
 import signal, sys
-from jetdvfs.daemon.cli import main
+from jetdvfs.profiles.lab.cli import main
 
 class Arming:
     @staticmethod
@@ -164,6 +165,6 @@ def test_a_terminal_that_knows_ascii_only_shows_what_it_can(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("words", ["nano-sim a b --board tx2", "nano-sim --board tx2 a b", "nano-sim a --board tx2 b"])
 def test_options_may_stand_between_the_names_of_models(words: str) -> None:
-    parser, _ = parser_with({"profile": module_of("profile")})
-    args, unknown = parser.parse_known_args(["profile", "transfer", *words.split()])
+    parser, _ = parser_with(LAB, {"compare": LAB.module_of("compare")})
+    args, unknown = parser.parse_known_args(["compare", "transfer", *words.split()])
     assert (args.profile, args.models, args.board, unknown) == ("nano-sim", ["a", "b"], "tx2", [])

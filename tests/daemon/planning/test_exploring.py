@@ -11,14 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jetdvfs.daemon.cli import main
 from jetdvfs.daemon.planning.exploring import Step, next_configuration
 from jetdvfs.daemon.planning.limits import Limits
-from jetdvfs.daemon.planning.replaying import Replay, replay, simulated_programs
 from jetdvfs.kernels.correction.flat import flat_surface
 from jetdvfs.kernels.correction.observation import Observation
 from jetdvfs.kernels.grid import FrequencyGrid
 from jetdvfs.profiles.bundle.bundle import load_bundle
+from jetdvfs.profiles.lab.cli import main
+from jetdvfs.profiles.lab.compare.loop import Replay, replay, simulated_programs
 from jetdvfs.profiles.twin.replay.tables import MeasuredTable, load_tables
 from jetdvfs.tests.support.paths import ROOT
 from jetdvfs.tests.support.profiles.measured_table import write_table
@@ -123,13 +123,13 @@ def test_a_target_out_of_reach_is_run_at_the_highest_clocks(table: MeasuredTable
 
 def test_a_command_prints_the_table_and_draws_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     mapping = write_table(tmp_path)
-    assert main(["profile", "replay", "--data", str(tmp_path), "--table", str(mapping)]) == 0
+    assert main(["compare", "replay", "--data", str(tmp_path), "--table", str(mapping)]) == 0
     printed = capsys.readouterr().out
     assert "camera: a formula" in printed and "schedutil + podgov" in printed and "  10 " in printed
-    assert main(["profile", "replay", "--data", str(tmp_path), "--table", str(mapping), "--json"]) == 0
+    assert main(["compare", "replay", "--data", str(tmp_path), "--table", str(mapping), "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [row["deadline"] for row in rows] == [1.15, 1.5, 2.5, None]
-    assert main(["profile", "replay", "--data", str(tmp_path), "--table", str(mapping), "--only", "radar"]) == 3
+    assert main(["compare", "replay", "--data", str(tmp_path), "--table", str(mapping), "--only", "radar"]) == 3
     assert "no table or program is called like this; there are camera" in capsys.readouterr().err
 
 

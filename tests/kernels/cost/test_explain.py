@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jetdvfs.kernels.cost.explain import explain
-from jetdvfs.kernels.cost.model import METHODS, Method, surface
+from jetdvfs.kernels.cost.model import surface
 from jetdvfs.kernels.errors import GridError
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.kernels.network import Call
+from jetdvfs.kernels.units import METHODS, Method
 from jetdvfs.tests.support.profiles.analytic import GRID, board, conv2d, matmul, network, relu, view
 
 calls = st.sampled_from([matmul(1000), matmul(100), relu(1 << 22), relu(64), conv2d(), relu(1 << 18, kind="cumsum"), view()])

@@ -223,10 +223,8 @@ def test_a_profile_of_another_release_s_features_is_refused_by_name_with_the_way
     make_bundle(tmp_path / "aged")
     kinds = json.loads((tmp_path / "aged/manifest.json").read_text())["kinds"]
     kinds["relu"]["features"][0] = "log2_age"
-    edit_manifest(tmp_path / "aged", kinds=kinds, command="jetdvfs profile train --board agx-xavier --out aged")
-    said = (
-        r"aged: made by another release of jetdvfs: relu: .*log2_age.*; make it again: jetdvfs profile train --board agx-xavier"
-    )
+    edit_manifest(tmp_path / "aged", kinds=kinds, command="jetdvfs-lab train --board agx-xavier --out aged")
+    said = r"aged: made by another release of jetdvfs: relu: .*log2_age.*; make it again: jetdvfs-lab train --board agx-xavier"
     with pytest.raises(BundleError, match=said) as refused:
         load_bundle(tmp_path / "aged", cache_dir=tmp_path / "cache")
     assert "\n" not in str(refused.value)

@@ -10,11 +10,10 @@ from itertools import pairwise
 
 import pytest
 
-from jetdvfs.kernels.engine.fusing import ENGINE_TYPES
+from jetdvfs.kernels.engine.fusing import ENGINE_TYPES, engine_of
 from jetdvfs.kernels.network import KernelInvocation, Network
 from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.errors import TwinError
-from jetdvfs.profiles.measuring.meters.engine import engine_of
 from jetdvfs.profiles.reference import reference_network
 from jetdvfs.profiles.twin.silicon.chip import VERSIONS, Clocks
 from jetdvfs.profiles.twin.silicon.execution import execute

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from jetdvfs.profiles.adapt.application import Application
 from jetdvfs.profiles.errors import TwinError
 from jetdvfs.profiles.timing import SystemClock
-from jetdvfs.profiles.twin.application import Application
 from jetdvfs.profiles.twin.application_port import ApplicationPort
 from jetdvfs.profiles.twin.serve import serve
 from jetdvfs.profiles.twin.simulated_board import SimulatedBoard

@@ -23,8 +23,8 @@ import pytest
 
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.kernels.network import Network
+from jetdvfs.profiles.adapt.application import Application, MessageStream, application_port
 from jetdvfs.profiles.board import BoardDescription
-from jetdvfs.profiles.twin.application import Application, MessageStream, application_port
 from jetdvfs.profiles.twin.application_port import ApplicationPort
 from jetdvfs.profiles.twin.serve import serve
 from jetdvfs.profiles.twin.simulated_board import simulated_board

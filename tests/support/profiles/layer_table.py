@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from jetdvfs.profiles.studies.comparison.agx_orin import LAYERS, MODES
+from jetdvfs.profiles.lab.compare.agx_orin import LAYERS, MODES
 
 COLUMNS = (
     "calib_dir", "model", "batch", "precision", "thermal_profile", "date", "fusion_pattern", "op_type", "flops", "total_bytes",

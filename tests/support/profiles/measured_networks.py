@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from jetdvfs.kernels.network import KernelInvocation, Network, ParamValue, TensorSpec
-from jetdvfs.profiles.networks.record import MeasuredNetwork, Row, Sample
+from jetdvfs.profiles.lab.networks.record import MeasuredNetwork, Row, Sample
 
 #: Host GHz, GFLOP/s, GB/s, GiB: a fast device and a slow one.
 DEVICES = ((2.0, 1000.0, 100.0, 32.0), (1.0, 250.0, 50.0, 32.0))

@@ -68,7 +68,7 @@ def make_bundle(
         kinds={"relu": KindEntry(FEATURES, ("float32",), 0.1, 0.2, 10, {}, region)},
         sigma_latency=0.05,
         sigma_energy=0.06,
-        command="jetdvfs profile train",
+        command="jetdvfs-lab train",
         leakage_fold_c=None if leakage_mw is None else 38.0,
     )
     contents = BundleContents(

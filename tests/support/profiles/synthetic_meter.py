@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.kernels.network import Call, HostOp, KernelInvocation, Network, TensorSpec
 from jetdvfs.profiles.board import load_board
-from jetdvfs.profiles.measuring.meters.meter import KernelPower
+from jetdvfs.profiles.lab.measure.meters.meter import KernelPower
 
 BOARD = load_board("agx-xavier")
 ISSUE_US = {"relu": 10.0, "add": 20.0, "view": 5.0}

@@ -59,7 +59,7 @@ def _write(options: dict[str, str], engine: dict[str, Any], latencies_ms: list[f
 
 def _on_twin(engine: dict[str, Any], seconds: float) -> list[float]:
     from jetdvfs.kernels.network import Network
-    from jetdvfs.profiles.twin.application import Application
+    from jetdvfs.profiles.adapt.application import Application
 
     with Application(engine["port"]) as application:
         loaded = application.load(Network.from_json(engine["network"]))

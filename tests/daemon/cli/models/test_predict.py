@@ -10,7 +10,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from jetdvfs.kernels.cost.model import Method, surface
+from jetdvfs.kernels.cost.model import surface
+from jetdvfs.kernels.units import Method
 from jetdvfs.tests.support.profiles.analytic import GRID
 from jetdvfs.tests.support.profiles.only import COST, NETWORK
 from jetdvfs.tests.support.verbs import run, run_json

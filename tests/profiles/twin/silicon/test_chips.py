@@ -13,7 +13,7 @@ import pytest
 from jetdvfs.kernels.network import KernelInvocation, Network
 from jetdvfs.profiles.board import list_boards, load_board
 from jetdvfs.profiles.errors import TwinError
-from jetdvfs.profiles.measuring.meters.simulated import TwinMeter
+from jetdvfs.profiles.lab.measure.meters.simulated import TwinMeter
 from jetdvfs.profiles.reference import reference_network
 from jetdvfs.profiles.twin.silicon.chip import CHIPS_DIR, Clocks, list_chips, load_chip
 from jetdvfs.profiles.twin.silicon.execution import execute

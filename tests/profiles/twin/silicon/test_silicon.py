@@ -14,10 +14,10 @@ from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.kernels.network import Call, HostOp, KernelInvocation, Network
 from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.errors import BoardDescriptionError, TwinError
-from jetdvfs.profiles.measuring.drawing.sampling import MOST_ELEMENTS, MOST_MACS, Sampler, random_configurations
-from jetdvfs.profiles.measuring.meters.simulated import TwinMeter
+from jetdvfs.profiles.lab.measure.drawing.sampling import MOST_ELEMENTS, MOST_MACS, Sampler, random_configurations
+from jetdvfs.profiles.lab.measure.meters.simulated import TwinMeter
+from jetdvfs.profiles.lab.paper.table1 import PAPER, TOLERANCE, measure
 from jetdvfs.profiles.reference import reference_names, reference_network
-from jetdvfs.profiles.studies.table1 import PAPER, TOLERANCE, measure
 from jetdvfs.profiles.twin.silicon.chip import Clocks
 from jetdvfs.profiles.twin.silicon.execution import LAUNCH_QUEUE, execute
 from jetdvfs.profiles.twin.silicon.silicon import Silicon

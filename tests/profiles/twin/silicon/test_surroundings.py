@@ -8,9 +8,9 @@ import pytest
 
 from jetdvfs.kernels.network import HostOp, KernelInvocation, Network
 from jetdvfs.profiles.board import list_boards, load_board
-from jetdvfs.profiles.measuring.meters.simulated import TwinMeter
+from jetdvfs.profiles.lab.compare.fit import product
+from jetdvfs.profiles.lab.measure.meters.simulated import TwinMeter
 from jetdvfs.profiles.reference import reference_network
-from jetdvfs.profiles.studies.comparison.fit import product
 from jetdvfs.profiles.twin.silicon.chip import Clocks
 from jetdvfs.profiles.twin.silicon.execution import execute
 from jetdvfs.profiles.twin.silicon.second.irregular import mixed, seeds, spread, uniform

@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""``jetdvfs profile report``: a record beside the tables and figures of MIRAGE (SEC '21)."""

@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A network as a performance graph: what each launch does, which tensors pass between launches, what all of it comes to.
+
+A node is a launch, an edge a tensor that one launch writes and another one reads (PerfSeer, section 3.1; DNNPerf, section III).
+What enters from outside, the network's inputs and its weights, is no edge: it stands among the bytes of the node that reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from .errors import ModelError
+from .network import KernelInvocation, Network, ParamValue, Shape, numel, tensor_bytes
+
+
+@dataclass(frozen=True)
+class Node:
+    """A launch.
+
+    Attributes:
+        kind, scope, dtype, output: as in :class:`~jetdvfs.kernels.network.KernelInvocation`.
+        kernel, stride, padding, dilation: of a window (convolution, pooling), height and width; 0 where there is none.
+        groups: of a convolution; 0 of anything else.
+        in_channels, out_channels: of the tensor read first and of the one written; without images their last dimension.
+        flops: its floating-point operations.
+        input_bytes, weight_bytes, output_bytes: what it reads of activations and weights, and writes.
+    """
+
+    kind: str
+    scope: str
+    dtype: str
+    output: Shape
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+    dilation: tuple[int, int]
+    groups: int
+    in_channels: int
+    out_channels: int
+    flops: int
+    input_bytes: int
+    weight_bytes: int
+    output_bytes: int
+
+    @property
+    def access_bytes(self) -> int:
+        """PerfSeer's memory access cost: inputs, weights and output, each moved once."""
+        return self.input_bytes + self.weight_bytes + self.output_bytes
+
+    @property
+    def intensity(self) -> float:
+        """Operations for each byte moved."""
+        return self.flops / max(self.access_bytes, 1)
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A tensor that a launch writes and a later one reads.
+
+    Attributes:
+        source, target: the launches, by their number.
+        shape: as it is read; a view of what was written may have another one.
+        bytes: its size.
+    """
+
+    source: int
+    target: int
+    shape: Shape
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What a network keeps in memory at once, at least: no workspace, no cache of an allocator, no runtime.
+
+    Attributes:
+        weight_bytes: what its launches read of weights; a weight read twice counts twice.
+        input_bytes: the network's inputs.
+        activation_bytes: the most that launches' outputs take at a time, each from when it is written to its last reader.
+    """
+
+    weight_bytes: int
+    input_bytes: int
+    activation_bytes: int
+
+    @property
+    def total_bytes(self) -> int:
+        return self.weight_bytes + self.input_bytes + self.activation_bytes
+
+
+@dataclass(frozen=True, eq=False)
+class PerformanceGraph:
+    """A network's nodes, in execution order, and edges.
+
+    Attributes:
+        name: the network's.
+        batch: samples processed at once: the first dimension of its first input.
+        input_bytes: of its inputs.
+        network: what it was made of.
+    """
+
+    name: str
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]
+    batch: int
+    input_bytes: int
+    network: Network
+
+    @cached_property
+    def globals(self) -> Mapping[str, float]:
+        """What PerfSeer calls global features, by name, in a fixed order; bytes and operations are not scaled."""
+        nodes, edges = len(self.nodes), len(self.edges)
+        columns = {
+            "flops": [node.flops for node in self.nodes],
+            "access_bytes": [node.access_bytes for node in self.nodes],
+            "weight_bytes": [node.weight_bytes for node in self.nodes],
+        }
+        found: dict[str, float] = {"nodes": nodes, "edges": edges, "density": edges / max(nodes * (nodes - 1), 1)}
+        for name, column in columns.items():
+            found |= {
+                f"{name}_total": float(sum(column)),
+                f"{name}_mean": float(np.mean(column)) if column else 0.0,
+                f"{name}_median": float(np.median(column)) if column else 0.0,
+                f"{name}_max": float(max(column, default=0)),
+            }
+        found["edge_bytes_mean"] = float(np.mean([edge.bytes for edge in self.edges])) if self.edges else 0.0
+        found["intensity"] = found["flops_total"] / max(found["access_bytes_total"], 1.0)
+        found["batch"] = self.batch
+        return found
+
+    @cached_property
+    def live_bytes(self) -> tuple[int, ...]:
+        """What outputs take while each node runs, its own among them: each from when it is written to its last reader."""
+        last = {edge.source: edge.target for edge in sorted(self.edges, key=lambda edge: edge.target)}
+        until: dict[int, list[int]] = {}
+        for number in range(len(self.nodes)):
+            until.setdefault(last.get(number, len(self.nodes)), []).append(number)
+        live, found = 0, []
+        for number, node in enumerate(self.nodes):
+            live += node.output_bytes
+            found.append(live)
+            live -= sum(self.nodes[dead].output_bytes for dead in until.get(number, ()))
+        return tuple(found)
+
+    @cached_property
+    def memory(self) -> Memory:
+        weights = sum(node.weight_bytes for node in self.nodes)
+        return Memory(weights, self.input_bytes, max(self.live_bytes, default=0))
+
+    def to_json(self) -> dict[str, Any]:
+        """The graph with each node's share of the whole network's operations, traffic and weights."""
+        totals = [max(self.globals[f"{name}_total"], 1.0) for name in ("flops", "access_bytes", "weight_bytes")]
+        nodes = [
+            {
+                **asdict(node),
+                "access_bytes": node.access_bytes,
+                "intensity": node.intensity,
+                "flops_share": node.flops / totals[0],
+                "access_share": node.access_bytes / totals[1],
+                "weight_share": node.weight_bytes / totals[2],
+            }
+            for node in self.nodes
+        ]
+        memory = {**asdict(self.memory), "total_bytes": self.memory.total_bytes}
+        edges = [asdict(edge) for edge in self.edges]
+        return {"nodes": nodes, "edges": edges, "globals": dict(self.globals), "memory": memory}
+
+
+def graph_of(network: Network) -> PerformanceGraph:
+    """The performance graph of a decomposed network.
+
+    Raises:
+        ModelError: it launches nothing, or does not say which launch wrote what each launch reads.
+    """
+    launches = network.launches
+    if not launches:
+        raise ModelError(f"network {network.name!r} launches nothing: there is no graph of it")
+    if not network.reads:
+        raise ModelError(
+            f"network {network.name!r} does not say which launch wrote what each launch reads ('reads'), so it has no edges; "
+            "decompose the model's file again"
+        )
+    outside = {spec.shape: spec.dtype for spec in network.inputs if not spec.is_plain}
+    nodes, edges = [], []
+    for number, (launch, writers) in enumerate(zip(launches, network.reads, strict=True)):
+        read = 0
+        for shape, writer in zip(launch.inputs, writers, strict=True):
+            dtype = launches[writer].dtype if writer >= 0 else outside.get(shape, launch.dtype)
+            size = tensor_bytes(numel(shape), dtype)
+            read += size
+            if writer >= 0:
+                edges.append(Edge(writer, number, shape, size))
+        nodes.append(_node(launch, read))
+    inputs = [spec for spec in network.inputs if not spec.is_plain]
+    batch = next((spec.shape[0] for spec in inputs if spec.shape), 1)
+    read = sum(tensor_bytes(numel(spec.shape), spec.dtype) for spec in inputs)
+    return PerformanceGraph(network.name, tuple(nodes), tuple(edges), batch, read, network)
+
+
+def _node(launch: KernelInvocation, read: int) -> Node:
+    params = launch.params
+    weight = params.get("weight")
+    window = weight[2:] if isinstance(weight, tuple) and len(weight) > 2 else params.get("kernel_size")
+    windowed = window is not None
+    written = tensor_bytes(numel(launch.output), launch.dtype)
+    groups = params.get("groups", 0)
+    return Node(
+        kind=launch.kind,
+        scope=launch.scope,
+        dtype=launch.dtype,
+        output=launch.output,
+        kernel=_pair(window),
+        # An empty stride is the window's size, as in ATen's poolings.
+        stride=_pair(params.get("stride") or window) if windowed else (0, 0),
+        padding=_pair(params.get("padding")) if windowed else (0, 0),
+        dilation=_pair(params.get("dilation", 1)) if windowed else (0, 0),
+        groups=groups if isinstance(groups, int) and launch.kind.startswith("conv") else 0,
+        in_channels=_channels(launch.inputs[0]) if launch.inputs else 0,
+        out_channels=_channels(launch.output),
+        flops=launch.flops,
+        input_bytes=read,
+        # What is moved besides activations: the invocation's bytes are inputs, weights and output, each once.
+        weight_bytes=max(launch.bytes - read - written, 0),
+        output_bytes=written,
+    )
+
+
+def _pair(value: ParamValue | Sequence[int]) -> tuple[int, int]:
+    """Height and width of what is said for both, each, or more dimensions (the last two)."""
+    if isinstance(value, int):
+        return int(value), int(value)
+    if not isinstance(value, tuple) or not value:
+        return 0, 0
+    return value[-2:][0], value[-1]
+
+
+def _channels(shape: Shape) -> int:
+    return 1 if not shape else shape[1] if len(shape) > 2 else shape[-1]

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Errors of predictions for whole networks against their measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...kernels.network import Network
+from ...kernels.surface import Surface
+from ..documents import DocumentError, convert
+from ..errors import BundleError
+
+
+@dataclass(frozen=True)
+class NetworkMeasurement:
+    """One network measured as a whole at n configurations of a board.
+
+    Attributes:
+        index: the configurations as flat indices of the grid, (n,).
+        latency_ms, energy_mj: measured, (n,); energy of the board's energy rails, None where power was not measured.
+        frames_ms: single frames at each of them, (n, frames), where latencies are medians; None where nobody kept them.
+    """
+
+    network: Network
+    index: NDArray[np.int64]
+    latency_ms: NDArray[np.float64]
+    energy_mj: NDArray[np.float64] | None
+    frames_ms: NDArray[np.float64] | None = None
+
+
+@dataclass(frozen=True)
+class NetworkError:
+    """How far predictions for one network are from what was measured, over n configurations.
+
+    Attributes:
+        latency_percent, energy_percent: mean absolute percentage error.
+        latency_bias_percent, energy_bias_percent: mean signed percentage error; positive where predictions are too high.
+        latency_covered, energy_covered: share of measurements under the 95% surface; of latency the share of frames.
+        latency_high, energy_high: how sharp that is: the median of the 95% surface over the prediction.
+
+    Those of energy are None where power was not measured.
+    """
+
+    network: str
+    method: str
+    configurations: int
+    latency_percent: float
+    energy_percent: float | None
+    latency_bias_percent: float
+    energy_bias_percent: float | None
+    latency_covered: float
+    energy_covered: float | None
+    latency_high: float
+    energy_high: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: round(value, 4) if isinstance(value, float) else value for name, value in asdict(self).items()}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> NetworkError:
+        """Read the JSON form.
+
+        Raises:
+            BundleError: a member is missing or not what it must be.
+        """
+        try:
+            return convert(data, cls)
+        except DocumentError as error:
+            raise BundleError(f"recorded evaluation: {error}") from error
+
+
+def compare(predicted: Surface, measured: NetworkMeasurement) -> NetworkError:
+    """The error of one surface against one network's measurement."""
+    high, at = predicted.quantile(0.95), measured.index
+    latency = _errors(predicted.latency_ms.ravel()[at], high.latency_ms.ravel()[at], measured.latency_ms, measured.frames_ms)
+    energy: tuple[float, ...] | tuple[None, ...] = (None,) * len(latency)
+    if measured.energy_mj is not None:
+        energy = _errors(predicted.energy_mj.ravel()[at], high.energy_mj.ravel()[at], measured.energy_mj)
+    return NetworkError(
+        network=measured.network.name,
+        method=predicted.method,
+        configurations=len(at),
+        latency_percent=latency[0],
+        energy_percent=energy[0],
+        latency_bias_percent=latency[1],
+        energy_bias_percent=energy[1],
+        latency_covered=latency[2],
+        energy_covered=energy[2],
+        latency_high=latency[3],
+        energy_high=energy[3],
+    )
+
+
+def _errors(
+    predicted: NDArray[np.float64],
+    high: NDArray[np.float64],
+    measured: NDArray[np.float64],
+    singly: NDArray[np.float64] | None = None,
+) -> tuple[float, float, float, float]:
+    """Mean absolute and mean signed error in per cent, the share covered (of what was measured ``singly``, where something
+    was), and how sharp that is."""
+    error = predicted / measured - 1
+    percent, bias = np.abs(error).mean() * 100, error.mean() * 100
+    covered = ((measured[:, None] if singly is None else singly) <= high[:, None]).mean()
+    return float(percent), float(bias), float(covered), float(np.median(high / predicted))
+
+
+def summary(errors: Sequence[NetworkError]) -> dict[str, dict[str, float]]:
+    """Per method, the means over networks of the errors and coverages; those of energy where power was measured."""
+    names = ["latency_percent", "energy_percent", "latency_covered", "energy_covered"]
+    if any(error.energy_percent is None for error in errors):
+        names = ["latency_percent", "latency_covered"]
+    methods = dict.fromkeys(error.method for error in errors)
+    return {
+        method: {
+            name: round(float(np.mean([getattr(error, name) for error in errors if error.method == method])), 4)
+            for name in names
+        }
+        for method in methods
+    }

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a profile of another board, or of simulated ones, and a few observations to a profile of this board.
+
+What was learned of kernels is how far each is from its bound; that is kept, and read at clocks whose tops are those of the
+board that it was learned on. The bound is the new board's. How fast it computes, moves memory and issues calls, and what it
+draws, are five factors that whole networks show (:func:`jetdvfs.kernels.correction.together.rates_together`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...kernels.correction.observation import Observation
+from ...kernels.correction.together import rates_together
+from ...kernels.cost.board import BoardCost
+from ...kernels.cost.model import surface
+from ...kernels.cost.totals import Shares
+from ...kernels.grid import FrequencyGrid
+from ...kernels.network import Network
+from ...kernels.units import AXES
+from ..bundle.bundle import Bundle
+from ..bundle.carried import Carried, Factors
+from ..device import MeasuredDevice
+
+Observed: TypeAlias = Sequence[tuple[Network, Sequence[Observation]]]
+
+_STRANGE = 0.3  # how far apart, as deviations of logarithms, rates of boards of different kinds are taken to be
+_ALIKE = 0.15  # the same of boards of one kind, where one of them was simulated
+_ROUNDS, _LARGEST = 3, 8.0
+
+
+@dataclass(frozen=True, eq=False)
+class Prior:
+    """What is known of a board before anything is observed of it.
+
+    Attributes:
+        cost: the profile's models, on the board's grid, with its rates.
+        carried: where they come from.
+    """
+
+    cost: BoardCost
+    carried: Carried
+
+
+def prior_of(bundle: Bundle, device: MeasuredDevice) -> Prior:
+    """A profile on a board that it is not of, or on one of its own that it has not seen."""
+    manifest, cost = bundle.manifest, bundle.cost
+    theirs, ours = cost.grid, device.grid
+    clocks = tuple(levels[-1] / mine[-1] for levels, mine in zip(_axes(theirs), _axes(ours), strict=True))
+    carried = Carried(manifest.name, manifest.board, (clocks[0], clocks[1], clocks[2]), Factors(), (), 0)
+    spread = _ALIKE if manifest.board == device.name else _STRANGE
+    shares = Shares(spread, spread, spread)
+    kernels = {
+        kind: replace(model, time=carried.time(model.time), power=carried.power(model.power))
+        for kind, model in cost.kernels.items()
+    }
+    leakage_mw = None if cost.leakage_mw is None else _on_grid(cost.leakage_mw, theirs, ours, clocks)
+    return Prior(
+        replace(
+            cost,
+            grid=ours,
+            chip=device.chip,
+            kernels=kernels,
+            idle_mw=_on_grid(cost.idle_mw, theirs, ours, clocks),
+            host_active_mw=np.asarray(_near(cost.host_active_mw, theirs.cpu_khz, ours.cpu_khz, clocks[0], 0), np.float32),
+            latency_shares=shares,
+            energy_shares=shares,
+            leakage_mw=leakage_mw,
+            engines=None,  # of the other board
+            observed=True,
+            host=cost.host.falling(ours),
+        ),
+        carried,
+    )
+
+
+def adapted(prior: Prior, device: MeasuredDevice, observed: Observed) -> Prior:
+    """What is known after observations of some networks; without any, as before."""
+    if not observed:
+        return prior
+    now, factors = prior, dict[str, float]()
+    for _ in range(_ROUNDS):
+        rates = rates_together([(surface(network, now.cost), each) for network, each in observed], factors)
+        factors = {rate.name: min(max(rate.factor, 1 / _LARGEST), _LARGEST) for rate in rates}
+        now = by_factors(prior, device, factors)
+    names = tuple(network.name for network, _ in observed)
+    return replace(now, carried=replace(now.carried, networks=names, observations=sum(len(each) for _, each in observed)))
+
+
+def by_factors(prior: Prior, device: MeasuredDevice, more: Mapping[str, float]) -> Prior:
+    """What is known of a board, by further factors."""
+    factors = prior.carried.factors.times(more)
+    carried = replace(prior.carried, factors=factors)
+    drawn = Carried("", "", (1.0, 1.0, 1.0), Factors(dynamic=more.get("dynamic", 1.0)), (), 0)
+    cost, idle = prior.cost, np.float32(more.get("idle", 1.0))
+    return Prior(
+        replace(
+            cost,
+            chip=factors.rates(device.chip),
+            kernels={kind: replace(model, power=drawn.power(model.power)) for kind, model in cost.kernels.items()},
+            host=cost.host.scaled(more.get("host", 1.0)),
+            idle_mw=cost.idle_mw * idle,
+            host_active_mw=cost.host_active_mw * np.float32(more.get("dynamic", 1.0)),
+            leakage_mw=None if cost.leakage_mw is None else cost.leakage_mw * idle,
+        ),
+        carried,
+    )
+
+
+def _axes(grid: FrequencyGrid) -> list[tuple[int, ...]]:
+    return [grid.levels(axis) for axis in AXES]
+
+
+def _on_grid(
+    figures: NDArray[np.float32], theirs: FrequencyGrid, ours: FrequencyGrid, clocks: Sequence[float]
+) -> NDArray[np.float32]:
+    """Figures over one board's grid on another's, linear between clocks."""
+    for axis, (levels, mine, factor) in enumerate(zip(_axes(theirs), _axes(ours), clocks, strict=True)):
+        figures = _near(figures, levels, mine, factor, axis)
+    return np.asarray(figures, np.float32)
+
+
+def _near(
+    figures: NDArray[np.float32], levels: Sequence[int], mine: Sequence[int], factor: float, axis: int
+) -> NDArray[np.float32]:
+    """Figures along one axis of levels at others, whose clocks count by a factor."""
+    at = np.interp(np.asarray(mine) * factor, levels, np.arange(len(levels)))
+    low = np.minimum(at.astype(int), max(len(levels) - 2, 0))
+    high = np.minimum(low + 1, len(levels) - 1)
+    shape = [1] * figures.ndim
+    shape[axis] = -1
+    share = (at - low).reshape(shape)
+    return np.asarray(figures.take(low, axis) * (1 - share) + figures.take(high, axis) * share, np.float32)

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measuring TensorRT engines by ``trtexec``, at the clocks there are: whole inferences, and each of their layers.
+
+Engines must have been built with ``--profilingVerbosity=detailed``. Inputs are random, trtexec's default, and stay on the GPU.
+Latency and layers are measured in runs of their own: timing layers makes inferences slower. Options and files are those of
+TensorRT 8.2 and later (its samples' README).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import signal
+import statistics
+import subprocess
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...kernels.budget import Account, Budget
+from ...kernels.decompose import decompose
+from ...kernels.engine.program import read_times
+from ...kernels.errors import KernelsError
+from ...kernels.network import Network, TensorSpec
+from ..errors import MeasurementError
+
+PATIENCE_S = 120.0
+"""How much longer than its inferences a run may take: loading a large engine takes most of a minute."""
+TRTEXEC = Path("/usr/src/tensorrt/bin/trtexec")
+"""Where JetPack puts it."""
+
+_OVER = "Timing trace has"  # said when the inferences are over; what follows is reporting
+_LAYERS_S = 0.5
+_FAR_OFF = 50.0  # layers together against the inference: further apart, one of the two is in another unit
+_LAST_LINES = 50
+
+
+@dataclass(frozen=True)
+class Inferences:
+    """What a run's inferences took.
+
+    Attributes:
+        latency_ms: their median.
+        over_s: how long they had been over when the run ended.
+    """
+
+    latency_ms: float
+    over_s: float
+
+
+class Trtexec:
+    """A ``trtexec``, or what is called like it: a script that runs it in a container.
+
+    Args:
+        program: its file.
+        patience_s: after so much longer than its inferences, a run counts as hanging and is ended.
+    """
+
+    def __init__(self, program: Path = TRTEXEC, patience_s: float = PATIENCE_S) -> None:
+        self._program, self._patience_s = program, patience_s
+
+    def network(self, engine: Path, inputs: Sequence[TensorSpec]) -> Network:
+        """What an engine launches, called as its file is.
+
+        Raises:
+            MeasurementError: trtexec cannot be started, fails or hangs, or cannot run the engine.
+            KernelsError: the engine was built without the details of its layers, or has a layer without a rule.
+        """
+        if not engine.is_file():
+            raise MeasurementError(f"{engine}: no such engine; build it: trtexec --onnx=... --saveEngine={engine.name} "
+                                   "--profilingVerbosity=detailed")  # fmt: skip
+        with tempfile.TemporaryDirectory(prefix="jetdvfs-trtexec-") as folder:
+            layers = Path(folder) / "layers.json"
+            run = ["--duration=0", "--iterations=1", "--warmUp=0", f"--exportLayerInfo={layers}"]
+            self._run(engine, inputs, run, 0.0)
+            self._there(layers, "--exportLayerInfo")
+            try:
+                network = decompose(layers, [], name=engine.stem)
+            except KernelsError as error:
+                raise type(error)(f"{engine}: {error}") from error
+        network.check_whole()
+        return network
+
+    def inferences(self, engine: Path, inputs: Sequence[TensorSpec], seconds: float) -> Inferences:
+        """Run inferences back to back for so long.
+
+        Raises:
+            MeasurementError: trtexec cannot be started, fails or hangs, or writes something else than times.
+        """
+        with tempfile.TemporaryDirectory(prefix="jetdvfs-trtexec-") as folder:
+            times = Path(folder) / "times.json"
+            # A whole number is all that older releases take.
+            run = [f"--duration={math.ceil(seconds)}", "--iterations=1", "--noDataTransfers", f"--exportTimes={times}"]
+            over_s = self._run(engine, inputs, run, seconds)
+            self._there(times, "--exportTimes")
+            return Inferences(_median_ms(times), over_s)
+
+    def layers_ms(self, engine: Path, inputs: Sequence[TensorSpec], network: Network, latency_ms: float) -> tuple[float, ...]:
+        """The mean time of each of an engine's launches in ms, in their order.
+
+        Args:
+            network: what :meth:`network` said of the engine.
+            latency_ms: what an inference takes at the same clocks, beside which the layers must be believable.
+
+        Raises:
+            MeasurementError: as :meth:`inferences`; or the times are of another engine or in another unit.
+        """
+        with tempfile.TemporaryDirectory(prefix="jetdvfs-trtexec-") as folder:
+            profile = Path(folder) / "profile.json"
+            run = [f"--duration={math.ceil(_LAYERS_S)}", "--iterations=1", "--noDataTransfers", "--separateProfileRun",
+                   f"--exportProfile={profile}"]  # fmt: skip
+            self._run(engine, inputs, run, _LAYERS_S)
+            self._there(profile, "--exportProfile")
+            try:
+                with open(profile, "rb") as stream:
+                    found = read_times(stream, network, Account(Budget())).launches_ms
+            except (KernelsError, OSError) as error:
+                raise MeasurementError(f"meter: {self._program.name} --exportProfile of {engine.name}: {error}") from error
+        if not latency_ms / _FAR_OFF <= sum(found) <= latency_ms * _FAR_OFF:
+            raise MeasurementError(
+                f"meter: {engine.name}: its layers take {sum(found):.4g} ms together, an inference {latency_ms:.4g} ms; "
+                f"one of the two is not in ms, or is of another engine"
+            )
+        return found
+
+    def _run(self, engine: Path, inputs: Sequence[TensorSpec], options: Sequence[str], seconds: float) -> float:
+        """Run it to its end; how long its inferences had been over then, in s."""
+        shapes = [f"{spec.name}:{'x'.join(map(str, spec.shape))}" for spec in inputs if spec.name]
+        # A bare name is looked for in PATH where there is no such file here.
+        program = self._program.absolute() if self._program.exists() else self._program
+        command = [str(program), f"--loadEngine={engine}", *options]
+        command += [f"--shapes={','.join(shapes)}"] if shapes else []
+        try:
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                errors="replace", start_new_session=True,
+            )  # fmt: skip
+        except OSError as error:
+            raise MeasurementError(
+                f"meter: {self._program} cannot be started: {error.strerror or error}; JetPack has it as {TRTEXEC}"
+            ) from error
+        said: deque[str] = deque(maxlen=_LAST_LINES)
+        over: list[float] = []
+        reader = threading.Thread(target=_listen, args=(process, said, over), daemon=True)
+        reader.start()
+        try:
+            code = process.wait(seconds + self._patience_s)
+        except subprocess.TimeoutExpired:
+            limit = f"within {seconds + self._patience_s:g} s"
+            raise MeasurementError(f"meter: {self._program.name} did not finish with {engine.name} {limit}") from None
+        finally:
+            ended = time.monotonic()
+            with contextlib.suppress(ProcessLookupError):  # it, and what a script of that name has started
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            reader.join()
+        if code:
+            how = f"signal {-code}" if code < 0 else f"code {code}"
+            raise MeasurementError(f"meter: {self._program.name} ended with {how} at {engine.name}{_complaint(said)}")
+        return ended - over[0] if over else 0.0
+
+    def _there(self, path: Path, option: str) -> None:
+        if not path.is_file() or not path.stat().st_size:
+            raise MeasurementError(
+                f"meter: {self._program.name} wrote nothing for {option}; is {path.parent.parent} full, or not seen by it?"
+            )
+
+
+def _listen(process: subprocess.Popen[str], said: deque[str], over: list[float]) -> None:
+    assert process.stdout is not None
+    with process.stdout:
+        for line in process.stdout:
+            said.append(line.strip())
+            if _OVER in line:
+                over.append(time.monotonic())
+
+
+def _complaint(said: Sequence[str]) -> str:
+    """The first error among what it said last, or its last words."""
+    found = [line for line in said if "[E]" in line] or [line for line in said if line][-1:]
+    return f": {found[0][-200:]}" if found else ""
+
+
+def _median_ms(path: Path) -> float:
+    """The median latency of what ``--exportTimes`` wrote."""
+    try:
+        made = json.loads(path.read_bytes())
+        found = [float(one["latencyMs"]) for one in made]
+        if not found or not all(math.isfinite(ms) and ms > 0 for ms in found):
+            raise ValueError("no latencies above 0")
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise MeasurementError(
+            f"meter: what trtexec --exportTimes wrote is no list of inferences with latencyMs ({error!s:.80})"
+        ) from error
+    return statistics.median(found)

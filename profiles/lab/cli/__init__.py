@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command ``jetdvfs-lab``: measuring, training and judging profiles, the papers; :mod:`.actions` lists its verbs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ....daemon.cli import launch
+
+if TYPE_CHECKING:
+    from ....daemon.cli.verbs import Program
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one verb of ``jetdvfs-lab`` and return its exit code.
+
+    Args:
+        argv: its words; the process's own if not given, which then ends with it.
+    """
+
+    def program() -> Program:
+        from .actions import LAB
+
+        return LAB
+
+    return launch("jetdvfs-lab", program, argv)

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The verbs of ``jetdvfs-lab``.
+
+A verb is a module with ``configure(parser)`` and ``run(args)``, or a group of modules that each add parts to it:
+``configure(verb)``, where ``verb(name, summary, action)`` gives the parser of a new part.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, TypeAlias
+
+from ....daemon import arguments
+from ....daemon.cli.verbs import Program
+
+Action: TypeAlias = Callable[[argparse.Namespace], int]
+AddPart: TypeAlias = Callable[[str, str, Action], argparse.ArgumentParser]
+
+_VERBS: dict[str, tuple[tuple[str, ...], str]] = {
+    "collect": (("collecting",), "measure networks and kernels of a board, a GPU or a processor into a record"),
+    "train": (("making",), "train a profile's models on a record or on simulated boards, and evaluate them"),
+    "tune": (("tuning",), "search hyperparameters for a record's models"),
+    "cross-validate": (("cross_validation",), "predict each network of a record from the others"),
+    "adapt": (("adapting",), "adapt a profile to the board of a record"),
+    "evaluate": (("evaluating",), "judge a profile, its plans or whole-network predictors on unseen boards and networks"),
+    "networks": (("networks", "counting"), "measure random networks, and train predictors of whole networks"),
+    "table": (("importing", "sharing"), "import, export and merge records"),
+    "compare": (("real", "applications", "replaying", "transferring"), "compare predictions with measurements of real boards"),
+    "paper": (("paper.report", "paper.table1", "paper.characterize"), "reproduce the tables and figures of MIRAGE (SEC '21)"),
+    "silicon": (("silicon.checks", "silicon.comparison", "silicon.calibration"), "check the simulated chips"),
+    "trace": (("trace",), "compare a profiler trace with the decomposed kernel list"),
+}
+
+
+@dataclass(frozen=True)
+class Group:
+    """A verb of several modules."""
+
+    modules: tuple[ModuleType, ...]
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Add every part of the verb, each with ``--json``."""
+        parts = parser.add_subparsers(dest="part", metavar="PART", required=True)
+
+        def verb(name: str, summary: str, action: Action) -> argparse.ArgumentParser:
+            sub = parts.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
+            arguments.add_json(sub)
+            sub.set_defaults(action=action)
+            return sub
+
+        for module in self.modules:
+            module.configure(verb)
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Run the part that was named."""
+        action: Action = args.action
+        return action(args)
+
+
+def _module_of(verb: str) -> Any:
+    names, summary = _VERBS[verb]
+    modules = tuple(importlib.import_module(f".{name}", __package__) for name in names)
+    if len(modules) == 1:
+        return modules[0]
+    group = Group(modules)
+    object.__setattr__(group, "__doc__", f"{summary[0].upper()}{summary[1:]}.")
+    return group
+
+
+LAB = Program(
+    "jetdvfs-lab",
+    "Measure boards, train and judge profiles, and reproduce published results.",
+    {name: summary for name, (_, summary) in _VERBS.items()},
+    _module_of,
+)

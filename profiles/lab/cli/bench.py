@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``jetdvfs-lab evaluate --networks``: predictors of whole networks beside each other, on a record of networks."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ....daemon import arguments
+from ....daemon.cli import output
+from ....daemon.errors import InputError, UsageError
+from ...bundle.bundle import load_bundle
+
+if TYPE_CHECKING:
+    from ..networks.bench import Score
+    from ..networks.predictors.estimator import Estimator
+
+SIZES = (100, 500, 1000, 2000)
+KERNEL_LEVEL = "kernels"
+
+#: What the papers report on data of their own, which no table here repeats.
+REPORTED = (
+    "PerfSeer: inference time 8.91%, memory 3.46% with 53,000 networks on an RTX 3090; with 2,000 19.25 and 7.49% (table 3)",
+    "  without GNPB 10.70% of time, without SynMM too 13.15% (table 2); SeerNet-Multi 7.75% of all, without PCGrad 15.85%",
+    "DNNPerf: training time 7.4%, memory 13.7% with 9,964 networks on a P40; with GAT 11.7, 17.1%, mean readout 20.9, 19.8%",
+    "DIPPM: 1.9% over all metrics after 500 epochs on an A100; after 10 epochs 16.0%,",
+    "  with GCN in place of GraphSAGE 17.5%, MLP 36.6%, GAT 36.7%, GIN 38.2% (table 4)",
+    "Jung et al., with counters, on networks unlike those learnt: 10.39% on AGX Xavier (2,000), 11.89% on AGX Orin (4,000)",
+)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add what --networks needs to 'jetdvfs-lab evaluate'."""
+    group = parser.add_argument_group(
+        "networks", "predictors of whole networks, on a record that 'jetdvfs-lab networks measure' made"
+    )
+    group.add_argument("--networks", type=Path, metavar="FOLDER", help="the record")
+    group.add_argument("--predictor", action="append", metavar="NAME", help="only this predictor; may be repeated")
+    group.add_argument("--split", action="append", metavar="NAME", help="only this split; may be repeated")
+    group.add_argument(
+        "--train-size", type=arguments.whole(1), action="append", metavar="N", help=f"networks to learn from (default {SIZES})"
+    )
+    group.add_argument("--epochs", type=arguments.whole(1), metavar="N", help="at most so many epochs (default: the papers')")
+    group.add_argument("--batch", type=arguments.whole(1), metavar="N", help="networks in a step (default: the papers')")
+    group.add_argument("--rate", type=float, metavar="RATE", help="of learning (default: the papers')")
+    group.add_argument(
+        "--ablations", action="store_true", help="what the papers leave out, in distribution, at the largest size"
+    )
+    group.add_argument("--metric", action="append", metavar="NAME", help="learn and judge this metric alone; may be repeated")
+    group.add_argument(
+        "--keep",
+        type=Path,
+        metavar="FILE",
+        help="keep what is found in this file, and go on where an earlier run with it stopped",
+    )
+    group.add_argument(
+        "--board", metavar="NAME", help="of a record of several boards: this one alone, beside --profile's kernels"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    from ..networks.bench import SPLITS, evaluate
+    from ..networks.record import read_record
+
+    if args.rate is not None and not 0 < args.rate < 1:
+        raise UsageError(f"--rate {args.rate:g}: expected a number between 0 and 1")
+    record = read_record(args.networks)
+    samples = [one for one in record.samples if args.board is None or one.board.split()[0] == args.board]
+    if not samples:
+        boards = sorted({one.board for one in record.samples})
+        raise UsageError(f"--board {args.board}: the record has {', '.join(boards) or 'no networks'}")
+    sizes = tuple(args.train_size or SIZES)
+    splits = _chosen(args.split or (SPLITS[:1] if args.ablations else SPLITS), SPLITS, "--split")
+    methods = _methods(args, all(one.counters for one in samples))
+    if args.ablations:
+        sizes = (max(sizes),)
+    metrics = _chosen(args.metric or record.about.metrics, record.about.metrics, "--metric")
+    samples = [replace(one, values={name: one.values[name] for name in metrics}) for one in samples]
+    about = {name: getattr(args, name) for name in ("epochs", "batch", "rate", "seed", "board")}
+    about |= {"record": record.about.source, "samples": len(samples), "metrics": list(metrics)}
+    known = [] if args.keep is None else _kept(args.keep, about)
+    scores = []
+    for score in evaluate(samples, methods, sizes, splits, args.seed, output.progress_bar, known=known):
+        scores.append(score)
+        if args.keep is not None and score not in known:
+            with open(args.keep, "a", encoding="utf-8") as file:
+                file.write(json.dumps(asdict(score)) + "\n")
+    networks = len({one.name for one in samples})
+    if args.json:
+        about = {**asdict(record.about), "networks": networks, "left_out": record.left_out}
+        output.print_json({"record": about, "scores": [asdict(score) for score in scores], "reported": list(REPORTED)})
+        return 0
+    print(f"{networks} networks of {record.about.source}{'; simulated' if record.about.simulated else ''}")
+    if record.about.conditions:
+        print(record.about.conditions)
+    if record.left_out:
+        print(f"left out of the record: {', '.join(record.left_out)}")
+    print(f"\n{_table(scores)}\n\nReported by the papers on data of their own, as MAPE:")
+    for line in REPORTED:
+        print(f"  {line}")
+    return 0
+
+
+def _kept(path: Path, about: Mapping[str, Any]) -> list[Score]:
+    """What a file holds of an earlier run; the file is begun where there is none.
+
+    Raises:
+        InputError: it is of another run, or cannot be read or written.
+    """
+    from ..networks.bench import Score
+
+    try:
+        if not path.exists():
+            path.write_text(json.dumps(about) + "\n", encoding="utf-8")
+        first, *lines = path.read_text(encoding="utf-8").splitlines()
+        if json.loads(first) != about:
+            raise InputError(f"--keep {path}: of another run ({first:.200}); give a new file")
+        found = [Score(**json.loads(line)) for line in lines if line.endswith("}")]  # the last may have been cut short
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError(f"--keep {path}: cannot be gone on with ({error})") from error
+    last = {(one.method, one.split, one.networks, one.metric): one for one in found}
+    counts = Counter(key[:3] for key in last)
+    return [one for key, one in last.items() if counts[key[:3]] == len(about["metrics"])]
+
+
+def _methods(args: argparse.Namespace, counted: bool) -> Mapping[str, Callable[[], Estimator]]:
+    from ..networks.predictors.kernel_level import KernelLevel, Stack
+    from ..networks.predictors.loading import ABLATIONS, COUNTED, PREDICTORS, trained_as
+    from ..networks.predictors.trees import GlobalTrees
+
+    known: dict[str, Callable[[], Estimator]] = dict(ABLATIONS if args.ablations else PREDICTORS)
+    if counted and not args.ablations:
+        known |= COUNTED
+    if args.board is not None:
+        bundle = load_bundle(args.profile)
+        if bundle.manifest.board != args.board:
+            raise UsageError(f"--profile {args.profile}: it is of {bundle.manifest.board}, not of {args.board}")
+        known[KERNEL_LEVEL] = lambda: KernelLevel(bundle)
+        known[f"{KERNEL_LEVEL}+xgboost"] = lambda: Stack(KernelLevel(bundle), GlobalTrees("xgb"))
+    chosen = _chosen(args.predictor or tuple(known), tuple(known), "--predictor")
+    told = {"epochs": args.epochs, "batch": args.batch, "rate": args.rate}
+    return {name: trained_as(known[name], **told) for name in chosen}
+
+
+def _chosen(asked: Sequence[str], known: Sequence[str], option: str) -> Sequence[str]:
+    strange = [name for name in asked if name not in known]
+    if strange:
+        raise UsageError(f"{option} {', '.join(strange)}: valid: {', '.join(known)}")
+    return tuple(dict.fromkeys(asked))
+
+
+def _table(scores: Sequence[Score]) -> str:
+    headers = (
+        "predictor",
+        "split",
+        "metric",
+        "networks",
+        "tested",
+        "MAPE",
+        "RMSPE",
+        "within 5%",
+        "10%",
+        "training s",
+        "parameters",
+    )
+    rows: list[Sequence[Any]] = [
+        (
+            score.method, score.split, score.metric, str(score.networks), str(score.tested), f"{score.mape:.1f}%",
+            f"{score.rmspe:.1f}%", f"{score.within_5:.0%}", f"{score.within_10:.0%}", f"{score.training_s:.1f}",
+            str(score.parameters), f"{score.prediction_ms:.2f}",
+        )
+        for score in scores
+    ]  # fmt: skip
+    return output.table((*headers, "ms each"), rows, text_columns=3)

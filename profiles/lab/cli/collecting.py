@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measure networks and kernels of a board, a GPU or a processor into a record."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ....daemon import arguments
+from ....daemon.cli.networks import named_networks
+from ....daemon.cli.output import print_json, progress_bar, uneven_progress
+from ....daemon.errors import InputError, UsageError
+from ....kernels.decompose import decompose
+from ....kernels.inputs import SHORT_TYPES, parse_input
+from ...reference import reference_input, reference_model, reference_names
+from .clusters import cluster
+from .keeping import kept_for
+
+if TYPE_CHECKING:
+    from ....kernels.network import Network
+    from ..measure.campaign import Campaign, CampaignSize
+    from ..measure.processor import Model
+
+KERNELS, QUICK_KERNELS = 40, 8
+_NETWORK_RUNS, _QUICK_NETWORK_RUNS = (120, 40), (24, 12)  # random configurations, and observations at those in common
+_RUN = (".pt", ".pt2")
+
+
+def configure(sub: argparse.ArgumentParser) -> None:
+    arguments.add_json(sub)
+    sub.add_argument(
+        "models",
+        nargs="*",
+        metavar="MODEL",
+        help="TorchScript or torch.export files (of a simulated board whatever 'jetdvfs decompose' reads), or names of "
+        "reference networks (default: all of those)",
+    )
+    arguments.add_input(sub)
+    sub.add_argument(
+        "--meter",
+        default="cpu",
+        choices=("cpu", "board", "nvml", "simulated"),
+        help="what measures: PyTorch on this machine's processor (default); PyTorch on the GPU of the Jetson that this is, its "
+        "clocks held by the daemon; PyTorch on a workstation's GPU with power by NVML; or one simulated board, in virtual time",
+    )
+    arguments.add_root(sub)
+    arguments.add_socket(sub)
+    sub.add_argument(
+        "--bench",
+        type=Path,
+        metavar="PATH",
+        help="with --meter board: a simulated board's application port, which stands in for PyTorch",
+    )
+    sub.add_argument(
+        "--gpu-mhz",
+        type=arguments.whole(1),
+        action="append",
+        default=[],
+        metavar="MHZ",
+        help="with --meter nvml: lock the GPU's clock there, and measure; may be repeated (default: clocks stay as they are)",
+    )
+    sub.add_argument(
+        "--cpu-mhz",
+        type=arguments.whole(1),
+        action="append",
+        default=[],
+        metavar="MHZ",
+        help="with --meter cpu: lock the processor's clock there, and measure; may be repeated (default: it stays as it is)",
+    )
+    sub.add_argument(
+        "--board",
+        metavar="NAME",
+        help=f"which board to simulate (default: {arguments.BOARD}); with --meter board its description, where it does not say "
+        "itself what it is",
+    )
+    sub.add_argument(
+        "--node",
+        type=arguments.individuals,
+        default=(0,),
+        metavar="N[,N|-N]",
+        help="which individuals of the simulated board, as 3 or 0-12 (default: 0); several share the random kernels, eight "
+        "times as many, each timed once, and are compared at configurations that all have in common",
+    )
+    sub.add_argument(
+        "--boards",
+        metavar="N|ADDRESS",
+        help="with --meter simulated: individuals from --node on, measured at once by so many processes of this machine, or by "
+        "the workers of the Dask cluster whose scheduler is there, such as tcp://10.0.0.1:8786",
+    )
+    arguments.add_silicon(sub)
+    sub.add_argument("--out", type=arguments.named_file, required=True, metavar="FILE", help="the record to write (.npz)")
+    sub.add_argument(
+        "--folder",
+        type=Path,
+        metavar="DIR",
+        help="keep what is measured here, and go on from what is there already (default: FILE.parts until FILE is written; "
+        "nothing with --meter simulated)",
+    )
+    sub.add_argument(
+        "--kernels",
+        type=arguments.whole(1),
+        metavar="N",
+        help=f"random kernels of each kind, and several times as many convolutions and products (default {KERNELS})",
+    )
+    sub.add_argument(
+        "--dtype",
+        default="",
+        type=lambda text: SHORT_TYPES.get(text, text),
+        choices=("float32", "float16", "bfloat16"),
+        help="with --meter simulated: random kernels of this element type alone, also fp32, fp16 or bf16 (default: several)",
+    )
+    sub.add_argument("--quick", action="store_true", help=f"{QUICK_KERNELS} of each, fewer timings: to try the command out")
+    sub.add_argument("--python", default=sys.executable, metavar="FILE", help="the Python that has PyTorch (default: this one)")
+    sub.add_argument("--threads", type=arguments.whole(1), default=1, metavar="N", help="PyTorch's threads (default 1)")
+    arguments.add_seed(sub)
+    sub.add_argument("--dry-run", action="store_true", help="say what would be measured and written")
+
+
+def run(args: argparse.Namespace) -> int:
+    if not args.out.parent.is_dir():
+        raise InputError(f"--out: {args.out.parent} is not a folder")
+    if args.gpu_mhz and args.meter != "nvml":
+        raise UsageError(f"--gpu-mhz: clocks are locked with --meter nvml; --meter is {args.meter}")
+    if args.cpu_mhz and args.meter != "cpu":
+        raise UsageError(f"--cpu-mhz: the processor's clock is locked with --meter cpu; --meter is {args.meter}")
+    if args.boards is not None and args.meter != "simulated":
+        raise UsageError(f"--boards: a cluster measures simulated boards; --meter is {args.meter}")
+    if args.bench is not None and args.meter != "board":
+        raise UsageError(f"--bench: stands in for PyTorch with --meter board; --meter is {args.meter}")
+    if args.dtype and args.meter != "simulated":
+        raise UsageError(f"--dtype: is of --meter simulated; --meter is {args.meter}")
+    if args.board is not None and args.meter not in ("board", "simulated"):
+        raise UsageError(f"--board: is of --meter board or simulated; --meter is {args.meter}")
+    collectors = {"cpu": _collect_processor, "board": _collect_board, "nvml": _collect_gpu, "simulated": _collect_simulated}
+    return collectors[args.meter](args)
+
+
+def _collect_board(args: argparse.Namespace) -> int:
+    from .board.kernels import collect_board
+
+    models = _models(args.models, args.inputs)
+    _print_about(collect_board(args, models, args.kernels or (QUICK_KERNELS if args.quick else KERNELS)), args.json)
+    return 0
+
+
+def _collect_simulated(args: argparse.Namespace) -> int:
+    from ..measure.one_twin import TwinMeters, plan_twin
+    from ..measure.steps import run_units
+
+    args.board = args.board or arguments.BOARD
+    networks = named_networks(args.models, args.inputs)
+    if args.boards is not None:
+        return _collect_fleet(args, networks)
+    campaign = plan_twin(args.board, networks, _twins_size(args, args.node), args.silicon, args.seed, args.dtype)
+    what = _about_twins(args, campaign)
+    if not args.dry_run:
+        meters = TwinMeters(args.board, args.silicon, args.seed)
+        run_units(campaign, meters, args.folder, progress_bar).save(args.out)
+    _print_about(what, args.json)
+    return 0
+
+
+def _collect_fleet(args: argparse.Namespace, networks: Sequence[Network]) -> int:
+    from ..measure.fleet import run_on_fleet, worker_names
+    from ..measure.one_twin import TwinMeters, plan_twin
+
+    if len(args.node) > 1:
+        raise UsageError("--boards: counts individuals from --node on; valid: --node N --boards ..., or --node 0-12 without it")
+    with cluster("--boards", args.boards) as client:
+        nodes = tuple(range(args.node[0], args.node[0] + len(worker_names(client))))
+        campaign = plan_twin(args.board, networks, _twins_size(args, nodes), args.silicon, args.seed, args.dtype)
+        what: dict[str, Any] = _about_twins(args, campaign)
+        if not args.dry_run:
+            meters = TwinMeters(args.board, args.silicon, args.seed)
+            found = run_on_fleet(campaign, client, meters, args.folder, progress_bar)
+            what["lost"] = ", ".join(map(str, found.environment["lost"])) or "none"
+    if not args.dry_run:
+        found.save(args.out)
+    _print_about(what, args.json)
+    return 0
+
+
+def _about_twins(args: argparse.Namespace, campaign: Campaign) -> dict[str, Any]:
+    nodes = campaign.size.nodes
+    individuals = f"individual{'s' if len(nodes) > 1 else ''} {', '.join(map(str, nodes))}"
+    return {
+        "device": f"simulated {args.board}, {individuals}, silicon {campaign.silicon_version}",
+        "power": ", ".join(campaign.board.energy_rails), "networks": len(campaign.networks),
+        "kernels": len(campaign.invocations), "calls": len(campaign.calls), "steps": len(campaign.units),
+        "writes": str(args.out),
+    }  # fmt: skip
+
+
+def _twins_size(args: argparse.Namespace, nodes: Sequence[int]) -> CampaignSize:
+    """How much is measured of one simulated board, or of several, which are compared besides."""
+    from ..measure.one_twin import one_board_size, several_boards_size
+
+    kernels = args.kernels or (QUICK_KERNELS if args.quick else KERNELS)
+    if len(nodes) == 1:
+        return one_board_size(nodes[0], kernels)
+    return several_boards_size(nodes, kernels, *(_QUICK_NETWORK_RUNS if args.quick else _NETWORK_RUNS))
+
+
+def _collect_processor(args: argparse.Namespace) -> int:
+    from ..measure.meters.cpu import Patience
+    from ..measure.processor import about_s, measure_processor, plan_processor, processor_size, this_processor
+
+    models = _models(args.models, args.inputs)
+    with this_processor(args.python, args.threads, args.cpu_mhz) as machine:
+        process, device = machine.process, machine.device
+        kernels = args.kernels or (QUICK_KERNELS if args.quick else KERNELS)
+        patience = Patience(0.05, 0.5, 0.3, 30) if args.quick else Patience()
+        campaign = plan_processor(device, models, process.about["kinds"], processor_size(kernels, device.grid.size), args.seed)
+        what: dict[str, Any] = {
+            "device": process.about["device_name"], "torch": process.about["torch"], "threads": process.about["threads"],
+            "clocks": f"{device.grid.size} locked" if args.cpu_mhz else "as they are",
+            "power": ", ".join(device.energy_rails) or "none: no counter can be read",
+            "networks": len(campaign.networks), "kernels": len(campaign.invocations), "calls": len(campaign.calls),
+            "steps": len(campaign.units), "hours": round(about_s(campaign, patience) / 3600, 2), "writes": str(args.out),
+        }  # fmt: skip
+        if args.dry_run:
+            _print_about(what, args.json)
+            return 0
+        with kept_for(args, campaign) as folder:
+            measure_processor(campaign, models, machine, patience, folder, uneven_progress()).save(args.out)
+    _print_about(what, args.json)
+    return 0
+
+
+def _collect_gpu(args: argparse.Namespace) -> int:
+    from ...adapt.torch_process import TorchProcess
+    from ..measure.gpus import WORKSTATION_PATIENCE, measure_gpu, plan_gpu, workstation
+    from ..measure.meters.cpu import Patience
+    from ..measure.meters.nvml import installed_library
+    from ..measure.processor import about_s
+
+    models = _models(args.models, args.inputs)
+
+    def start() -> TorchProcess:
+        return TorchProcess(args.python, device="cuda", threads=args.threads)
+
+    with workstation(installed_library(), start, args.gpu_mhz) as gpu:
+        kernels = args.kernels or (QUICK_KERNELS if args.quick else KERNELS)
+        patience = Patience(0.05, 0.5, 0.3, 30, power_timings=0) if args.quick else WORKSTATION_PATIENCE
+        campaign = plan_gpu(gpu.device, models, gpu.process.about["kinds"], kernels, args.seed)
+        what = {
+            "device": gpu.process.about["device_name"], "torch": gpu.process.about["torch"],
+            "clocks": f"{gpu.device.grid.size} locked" if args.gpu_mhz else "as they are", "networks": len(campaign.networks),
+            "kernels": len(campaign.invocations), "calls": len(campaign.calls), "steps": len(campaign.units),
+            "hours": round(about_s(campaign, patience) / 3600, 2), "writes": str(args.out),
+        }  # fmt: skip
+        if not args.dry_run:
+            with kept_for(args, campaign) as folder:
+                record = measure_gpu(campaign, models, gpu, patience, folder, uneven_progress())
+                record.save(args.out)
+            what["refused"] = len(record.environment.get("refused", {}))
+    _print_about(what, args.json)
+    return 0
+
+
+def _print_about(what: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_json(what)
+    else:
+        print("\n".join(f"{key:14} {value}" for key, value in what.items()))
+
+
+def _models(names: Sequence[str], inputs: Sequence[str]) -> list[Model]:
+    from ..measure.processor import Model
+
+    known = reference_names()
+    models = []
+    for name in names or known:
+        path = reference_model(name) if name in known else Path(name)
+        if path.suffix not in _RUN:
+            raise UsageError(f"{name}: not a file that PyTorch runs; valid: {', '.join(_RUN)}, or one of {', '.join(known)}")
+        if name not in known and not inputs:
+            raise UsageError(f"{name}: say the shape of its inputs, for instance --input 1x3x224x224")
+        specs = (reference_input(name),) if name in known and not inputs else tuple(parse_input(text) for text in inputs)
+        models.append(Model(path, decompose(path, specs, name=path.stem), specs))
+    return models

@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compare a simulated board's profile, and plans made with it, with boards it was not trained on.
+
+Errors are mean absolute ones at random configurations, where each network is measured with noise as a campaign would. A bound
+is the prediction that 95% of measurements should stay under: shown is how many did. Plans for four targets are held against
+an exhaustive search of each board: regret is how far the energy (or latency) that the target prefers to be low lies above the
+best there is, over the plans that keep their target; missed are those that do not, and refused those for which the planner
+held a target to be out of reach that was not. Targets are LIMITS.
+
+The floor is what an oracle does that knows the true mean of the boards that the profile was trained on: boards differ, and no
+profile can know another board better.
+
+MODEL is a model file, the .json of 'jetdvfs decompose --json', or the name of a reference network (default: all of those);
+--input goes for all of them, reference networks have one of their own.
+
+With --as, engines are compared: boards that run each network by their own engine, with what 'predict --as' says of it.
+
+With --networks, predictors of whole networks are compared instead, on a record of 'jetdvfs-lab networks measure': each
+learns from N networks and is judged by networks, families, sizes, boards and clocks that it has not seen. --board takes
+one board of the record and sets the kernel-level method of --profile beside them.
+
+examples:
+  jetdvfs-lab evaluate --profile agx-xavier-sim
+  jetdvfs-lab evaluate --families-left-out --boards 10
+  jetdvfs-lab evaluate resnet18 lists/*.json --temperature 80
+  jetdvfs-lab evaluate --profile agx-orin-64gb-sim --as engine-half
+  jetdvfs-lab evaluate --silicon 2 mobilenet_v2 --json
+  jetdvfs-lab evaluate --networks records/cpu --predictor xgboost --predictor seernet --train-size 1000
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ....daemon import arguments
+from ....daemon.cli import output
+from ....daemon.cli.networks import named_networks
+from ....kernels.engine.fusing import ENGINE_TYPES
+from ....kernels.text import printable
+from ....kernels.units import METHODS
+from ...bundle.bundle import Bundle, load_bundle
+from ...bundle.manifest import UNSEEN_BOARD_AND_NETWORK, UNSEEN_NETWORK, Manifest
+from ...errors import BundleError
+from ...reference import left_out_networks
+from ..compare.trials import TARGETS_IN_WORDS, Outcome, Trial
+from . import bench
+
+if TYPE_CHECKING:
+    from ..compare.plans import BoardResult, NetworkResult
+
+BOARDS = 2
+
+
+def configure(sub: argparse.ArgumentParser) -> None:
+    arguments.add_json(sub)
+    sub.description = (__doc__ or "").replace("LIMITS", TARGETS_IN_WORDS)
+    sub.add_argument("models", nargs="*", metavar="MODEL", help="a model file, or the name of a reference network")
+    arguments.add_input(sub)
+    arguments.add_accept_boundary(sub)
+    sub.add_argument("--profile", default="agx-xavier-sim", metavar="NAME|DIR")
+    sub.add_argument("--configs", type=arguments.whole(1), default=100, help="random configurations per network (default 100)")
+    boards = sub.add_mutually_exclusive_group()
+    boards.add_argument(
+        "--boards",
+        type=arguments.whole(1),
+        metavar="N",
+        help=f"simulated boards: the first N that the profile was not trained on (default {BOARDS})",
+    )
+    boards.add_argument(
+        "--node", type=arguments.whole(0), action="append", metavar="N", help="simulated board by its number, may be repeated"
+    )
+    boards.add_argument(
+        "--networks-left-out",
+        action="store_true",
+        help="show what training recorded instead: each network predicted by models trained without it and without its board",
+    )
+    arguments.add_silicon(sub, default=None)
+    sub.add_argument(
+        "--families-left-out",
+        action="store_true",
+        help="also evaluate networks of the families that no profile is trained on: transformers, detectors, language models",
+    )
+    sub.add_argument(
+        "--as",
+        dest="compiled",
+        choices=tuple(ENGINE_TYPES),
+        default="",
+        help="compare engines: in single precision, or in half (engine-half)",
+    )
+    arguments.add_temperature(sub)
+    arguments.add_seed(sub)
+    bench.configure(sub)
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.networks is not None:
+        return bench.run(args)
+    bundle = load_bundle(args.profile)
+    manifest = bundle.manifest
+    if not manifest.simulated:
+        raise BundleError(
+            f"profile {manifest.name}: was measured on real boards; there is no simulated board to compare it with"
+        )
+    if args.networks_left_out:
+        return _left_out(args, manifest)
+    from ...twin.silicon.silicon import Silicon, version_of
+    from ..compare.plans import evaluate_profile, untrained_nodes
+
+    silicon = args.silicon or version_of(manifest.silicon_version, manifest.board)
+    nodes = untrained_nodes(bundle, args.boards or BOARDS) if args.node is None else tuple(dict.fromkeys(args.node))
+    networks = named_networks(args.models, args.inputs, args.accept_boundary)
+    networks += left_out_networks() if args.families_left_out else ()
+    results = list(
+        evaluate_profile(
+            bundle,
+            networks,
+            nodes,
+            silicon,
+            configurations=args.configs,
+            seed=args.seed,
+            temperature_c=args.temperature,
+            compiled=args.compiled,
+            progress=output.progress_bar,
+        )
+    )
+    version = Silicon(board=manifest.board, version=silicon).version
+    if args.json:
+        output.print_json({**_to_json(bundle, results, nodes, version), "as": args.compiled or None})
+    else:
+        print("\n".join(_report(bundle, results, nodes, version, args.configs, args.compiled)))
+    return 0
+
+
+def _left_out(args: argparse.Namespace, manifest: Manifest) -> int:
+    from ...adapt.network_errors import NetworkError
+    from ..train import evaluation
+
+    seen = manifest.other_boards_seen
+    record = manifest.evaluation.get(UNSEEN_BOARD_AND_NETWORK if seen else UNSEEN_NETWORK, {})
+    errors = [NetworkError.from_json(item) for item in record.get("networks", ())]
+    if not errors:
+        raise BundleError(f"profile {manifest.name}: keeps no record of networks left out of training")
+    if args.json:
+        output.print_json({"profile": manifest.name, "board": manifest.board, "simulated": manifest.simulated, **record})
+        return 0
+    boards = f"{'simulated ' if manifest.simulated else ''}{manifest.board}"
+    where = f"on {boards} boards and for" if seen else f"on the only {boards} that was measured, of"
+    print(f"Mean absolute error {where} networks that models were trained without")
+    print(evaluation.table(errors))
+    print(evaluation.coverage(errors))
+    return 0
+
+
+def _report(
+    bundle: Bundle, results: Sequence[NetworkResult], nodes: Sequence[int], version: str, configurations: int, compiled: str
+) -> Iterator[str]:
+    from ..train.evaluation import coverage
+
+    known = sorted(set(nodes) & set(bundle.manifest.nodes))
+    trained = f"it was trained on board {', '.join(map(str, known))}" if known else "it was trained on none of them"
+    run = f" run as {compiled}" if compiled else ""
+    yield f"profile {bundle.manifest.name} on simulated {version}{run}, boards {', '.join(map(str, nodes))}; {trained}"
+    yield f"\nMean absolute error at {configurations} random configurations, share of measurements under the 95% bounds"
+    yield _errors(results)
+    yield coverage([board.errors[METHODS[0]] for result in results for board in result.boards])
+    yield f"\nPlans beside an exhaustive search; targets: {TARGETS_IN_WORDS}"
+    yield from _plans(results)
+    yield "\nThe worst"
+    yield from _worst(results)
+
+
+def _errors(results: Sequence[NetworkResult]) -> str:
+    from ..compare.plans import FLOOR
+
+    own, plain = METHODS
+    columns = (
+        ("latency", own, "latency_percent"), ("energy", own, "energy_percent"),
+        ("sum: latency", plain, "latency_percent"), ("energy", plain, "energy_percent"),
+        ("floor: latency", FLOOR, "latency_percent"), ("energy", FLOOR, "energy_percent"),
+        ("under bound: latency", own, "latency_covered"), ("energy", own, "energy_covered"),
+    )  # fmt: skip
+
+    def cells(name: str, of: Sequence[NetworkResult]) -> list[str]:
+        boards = [board for result in of for board in result.boards]
+        means = [np.mean([getattr(board.errors[method], figure) for board in boards]) for _, method, figure in columns]
+        shown = [
+            f"{mean:.1%}" if figure.endswith("covered") else f"{mean:.1f}%"
+            for mean, (_, _, figure) in zip(means, columns, strict=True)
+        ]
+        return [name, *shown, f"{np.mean([result.guessed_share for result in of]):.0%}"]
+
+    lines = [cells(result.network, [result]) for result in results]
+    headers = ["network", *(header for header, _, _ in columns), "guessed"]
+    return output.table(headers, [*lines, cells("mean", results)])
+
+
+def _plans(results: Sequence[NetworkResult]) -> Iterator[str]:
+    from ..compare.plans import CONFIDENCE, CONFIDENT, FLOOR, PLAIN
+
+    def cells(name: str, of: Sequence[NetworkResult]) -> list[str]:
+        line = [name]
+        for outcome in (Outcome.of(_trials(of, planner)) for planner in (PLAIN, CONFIDENT)):
+            line += [f"{outcome.mean_regret:.1%}", f"{outcome.worst_regret:.1%}", f"{outcome.missed}/{outcome.trials}"]
+            line += [f"{outcome.worst_over:.1%}", str(outcome.refused)]
+        return line
+
+    headers = ["network"]
+    for title in ("", f"with confidence {CONFIDENCE:g}: "):
+        headers += [f"{title}regret", "worst", "missed", "by up to", "refused"]
+    yield output.table(headers, [*(cells(result.network, [result]) for result in results), cells("all", results)])
+    floor = Outcome.of(_trials(results, FLOOR))
+    yield (
+        f"floor: regret {floor.mean_regret:.1%}, at most {floor.worst_regret:.1%}; {floor.missed} of {floor.trials} missed, "
+        f"by up to {floor.worst_over:.1%}"
+    )
+
+
+def _trials(results: Sequence[NetworkResult], planner: str) -> Iterator[Trial]:
+    return (trial for result in results for board in result.boards for trial in board.trials[planner])
+
+
+def _worst(results: Sequence[NetworkResult]) -> Iterator[str]:
+    """A line for each figure: on which board, of which network, for which target it is worst."""
+    from ..compare.plans import CONFIDENT, PLAIN
+
+    rows = [(result.network, board) for result in results for board in result.boards]
+
+    def where(name: str, board: BoardResult) -> str:
+        return printable(f"{name} on board {board.node}")
+
+    def figures(name: str) -> list[tuple[float, str, BoardResult]]:
+        return [(getattr(board.errors[METHODS[0]], name), network, board) for network, board in rows]
+
+    for figure in ("latency", "energy"):
+        percent, network, board = max(figures(f"{figure}_percent"), key=itemgetter(0))
+        yield f"  {figure} error    {percent:.1f}%, {where(network, board)}"
+    for figure in ("latency", "energy"):
+        covered, network, board = min(figures(f"{figure}_covered"), key=itemgetter(0))
+        yield f"  under the {figure} bound    {covered:.1%}, {where(network, board)}"
+    for planner in (PLAIN, CONFIDENT):
+        tried = [(name, board, trial) for name, board in rows for trial in board.trials[planner] if trial.attainable]
+        kept = [one for one in tried if one[2].regret is not None]
+        if kept:
+            name, board, trial = max(kept, key=lambda one: one[2].regret or 0.0)
+            yield f"  regret, {planner}    {trial.regret:.1%}, {where(name, board)}, {trial.target}"
+        if any(trial.missed for _, _, trial in tried):
+            name, board, trial = max(tried, key=lambda one: one[2].over)
+            yield f"  missed, {planner}    by {trial.over:.1%}, {where(name, board)}, {trial.target}"
+
+
+def _to_json(bundle: Bundle, results: Sequence[NetworkResult], nodes: Sequence[int], version: str) -> dict[str, Any]:
+    from ...adapt.network_errors import summary
+    from ..compare.plans import CONFIDENT, FLOOR, PLAIN
+
+    manifest = bundle.manifest
+    own = [board.errors[method] for method in (*METHODS, FLOOR) for result in results for board in result.boards]
+    planners = (PLAIN, CONFIDENT, FLOOR)
+    return {
+        "profile": manifest.name, "board": manifest.board, "simulated": True, "silicon": version, "nodes": list(nodes),
+        "trained_on": sorted(set(nodes) & set(manifest.nodes)), "mean": summary(own),
+        "plans": {planner: asdict(Outcome.of(_trials(results, planner))) for planner in planners},
+        "networks": [
+            {
+                "network": result.network,
+                "guessed_share": result.guessed_share,
+                "plans": {planner: asdict(Outcome.of(_trials([result], planner))) for planner in planners},
+                "boards": [
+                    {
+                        "node": board.node,
+                        "errors": [error.to_json() for error in board.errors.values()],
+                        "trials": {planner: [asdict(trial) for trial in board.trials[planner]] for planner in planners},
+                    }
+                    for board in result.boards
+                ],
+            }
+            for result in results
+        ],
+    }  # fmt: skip

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``jetdvfs-lab table import``: tables that others measured, as records."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ....daemon import arguments
+from ....daemon.cli.output import print_json, progress, table
+from ....daemon.errors import InputError
+
+if TYPE_CHECKING:
+    from ...adapt.measurements import Measurements
+    from ..measure.mapping import Mapped
+
+
+def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
+    """Add the action; ``verb(name, summary, action)`` gives the parser of a new one."""
+    sub = verb("import", "turn a table of measurements into records, one for each device; every row is checked", run)
+    sub.add_argument("table", type=arguments.named_file, metavar="TABLE", help="a CSV file, which may be gzipped, or Parquet")
+    sub.add_argument(
+        "--mapping", required=True, metavar="NAME|FILE", help="what its columns mean: a .yaml file, or one that is shipped"
+    )
+    sub.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the records, each called DEVICE.npz")
+    sub.add_argument("--board", metavar="NAME", help="the board that was measured, where the mapping does not say")
+    sub.add_argument("--device", action="append", default=[], metavar="NAME", help="only this one; may be repeated")
+    sub.add_argument("--dry-run", action="store_true", help="check the table; write nothing")
+
+
+def imported(table: Path, args: argparse.Namespace) -> tuple[Mapped, dict[str, Measurements]]:
+    """What --mapping, --board and --device make of a table: the mapping, and a record for each device.
+
+    Raises:
+        MeasurementError: there is no such mapping, or rows of the table cannot be.
+    """
+    from ..measure.mapping import load_mapping
+    from ..measure.tables import import_table
+
+    mapping = load_mapping(args.mapping)
+    if args.board is not None:
+        mapping = replace(mapping, device=args.board)
+    with progress(f"reading {table.name}"):
+        return mapping, import_table(table, mapping, args.device)
+
+
+def run(args: argparse.Namespace) -> int:
+    mapping, records = imported(args.table, args)
+    written = {name: args.out / f"{name}.npz" for name in records}
+    if not args.dry_run:
+        there = [str(path) for path in written.values() if path.exists()]
+        if there:
+            raise InputError(f"--out: {', '.join(there)}: is there already; give another folder")
+        args.out.mkdir(parents=True, exist_ok=True)
+        for name, record in records.items():
+            record.save(written[name])
+    found = [_about(name, record, written[name]) for name, record in records.items()]
+    if args.json:
+        print_json({"table": str(args.table), "source": mapping.source, "written": not args.dry_run, "records": found})
+    else:
+        print(table(list(found[0]), [[str(value) for value in one.values()] for one in found]))
+    return 0
+
+
+def _about(name: str, record: Measurements, path: Path) -> dict[str, Any]:
+    times = sum(len(record.tables[table]) for table in ("kernel_ms", "network_ms"))
+    powers = sum(len(record.tables[table]) for table in ("kernel_mw", "network_mw"))
+    kinds = sorted({kernel.kind for kernel in record.invocations})
+    shown = ", ".join(kinds) if len(kinds) <= 3 else f"{len(kinds)} kinds"
+    return {
+        "device": name, "kernels": len(record.invocations), "kinds": shown, "networks": len(record.networks), "times": times,
+        "powers": powers, "record": str(path),
+    }  # fmt: skip

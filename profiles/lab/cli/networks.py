@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measure random networks, for predictors that take a network as a whole.
+
+Networks of FAMILIES are made at random, the same ones every time, exported as TorchScript, and measured: on this machine's
+processor (latency of one thread, memory), or on simulated boards at random clocks (latency, energy). Started again on the same
+folder, it goes on where it stopped. Needs PyTorch. --published makes a record of what others measured on real boards instead.
+
+examples:
+  jetdvfs-lab networks measure records/cpu --count 2000
+  jetdvfs-lab networks measure records/boards --board agx-xavier --board orin-nano-8gb --nodes 2 --configs 8 --count 500
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....daemon import arguments
+from ....daemon.cli.output import print_json, progress, progress_bar
+from ....daemon.errors import UsageError
+from ...board import load_board
+from ..networks.families import FAMILIES
+
+PUBLISHED = ("agx-orin-layers", "gpu-clock-sweeps")
+
+
+def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
+    """Add the action; ``verb(name, summary, action)`` gives the parser of a new one."""
+    summary, _, more = (__doc__ or "").replace("FAMILIES", ", ".join(FAMILIES)).partition("\n\n")
+    sub = verb("measure", summary.rstrip(".")[0].lower() + summary.rstrip(".")[1:], measure)
+    sub.epilog, sub.formatter_class = more, argparse.RawDescriptionHelpFormatter
+    sub.add_argument("folder", type=Path, metavar="FOLDER", help="where the record is, or is to be")
+    sub.add_argument("--count", type=arguments.whole(1), default=2000, help="how many networks in all (default 2000)")
+    sub.add_argument("--family", action="append", metavar="NAME", help="only networks of this family; may be repeated")
+    sub.add_argument("--board", action="append", metavar="NAME", help="simulate this board; may be repeated")
+    sub.add_argument("--nodes", type=arguments.whole(1), default=1, help="with --board: so many boards of each (default 1)")
+    sub.add_argument("--configs", type=arguments.whole(1), default=8, help="with --board: configurations of each (default 8)")
+    sub.add_argument(
+        "--again",
+        type=arguments.whole(1),
+        metavar="N",
+        help="record nothing: measure N networks of the record again and compare",
+    )
+    sub.add_argument(
+        "--published",
+        choices=PUBLISHED,
+        help="measure nothing: networks that others measured on real boards, of --data",
+    )
+    sub.add_argument("--data", type=arguments.folder, metavar="DIR", help="with --published: the measurements, anywhere below")
+    arguments.add_silicon(sub, default=2)
+
+
+def measure(args: argparse.Namespace) -> int:
+    from ..networks.campaign import BoardMeter, NetworkMeter, ProcessorMeter, measure_again, measure_networks
+    from ..networks.record import about_of
+
+    if (args.published is None) != (args.data is None):
+        raise UsageError("--published and --data: expected both or neither")
+    if args.published:
+        return _import(args)
+    families = tuple(dict.fromkeys(args.family or FAMILIES))
+    meter: NetworkMeter
+    with contextlib.ExitStack() as stack:
+        if args.board:
+            boards = [(load_board(name), node) for name in dict.fromkeys(args.board) for node in range(args.nodes)]
+            meter = BoardMeter(boards, args.configs, args.silicon)
+        else:
+            known = about_of(args.folder)
+            meter = stack.enter_context(contextlib.closing(ProcessorMeter(known.speed if known else None)))
+        if args.again is not None:
+            return _show_again(args, measure_again(args.folder, meter, args.again, progress_bar))
+        recorder = measure_networks(args.folder, meter, args.count, families, progress_bar)
+    left_out = recorder.left_out
+    if args.json:
+        print_json({"folder": str(args.folder), "measured": len(recorder.done) - len(left_out), "left_out": left_out})
+    else:
+        print(f"{len(recorder.done) - len(left_out)} networks of {meter.about.source} in {args.folder}")
+        for name, why in left_out.items():
+            print(f"left out: {name}: {why}")
+    return 0
+
+
+def _import(args: argparse.Namespace) -> int:
+    from ..compare.real.whole import PUBLISHED as FOUND
+    from ..networks.record import Recorder
+
+    about, networks = FOUND[args.published]
+    recorder = Recorder(args.folder, about)
+    with progress(f"reading {args.published}"):
+        for network in networks(args.data):
+            if network.name not in recorder.done:
+                recorder.add(network)
+    if args.json:
+        print_json({"folder": str(args.folder), "measured": len(recorder.done), "left_out": {}})
+    else:
+        print(f"{len(recorder.done)} networks of {about.source} in {args.folder}")
+    return 0
+
+
+def _show_again(args: argparse.Namespace, off: Mapping[str, NDArray[np.float64]]) -> int:
+    found = {
+        metric: {
+            "mean": float(abs(own).mean()),
+            "median": float(np.median(abs(own))),
+            "shift": float(own.mean()),
+            "rows": len(own),
+        }
+        for metric, own in off.items()
+    }
+    if args.json:
+        print_json({"folder": str(args.folder), "again": found})
+        return 0
+    for metric, own in found.items():
+        print(
+            f"{metric}: {own['rows']} figures once more, off by {own['mean']:.1%} in the mean, {own['median']:.1%} in the "
+            f"median, {own['shift']:+.1%} with signs"
+        )
+    return 0

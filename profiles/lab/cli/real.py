@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``jetdvfs-lab compare kernels``, ``layers`` and ``real``: real measurements predicted by models trained without them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ....daemon import arguments
+from ....daemon.cli.output import print_json, progress_bar, table
+from ....daemon.errors import InputError
+from ....kernels.text import needing
+from ...errors import ComparisonDataError
+from . import cross_validation
+from .silicon.checks import MISSED
+
+if TYPE_CHECKING:
+    from ..compare.real.layers import NetworkRow
+
+
+def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
+    """Add the actions; ``verb(name, summary, action)`` gives the parser of a new one."""
+    for name, summary, action in (
+        ("kernels", "predict real kernels of desktop GPUs, a fifth of them held out, beside the plain recipe", run),
+        ("layers", "predict real layers of an AGX Orin, each network left out in turn", layers),
+        ("real", "all real measurements one after the other: 'kernels', 'layers', and 'judge' of a record", everything),
+    ):
+        sub = verb(name, summary, action)
+        if action is everything:
+            sub.add_argument(
+                "record",
+                nargs="?",
+                type=arguments.named_file,
+                metavar="RECORD",
+                help="of the processor at hand, or of a board: what 'jetdvfs-lab collect' wrote (default: tables only)",
+            )
+        arguments.add_data(sub)
+        arguments.add_threads(sub)
+        arguments.add_seed(sub)
+
+
+def everything(args: argparse.Namespace) -> int:
+    """With ``--json`` a document of each, on a line of its own."""
+    _layers_file(args)  # before minutes are spent on kernels
+    codes = [run(args), layers(args), *([cross_validation.run(args)] if args.record else [])]
+    return max(codes)
+
+
+def run(args: argparse.Namespace) -> int:
+    from ..compare.real.kernels import pairs
+
+    found = []
+    if not args.json:
+        print("mean error of kernels held out; goal: within its figure where there is one, and no worse than the plain recipe")
+        print(f"{'table':<8}{'GPU':<8}{'kernels':>8}{'plain':>8}{'own':>8}{'goal':>8}")
+    try:
+        with needing("jetdvfs-lab compare kernels", "train", InputError):
+            for pair in pairs(args.data, args.threads, args.seed, progress_bar):
+                found.append(pair)
+                if not args.json:
+                    goal = "" if pair.goal_percent is None else f"{pair.goal_percent:.1f}%"
+                    figures = f"{pair.plain_percent:>7.2f}%{pair.own_percent:>7.2f}%{goal:>8}"
+                    print(
+                        f"{pair.table:<8}{pair.gpu:<8}{pair.kernels:>8}{figures}  {'ok' if pair.passed else 'MISSED'}",
+                        flush=True,
+                    )
+    except ComparisonDataError as error:
+        raise InputError(f"--data: {error}") from error
+    missed = sum(not pair.passed for pair in found)
+    if args.json:
+        print_json([{**asdict(pair), "passed": pair.passed} for pair in found])
+    else:
+        print(f"{len(found) - missed} of {len(found)} pairs as aimed at")
+    return MISSED if missed else 0
+
+
+def layers(args: argparse.Namespace) -> int:
+    from ..compare.real.layers import read_layers
+
+    path = _layers_file(args)
+    try:
+        with needing("jetdvfs-lab compare layers", "train", InputError):
+            return MISSED if show_layers(read_layers(path), args) else 0
+    except ComparisonDataError as error:
+        raise InputError(f"--data: {error}") from error
+
+
+def _layers_file(args: argparse.Namespace) -> Path:
+    from ..compare.agx_orin import LAYERS
+    from ..compare.fit import find_file
+
+    try:
+        return find_file(args.data, LAYERS)
+    except ComparisonDataError as error:
+        raise InputError(f"--data: {error}") from error
+
+
+def show_layers(rows: Sequence[Mapping[str, str]], args: argparse.Namespace) -> bool:
+    """Leave each network of a table of layers out and print how far predictions are off; whether a goal is missed.
+
+    Raises:
+        ComparisonDataError: the table is not as it was published.
+        ModuleNotFoundError: what trains is not installed.
+    """
+    from ..compare.real.layers import GOALS, left_out, means, nearest
+
+    found, floor = list(left_out(rows, args.threads, args.seed, progress_bar)), nearest(rows)
+    mean = means(found)
+    missed = [batch for batch, own in mean.items() if own.percent > GOALS[batch]]
+    if args.json:
+        about = {
+            str(batch): {**{name: round(value, 4) for name, value in asdict(own).items()}, "goal": GOALS[batch]}
+            for batch, own in mean.items()
+        }
+        for batch, percent in floor.items():
+            about[str(batch)]["nearest"] = round(percent, 4)
+        print_json({"networks": [asdict(row) for row in found], "batches": about})
+        return bool(missed)
+    print(
+        "mean error of networks' times, the sums of their layers', each network left out of training; AGX Orin 64GB, four modes"
+    )
+    print(table(["network", "batch", "runs", "error", "together", "scatter"], [_cells(row) for row in found]))
+    for batch, own in mean.items():
+        print(f"batch {batch}: {own.percent:.1f}%, goal {GOALS[batch]:g}%  {'MISSED' if batch in missed else 'ok'}")
+    print(
+        "all runs of a network together, where one that is too slow makes up for one that is too fast; no goal is set for it:"
+    )
+    print("  " + ", ".join(f"batch {batch}: {own.together_percent:.1f}%" for batch, own in mean.items()))
+    print("left of the error if each network's middle one in each mode were known in hindsight:")
+    print("  " + ", ".join(f"batch {batch}: {own.scatter_percent:.1f}%" for batch, own in mean.items()))
+    for batch, percent in floor.items():
+        print(
+            f"batch {batch}: campaigns that measured the same differ; no prediction could be nearer to all than {percent:.1f}%"
+        )
+    return bool(missed)
+
+
+def _cells(row: NetworkRow) -> list[str]:
+    percents = (row.percent, row.together_percent, row.scatter_percent)
+    return [row.network, str(row.batch), str(row.cases), *(f"{percent:.1f}%" for percent in percents)]

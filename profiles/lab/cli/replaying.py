@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run the planner's loop on tables that others measured on real boards, and print how fast it knows a program.
+
+Nobody predicted the programs: the planner begins with three clocks and nothing else, at the highest, chooses each
+configuration itself and is told what the table has for it, a mean of many frames. Targets are the least energy of a frame
+within 1.15, 1.5 and 2.5 times the table's shortest latency, and however long it takes; plans are made with 95% confidence.
+
+Seen after 3, 5, 10 and 20 observed configurations (or fewer, where nothing was left to try): mean relative error of time and
+power of the configurations that were not observed and keep the deadline, and in brackets of all that were not observed; regret,
+by how much the energy of the plan is above the best of the table that keeps the deadline; how many plans miss it. A miss on the
+way is a configuration that was tried and misses the deadline.
+
+Beside it stand the top clocks (and so, as the tables have no idle power, racing to idle), the best of the board's power modes
+that keeps the deadline, chosen with hindsight, where the kernel's governors leave a replay board on which a frame is due every
+deadline, and the plain overlap fit without anything learned on top, to ten random configurations.
+
+The tables are not part of jetdvfs: --data names their folder. Those known by name are found in it; --table reads any other, by
+a YAML file that says what its columns mean (those shipped, in profiles/twin/replay/tables, are examples).
+
+With --profile the programs are the reference networks on simulated boards that the profile was not trained on, of the version
+of the silicon that --silicon says, and the planner begins with what the profile predicts. Their figures have no noise.
+
+examples:
+  jetdvfs-lab compare replay --data DIR
+  jetdvfs-lab compare replay --data DIR --only tx2 --plot loop.png
+  jetdvfs-lab compare replay --data DIR --table mine.yaml --json
+  jetdvfs-lab compare replay --profile agx-xavier-sim --silicon 1 --boards 2
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ....daemon import arguments
+from ....daemon.cli.output import print_json
+from ....daemon.cli.pictures.figures import picture_file, say_drawn
+from ...bundle.bundle import load_bundle
+from ...errors import MeasurementError
+from ...twin.replay.tables import load_tables
+
+if TYPE_CHECKING:
+    from ....kernels.surface import Surface
+    from ..compare.loop import Replay
+
+GOAL = "goal after 10: time 2%, power 4%, regret 3% at the 90th percentile, no miss after the third frame"
+
+
+def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
+    """Add the action; ``verb(name, summary, action)`` gives the parser of a new one."""
+    summary, _, more = (__doc__ or "").partition("\n\n")
+    sub = verb("replay", summary.rstrip(".")[0].lower() + summary.rstrip(".")[1:], replay_tables)
+    sub.epilog, sub.formatter_class = more, argparse.RawDescriptionHelpFormatter
+    source = sub.add_mutually_exclusive_group(required=True)
+    source.add_argument("--data", type=Path, metavar="DIR", help="folder of the tables, or one anywhere above it")
+    source.add_argument("--profile", metavar="NAME|DIR", help="the reference networks on simulated boards, with this profile")
+    arguments.add_silicon(sub)
+    sub.add_argument("--boards", type=arguments.whole(1), default=2, help="how many simulated boards (default 2)")
+    sub.add_argument(
+        "--table", type=Path, action="append", default=[], metavar="FILE", help="what the columns of a further table mean"
+    )
+    sub.add_argument("--only", default="", metavar="TEXT", help="tables and programs whose name has this in it")
+    sub.add_argument("--plot", type=picture_file, metavar="FILE", help="also draw regret and errors by observed configurations")
+
+
+def replay_tables(args: argparse.Namespace) -> int:
+    from ..compare.loop import replay, simulated_programs
+
+    starts: dict[str, Surface] = {}
+    if args.profile:
+        programs = list(simulated_programs(load_bundle(args.profile), args.silicon, args.boards))
+        tables = [table for table, _ in programs]
+        starts = {table.workload: start for table, start in programs}
+    else:
+        tables = load_tables(args.data, args.table)
+    chosen = [table for table in tables if args.only in f"{table.name} {table.workload} {table.board}"]
+    if not chosen:
+        names = ", ".join(dict.fromkeys(table.name for table in tables))
+        raise MeasurementError(f"--only {args.only!r:.80}: no table or program is called like this; there are {names}")
+    if not args.json:
+        print(f"{'simulated boards' if args.profile else 'real boards, replayed'}; {GOAL}")
+    runs: list[Replay] = []
+    for name in dict.fromkeys(table.name for table in chosen):
+        own = [run for table in chosen if table.name == name for run in replay(table, starts.get(table.workload))]
+        runs += own
+        if not args.json:
+            print(f"\n{name}: {next(table for table in chosen if table.name == name).source}")
+            print("\n".join(lines(own)))
+    if not args.json and len({run.table for run in runs}) > 1:
+        print("\nall of them")
+        print("\n".join(lines(runs)))
+    if args.plot:
+        from .pictures import draw_replays
+
+        draw_replays(runs, args.plot, simulated=bool(args.profile))
+        say_drawn(args.plot)
+    if args.json:
+        print_json([_row(run) for run in runs])
+    return 0
+
+
+def lines(runs: Sequence[Replay]) -> list[str]:
+    """The figures of some runs, for people."""
+    late = sum(sum(number > 3 for number in run.late) for run in runs)
+    early = sum(len(run.late) for run in runs) - late
+    found = [
+        f"  {len(runs)} targets on {len({(run.table, run.workload) for run in runs})} programs; missed on the way: "
+        f"{early} of the first three configurations, {late} later",
+        f"  {'observed':<28}{'time':>15}{'power':>17}{'regret: median':>17}{'90%':>8}{'missed':>8}",
+    ]
+    for stop in runs[0].after:
+        standing = [run.after[stop] for run in runs]
+        middle = {
+            name: float(np.median([getattr(one, name) for one in standing]))
+            for name in ("latency_error", "latency_error_all", "power_error", "power_error_all")
+        }
+        regrets = [one.regret for one in standing]
+        time = f"{middle['latency_error']:.1%} ({middle['latency_error_all']:.1%})"
+        power = f"{middle['power_error']:.1%} ({middle['power_error_all']:.1%})"
+        missed = sum(one.missed for one in standing)
+        found.append(
+            f"  {stop:<28}{time:>15}{power:>17}{np.median(regrets):>17.1%}{np.quantile(regrets, 0.9):>8.1%}{missed:>8}"
+        )
+    for name in runs[0].others:
+        kept = [regret for run in runs if (regret := run.others[name]) is not None]
+        missed = len(runs) - len(kept)
+        middle_kept, most = (f"{np.quantile(kept, part):.1%}" if kept else "-" for part in (0.5, 0.9))
+        found.append(f"  {name:<60}{middle_kept:>17}{most:>8}{missed:>8}")
+    return found
+
+
+def _row(run: Replay) -> Mapping[str, Any]:
+    return asdict(run)

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``jetdvfs-lab table export`` and ``merge``: records that leave their owners, and records of several owners as one."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ....daemon import arguments
+from ....daemon.cli.output import print_json, progress, table
+from ....daemon.errors import InputError, UsageError
+
+
+def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
+    """Add the actions; ``verb(name, summary, action)`` gives the parser of a new one."""
+    sub = verb("export", "copy a record as others may have it: which board and versions, no names of hosts or paths", export)
+    sub.add_argument("record", type=arguments.named_file, metavar="RECORD", help="what was measured here")
+    sub.add_argument("--out", type=arguments.named_file, required=True, metavar="FILE", help="the copy to write (.npz)")
+    sub = verb("merge", "put records of one kind of board together, be they of several owners, to train on", merge)
+    sub.add_argument(
+        "records", type=arguments.named_file, nargs="+", metavar="RECORD", help="two or more, exported by others or one's own"
+    )
+    sub.add_argument("--out", type=arguments.named_file, required=True, metavar="FILE", help="the record to write (.npz)")
+
+
+def export(args: argparse.Namespace) -> int:
+    from ...adapt.measurements import Measurements
+    from ..measure.merging import shareable
+
+    _check_new(args.out)
+    with progress(f"reading {args.record.name}"):
+        record = shareable(Measurements.load(args.record))
+        record.save(args.out)
+    rows = sum(len(rows) for rows in record.tables.values())
+    networks = [network.name for network in record.networks]
+    about: dict[str, Any] = {
+        "board": record.board, "silicon": record.silicon_version or "real", "boards": len(record.nodes), "figures": rows,
+        "networks": networks, "says": dict(record.environment), "written": str(args.out),
+    }  # fmt: skip
+    if args.json:
+        print_json(about)
+        return 0
+    print("\n".join(f"{name:9} {value}" for name, value in {**about, "networks": ", ".join(networks)}.items()))
+    return 0
+
+
+def merge(args: argparse.Namespace) -> int:
+    from ...adapt.measurements import Measurements
+    from ..measure.merging import merged
+
+    if len(args.records) < 2 or len(set(args.records)) < len(args.records):
+        raise UsageError("expected two or more different records")
+    _check_new(args.out)
+    with progress(f"reading {len(args.records)} records"):
+        record, parts = merged({str(path): Measurements.load(path) for path in args.records})
+        record.save(args.out)
+    told = [{"record": path.name, **asdict(part)} for path, part in zip(args.records, parts, strict=True)]
+    if args.json:
+        print_json({"written": str(args.out), "boards": list(record.nodes), "parts": told})
+        return 0
+    shown = [
+        [path.name, part.board, part.silicon_version or "real", ", ".join(map(str, part.nodes)), str(part.rows),
+         str(part.made_by.get("torch", "-")), str(part.made_by.get("jetdvfs", "-"))]
+        for path, part in zip(args.records, parts, strict=True)
+    ]  # fmt: skip
+    print(table(["record", "board", "silicon", "boards", "figures", "torch", "jetdvfs"], shown, text_columns=4))
+    print(f"{len(record.invocations)} kernels, {len(record.networks)} networks on {len(record.nodes)} boards, in {args.out}")
+    return 0
+
+
+def _check_new(path: Path) -> None:
+    if not path.parent.is_dir():
+        raise InputError(f"--out: {path.parent} is not a folder")
+    if path.exists():
+        raise InputError(f"--out: {path} is there already; give another name")

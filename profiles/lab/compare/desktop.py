@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Single kernels: are simulated ones as hard to learn as those of the same shapes on desktop GPUs (sitar-lab/NeuSight)?
+
+Both get the gate's model and the same features: every size, and counts that follow from sizes. What was measured there is an
+operator as PyTorch runs it again and again: no shorter than the host takes to issue it, so that is what is simulated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from math import prod
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....kernels.network import KernelInvocation
+from ...board import load_board
+from ...twin.silicon.chip import Clocks
+from ...twin.silicon.silicon import Silicon
+from ..measure.mapping import Mapped, load_mapping
+from ..measure.tables import kernel_of_row
+from .fit import numbers, read_rows
+
+FILES = {"conv2d": "conv.csv.gz", "add": "add.csv.gz", "matmul": "linear.csv.gz"}
+GPUS = ("Tesla V100", "Tesla T4", "NVIDIA A100", "Tesla P100", "Tesla P4")
+COMPARED = GPUS[:2]
+"""Those whose shapes are simulated; the others say how far GPUs lie apart."""
+MAPPING = "gpu-kernels"
+_LONGEST_S = 0.5  # a kernel of a desktop GPU that would take longer than that here is left out
+_HELD_OUT = 0.2
+
+Learn = Callable[[NDArray[np.float32], NDArray[np.float64]], Callable[[NDArray[np.float32]], NDArray[np.float64]]]
+"""Trains a model on features and times."""
+
+
+def errors(
+    kind: str, board: str, version: int, data: Path, learn: Learn, seed: int
+) -> tuple[dict[str, float], dict[str, float]]:
+    """The mean error, in per cent, of kernels held out on each GPU, and of the simulated kernels of :data:`COMPARED`'s shapes.
+
+    Raises:
+        ComparisonDataError: the measurements are not in the folder.
+    """
+    rows = list(read_rows(data, FILES[kind]))
+    real, simulated = {}, {}
+    for gpu in GPUS:
+        table = [row for row in rows if row["Device"].startswith(gpu)]
+        features = np.array([_features(_call(kind, row)) for row in table], np.float32)
+        real[gpu] = _held_out(features, numbers(table, "latency_ms", FILES[kind]), learn, seed)
+        if gpu in COMPARED:
+            seconds = again_s(kind, table, board, version)
+            kept = seconds < _LONGEST_S
+            simulated[gpu] = _held_out(features[kept], seconds[kept], learn, seed)
+    return real, simulated
+
+
+def again_s(kind: str, rows: Sequence[Mapping[str, str]], board: str, version: int) -> NDArray[np.float64]:
+    """What each kernel takes on a simulated board at top clocks, run again and again: its own time, or the host's."""
+    silicon, clocks = Silicon(None, board, version=version), Clocks.of([load_board(board).grid.top])
+    calls = [_call(kind, row) for row in rows]
+    busy = silicon.kernels(calls, clocks).seconds + silicon.gap_s(clocks)
+    return np.asarray(np.maximum(busy, silicon.issue_s(calls, clocks))[:, 0])
+
+
+def _held_out(features: NDArray[np.float32], seconds: NDArray[np.float64], learn: Learn, seed: int) -> float:
+    held = np.random.default_rng(seed).random(len(seconds)) < _HELD_OUT
+    predict = learn(features[~held], seconds[~held])
+    return float(100.0 * np.mean(np.abs(predict(features[held]) / seconds[held] - 1.0)))
+
+
+def _features(call: KernelInvocation) -> tuple[float, ...]:
+    """Every size, the elements that go in and come out, and the multiply-adds; by their logarithm."""
+    return tuple(np.log([*_sizes(call), *map(float, call.output), _elements(call), _work(call)]).tolist())
+
+
+def _sizes(call: KernelInvocation) -> Iterator[float]:
+    if call.kind == "conv2d":
+        weight = call.params["weight"]
+        assert isinstance(weight, tuple)
+        yield from (float(call.inputs[0][0]), *map(float, weight), float(call.inputs[0][2]), *map(float, call.output[2:]))
+    else:
+        yield from (float(call.params[name]) for name in ("m", "n", "k") if name in call.params)  # type: ignore[arg-type]
+
+
+def _elements(call: KernelInvocation) -> float:
+    return float(sum(map(prod, call.inputs)) + prod(call.output))
+
+
+def _work(call: KernelInvocation) -> float:
+    if call.kind == "conv2d":
+        weight = call.params["weight"]
+        assert isinstance(weight, tuple)
+        return float(prod(weight[1:]) * prod(call.output))
+    return float(prod(list(_sizes(call)) or [_elements(call)]))
+
+
+def _call(kind: str, row: Mapping[str, str]) -> KernelInvocation:
+    return kernel_of_row(row, _mapping(FILES[kind]))
+
+
+@lru_cache
+def _mapping(table: str) -> Mapped:
+    return load_mapping(MAPPING).of_table(Path(table))

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The gate of version 2: is the simulated AGX Xavier as hard to predict, and hard in the same places, as real boards were?
+
+Each row is one figure with the band it must lie in, which follows from what real boards showed (:mod:`.gate_bands`). Before any
+other recipe is tried on the silicon, all rows pass.
+
+- *sums*: MIRAGE (SEC '21), Table 1: networks at top clocks, and their kernels timed one by one beside them.
+- *boards*: its Figure 2: how far thirteen boards lie apart.
+- *kernels*: the same model and features on kernels of desktop GPUs (sitar-lab/NeuSight), measured beside simulated.
+- *kinds*: the plain recipe of :mod:`jetdvfs.profiles.lab.paper.difficulty`, all eight kinds of the paper, its Tables 4 and 5:
+  predictions within 10%. Convolutions of the networks and random ones apart: the paper's are half and half.
+- *networks*: its Table 6: the sum of the plain recipe's kernels beside the network's latency, over configurations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ....kernels.grid import FrequencyConfiguration
+from ....kernels.network import Network
+from ...board import BoardDescription, load_board
+from ...twin.silicon.chip import Clocks
+from ...twin.silicon.execution import execute
+from ...twin.silicon.silicon import Silicon
+from ..measure.meters.simulated import TwinMeter
+from ..paper.characterization import NODES
+from ..paper.characterization import measured as run_of
+from ..paper.difficulty import ALL_KINDS
+from ..paper.table1 import PAPER
+from . import desktop
+from . import gate_bands as bands
+from .gate_kinds import Effort, KindModels, Row, table_6
+
+VERSION = 2
+BOARD = "agx-xavier"
+
+Doing = Callable[[str], None]
+
+
+def rows(networks: Sequence[Network], effort: Effort, data: Path | None, doing: Doing = lambda what: None) -> Iterator[Row]:
+    """Every row, as soon as it is there.
+
+    Args:
+        networks: MIRAGE's ten.
+        data: a folder with measurements of desktop GPUs; without it, no kernels are compared with theirs.
+        doing: hears of each step before it is done.
+
+    Raises:
+        ComparisonDataError: the measurements are not in the folder.
+    """
+    board = load_board(BOARD)
+    doing("networks at top clocks")
+    yield from sums(networks, board)
+    doing("thirteen boards")
+    yield from boards(networks, board)
+    if data is not None:
+        yield from kernels(effort, data, doing)
+    models = {}
+    for kind in ALL_KINDS:
+        models[kind] = KindModels(kind, networks, board, VERSION, effort, doing)
+        yield from models[kind].rows()
+    doing("networks at random clocks")
+    yield from table_6(networks, board, VERSION, models, effort)
+
+
+def sums(networks: Sequence[Network], board: BoardDescription) -> Iterator[Row]:
+    """Networks at top clocks, and their kernels timed one by one beside the whole."""
+    runs = {network.name: run_of(network, board, version=VERSION) for network in networks}
+    apart = [100.0 * abs(run.time_ms / PAPER[name].time_ms - 1.0) for name, run in runs.items()]
+    for share, most in bands.RUNTIME_UP_TO.items():
+        band = bands.Band(0.0, most, "MIRAGE, Table 1, Figure 2a")
+        yield Row.of(
+            "sums", f"ten networks' times, {share:.0%} quantile, % off the paper's", np.quantile(apart, share), 0.0, band
+        )
+    shares = {name: 100.0 * run.all_ms / run.time_ms for name, run in runs.items()}
+    real, band = bands.over_whole()
+    yield Row.of(
+        "sums", "networks whose kernels take over 100% of them", sum(share > 100.0 for share in shares.values()), real, band
+    )
+    points = np.mean([abs(share - PAPER[name].all_kernels) for name, share in shares.items()])
+    yield Row.of("sums", "kernels' share of the network, points off the paper's", float(points), 0.0, bands.sums_apart())
+
+
+def boards(networks: Sequence[Network], board: BoardDescription) -> Iterator[Row]:
+    """How far the boards lie apart, at low, middle and top clocks."""
+    found = {network.name: network for network in networks}
+    three = [*_low_and_middle(board), board.grid.top]
+    silicons = [Silicon(node, board, version=VERSION) for node in range(NODES)]
+    for name, real in bands.POWER_RANGE.items():
+        runs = [(execute(found[name], silicon, Clocks.of(three)), silicon) for silicon in silicons]
+        watts = np.array([
+            np.sum([silicon.sensed(run.rail_energy_j)[rail] for rail in board.energy_rails], axis=0) / run.latency_s
+            for run, silicon in runs
+        ])  # fmt: skip
+        range_ = 100.0 * np.max(np.ptp(watts, axis=0) / np.median(watts, axis=0))
+        yield Row.of("boards", f"{name}, power, range in % of the median", range_, real, bands.power_range(name))
+    latency = np.array([TwinMeter(silicon).network_latency_ms(found["shufflenet_v2_x1_0"], three) for silicon in silicons])
+    apart = 100.0 * np.abs(latency / np.median(latency, axis=0) - 1.0)
+    for share, real in bands.RUNTIME_UP_TO.items():
+        value = float(np.quantile(apart, share, axis=0).max())
+        name = f"shufflenet_v2_x1_0, runtime, {share:.0%} quantile, % off the median"
+        yield Row.of("boards", name, value, real, bands.runtime_quantile(share))
+
+
+def _low_and_middle(board: BoardDescription) -> list[FrequencyConfiguration]:
+    grid = board.grid
+    axes = (grid.cpu_khz, grid.gpu_hz, grid.emc_hz)
+    return [FrequencyConfiguration(*(axis[int(share * (len(axis) - 1))] for axis in axes)) for share in (0.0, 0.5)]
+
+
+def kernels(effort: Effort, data: Path, doing: Doing = lambda what: None) -> Iterator[Row]:
+    """The mean error on a fifth of the kernels, of a model that was trained on the others."""
+    for kind in desktop.FILES:
+        doing(f"{kind} beside desktop GPUs")
+        real, simulated = desktop.errors(kind, BOARD, VERSION, data, effort.learn, effort.seed)
+        band = bands.of_gpus(list(real.values()))
+        for gpu, value in simulated.items():
+            yield Row.of("kernels", f"{kind}, shapes measured on {gpu}, mean error in %", value, real[gpu], band)

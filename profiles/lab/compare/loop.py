@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The loop on tables of real boards: how soon a program that nobody predicted is known, and what it costs meanwhile.
+
+The planner begins with the flat surface, chooses each configuration itself, and is told what the table has for it. Beside it
+stand what other ways of choosing clocks come to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....daemon.errors import TargetNotAttainable
+from ....daemon.planning.exploring import next_configuration
+from ....daemon.planning.plan import plan
+from ....daemon.planning.targets import LatencyTarget, MinEnergy, Target
+from ....kernels.correction.correct import correct
+from ....kernels.correction.flat import flat_surface, overlap_fit
+from ....kernels.correction.observation import Observation
+from ....kernels.correction.pinning import pinned
+from ....kernels.cost.model import surface
+from ....kernels.network import KernelInvocation, Network
+from ....kernels.surface import Surface
+from ....kernels.units import AXES
+from ...board import load_board
+from ...bundle.bundle import Bundle
+from ...reference import reference_names, reference_network
+from ...twin.replay.board import replay_board
+from ...twin.replay.tables import MeasuredTable
+from ...twin.silicon.silicon import Silicon
+from ..train.truth import true_surface
+from .plans import untrained_nodes
+
+STOPS = (3, 5, 10, 20)
+"""After so many observed configurations it is seen how things stand."""
+DEADLINES = (1.15, 1.5, 2.5, None)
+"""Targets: the least energy within so many times the shortest latency of the table; None: however long it takes."""
+CONFIDENCE = 0.95
+TOP, MODES, GOVERNORS, OVERLAP = "top clocks", "best nvpmodel mode", "schedutil + podgov", "overlap fit, 10 random"
+
+# Rows are means of many frames.
+_FRAMES = 30
+_SETTLING, _WATCHED = 25, 10
+# Governors look every few milliseconds; a frame of many seconds is replayed as one of this length.
+_GOVERNED_MS = 40.0
+_DRAWS = 5
+
+Index = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How things stand after some observed configurations.
+
+    Attributes:
+        latency_error, power_error: mean relative error of configurations that keep the deadline and were not observed.
+        latency_error_all, power_error_all: of all that were not observed.
+        regret: by what share the plan's energy is above the best that keeps the deadline; ``missed``: whether it does not.
+    """
+
+    latency_error: float
+    power_error: float
+    latency_error_all: float
+    power_error_all: float
+    regret: float
+    missed: bool
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What became of one target on one program.
+
+    Attributes:
+        table, workload, deadline: which.
+        observed: how many configurations were observed until there was nothing left to try.
+        late: which of them, counted from 1, missed the deadline.
+        after: how things stood, by number of observed configurations.
+        others: regret of other ways of choosing, None for one that misses the deadline.
+    """
+
+    table: str
+    workload: str
+    deadline: float | None
+    observed: int
+    late: tuple[int, ...]
+    after: Mapping[int, Standing]
+    others: Mapping[str, float | None]
+
+
+def replay(
+    table: MeasuredTable, start: Surface | None = None, deadlines: Sequence[float | None] = DEADLINES
+) -> Iterator[Replay]:
+    """Run the loop on one program, once for each deadline.
+
+    Args:
+        start: what was predicted of it, over the table's grid; by default nothing was.
+    """
+    for deadline in deadlines:
+        yield _Loop(table, deadline, start or flat_surface(table.grid)).run()
+
+
+def simulated_programs(bundle: Bundle, silicon: int, boards: int) -> Iterator[tuple[MeasuredTable, Surface]]:
+    """The reference networks on simulated boards that a profile was not trained on, and what it predicts of each.
+
+    Args:
+        silicon: the version of the boards' silicon.
+        boards: how many boards.
+    """
+    manifest = bundle.manifest
+    description = load_board(manifest.board)
+    for name in reference_names():
+        network = reference_network(name)
+        predicted = surface(network, bundle.cost)
+        for node in untrained_nodes(bundle, boards):
+            silicon_of = Silicon(node, description, version=silicon)
+            true = true_surface(network, silicon_of, manifest.grid, description.energy_rails)
+            source = f"simulated, silicon {silicon}"
+            board = f"{name} on board {node}"
+            yield (
+                MeasuredTable(manifest.name, board, manifest.board, source, manifest.grid, true.latency_ms, true.power_mw),
+                predicted,
+            )
+
+
+class _Loop:
+    """One target on one program."""
+
+    def __init__(self, table: MeasuredTable, deadline: float | None, start: Surface) -> None:
+        self.table, self.deadline, self.start = table, deadline, start
+        shortest_ms = float(np.nanmin(table.latency_ms))
+        self.limit_ms = np.inf if deadline is None else deadline * shortest_ms
+        self.target: Target = MinEnergy() if deadline is None else LatencyTarget(self.limit_ms)
+        self.period_ms = self.limit_ms if deadline is not None else 2.5 * shortest_ms
+        self.reach = table.measured & (table.latency_ms <= self.limit_ms)
+        self.best_mj = float(np.nanmin(np.where(self.reach, table.energy_mj, np.nan)))
+
+    def run(self) -> Replay:
+        observations: list[Observation] = []
+        places: list[Index] = []
+        after: dict[int, Standing] = {}
+        while len(places) < STOPS[-1]:
+            step = next_configuration(self.start, self.target, observations, confidence=CONFIDENCE, most=STOPS[-1])
+            place = self._measured(self.table.grid.index(step.configuration))
+            if place in places:
+                break
+            places.append(place)
+            observations.append(self._observation(place))
+            if len(places) in STOPS:
+                after[len(places)] = self._standing(observations, places)
+        for stop in STOPS:
+            after.setdefault(stop, self._standing(observations, places))
+        late = tuple(number for number, place in enumerate(places, 1) if self.table.latency_ms[place] > self.limit_ms)
+        return Replay(self.table.name, self.table.workload, self.deadline, len(places), late, after, dict(self._others()))
+
+    def _measured(self, place: Index) -> Index:
+        return place if self.table.measured[place] else self.table.nearest(place)
+
+    def _observation(self, place: Index) -> Observation:
+        latency_ms, power_mw = float(self.table.latency_ms[place]), float(self.table.power_mw[place])
+        return Observation(self.table.grid.configuration(place), latency_ms, power_mw, frames=_FRAMES)
+
+    def _standing(self, observations: Sequence[Observation], places: Sequence[Index]) -> Standing:
+        made = correct(self.start, observations).surface
+        return self._judged(made, pinned(made, observations), places)
+
+    def _judged(self, made: Surface, planned_by: Surface, places: Sequence[Index]) -> Standing:
+        rest = self.table.measured.copy()
+        for place in places:
+            rest[place] = False
+        latency, power = (np.abs(getattr(made, name) / getattr(self.table, name) - 1) for name in ("latency_ms", "power_mw"))
+        chosen = self._plan(planned_by)
+        return Standing(
+            latency_error=_mean(latency, rest & self.reach),
+            power_error=_mean(power, rest & self.reach),
+            latency_error_all=_mean(latency, rest),
+            power_error_all=_mean(power, rest),
+            regret=float(self.table.energy_mj[chosen]) / self.best_mj - 1,
+            missed=bool(self.table.latency_ms[chosen] > self.limit_ms),
+        )
+
+    def _plan(self, made: Surface) -> Index:
+        try:
+            return self._measured(made.grid.index(plan(made, self.target, confidence=CONFIDENCE).configuration))
+        except TargetNotAttainable:
+            return self._measured(self._top)
+
+    @property
+    def _top(self) -> Index:
+        cpu, gpu, emc = (length - 1 for length in self.table.grid.shape)
+        return cpu, gpu, emc
+
+    def _others(self) -> Iterator[tuple[str, float | None]]:
+        yield TOP, self._regret([self._top])
+        modes = [regret for place in self._modes() if (regret := self._regret([place])) is not None]
+        yield MODES, min(modes, default=None)
+        yield GOVERNORS, self._regret(self._governed())
+        yield OVERLAP, self._overlap()
+
+    def _regret(self, places: Sequence[Index]) -> float | None:
+        """That of running at these configurations in turn; None where one misses the deadline."""
+        places = [self._measured(place) for place in places]
+        if any(self.table.latency_ms[place] > self.limit_ms for place in places):
+            return None
+        return float(np.mean([self.table.energy_mj[place] for place in places])) / self.best_mj - 1
+
+    def _modes(self) -> Iterator[Index]:
+        """The highest clocks that each of the board's power modes leaves."""
+        for mode in load_board(self.table.board).modes[0].table:
+            places = []
+            for axis, cap in zip(AXES, (mode.cpu_khz, mode.gpu_hz, mode.emc_hz), strict=True):
+                levels = self.table.grid.levels(axis)
+                below = [place for place, level in enumerate(levels) if cap is None or level <= cap]
+                places.append(max(below, default=0))
+            yield places[0], places[1], places[2]
+
+    def _governed(self) -> list[Index]:
+        """Where the kernel's governors keep a board on which a frame is due every deadline."""
+        shorter = min(1.0, _GOVERNED_MS / float(np.nanmin(self.table.latency_ms)))
+        board = replay_board(replace(self.table, latency_ms=self.table.latency_ms * shorter), _OwnTime())
+        # Which network it is told to run does not matter on a board that replays a table.
+        frame = KernelInvocation("relu", "", ((1, 1),), (1, 1), "float32", {}, 1, 8)
+        network = Network(self.table.workload, (), (frame,))
+        places = []
+        for number in range(_SETTLING + _WATCHED):
+            board.infer(network, fps=1e3 / (self.period_ms * shorter), frames=1)
+            if number >= _SETTLING:
+                levels = board.configuration
+                places.append(
+                    tuple(_nearest(self.table.grid.levels(axis), level) for axis, level in zip(AXES, levels, strict=True))
+                )
+        return [(cpu, gpu, emc) for cpu, gpu, emc in places]
+
+    def _overlap(self) -> float | None:
+        """The plain overlap fit to random configurations: the middle one of several draws; None where most miss."""
+        cells = np.argwhere(self.table.measured)
+        regrets = []
+        for draw in range(_DRAWS):
+            drawn = np.random.default_rng(draw).permutation(len(cells))[:10]
+            places = [(int(a), int(b), int(c)) for a, b, c in cells[drawn]]
+            fitted = overlap_fit(self.table.grid, [self._observation(place) for place in places])
+            regret = self._regret([self._plan(fitted)])
+            regrets.append(np.inf if regret is None else regret)
+        middle = float(np.median(regrets))
+        return middle if np.isfinite(middle) else None
+
+
+class _OwnTime:
+    """The time of a board on which nobody waits."""
+
+    def __init__(self) -> None:
+        self._now_s = 0.0
+
+    def monotonic(self) -> float:
+        return self._now_s
+
+    def sleep(self, seconds: float) -> None:
+        self._now_s += seconds
+
+
+def _nearest(levels: Sequence[int], level: int) -> int:
+    return int(np.abs(np.log(np.array(levels, np.float64) / max(level, 1))).argmin())
+
+
+def _mean(error: NDArray[np.float64], among: NDArray[np.bool_]) -> float:
+    return float(error[among].mean()) if among.any() else 0.0

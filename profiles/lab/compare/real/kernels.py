@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real kernels (sitar-lab/NeuSight): how well the recipe of our profiles predicts those held out, beside the plain recipe.
+
+Of each table and GPU a fifth of the kernels is held out at random. The plain recipe learns the logarithm of the time from sizes
+as they stand, as MIRAGE did, with clocks and element types where a table has several; ours learns how far a kernel is from its
+bound, the floor of a launch with it, from the features that profiles have. The floor is that of the GPU's smallest pointwise
+kernels, as a campaign would find it.
+
+Of products ours is told two things more, which profiles are not. How they fill the waves in which a GPU of so many
+multiprocessors does them; a profile is of one chip, with few. And when among its table's kernels one was measured: what the
+harness adds to a time changed meanwhile. The fastest convolutions of each GPU's last rows take four to six times as long as
+those of its first, whatever their shapes. What is predicted of batched products is the mean of three models that differ in what
+they drew at random.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .....kernels.cost.features import columns, feature_names
+from .....kernels.kinds import ELEMENTWISE, served_by
+from ....adapt.measurements import Measurements, Rows
+from ....errors import ComparisonDataError, MeasurementError
+from ...measure.mapping import load_mapping
+from ...measure.tables import import_table
+from ...paper.difficulty import trained
+from ...train.kernel_models import Recipe, Table, TrainingOptions, ensemble_of, kernels_of, table_of, train_model
+from ...train.left_out import measured_kinds
+from ..desktop import MAPPING
+from ..fit import find_file
+
+TABLES: Mapping[str, str] = {"linear": "matmul", "bmm": "matmul", "add": "add", "relu": "relu", "conv": "conv2d"}
+"""The kind of each table's kernels."""
+GOALS: Mapping[tuple[str, str], float] = {
+    ("v100", "linear"): 4.5, ("v100", "bmm"): 4.5, ("v100", "add"): 0.5, ("v100", "relu"): 0.5, ("v100", "conv"): 12.0,
+}  # fmt: skip
+"""Mean error in per cent that is aimed at."""
+MULTIPROCESSORS: Mapping[str, int] = {"p4": 20, "p100": 56, "v100": 80, "t4": 40, "a100": 108}
+"""Of each GPU (NVIDIA's data sheets)."""
+_TILES = ((32, 32), (64, 32), (32, 64), (64, 64), (128, 32), (32, 128), (128, 64), (64, 128), (128, 128))
+_HELD_OUT = 0.2
+_LEAST_KERNELS = 20
+_PLAIN_ROUNDS, _PLAIN_DEPTH, _PLAIN_RATE = 600, 8, 0.1
+_MOST_ROUNDS, _PATIENCE = 5000, 60
+_AVERAGED = {"bmm": 3}
+_RECIPES = {
+    "bmm": (Recipe(6, 0.03, 2.0, 0.6, 0.9), Recipe(7, 0.02, 2.0, 0.6, 0.9)),
+    "matmul": (Recipe(7, 0.02, 2.0, 0.8, 0.6),),
+    "conv2d": (Recipe(7, 0.05, 2.0, 0.8, 0.6), Recipe(7, 0.1)),
+    "": (Recipe(5, 0.02, 2.0, 0.8, 0.6),),
+}
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One table and GPU.
+
+    Attributes:
+        kind: the kind of its kernels.
+        kernels: how many there are.
+        plain_percent, own_percent: mean absolute percentage error of the kernels held out.
+        goal_percent: what is aimed at; None where nothing is.
+    """
+
+    table: str
+    gpu: str
+    kind: str
+    kernels: int
+    plain_percent: float
+    own_percent: float
+    goal_percent: float | None
+
+    @property
+    def passed(self) -> bool:
+        """No worse than the plain recipe, and within the goal."""
+        return self.own_percent <= min(self.plain_percent, self.goal_percent or np.inf)
+
+
+def pairs(
+    folder: Path, threads: int, seed: int = 0, progress: Callable[[int, int, str], None] = lambda done, total, text: None
+) -> Iterator[Pair]:
+    """Every pair of a table and a GPU.
+
+    Raises:
+        ComparisonDataError: the tables are not in the folder, or are no such tables.
+    """
+    mapping = load_mapping(MAPPING)
+    try:
+        records = {name: import_table(find_file(folder, f"{name}.csv.gz"), mapping) for name in TABLES}
+    except MeasurementError as error:
+        raise ComparisonDataError(str(error)) from error
+    of_each = [(name, gpu) for name in TABLES for gpu in sorted(records[name])]
+    for number, (name, gpu) in enumerate(of_each):
+        progress(number, len(of_each), f"{name} on {gpu}")
+        record, pointwise = records[name][gpu], records["relu"][gpu]
+        beside = record if name == "relu" else _together(record, pointwise)
+        yield _pair(name, TABLES[name], record, beside, _options(threads, seed))
+    progress(len(of_each), len(of_each), "done")
+
+
+def pairs_of(
+    name: str,
+    record: Measurements,
+    others: Sequence[Measurements],
+    threads: int,
+    seed: int = 0,
+    progress: Callable[[int, int, str], None] = lambda done, total, text: None,
+) -> Iterator[Pair]:
+    """The same of one table and one device: a pair for each kind of its kernels.
+
+    Args:
+        name: what the table's file is called, without endings.
+        others: what other tables have of the device; those of pointwise kernels tell the floor of a launch.
+
+    Raises:
+        MeasurementError: it has too few kernels whose sizes are known, of every kind.
+    """
+    kinds = [kind for kind in _own_kinds(record) if len(kernels_of(record, kind)) >= _LEAST_KERNELS]
+    if not kinds:
+        raise MeasurementError(f"fewer than {_LEAST_KERNELS} kernels of every kind; a fifth of them is to be held out")
+    device = record.described.name
+    for number, kind in enumerate(kinds):
+        progress(number, len(kinds), f"{kind} on {device}")
+        pointwise = [other for other in others if _is_pointwise(other) and not kernels_of(other, kind)]
+        yield _pair(name, kind, record, reduce(_together, pointwise, record), _options(threads, seed))
+    progress(len(kinds), len(kinds), "done")
+
+
+def _own_kinds(record: Measurements) -> list[str]:
+    """The kinds that have models; the family of the pointwise ones where some of its kernels have no model of their own."""
+    kinds = measured_kinds(record)
+    own = {kernel.kind for kernel in record.invocations}
+    return [kind for kind in kinds if kind != ELEMENTWISE or own & served_by(ELEMENTWISE) - set(kinds)]
+
+
+def _is_pointwise(record: Measurements) -> bool:
+    return {kernel.kind for kernel in record.invocations} <= served_by(ELEMENTWISE)
+
+
+def _options(threads: int, seed: int) -> TrainingOptions:
+    return TrainingOptions(_RECIPES, most_rounds=_MOST_ROUNDS, patience=_PATIENCE, threads=threads, seed=seed)
+
+
+def _pair(name: str, kind: str, record: Measurements, beside: Measurements, options: TrainingOptions) -> Pair:
+    """Of a record's kernels of a kind; ``beside`` has them first, and those that the floor of a launch follows from."""
+    gpu = record.described.name
+    table = table_of(beside, record.described, kind, "time", ())
+    table = replace(table, features=np.column_stack([*_of_products(table, kind, gpu), table.features]))
+    held = np.random.default_rng(options.seed).random(table.kernel.max() + 1)[table.kernel] < _HELD_OUT
+    key = name if name in _RECIPES else kind
+    models = [train_model(table.where(~held), key, options)]
+    for seed in range(1, _AVERAGED.get(name, 1)):
+        models.append(train_model(table.where(~held), key, replace(options, seed=options.seed + seed), models[0]))
+    predicted = np.mean([ensemble_of(model).predict(table.features[held]) for model in models], axis=0, dtype=np.float64)
+    own = np.exp(predicted - table.label[held]) - 1
+    times = record.tables["kernel_ms"]
+    times = times.where(np.isin(times.what, kernels_of(record, kind)))
+    sizes = np.array([_sizes(record, what) for what in times.what], np.float32)
+    types = sorted({kernel.dtype for kernel in record.invocations})
+    others = np.column_stack([table.features[:, -3:], [types.index(record.invocations[what].dtype) for what in times.what]])
+    sizes = np.column_stack([sizes, others[:, np.ptp(others, axis=0) > 0]]).astype(np.float32)
+    settings = (_PLAIN_ROUNDS, options.threads, options.seed)
+    plain = trained(sizes[~held], times.value[~held], *settings, learning_rate=_PLAIN_RATE, depth=_PLAIN_DEPTH)
+    off = plain(sizes[held]) / times.value[held] - 1
+    return Pair(name, gpu, kind, len(table.label), _percent(off), _percent(own), GOALS.get((gpu, name)))
+
+
+def _of_products(table: Table, kind: str, gpu: str) -> Iterator[NDArray[np.float32]]:
+    """Features of products, (n,) each; other kinds have none.
+
+    When it was measured among the table's kernels; and for each output tile that libraries use the logarithm of how many times
+    as many places whole waves of tiles have, one tile for each multiprocessor, as the product has outputs (NVIDIA, "Matrix
+    Multiplication Background"); of a GPU whose multiprocessors nobody wrote down, not that.
+    """
+    names = feature_names(kind)
+    if "log2_m" not in names:
+        return
+    yield table.kernel.astype(np.float32)
+    own = table.features[:, columns(kind, ("log2_m", "log2_n", "batch", *names[-3:]))[:3]].astype(np.float64)
+    m, n = np.rint(2 ** own[:, 0]), np.rint(2 ** own[:, 1])
+    products = own[:, 2] if kind == "matmul" else 1.0  # of a convolution, images are rows of one product
+    for height, width in _TILES if gpu in MULTIPROCESSORS else ():
+        tiles = products * np.ceil(m / height) * np.ceil(n / width)
+        places = np.ceil(tiles / MULTIPROCESSORS[gpu]) * MULTIPROCESSORS[gpu] * height * width
+        yield np.log2(places / (products * m * n)).astype(np.float32)
+
+
+def _together(record: Measurements, other: Measurements) -> Measurements:
+    """A record, and after its kernels those of another of the same GPU."""
+    first, more = record.tables["kernel_ms"], other.tables["kernel_ms"]
+    shifted = replace(more, what=more.what + len(record.invocations))
+    tables = {**record.tables, "kernel_ms": Rows.joined([first, shifted])}
+    return replace(record, invocations=(*record.invocations, *other.invocations), tables=tables)
+
+
+def _sizes(record: Measurements, what: int) -> list[float]:
+    """Every size of a kernel as it stands."""
+    kernel = record.invocations[what]
+    sizes = [float(size) for shape in (*kernel.inputs[:1], kernel.output) for size in shape]
+    for value in kernel.params.values():
+        sizes += map(float, value) if isinstance(value, tuple) else [float(value or 0)]
+    return sizes
+
+
+def _percent(errors: NDArray[np.float64]) -> float:
+    return float(np.abs(errors).mean() * 100)

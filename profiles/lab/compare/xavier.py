@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The simulated Jetson AGX Xavier beside the paper it was fitted to: ten networks at top clocks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from ...reference import reference_network
+from ...twin.silicon.chip import CURRENT, load_chip
+from ..paper.table1 import PAPER, TOLERANCE, measure
+from .fit import Fit, Report
+
+BOARD = "agx-xavier"
+
+
+def compare(_: Path, version: int = CURRENT) -> Report:
+    """Compare with the published table; it needs no folder of measurements."""
+    rows = {name: measure(reference_network(name), version=version) for name in PAPER}
+    measured = np.array([paper.time_ms for paper in PAPER.values()])
+    simulated = np.array([rows[name].time_ms for name in PAPER])
+    theirs = np.array([paper.shares[0] / paper.all_kernels for paper in PAPER.values()])
+    ours = np.array([rows[name].shares[0] / rows[name].all_kernels for name in PAPER])
+    return Report(
+        BOARD,
+        load_chip(BOARD, version=version),
+        "MIRAGE (SEC '21), Table 1",
+        (
+            Fit("inference time at top clocks, ms", measured, simulated, None, TOLERANCE, every=True),
+            Fit("convolutions' share of all kernels' time", theirs, ours),
+        ),
+        ("The simulated figures are medians over thirteen individuals, as the paper's thirteen boards.",),
+    )

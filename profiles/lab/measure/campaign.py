@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A measuring campaign: what to measure on which board at which frequency configurations, done in units that can be resumed.
+
+Kernels are those of given networks, on every board, and random ones (MIRAGE, SEC '21, section 4.2), each on one board, at
+random configurations; the host's issue time per call, and idle power over the whole grid, complete what a profile needs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....kernels.cost.host import issue_key
+from ....kernels.grid import FrequencyGrid
+from ....kernels.network import Call, KernelInvocation, Network
+from ...adapt.measurements import call_json
+from ...device import MeasuredDevice
+
+_CALLS_OF_A_NAME = 48
+_KERNELS_AT_ONCE = 64
+
+Thing = TypeVar("Thing")
+
+
+@dataclass(frozen=True)
+class CampaignSize:
+    """How much to measure.
+
+    Attributes:
+        nodes: the boards to measure on.
+        random_kernels: random kernels of each kind; ``random_kernels_default`` for kinds not named.
+        configurations: random configurations per random kernel.
+        network_configurations: random configurations per board and kernel of a network.
+        whole_network_configurations: random configurations per board and network, measured as a whole.
+        host_configurations: random configurations per board and call name.
+        warm_configurations: random configurations per board and temperature of the die beside the campaign's.
+        idle_configurations: random configurations per board that idle power is measured at; 0 for all.
+        power_kernels: kernels whose power is measured together: at the same random configurations, idle power once for all.
+        power_configurations: random configurations per kernel measured so; 0 for as many as its time is measured at.
+        fixed_observations: of each network at the same few configurations on every board; its kernels are measured there once.
+        small_steps: whether a step is one kernel, one call, or one configuration (of power, of kernels measured together), for
+            an interruption loses no more: in real time, where each takes a second or more.
+    """
+
+    nodes: tuple[int, ...]
+    random_kernels: Mapping[str, int]
+    random_kernels_default: int
+    configurations: int
+    network_configurations: int
+    whole_network_configurations: int
+    host_configurations: int
+    warm_configurations: int = 0
+    idle_configurations: int = 0
+    power_kernels: int = 1
+    power_configurations: int = 0
+    fixed_observations: int = 0
+    small_steps: bool = False
+
+    def kernels_of(self, kind: str) -> int:
+        return self.random_kernels.get(kind, self.random_kernels_default)
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One resumable step: what kind of measurement, one board, some things, and how many random configurations for each.
+
+    Attributes:
+        part: which of the configurations that the same kind of measurement of the same things takes, by their order; all where
+            it is empty.
+    """
+
+    kind: str
+    node: int
+    what: tuple[int, ...]
+    configurations: int
+    part: tuple[int, ...] = ()
+
+    def of(self, items: Sequence[Thing]) -> list[Thing]:
+        """Its part of a list."""
+        return [items[place] for place in self.part] if self.part else list(items)
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """Everything that will be measured, decided before the first measurement.
+
+    Attributes:
+        board: the board, or another device.
+        silicon_version: version of the simulated silicon, or an empty string.
+        temperature_c: the die temperature that boards are kept at.
+        size: how much.
+        seed: what random choices follow from.
+        invocations: the kernels; the first ``network_kernels`` are those of networks.
+        calls: the calls whose issue time is measured, some of each name.
+        networks: the networks, measured as a whole to see what their kernels' models do not say.
+        units: the steps, in order.
+        temperatures_c: others that idle power is measured at.
+        offered: the part of the board's grid that is measured, where it is not all of it.
+    """
+
+    board: MeasuredDevice
+    silicon_version: str
+    temperature_c: float
+    size: CampaignSize
+    seed: int
+    invocations: tuple[KernelInvocation, ...]
+    calls: tuple[Call, ...]
+    networks: tuple[Network, ...]
+    units: tuple[Unit, ...]
+    temperatures_c: tuple[float, ...] = ()
+    offered: FrequencyGrid | None = None
+
+    @property
+    def grid(self) -> FrequencyGrid:
+        """The clocks that are measured."""
+        return self.offered or self.board.grid
+
+    def samples(self, unit: Unit) -> int:
+        """At how many configurations a unit measures its things, all taken together."""
+        size, grid = self.size, self.grid
+        if unit.part:
+            return len(unit.what) * len(unit.part)
+        if unit.kind == "idle_mw":
+            return min(size.idle_configurations or grid.size, grid.size)
+        return len(grid.cpu_khz) if unit.kind == "host_active_mw" else len(unit.what) * min(unit.configurations, grid.size)
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What tells it from others, for people."""
+        return {
+            "board": self.board.name, "clocks": self.grid.to_json(), "networks": [network.name for network in self.networks],
+            "kernels": len(self.invocations), "seed": self.seed,
+        }  # fmt: skip
+
+    @property
+    def digest(self) -> str:
+        """A name for exactly this campaign: equal campaigns measure the same things in the same order."""
+        about = [self.board.name, self.silicon_version, self.temperature_c, self.temperatures_c, self.seed]
+        about += [self.size.idle_configurations] if self.size.idle_configurations else []
+        about += [self.offered.to_json()] if self.offered else []
+        about += [[u.kind, u.node, u.what, u.configurations, *([u.part] if u.part else [])] for u in self.units]
+        about += [invocation.to_json() for invocation in self.invocations]
+        about += [call_json(call) for call in self.calls]
+        about += [network.digest for network in self.networks]
+        return hashlib.sha256(json.dumps(about).encode()).hexdigest()[:24]
+
+
+def plan_campaign(
+    board: MeasuredDevice,
+    networks: Sequence[Network],
+    random_kernels: Callable[[str, int], Sequence[KernelInvocation]],
+    size: CampaignSize,
+    *,
+    kinds: Sequence[str],
+    temperature_c: float,
+    others: Sequence[Network] = (),
+    issued: Callable[[Call], bool] = lambda call: True,
+    warmer_c: Sequence[float] = (),
+    silicon_version: str = "",
+    seed: int = 0,
+    offered: FrequencyGrid | None = None,
+) -> Campaign:
+    """Decide what a campaign measures.
+
+    Args:
+        board: the board's description; where it has no energy rails, power is not measured.
+        networks: the networks whose kernels and calls are measured on every board.
+        random_kernels: gives so many random kernels of a kind.
+        size: how much.
+        kinds: the kernel kinds that get a model.
+        temperature_c: the die temperature that boards are kept at.
+        others: networks of which only the calls are measured.
+        issued: which calls cost the host time of their own.
+        warmer_c: others that idle power is measured at besides.
+        silicon_version: version of the simulated silicon, or an empty string.
+        seed: what random choices follow from.
+        offered: the part of the board's grid that is measured; None for all of it.
+    """
+    offered = None if offered == board.grid else offered
+    grid = offered or board.grid
+    small = size.small_steps
+
+    def parts(kind: str, node: int, what: tuple[int, ...], configurations: int, count: int) -> list[Unit]:
+        """One unit of all ``count`` configurations, or one of each."""
+        return [Unit(kind, node, what, configurations, (place,) if small else ()) for place in range(count if small else 1)]
+
+    def powers(node: int, what: Sequence[int] | NDArray[np.int64], configurations: int) -> list[Unit]:
+        if size.power_kernels == 1:
+            return [Unit("kernel_mw", node, part, configurations) for part in _parts(what, at_once)]
+        some = min(size.power_configurations or configurations, configurations, grid.size)
+        return [unit for group in _parts(what, size.power_kernels) for unit in parts("kernel_mw", node, group, some, some)]
+
+    at_once = 1 if small else _KERNELS_AT_ONCE
+    unique = {launch.signature: launch for network in networks for launch in network.launches if launch.kind in kinds}
+    of_networks = list(unique.values())
+    drawn = [kernel for kind in kinds for kernel in random_kernels(kind, size.kernels_of(kind))]
+    called = [call for network in (*networks, *others) for call in network.calls if issued(call)]
+    calls = _some_of_each_name(called, np.random.default_rng([seed, 4]))
+    order = np.random.default_rng([seed, 1]).permutation(len(drawn)) + len(of_networks)
+    units: list[Unit] = []
+    for position, node in enumerate(size.nodes):
+        mine = order[position :: len(size.nodes)]
+        if board.energy_rails:
+            idle = min(size.idle_configurations or grid.size, grid.size)
+            units += parts("idle_mw", node, (0,), size.warm_configurations, idle)
+            units += parts("host_active_mw", node, (0,), size.host_configurations, len(grid.cpu_khz))
+        each = [(what,) for what in range(len(calls))] if small else [tuple(range(len(calls)))]
+        units += [Unit("host_us", node, some, size.host_configurations) for some in each]
+        whole = size.whole_network_configurations
+        for what in range(len(networks)):
+            units += parts("network", node, (what,), whole, min(whole, grid.size))
+        kernels = ((range(len(of_networks)), size.network_configurations), (mine, size.configurations))
+        for some, count in kernels:
+            units += [Unit("kernel_ms", node, part, count) for part in _parts(some, at_once)]
+        if board.energy_rails:
+            units += [unit for some, count in kernels for unit in powers(node, some, count)]
+        if size.fixed_observations:
+            units += [Unit("fixed_network", node, (what,), size.fixed_observations) for what in range(len(networks))]
+            units += [Unit("fixed_kernel", node, part, 1) for part in _parts(range(len(of_networks)), at_once)]
+    return Campaign(
+        board,
+        silicon_version,
+        temperature_c,
+        size,
+        seed,
+        (*of_networks, *drawn),
+        tuple(calls),
+        tuple(networks),
+        tuple(units),
+        tuple(warmer_c),
+        offered,
+    )
+
+
+def _some_of_each_name(calls: Sequence[Call], rng: np.random.Generator) -> list[Call]:
+    """A few different calls of each name, common ones the likelier: their mean is that of the networks."""
+    names: dict[str, list[Call]] = {}
+    for index in rng.permutation(len(calls)):
+        same = names.setdefault(issue_key(calls[index])[0], [])
+        if len(same) < _CALLS_OF_A_NAME and calls[index] not in same:
+            same.append(calls[index])
+    return [call for name in sorted(names) for call in names[name]]
+
+
+def _parts(what: Sequence[int] | NDArray[np.int64], length: int) -> Iterator[tuple[int, ...]]:
+    for start in range(0, len(what), length):
+        yield tuple(int(index) for index in what[start : start + length])

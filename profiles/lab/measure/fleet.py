@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A campaign on several boards at once: a Dask cluster with one worker on each.
+
+As on the thirteen boards of MIRAGE (SEC '21, section 4.2), kernels of networks are measured on every board and random ones are
+dealt out among them. A board is known by its worker's name: one that comes back goes on. What a lost board had still to
+measure of the random kernels is dealt out again; of itself, what it had measured counts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from ...adapt.measurements import Measurements
+from ...errors import MeasurementError
+from .campaign import Campaign, Unit
+from .figures import Tables
+from .keeping import KeptUnits
+from .meters.meter import Meter
+from .steps import Progress, measure_unit, measurements_of
+
+MeterMaker: TypeAlias = Callable[[int, int], Meter]
+"""Gives the meter of a board by its number, for a step by its own; it is sent to the workers."""
+
+PATIENCE_S = 60.0
+"""A board that has been away for so long is lost."""
+_LOOK_S, _POLL_S = 0.5, 0.02
+
+
+@dataclass
+class _Board:
+    """One board, while a campaign runs.
+
+    Attributes:
+        node: its number in the campaign.
+        steps: numbers of the steps that it has still to do, the next first.
+        running: the step that it does, and the future of what comes of it.
+    """
+
+    name: str
+    node: int
+    steps: deque[int] = field(default_factory=deque)
+    address: str = ""
+    away_since: float = 0.0
+    lost: bool = False
+    running: tuple[int, Any] | None = None
+
+
+def run_on_fleet(
+    campaign: Campaign,
+    client: Any,
+    meter: MeterMaker,
+    folder: Path | None = None,
+    progress: Progress = lambda done, total, text: None,
+    patience_s: float = PATIENCE_S,
+) -> Measurements:
+    """Measure on every worker of a cluster what is not yet in ``folder``, and return all of it.
+
+    What is measured depends on neither interruptions nor the order in which boards finish, as long as none is lost.
+
+    Args:
+        campaign: what to measure; it has as many nodes as the cluster has workers.
+        client: a ``distributed.Client``.
+        meter: gives meters, on the workers.
+        folder: where each finished step is kept; ``None`` keeps nothing.
+        progress: called whenever a step is finished.
+        patience_s: a board that has been away for so long is lost.
+
+    Raises:
+        MeasurementError: there are not as many workers, a measurement did not come out, or all boards are lost; what was
+            measured until then is kept.
+    """
+    kept = KeptUnits(folder, campaign.digest, campaign.about)
+    finished = {number: rows for number in range(len(campaign.units)) if (rows := kept.get(number)) is not None}
+    fleet = _Fleet(campaign, client, meter, patience_s, set(finished))
+    with contextlib.closing(fleet):
+        for number, rows in fleet.results():
+            kept.put(number, rows)
+            finished[number] = rows
+            away = f", {len(fleet.lost)} lost" if fleet.lost else ""
+            text = f"{len(fleet.boards) - len(fleet.lost)} boards{away}; {fleet.left_s() / 60:.0f} min left"
+            progress(len(finished), len(campaign.units), text)
+    found = measurements_of(campaign, [finished[number] for number in sorted(finished)])
+    boards = {str(board.node): board.name for board in fleet.boards}
+    lost = [board.node for board in fleet.lost]
+    return replace(found, environment={"meter": "a cluster's workers", "boards": boards, "lost": lost})
+
+
+class _Fleet:
+    """The boards, and who does what."""
+
+    def __init__(self, campaign: Campaign, client: Any, meter: MeterMaker, patience_s: float, done: set[int]) -> None:
+        self._campaign, self._client, self._meter, self._patience_s = campaign, client, meter, patience_s
+        names = sorted(worker_names(client))
+        if len(names) != len(campaign.size.nodes):
+            raise MeasurementError(f"the cluster has {len(names)} workers, the campaign {len(campaign.size.nodes)} boards")
+        self.boards = [_Board(name, node) for name, node in zip(names, campaign.size.nodes, strict=True)]
+        by_node = {board.node: board for board in self.boards}
+        self._left = [number for number in range(len(campaign.units)) if number not in done]
+        for number in self._left:
+            by_node[campaign.units[number].node].steps.append(number)
+        same = Counter((unit.kind, unit.what) for unit in campaign.units)
+        self._shared = {number for number, unit in enumerate(campaign.units) if same[unit.kind, unit.what] == 1}
+        self._dealt_again: deque[int] = deque()
+        self._began, self._finished, self._data = time.monotonic(), 0, None
+
+    @property
+    def lost(self) -> list[_Board]:
+        return [board for board in self.boards if board.lost]
+
+    def left_s(self) -> float:
+        """How long the rest takes at the pace so far, in s."""
+        left = sum(len(board.steps) for board in self.boards if not board.lost) + len(self._dealt_again)
+        return (time.monotonic() - self._began) / max(self._finished, 1) * left
+
+    def results(self) -> Iterator[tuple[int, Tables]]:
+        """Each step's number and what it found, as they are finished."""
+        looked = 0.0
+        while True:
+            if time.monotonic() - looked > _LOOK_S:
+                self._look_round()
+                looked = time.monotonic()
+            for board in self.boards:
+                self._set_to_work(board)
+            working = [board for board in self.boards if board.running is not None]
+            if not working and not any(board.steps and not board.lost for board in self.boards):
+                return
+            time.sleep(_POLL_S)
+            for board in working:
+                if board.running is not None and board.running[1].done():
+                    (number, future), board.running = board.running, None
+                    tables = self._result(board, future)
+                    self._finished += 1
+                    yield number, tables
+
+    def close(self) -> None:
+        """Let the boards rest."""
+        for board in self.boards:
+            if board.running is not None:
+                board.running[1].cancel(force=True)
+
+    def _look_round(self) -> None:
+        """Who is there, who came back, who is lost."""
+        now, there = time.monotonic(), worker_names(self._client)
+        if any(there.get(board.name, board.address) != board.address for board in self.boards):
+            self._data = self._client.scatter(self._campaign, broadcast=True, hash=False)
+        for board in self.boards:
+            address = there.get(board.name, "")
+            if address != board.address:
+                self._interrupt(board)
+                board.address, board.away_since = address, now
+            if not address and not board.lost and now - board.away_since > self._patience_s:
+                board.lost = True
+                self._dealt_again += [number for number in board.steps if number in self._shared]
+                board.steps.clear()
+        if all(board.lost for board in self.boards):
+            raise MeasurementError("no board of the cluster is left; what was measured is kept, where --folder says so")
+
+    def _interrupt(self, board: _Board) -> None:
+        """Put back what a board was at when it went."""
+        if board.running is not None:
+            number, future = board.running
+            future.cancel(force=True)
+            board.steps.appendleft(number)
+            board.running = None
+
+    def _set_to_work(self, board: _Board) -> None:
+        if board.running is not None or board.lost or not board.address:
+            return
+        steps = board.steps or self._dealt_again
+        if steps:
+            number = steps.popleft()
+            unit = replace(self._campaign.units[number], node=board.node)
+            future = self._client.submit(
+                measure_on_worker, self._data, number, unit, self._meter, workers=[board.address], pure=False, retries=0
+            )
+            board.running = number, future
+
+    def _result(self, board: _Board, future: Any) -> Tables:
+        try:
+            tables: Tables = future.result()
+        except MeasurementError as error:
+            raise MeasurementError(f"board {board.name}: {error}") from error
+        except Exception as error:  # whatever happened on a worker
+            raise MeasurementError(f"board {board.name}: its worker failed ({error!r:.200})") from error
+        return tables
+
+
+def measure_on_worker(campaign: Campaign, number: int, unit: Unit, meter: MeterMaker) -> Tables:
+    """One step, on a worker."""
+    return measure_unit(campaign, number, unit, meter(unit.node, number))
+
+
+def worker_names(client: Any) -> dict[str, str]:
+    """The addresses of a cluster's workers by their names."""
+    found: dict[str, str] = client.run_on_scheduler(_names)
+    return found
+
+
+def _names(dask_scheduler: Any) -> dict[str, str]:
+    return {str(worker.name): address for address, worker in dask_scheduler.workers.items()}

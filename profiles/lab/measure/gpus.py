@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Campaigns on GPUs: a workstation's, by NVML at the clocks there are or at some that are locked, and a board's, whose daemon
+sets the clocks."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from .... import __version__
+from ....kernels.grid import FrequencyGrid
+from ....kernels.network import Call, HostOp
+from ...adapt.measurements import Measurements
+from ...adapt.torch_process import TorchProcess
+from ...board import BoardDescription
+from ...device import Device
+from .campaign import Campaign, Unit
+from .meters.cpu import CpuMeter, Patience, Worker, kernel_name
+from .meters.gpu import Clocks, GpuMeter
+from .meters.notes import Notebook
+from .meters.nvml import LockedClocks, Nvml, NvmlLibrary, gpu_device
+from .meters.ticks import Counters, Ticks
+from .one_twin import one_board_size
+from .processor import BETWEEN_S, Model, Most, plan_processor, processor_size, unit_s
+from .steps import Progress, run_campaign
+
+_MOST = Most(2e10, 6.4e7, ("float32", "float16"))  # the slowest board takes a tenth of a second for them
+_TOGETHER = 16  # kernels of a workstation between two measurements of idle power
+# Four ticks of NVML's counter; a short kernel repeated in a graph is not timed again next to its power.
+WORKSTATION_PATIENCE = Patience(power_s=0.5, power_timings=0)
+_QUICK_CONFIGURATIONS, _QUICK_IDLE = 2, 30
+SWITCH_S = 0.9
+"""To set a board's clocks, see them settle, and give them back, as on a simulated one."""
+
+
+@dataclass(frozen=True)
+class Workstation:
+    """A GPU, what runs on it and what it is like.
+
+    Attributes:
+        locking: whether clocks are locked.
+    """
+
+    process: TorchProcess
+    nvml: Nvml
+    device: Device
+    locking: bool
+
+
+@contextlib.contextmanager
+def workstation(
+    library: NvmlLibrary, start: Callable[[], TorchProcess], clocks_mhz: Sequence[int] = (), index: int = 0
+) -> Iterator[Workstation]:
+    """A GPU for as long as the context lasts; whatever becomes of it, locked clocks are given back.
+
+    Args:
+        start: starts the worker on that GPU.
+        clocks_mhz: to lock one after the other; none leaves clocks as they are.
+
+    Raises:
+        MeasurementError: there is no such GPU, NVML or PyTorch, or it does not have these clocks.
+    """
+    with contextlib.closing(Nvml(library, index)) as nvml, start() as process:
+        name = re.sub(r"[^a-z0-9]+", "-", str(process.about["device_name"]).lower()).strip("-")
+        yield Workstation(process, nvml, gpu_device(process, nvml, name, clocks_mhz), bool(clocks_mhz))
+
+
+def plan_gpu(device: Device, models: Sequence[Model], runnable: Collection[str], kernels: int, seed: int = 0) -> Campaign:
+    """Decide what is measured: what is of a processor, and what issuing each call costs the host.
+
+    Raises:
+        MeasurementError: two models have one name, or a model's list of launches ends early.
+    """
+    size = replace(processor_size(kernels, device.grid.size), power_kernels=_TOGETHER)
+    return plan_processor(device, models, runnable, size, seed, issued=issued_by(runnable))
+
+
+def issued_by(runnable: Collection[str]) -> Callable[[Call], bool]:
+    """True of calls whose issuing a worker can time: host calls, and kernels of the kinds that it runs."""
+    return lambda call: isinstance(call, HostOp) or call.kind in runnable
+
+
+def plan_board(
+    board: BoardDescription,
+    offered: FrequencyGrid,
+    models: Sequence[Model],
+    runnable: Collection[str],
+    kernels: int,
+    quick: bool = False,
+    seed: int = 0,
+) -> Campaign:
+    """Decide what is measured of a board: the networks, their kernels and random ones around them, issuing, idle power.
+
+    Args:
+        offered: the part of the board's grid that its power mode and others' limits leave.
+
+    Raises:
+        MeasurementError: two models have one name, or a model's list of launches ends early.
+    """
+    size = replace(one_board_size(0, kernels), warm_configurations=0, small_steps=True)
+    if quick:
+        few = _QUICK_CONFIGURATIONS
+        size = replace(
+            size, configurations=few, network_configurations=few, whole_network_configurations=few, host_configurations=few,
+            idle_configurations=_QUICK_IDLE,
+        )  # fmt: skip
+    return plan_processor(board, models, runnable, size, seed, issued=issued_by(runnable), most=_MOST, offered=offered)
+
+
+def measure_gpu(
+    campaign: Campaign,
+    models: Sequence[Model],
+    gpu: Workstation,
+    patience: Patience,
+    folder: Path | None = None,
+    progress: Progress = lambda done, total, text: None,
+) -> Measurements:
+    """Run a campaign on a workstation's GPU.
+
+    Raises:
+        MeasurementError: a measurement did not come out; what was measured until then is kept in ``folder``.
+    """
+    notebook = Notebook()
+    clocks = LockedClocks(gpu.nvml, gpu.locking, notebook)
+    with contextlib.closing(Ticks(gpu.nvml)) as ticks:
+        found = _measured(campaign, models, gpu.process, ticks, clocks, patience, folder, progress, notebook)
+    about = {"meter": "PyTorch and NVML", "jetdvfs": __version__, **found.environment, "clocks_locked": gpu.locking}
+    seen: dict[str, Any] = {"clocks_seen_mhz": sorted(clocks.seen_mhz), "clock_reasons": dict(clocks.reasons)}
+    die_c = notebook.die_c()
+    timed, powered = (set(found.tables[name].what.tolist()) for name in ("kernel_ms", "kernel_mw"))
+    seen["without_power"] = [kernel_name(found.invocations[what]) for what in sorted(timed - powered)]
+    return replace(
+        found,
+        environment={**about, **gpu.nvml.described(), **notebook.told(), **seen},
+        temperature_c=found.temperature_c if die_c is None else die_c,
+    )
+
+
+def measure_board(
+    campaign: Campaign,
+    models: Sequence[Model],
+    process: Worker,
+    counters: Counters,
+    clocks: Clocks,
+    patience: Patience,
+    folder: Path | None = None,
+    progress: Progress = lambda done, total, text: None,
+    notebook: Notebook | None = None,
+) -> Measurements:
+    """Run a campaign on a board's GPU. What did not count stands in the record, with the die's temperature.
+
+    Args:
+        counters: of the board's energy rails.
+        clocks: what holds a configuration of the board.
+        notebook: that in which they note what they see.
+
+    Raises:
+        MeasurementError: a measurement did not come out; what was measured until then is kept in ``folder``.
+    """
+    notebook = notebook or Notebook()
+    found = _measured(campaign, models, process, counters, clocks, patience, folder, progress, notebook, SWITCH_S)
+    about = {"meter": "PyTorch and the board's sensors", **found.environment, **notebook.told()}
+    die_c = notebook.die_c()
+    return replace(found, environment=about, temperature_c=found.temperature_c if die_c is None else die_c)
+
+
+def _measured(
+    campaign: Campaign,
+    models: Sequence[Model],
+    process: Worker,
+    counters: Counters,
+    clocks: Clocks,
+    patience: Patience,
+    folder: Path | None,
+    progress: Progress,
+    notebook: Notebook,
+    switch_s: float = BETWEEN_S,
+) -> Measurements:
+    files = {model.network.name: (model.path, model.inputs) for model in models}
+    torch = CpuMeter(process, files, counters, patience, notebook=notebook)
+    lowest = campaign.grid.configuration((0, 0, 0))
+
+    def lasts_s(unit: Unit) -> float:
+        return unit_s(campaign, unit, patience, switch_s)
+
+    meter = GpuMeter(torch, process, clocks, patience, lowest, notebook)
+    found = run_campaign(campaign, lambda node: meter, folder, progress, notebook, lasts_s)
+    about = {**process.about, "ran": torch.ran}
+    if torch.event_us is not None:
+        about["event_us"] = torch.event_us
+    return replace(found, environment=about)

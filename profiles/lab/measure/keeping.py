@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The finished units of a campaign, each a file of its own, so that an interrupted campaign goes on where it ended."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...adapt.measurements import Rows, arrays_of, rows_of
+from ...errors import MeasurementError
+from .meters.notes import Page
+
+_ABOUT = "campaign.json"
+
+
+class KeptUnits:
+    """A folder of finished units; a unit is there as a whole or not at all.
+
+    Args:
+        folder: that of campaigns, made if it is not there; ``None`` keeps nothing.
+        digest: the campaign's, whose units lie in a folder of that name.
+        about: what tells it from others.
+
+    Raises:
+        MeasurementError: it cannot be made.
+    """
+
+    def __init__(self, folder: Path | None, digest: str = "", about: Mapping[str, Any] | None = None) -> None:
+        self._folder = None if folder is None else folder / digest
+        if self._folder is not None:
+            try:
+                self._folder.mkdir(parents=True, exist_ok=True)
+                if not (told := self._folder / _ABOUT).exists():
+                    told.write_text(json.dumps(about or {}))
+            except OSError as error:
+                raise MeasurementError(f"{self._folder}: {error.strerror or error}; nothing was measured") from error
+
+    def get(self, number: int) -> dict[str, Rows] | None:
+        """A finished unit's tables, or None where it is not there or was cut short."""
+        if self._folder is None:
+            return None
+        try:
+            with np.load(self._path(self._folder, number), allow_pickle=False) as arrays:
+                return rows_of(arrays)
+        except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile):
+            return None
+
+    def page(self, number: int) -> Page:
+        """What was noted with a finished unit; an empty one where nothing was."""
+        if self._folder is None:
+            return Page()
+        with np.load(self._path(self._folder, number), allow_pickle=False) as arrays:
+            return Page.from_json(json.loads(arrays["page"].tobytes())) if "page" in arrays else Page()
+
+    def put(self, number: int, tables: Mapping[str, Rows], page: Page | None = None) -> None:
+        """Keep a finished unit, and what was noted with it.
+
+        Raises:
+            MeasurementError: it cannot be written; those before are there.
+        """
+        if self._folder is None:
+            return
+        path = self._path(self._folder, number)
+        fresh = path.with_suffix(".tmp")
+        arrays = arrays_of(tables)
+        if page is not None:
+            arrays["page"] = np.frombuffer(json.dumps(page.to_json()).encode(), np.uint8)
+        try:
+            with fresh.open("wb") as file:
+                np.savez(file, **arrays)
+            fresh.replace(path)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                fresh.unlink()
+            why = f"{self._folder}: {error.strerror or error}"
+            raise MeasurementError(f"{why}; the {number} steps before are kept, and the same command goes on there") from error
+
+    @staticmethod
+    def _path(folder: Path, number: int) -> Path:
+        return folder / f"unit-{number:05d}.npz"
+
+
+def parts_folder(out: Path, folder: Path | None) -> Path:
+    """Where the units of a campaign are kept until its record is written: beside that, unless a folder is named."""
+    return folder or out.with_name(f"{out.name}.parts")
+
+
+def kept_of_another(folder: Path, digest: str, about: Mapping[str, Any]) -> str:
+    """What to say of a folder that keeps a campaign, but not this one; an empty string of any other."""
+    if (folder / digest).is_dir():
+        return ""
+    differing = set[str]()
+    others = sorted(folder.glob(f"*/{_ABOUT}"))
+    for path in others:
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            theirs = json.loads(path.read_text())
+            differing |= {name for name, value in json.loads(json.dumps(about)).items() if theirs.get(name) != value}
+    what = f"other {', '.join(name for name in about if name in differing)}" if differing else "another one"
+    return f"{folder}: keeps a campaign of {what}; this one begins anew, beside it" if others else ""
+
+
+def forget_parts(folder: Path, digest: str) -> None:
+    """Remove a campaign's units, and the folder where there are no others."""
+    shutil.rmtree(folder / digest, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        folder.rmdir()

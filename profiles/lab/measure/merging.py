@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records that leave their owners, and records of several owners as one.
+
+What leaves says what was measured, by what, and by which versions: no names of hosts or workers, no paths.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .... import __version__
+from ....kernels.network import HostOp, Network
+from ...adapt.measurements import TABLES, Measurements, Rows
+from ...errors import MeasurementError
+
+_TOLD = (
+    "meter",
+    "python",
+    "torch",
+    "threads",
+    "device",
+    "device_name",
+    "clocks_locked",
+    "clocks_seen_mhz",
+    "source",
+    "jetdvfs",
+    "jetpack",
+    "l4t",
+    "kernel",
+    "power_mode",
+    "fan_drive",
+    "governors",
+    "rejected",
+    "measured_again",
+    "refused",
+    "die_c",
+    "gpu_really_hz",
+    "cuda",
+    "cudnn",
+    "cudnn_benchmark",
+    "cudnn_tf32",
+    "matmul_tf32",
+    "event_us",
+    "reference_ms",
+    "driver",
+    "power_limit_mw",
+    "clock_reasons",
+    "without_power",
+)
+_ALIKE_C = 3.0  # idle power at dies further apart is not of one table
+
+_KERNELS = ("kernel_ms", "kernel_mw", "gap_us", "timing_us")
+_NETWORKS = ("network_ms", "network_mw")
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a merged record has of one that it was made of.
+
+    Attributes:
+        nodes: the numbers that its boards have in the merged record.
+        rows: how many figures it brought.
+        made_by: its meter and the versions of what measured it.
+    """
+
+    board: str
+    silicon_version: str
+    nodes: tuple[int, ...]
+    rows: int
+    made_by: Mapping[str, Any]
+
+
+def shareable(record: Measurements) -> Measurements:
+    """A record as others may have it; its figures are all there."""
+    kept = {name: record.environment[name] for name in _TOLD if name in record.environment}
+    parts = record.environment.get("parts")
+    return replace(record, environment={"jetdvfs": __version__, **kept, **({"parts": parts} if parts else {})})
+
+
+def merged(records: Mapping[str, Measurements]) -> tuple[Measurements, list[Part]]:
+    """One record of several, by what they are called, and what came from each.
+
+    Each brings boards of its own, which are numbered anew; simulated individuals keep their numbers, for the same number is
+    the same board. What was measured in several is one thing there.
+
+    Raises:
+        MeasurementError: they are of different boards, silicons or rails, their idle power is of dies of different
+            temperatures, or figures of a board are in two of them.
+    """
+    _check_alike(records)
+    each = [shareable(record) for record in records.values()]
+    first = each[0]
+    invocations = _Union(lambda kernel: kernel.signature, [record.invocations for record in each])
+    calls = _Union(lambda call: (call.name,) if isinstance(call, HostOp) else call.signature, [one.calls for one in each])
+    networks = _Union(lambda network: network.digest, [record.networks for record in each])
+    temperatures = _Union(float, [record.temperatures_c for record in each])
+    tables: dict[str, list[Rows]] = {name: [] for name in TABLES}
+    parts, next_node = [], 0
+    for number, record in enumerate(each):
+        old = record.nodes
+        nodes = old if record.silicon_version else tuple(range(next_node, next_node + len(old)))
+        next_node += len(old)
+        places = {
+            **dict.fromkeys(_KERNELS, invocations.places[number]),
+            **dict.fromkeys(_NETWORKS, networks.places[number]),
+            "host_us": calls.places[number], "warm_idle_mw": temperatures.places[number],
+        }  # fmt: skip
+        for name, rows in record.tables.items():
+            what = places[name][rows.what] if name in places else rows.what
+            node = np.array(nodes, np.int64)[np.searchsorted(old, rows.node)] if len(rows) else rows.node
+            tables[name].append(replace(rows, what=what, node=node))
+        count = sum(len(rows) for rows in record.tables.values())
+        made_by = {name: value for name, value in record.environment.items() if name != "parts"}
+        parts.append(Part(record.board, record.silicon_version, nodes, count, made_by))
+    found = replace(
+        first,
+        invocations=tuple(invocations.items),
+        calls=tuple(calls.items),
+        networks=tuple(_told_apart(networks.items)),
+        temperatures_c=tuple(temperatures.items),
+        tables={name: Rows.joined(found) for name, found in tables.items()},
+        environment={"meter": "several records", "parts": [dataclasses.asdict(part) for part in parts]},
+    )
+    return found, parts
+
+
+class _Union:
+    """Items of several lists, each once, and where those of each list are among them."""
+
+    def __init__(self, key: Callable[[Any], Hashable], lists: Sequence[Sequence[Any]]) -> None:
+        numbers: dict[Hashable, int] = {}
+        self.items: list[Any] = []
+        self.places: list[NDArray[np.int64]] = []
+        for items in lists:
+            for item in items:
+                if key(item) not in numbers:
+                    numbers[key(item)] = len(self.items)
+                    self.items.append(item)
+            self.places.append(np.array([numbers[key(item)] for item in items], np.int64))
+
+
+def _told_apart(networks: Sequence[Network]) -> Iterator[Network]:
+    """Networks of one name with a number after it, from the second on."""
+    seen: dict[str, int] = {}
+    for network in networks:
+        seen[network.name] = seen.get(network.name, 0) + 1
+        yield network if seen[network.name] == 1 else replace(network, name=f"{network.name}-{seen[network.name]}")
+
+
+def _check_alike(records: Mapping[str, Measurements]) -> None:
+    (first_name, first), *others = records.items()
+    for name, record in others:
+        pairs = {
+            "board": (first.board, record.board),
+            "silicon": (first.silicon_version or "real", record.silicon_version or "real"),
+            "rails": (", ".join(first.rails) or "none", ", ".join(record.rails) or "none"),
+        }
+        for what, (one, other) in pairs.items():
+            if one != other:
+                raise MeasurementError(f"{first_name} and {name}: of different {what}: {one} and {other}")
+        if first.described.grid != record.described.grid:
+            raise MeasurementError(f"{first_name} and {name}: of different clocks")
+        known = not math.isnan(first.temperature_c) and not math.isnan(record.temperature_c)
+        if known and abs(first.temperature_c - record.temperature_c) > _ALIKE_C:
+            raise MeasurementError(
+                f"{first_name} and {name}: measured with dies of {first.temperature_c:g} and {record.temperature_c:g} C; "
+                f"records that are merged are at most {_ALIKE_C:g} C apart"
+            )
+    seen: dict[bytes, str] = {}
+    for name, record in records.items():
+        for node in record.nodes:
+            content = b"".join(rows.value[rows.node == node].tobytes() for rows in record.tables.values())
+            if content in seen:
+                raise MeasurementError(
+                    f"{seen[content]} and board {node} of {name}: are the same figures, and would count twice"
+                )
+            seen[content] = f"board {node} of {name}"

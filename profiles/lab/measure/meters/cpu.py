@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measuring the processor that this runs on: PyTorch in a process of its own, at the clocks there are or at those that are set.
+
+A processor is its own host: what a kernel takes has the issuing in it, and there are no pauses between kernels. Power is that
+of the packages, where their counters can be read.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import psutil
+from numpy.typing import NDArray
+
+from .....kernels.grid import FrequencyConfiguration, FrequencyGrid
+from .....kernels.network import Call, HostOp, KernelInvocation, Network, TensorSpec
+from ....board import ChipRates
+from ....device import Device
+from ....errors import MeasurementError, RefusedForNow, RequestRefused
+from .meter import KernelPower
+from .notes import Notebook
+from .ticks import Counters
+
+DTYPES = ("float32",)
+"""The element types that processors are measured in: others are emulated on most."""
+
+_UNKNOWN_HZ = 1_000_000_000  # where the system does not say: rates and clock are measured together, only their product counts
+_MEMORY_HZ = 1_000_000_000
+_HOW = ("do", "seconds", "timings", "graph")  # members of a request that do not change what is run
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long one figure may take, in seconds, and from how many timings it comes at most.
+
+    Attributes:
+        power_timings: how often a kernel is timed next to its power.
+        lead_s: how long what is measured has run before its power counts: a monitor that averages shows what was before.
+    """
+
+    kernel_s: float = 0.3
+    network_s: float = 2.0
+    power_s: float = 1.0
+    timings: int = 100
+    power_timings: int = 3
+    lead_s: float = 0.0
+
+
+class Worker(Protocol):
+    """What runs kernels and networks: :class:`~.torch_process.TorchProcess`, or a simulated board in its place."""
+
+    @property
+    def about(self) -> Mapping[str, Any]:
+        """What it is, and the ``kinds`` of kernels that it runs."""
+        ...
+
+    def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer to a request of :mod:`.torch_worker`.
+
+        Raises:
+            RequestRefused: it cannot do that, and goes on.
+            MeasurementError: it ended, or did not answer in time.
+        """
+        ...
+
+
+class Clocks(Protocol):
+    """What sets the clock of what is measured: :class:`~.cpufreq.Cpufreq` of a processor, :class:`~.gpu.Clocks` of a GPU."""
+
+    def set(self, configuration: FrequencyConfiguration) -> None:
+        """Hold this configuration from now on."""
+        ...
+
+
+class AsTheyAre:
+    """Clocks that nobody sets."""
+
+    def set(self, configuration: FrequencyConfiguration) -> None:
+        """Nothing."""
+
+
+def processor_hz() -> int:
+    """The processor's top clock, as far as the system knows it."""
+    clock = psutil.cpu_freq() if hasattr(psutil, "cpu_freq") else None
+    return round(clock.max or clock.current) * 1_000_000 if clock and (clock.max or clock.current) else _UNKNOWN_HZ
+
+
+def processor(process: Worker, counters: Counters, name: str = "cpu", clocks_mhz: Sequence[int] = ()) -> Device:
+    """This machine's processor, its rates measured: what a product and a copy reach at the highest clock that is set."""
+    rates = process.ask({"do": "rates"})
+    levels = tuple(mhz * 1_000_000 for mhz in sorted(set(clocks_mhz))) or (processor_hz(),)
+    hz = levels[-1]
+    grid = FrequencyGrid((hz // 1000,), levels, (_MEMORY_HZ,))
+    flops, moved = float(rates["flops_per_s"]), float(rates["bytes_per_s"])
+    return Device(name, grid, ChipRates({"float32": flops / hz}, moved / _MEMORY_HZ), counters.rails, ())
+
+
+class CpuMeter:
+    """A :class:`~jetdvfs.profiles.lab.measure.meters.meter.Meter` of this machine's processor.
+
+    Args:
+        process: the worker.
+        models: the files of the networks that are measured as a whole, by name.
+        counters: of energy.
+        clocks: set before each figure is taken; None where nobody sets them, or somebody else does.
+        wait: passes the time in which idle power is measured.
+        notebook: where requests that the worker refused are noted; their figures are NaN, and left out of the record.
+    """
+
+    def __init__(
+        self,
+        process: Worker,
+        models: Mapping[str, tuple[Path, Sequence[TensorSpec]]],
+        counters: Counters,
+        patience: Patience = Patience(),
+        execution: str = "eager",
+        wait: Callable[[float], None] = time.sleep,
+        clocks: Clocks | None = None,
+        notebook: Notebook | None = None,
+    ) -> None:
+        self._process, self._models, self._counters, self._clocks = process, models, counters, clocks or AsTheyAre()
+        self._patience, self._execution, self._wait = patience, execution, wait
+        self._notebook, self._refused = notebook or Notebook(), dict[str, str]()
+        self.ran: dict[str, list[str]] = {}
+        self.event_us: float | None = None
+
+    @property
+    def rails(self) -> tuple[str, ...]:
+        """Those that are measured."""
+        return self._counters.rails
+
+    def kernel_times_ms(
+        self, invocations: Sequence[KernelInvocation], configurations: Sequence[FrequencyConfiguration]
+    ) -> NDArray[np.float64]:
+        found = []
+        for call, at in zip(invocations, configurations, strict=True):
+            self._clocks.set(at)
+            found.append(self._kernel_ms(call))
+        return np.array(found)
+
+    def kernel_powers(
+        self,
+        invocations: Sequence[KernelInvocation],
+        configurations: Sequence[FrequencyConfiguration],
+        issued: bool = False,
+    ) -> KernelPower:
+        rails: dict[str, list[float]] = {rail: [] for rail in self._counters.rails}
+        period_ms = []
+        for call, at in zip(invocations, configurations, strict=True):
+            self._clocks.set(at)
+            period_ms.append(float(self.repeated(kernel_name(call), {"kernel": call.to_json()}, rails)["period_ms"]))
+        period = np.array(period_ms)
+        return KernelPower(_arrays(rails), period, period, np.zeros(len(period)))
+
+    def host_time_ms(self, calls: Sequence[Call], configurations: Sequence[FrequencyConfiguration]) -> NDArray[np.float64]:
+        distinct = list(dict.fromkeys(_host_name(call) for call in calls))
+        request = {
+            "do": "issue",
+            "calls": [{"name": name} for name in distinct],
+            "order": [distinct.index(_host_name(call)) for call in calls],
+            "timings": self._patience.timings,
+            "seconds": self._patience.kernel_s,
+        }
+        found = []
+        for at in configurations:
+            self._clocks.set(at)
+            answer = self.asked(f"calls {', '.join(distinct)}", request)
+            found.append(math.nan if answer is None else float(answer["ms"]))
+        return np.array(found)
+
+    def host_rails_mw(self, configurations: Sequence[FrequencyConfiguration]) -> dict[str, NDArray[np.float64]]:
+        return self.idle_rails_mw(configurations)  # what issuing draws is among what kernels draw
+
+    def idle_rails_mw(
+        self, configurations: Sequence[FrequencyConfiguration], temperature_c: float | None = None
+    ) -> dict[str, NDArray[np.float64]]:
+        found = {at: self._idle_mw(at) for at in dict.fromkeys(configurations)}
+        return {rail: np.array([found[at][rail] for at in configurations]) for rail in self._counters.rails}
+
+    def network_latency_ms(self, network: Network, configurations: Sequence[FrequencyConfiguration]) -> NDArray[np.float64]:
+        request = {
+            **self._model(network),
+            "do": "network",
+            "timings": self._patience.timings,
+            "seconds": self._patience.network_s,
+        }
+        found = []
+        for at in configurations:
+            self._clocks.set(at)
+            answer = self.asked(f"network {network.name}", request)
+            if answer is None:
+                found.append(math.nan)
+                continue
+            self.ran[f"network {network.name}"] = answer["ran"]
+            if "reference_ms" in answer:
+                self._notebook.open.reference_ms.setdefault(network.name, []).append(float(answer["reference_ms"]))
+            found.append(float(answer["ms"]))
+        return np.array(found)
+
+    def network_rails_mw(
+        self, network: Network, configurations: Sequence[FrequencyConfiguration]
+    ) -> dict[str, NDArray[np.float64]]:
+        rails: dict[str, list[float]] = {rail: [] for rail in self._counters.rails}
+        for at in configurations if rails else ():
+            self._clocks.set(at)
+            self.repeated(f"network {network.name}", self._model(network), rails)
+        return _arrays(rails)
+
+    def drawn_mw(self, run: Callable[[], Answer]) -> tuple[Answer, dict[str, float]]:
+        """Do something, and each rail's mean power in mW meanwhile."""
+        before, began = self._counters.read_uj(), time.monotonic()
+        answer = run()
+        took_s = max(time.monotonic() - began, 1e-9)
+        return answer, {rail: energy_mj / took_s for rail, energy_mj in self._counters.since_mj(before).items()}
+
+    def _idle_mw(self, at: FrequencyConfiguration) -> dict[str, float]:
+        self._clocks.set(at)
+        if self._patience.lead_s:
+            self._wait(self._patience.lead_s)
+        return self.drawn_mw(lambda: self._wait(self._patience.power_s))[1]
+
+    def asked(self, what: str, request: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The worker's answer; None if it refused this for good before, or refuses it now, which is noted."""
+        identity = json.dumps({name: value for name, value in request.items() if name not in _HOW}, sort_keys=True)
+        if identity not in self._refused:
+            try:
+                return self._process.ask(request)
+            except RequestRefused as refused:
+                reason = str(refused)
+                for path, _ in self._models.values():
+                    reason = reason.replace(str(path), path.name)
+                reason = reason.removeprefix("meter: ")
+                if not isinstance(refused, RefusedForNow):
+                    self._refused[identity] = reason
+        else:
+            reason = self._refused[identity]
+        self._notebook.open.refused[what] = reason
+        return None
+
+    def repeated(self, what: str, request: Mapping[str, object], rails: Mapping[str, list[float]]) -> dict[str, Any]:
+        """The worker's answer to repeating this; adds each rail's mean power in mW. NaN if it refuses."""
+        nothing = {"period_ms": math.nan, "count": 0}
+        lead = {**request, "do": "repeat", "seconds": self._patience.lead_s}  # operands are made, nothing is measured
+        answer: dict[str, Any] | None = None
+        drawn_mw = dict.fromkeys(rails, math.nan)
+        if self.asked(what, lead) is not None:
+            again = {**request, "do": "repeat", "seconds": self._patience.power_s}
+            answer, drawn_mw = self.drawn_mw(lambda: self.asked(what, again))
+        for rail, power_mw in drawn_mw.items():
+            rails[rail].append(math.nan if answer is None else power_mw)
+        return nothing if answer is None else answer
+
+    def _kernel_ms(self, call: KernelInvocation) -> float:
+        limits = {"timings": self._patience.timings, "seconds": self._patience.kernel_s}
+        answer = self.asked(kernel_name(call), {"do": "kernel", "kernel": call.to_json(), **limits})
+        if answer is None:
+            return math.nan
+        self.event_us = answer.get("event_us", self.event_us)
+        known = self.ran.setdefault(call.kind, [])
+        known += [name for name in answer["ran"] if name not in known]
+        return float(answer["ms"])
+
+    def _model(self, network: Network) -> dict[str, object]:
+        if network.name not in self._models:
+            raise MeasurementError(f"meter: no model file of network {network.name!r}; there are: {', '.join(self._models)}")
+        path, inputs = self._models[network.name]
+        return {"path": str(path), "inputs": [spec.to_json() for spec in inputs], "execution": self._execution}
+
+
+def kernel_name(call: KernelInvocation) -> str:
+    """A kernel by kind, sizes of its operands, its weight and its output, and element type."""
+    weight = call.params.get("weight")
+    operands = [*call.inputs, *([weight] if isinstance(weight, (list, tuple)) else [])]
+    sizes = ["x".join(map(str, shape)) for shape in (*operands, call.output)]
+    return f"{call.kind} {' '.join(sizes[:-1])} -> {sizes[-1]} {call.dtype}"
+
+
+def _host_name(call: Call) -> str:
+    if not isinstance(call, HostOp):
+        raise MeasurementError(f"meter: a processor issues {call.kind} by running it; only host calls are issued by themselves")
+    return call.name
+
+
+def _arrays(rails: Mapping[str, list[float]]) -> dict[str, NDArray[np.float64]]:
+    return {rail: np.array(found) for rail, found in rails.items()}

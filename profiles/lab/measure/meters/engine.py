@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Engines of simulated boards, measured as networks are: the silicon's own engine runs a network, whose launches are listed as
+the front end has them, because those are what predictions are made of."""
+
+from __future__ import annotations
+
+from .....kernels.engine.fusing import ENGINE_TYPES, as_engine, engine_of
+from .....kernels.network import Network
+from ....twin.silicon.chip import AMBIENT_DIE_C, CURRENT
+from ....twin.silicon.silicon import Silicon
+from .simulated import TwinMeter
+
+
+def listed(network: Network, compiled: str) -> Network:
+    """A network's launches as those of one of :data:`ENGINE_TYPES`, or as they are where ``compiled`` is empty.
+
+    Raises:
+        ModelError: as of :func:`jetdvfs.kernels.engine.fusing.as_engine`.
+    """
+    return as_engine(network, half=ENGINE_TYPES[compiled] == "float16") if compiled else network
+
+
+def board_of(board: str, node: int | None, silicon: int = CURRENT, compiled: str = "") -> Silicon:
+    """A simulated board that runs networks by its engine, or by the framework where ``compiled`` is empty.
+
+    Raises:
+        TwinError: that silicon has no engine.
+    """
+    engine, dtype = engine_of(compiled)
+    return Silicon(node, board, version=silicon, engine=engine, dtype=dtype)
+
+
+def engine_meter(
+    board: str, node: int, seed: int, silicon: int = CURRENT, compiled: str = "", temperature_c: float = AMBIENT_DIE_C
+) -> TwinMeter:
+    """The measuring instrument of such a board, as :func:`.simulated.twin_meter` of one that a framework runs on."""
+    return TwinMeter(board_of(board, node, silicon, compiled), seed + 1000 * node, temperature_c)

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A campaign on simulated boards: on one, as an afternoon with a single real one would be, or on several, as MIRAGE's was."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ....kernels.cost.features import MODELLED_KINDS
+from ....kernels.kinds import ELEMENTWISE
+from ....kernels.network import Network
+from ...adapt.measurements import Measurements
+from ...board import load_board
+from ...twin.silicon.chip import AMBIENT_DIE_C
+from ...twin.silicon.silicon import Silicon
+from .campaign import Campaign, CampaignSize, plan_campaign
+from .drawing.variation import FEW, Variations
+from .meters.simulated import TwinMeter, twin_meter
+from .steps import Progress, run_campaign
+
+WARMER_C = (25.0, 65.0, 85.0)
+"""Temperatures of the die at which idle power is measured besides the usual one: from a cold board to one about to throttle."""
+_SHARED = 8
+_STEPS = 1_000_003  # keeps the noise of steps apart from that of boards
+
+
+def one_board_size(node: int, random_kernels: int) -> CampaignSize:
+    """How much is measured: so many random kernels of each kind, and more convolutions and products; idle power at a hundred
+    configurations; power of four kernels at a time, at half as many configurations as times, which takes most of the time."""
+    return CampaignSize(
+        nodes=(node,),
+        random_kernels={"conv2d": 6 * random_kernels, "matmul": 4 * random_kernels},
+        random_kernels_default=random_kernels,
+        configurations=4,
+        network_configurations=4,
+        whole_network_configurations=12,
+        host_configurations=12,
+        warm_configurations=40,
+        idle_configurations=100,
+        power_kernels=4,
+        power_configurations=2,
+    )
+
+
+def several_boards_size(nodes: Sequence[int], random_kernels: int, configurations: int, observations: int) -> CampaignSize:
+    """Eight times as many random kernels for several boards to share, each at one configuration: what is predicted of a board
+    that was left out gains by other shapes, not by more timings of the same. Networks as a whole at so many configurations, and
+    so many times at those that all boards have in common."""
+    shared = _SHARED * random_kernels
+    return replace(
+        one_board_size(nodes[0], random_kernels),
+        nodes=tuple(nodes),
+        random_kernels={"conv2d": 8 * shared, "matmul": 2 * shared},
+        random_kernels_default=shared,
+        configurations=1,
+        power_kernels=1,
+        power_configurations=0,
+        whole_network_configurations=configurations,
+        fixed_observations=observations,
+    )
+
+
+def plan_twin(
+    board: str, networks: Sequence[Network], size: CampaignSize, silicon: int, seed: int = 0, dtype: str = ""
+) -> Campaign:
+    """Decide what is measured: the networks, their kernels and random ones around them, of one element type or of several.
+
+    Raises:
+        BoardDescriptionError: there is no such board.
+        TwinError: there is no silicon for it.
+    """
+    description = load_board(board)
+    variations = Variations(networks, seed, replace(FEW, dtype=dtype))
+    kinds = [kind for kind in (*MODELLED_KINDS, ELEMENTWISE) if variations.own(kind)]
+    return plan_campaign(
+        description,
+        networks,
+        variations.some,
+        size,
+        kinds=kinds,
+        temperature_c=AMBIENT_DIE_C,
+        warmer_c=WARMER_C,
+        silicon_version=Silicon(board=description, version=silicon).version,
+        seed=seed,
+    )
+
+
+def measure_twin(campaign: Campaign, board: str, silicon: int, folder: Path | None, progress: Progress) -> Measurements:
+    """Run a campaign on simulated boards, in virtual time; noise goes on from step to step, as shipped profiles have it."""
+    return run_campaign(campaign, lambda node: twin_meter(board, node, campaign.seed, silicon), folder, progress)
+
+
+@dataclass(frozen=True)
+class TwinMeters:
+    """Gives the meters of simulated boards, whose noise follows from the board and the step."""
+
+    board: str
+    silicon: int
+    seed: int
+
+    def __call__(self, node: int, step: int) -> TwinMeter:
+        return twin_meter(self.board, node, self.seed + _STEPS * step, self.silicon)

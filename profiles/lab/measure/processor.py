@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A campaign on the processor that this runs on: what is measured of it, and the record."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from .... import __version__
+from ....kernels.cost.features import MODELLED_KINDS
+from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
+from ....kernels.kinds import ELEMENTWISE
+from ....kernels.network import Call, HostOp, KernelInvocation, Network, TensorSpec, numel
+from ...adapt.measurements import Measurements
+from ...adapt.torch_process import TorchProcess
+from ...device import Device, MeasuredDevice
+from ...errors import MeasurementError
+from .campaign import Campaign, CampaignSize, Unit, plan_campaign
+from .drawing.variation import Variations
+from .meters.cpu import DTYPES, CpuMeter, Patience, processor
+from .meters.cpufreq import Cpufreq
+from .meters.notes import Notebook
+from .meters.rapl import Rapl
+from .steps import Progress, run_campaign
+
+
+@dataclass(frozen=True)
+class Most:
+    """The largest random kernels that are measured, and the element types."""
+
+    flops: float
+    elements: float
+    dtypes: tuple[str, ...]
+
+
+BETWEEN_S = 0.05
+"""From one figure to the next where no clocks are set: operands are made."""
+_MOST_CONFIGURATIONS = 4
+_MOST = Most(2e9, 8e6, DTYPES)  # a processor takes a tenth of a second for them
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model file that is measured as a whole, and what it launches."""
+
+    path: Path
+    network: Network
+    inputs: tuple[TensorSpec, ...]
+
+
+def processor_size(random_kernels: int, clocks: int = 1) -> CampaignSize:
+    """How much is measured: so many random kernels of each kind, and three times as many convolutions and products, each at up
+    to four of the clocks there are; networks at all of them."""
+    some = min(clocks, _MOST_CONFIGURATIONS)
+    return CampaignSize(
+        nodes=(0,),
+        random_kernels={"conv2d": 3 * random_kernels, "matmul": 3 * random_kernels},
+        random_kernels_default=random_kernels,
+        configurations=some,
+        network_configurations=some,
+        whole_network_configurations=clocks,
+        host_configurations=some,
+        small_steps=True,
+    )
+
+
+def only_host_calls(call: Call) -> bool:
+    """Whether issuing a call is measured on a processor, which issues kernels by running them."""
+    return isinstance(call, HostOp)
+
+
+def plan_processor(
+    device: MeasuredDevice,
+    models: Sequence[Model],
+    runnable: Collection[str],
+    size: CampaignSize,
+    seed: int = 0,
+    issued: Callable[[Call], bool] = only_host_calls,
+    most: Most = _MOST,
+    offered: FrequencyGrid | None = None,
+) -> Campaign:
+    """Decide what is measured: the networks, their kernels and random ones around them, and calls that launch nothing.
+
+    Args:
+        runnable: the kinds that the meter can run; kernels of others get no model.
+        issued: the calls whose issuing is measured.
+        most: the largest kernels that are measured.
+        offered: the part of the device's grid that is measured; None for all of it.
+
+    Raises:
+        MeasurementError: two models have one name, or a model's list of launches ends early.
+    """
+    networks = [model.network for model in models]
+    names = [network.name for network in networks]
+    for network in networks:
+        if names.count(network.name) > 1:
+            raise MeasurementError(f"two models are called {network.name!r}; give each file a name of its own")
+        network.check_whole()
+
+    def wanted(call: KernelInvocation) -> bool:
+        largest = max(map(numel, (*call.inputs, call.output)))
+        sizes = call.flops <= most.flops and largest <= most.elements
+        return call.dtype in most.dtypes and call.kind in runnable and sizes
+
+    variations = Variations(networks, seed)
+    kinds = [kind for kind in (*MODELLED_KINDS, ELEMENTWISE) if any(map(wanted, variations.own(kind)))]
+    return plan_campaign(
+        device,
+        networks,
+        lambda kind, count: variations.some(kind, count, wanted),
+        size,
+        kinds=kinds,
+        temperature_c=float("nan"),
+        issued=issued,
+        seed=seed,
+        offered=offered,
+    )
+
+
+def about_s(campaign: Campaign, patience: Patience, switch_s: float = BETWEEN_S) -> float:
+    """How long a campaign takes in real time, roughly, in s.
+
+    Args:
+        switch_s: how long clocks take to be set.
+    """
+    return sum(unit_s(campaign, unit, patience, switch_s) for unit in campaign.units)
+
+
+def unit_s(campaign: Campaign, unit: Unit, patience: Patience, switch_s: float = BETWEEN_S) -> float:
+    """The same of one of its units: figures are taken one after the other."""
+    kernel_s, power_s = switch_s + patience.kernel_s, switch_s + patience.lead_s + patience.power_s
+    apart = bool(campaign.board.host_rails)  # else what the host draws is measured each time, to be taken off
+    once_s = (1 if apart else 2) * (power_s - switch_s)
+    # What is measured once, and clocks that are set once, are shared by the kernels of a unit.
+    together = campaign.size.power_kernels > 1
+    shared_s = (once_s + switch_s) / len(unit.what) if together else once_s + (3 if apart else 4) * switch_s
+    each = {
+        "kernel_ms": kernel_s, "host_us": kernel_s, "idle_mw": power_s,
+        "kernel_mw": shared_s + power_s - switch_s + patience.power_timings * patience.kernel_s,
+        "host_active_mw": (2 * power_s + (2 * patience.kernel_s if apart else 0)) * max(unit.configurations // 8, 1),
+        "network": (power_s if campaign.board.energy_rails else 0.0) + switch_s + patience.network_s,
+    }  # fmt: skip
+    return each[unit.kind] * campaign.samples(unit)
+
+
+@dataclass(frozen=True)
+class Processor:
+    """This machine's processor, what runs on it and what it is like.
+
+    Attributes:
+        clocks_mhz: those that are locked one after the other; none where the clock stays as it is.
+    """
+
+    process: TorchProcess
+    rapl: Rapl
+    device: Device
+    clocks: Cpufreq
+    clocks_mhz: tuple[int, ...] = ()
+
+
+@contextlib.contextmanager
+def this_processor(python: str, threads: int, clocks_mhz: Sequence[int] = (), root: Path = Path("/")) -> Iterator[Processor]:
+    """The processor for as long as the context lasts; whatever becomes of it, a clock that was locked is given back.
+
+    Raises:
+        MeasurementError: that Python cannot be started, has no PyTorch, or the clock cannot be set to these.
+    """
+    with contextlib.closing(Cpufreq(clocks_mhz, root)) as clocks, TorchProcess(python, threads=threads) as process:
+        if clocks_mhz:
+            clocks.set(FrequencyConfiguration(0, max(clocks_mhz) * 1_000_000, 0))  # at which its rates are measured
+        rapl = Rapl(root)
+        yield Processor(process, rapl, processor(process, rapl, clocks_mhz=clocks_mhz), clocks, tuple(clocks_mhz))
+
+
+def measure_processor(
+    campaign: Campaign,
+    models: Sequence[Model],
+    machine: Processor,
+    patience: Patience,
+    folder: Path | None = None,
+    progress: Progress = lambda done, total, text: None,
+) -> Measurements:
+    """Run a campaign on this machine's processor.
+
+    Raises:
+        MeasurementError: a measurement did not come out; what was measured until then is kept in ``folder``.
+    """
+    files: Mapping[str, tuple[Path, Sequence[TensorSpec]]] = {
+        model.network.name: (model.path, model.inputs) for model in models
+    }
+    notebook = Notebook()
+    meter = CpuMeter(machine.process, files, machine.rapl, patience, clocks=machine.clocks, notebook=notebook)
+    found = run_campaign(
+        campaign, lambda node: meter, folder, progress, notebook, lambda unit: unit_s(campaign, unit, patience)
+    )
+    locked = {"clocks_locked_mhz": list(machine.clocks_mhz)} if machine.clocks_mhz else {}
+    about = {"meter": "PyTorch on the processor", "jetdvfs": __version__, **machine.process.about, "ran": meter.ran}
+    refused = notebook.refused()
+    return replace(found, environment={**about, **locked, **({"refused": refused} if refused else {})})

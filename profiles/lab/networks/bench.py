@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Predictors of whole networks beside each other: the same networks to learn from, the same ones to be judged by.
+
+A split leaves out networks, families, the largest networks, boards or clocks; from what is left, so many networks are learnt
+from.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import RecordError
+from .predictors.estimator import Estimator, Told, silent
+from .record import Sample
+
+SPLITS = ("in distribution", "unseen family", "unseen size", "unseen board", "unseen clocks")
+_TESTED = 0.2
+
+
+@dataclass(frozen=True)
+class Score:
+    """How a predictor did on one split and metric.
+
+    Attributes:
+        networks, tested: networks learnt from; samples judged by.
+        mape, rmspe: mean absolute, and root mean square percentage error.
+        within_5, within_10: share of predictions off by at most 5 and 10 percent.
+        training_s: of all metrics together.
+        parameters: numbers learnt, or trees.
+        prediction_ms: per sample, many at once.
+    """
+
+    method: str
+    split: str
+    metric: str
+    networks: int
+    tested: int
+    mape: float
+    rmspe: float
+    within_5: float
+    within_10: float
+    training_s: float
+    parameters: int
+    prediction_ms: float
+
+
+def split(samples: Sequence[Sample], name: str, seed: int = 0) -> tuple[list[Sample], list[Sample]]:
+    """What may be learnt from, and what is judged by; the second is empty where the record has nothing to leave out.
+
+    Every fourth family, board or GPU clock is left out, the largest fifth of the networks, or a random fifth of them.
+    """
+    if name == "in distribution":
+        names = sorted({sample.name for sample in samples})
+        np.random.default_rng(seed).shuffle(names)
+        held = set(names[: round(_TESTED * len(names))])
+        return _parted(samples, lambda sample: sample.name in held)
+    if name == "unseen size":
+        flops = {sample.name: sample.graph.globals["flops_total"] for sample in samples}
+        large = set(sorted(flops, key=lambda one: flops[one])[len(flops) - round(_TESTED * len(flops)) :])
+        return _parted(samples, lambda sample: sample.name in large)
+    traits: Mapping[str, Callable[[Sample], Any]] = {
+        "unseen family": lambda sample: sample.family,
+        "unseen board": lambda sample: sample.board,
+        "unseen clocks": lambda sample: (sample.board, round(sample.device[1], 3)),
+    }
+    trait = traits[name]
+    found = sorted({trait(sample) for sample in samples})
+    if name == "unseen clocks" and len(found) == len({sample.board for sample in samples}):
+        return list(samples), []  # one clock for each board
+    left_out = set(found[1::4]) if len(found) > 1 else set()
+    return _parted(samples, lambda sample: trait(sample) in left_out)
+
+
+def _parted(samples: Sequence[Sample], tested: Callable[[Sample], bool]) -> tuple[list[Sample], list[Sample]]:
+    return [sample for sample in samples if not tested(sample)], [sample for sample in samples if tested(sample)]
+
+
+def evaluate(
+    samples: Sequence[Sample],
+    methods: Mapping[str, Callable[[], Estimator]],
+    sizes: Sequence[int],
+    splits: Sequence[str] = SPLITS,
+    seed: int = 0,
+    told: Told = silent,
+    now: Callable[[], float] = time.perf_counter,
+    known: Sequence[Score] = (),
+) -> Iterator[Score]:
+    """Every method on every split with every size of which there are enough networks, all of them counting as the next size.
+
+    Args:
+        known: what an earlier run found, which is not found again.
+
+    Raises:
+        RecordError: the record has no samples, or a method cannot learn from them.
+    """
+    if not samples:
+        raise RecordError("the record holds no network that was measured")
+    for name in splits:
+        pool, tested = split(samples, name, seed)
+        if not pool or not tested:
+            continue
+        names = sorted({sample.name for sample in pool})
+        np.random.default_rng([seed, 1]).shuffle(names)
+        for size in _sizes(sizes, len(names)):
+            chosen = set(names[:size])
+            learnt = [sample for sample in pool if sample.name in chosen]
+            for method, make in methods.items():
+                before = [one for one in known if (one.method, one.split, one.networks) == (method, name, size)]
+                yield from before or _score(method, make(), name, size, learnt, tested, told, now)
+
+
+def _sizes(wanted: Sequence[int], there: int) -> list[int]:
+    """Those that there are, and all there are in place of the first that there are not."""
+    possible = sorted(size for size in set(wanted) if size < there)
+    return possible if len(possible) == len(set(wanted)) else [*possible, there]
+
+
+def _score(
+    method: str,
+    estimator: Estimator,
+    name: str,
+    size: int,
+    learnt: Sequence[Sample],
+    tested: Sequence[Sample],
+    told: Told,
+    now: Callable[[], float],
+) -> Iterator[Score]:
+    began = now()
+    estimator.fit(learnt, lambda done, total, text: told(done, total, f"{method}, {name}, {size} networks: {text}"))
+    trained = now()
+    found = estimator.predict(tested)
+    took_ms = 1e3 * (now() - trained) / len(tested)
+    wanted = np.array([[sample.values[metric] for metric in estimator.metrics] for sample in tested])
+    for column, metric in enumerate(estimator.metrics):
+        errors = _errors(found[:, column], wanted[:, column])
+        yield Score(
+            method, name, metric, size, len(tested),
+            float(100 * errors.mean()), float(100 * np.sqrt((errors**2).mean())),
+            float((errors <= 0.05).mean()), float((errors <= 0.10).mean()),
+            trained - began, estimator.parameters, took_ms,
+        )  # fmt: skip
+
+
+def _errors(found: NDArray[np.float64], wanted: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(np.abs(found - wanted) / wanted)

@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measuring random networks: made, exported, decomposed, measured and recorded one by one.
+
+What is measured is a processor by PyTorch in a process of its own, or simulated boards over their clocks. A network that cannot
+be measured is left out by name; an interrupted campaign goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import psutil
+from numpy.typing import NDArray
+
+from ....kernels.errors import KernelsError
+from ....kernels.graph import graph_of
+from ....kernels.network import Network
+from ...adapt.torch_process import TorchProcess
+from ...board import BoardDescription
+from ...errors import MeasurementError, ProfilesError, RecordError
+from ...twin.silicon.silicon import Silicon
+from ..measure.meters.cpu import processor
+from ..measure.meters.network_worker import REFERENCES
+from ..measure.meters.rapl import Rapl
+from ..measure.meters.simulated import TwinMeter
+from .exporting import Exports
+from .families import FAMILIES
+from .record import DEVICE_FEATURES, GIB, About, MeasuredNetwork, Recorder, Row, add_counted, device_features, read_record
+
+Progress = Callable[[int, int, str], None]
+"""Told how many networks are done, of how many, and a line of text."""
+
+MOST_GFLOP, MOST_MIB = 40.0, 1024.0
+"""Networks of more operations, or more memory, are left out: one would take minutes, or the machine's memory."""
+_TIMINGS, _NETWORK_S = 20, 0.4  # of a network, at most
+_REFERENCES = 400  # timings: some seconds' worth
+_WORKER = "jetdvfs.profiles.lab.measure.meters.network_worker"
+
+
+class NetworkMeter(Protocol):
+    """Measures whole networks."""
+
+    @property
+    def about(self) -> About: ...
+
+    def rows(self, network: Network, path: Path) -> Sequence[Row]:
+        """What a network does, whose file this is.
+
+        Raises:
+            MeasurementError: it could not be measured.
+        """
+        ...
+
+
+class ProcessorMeter:
+    """This machine's processor: latency, and the memory that a process grows by until its first inferences are done.
+
+    Args:
+        speed: at which speed latencies are to be, as an earlier start of the same campaign found it; found now for none.
+    """
+
+    def __init__(self, speed: Mapping[str, float] | None = None) -> None:
+        if not speed:
+            # By another process: in one that has worked, there is free memory that networks would take first.
+            with _process() as process:
+                rates = processor(process, Rapl())
+                memory_gib = psutil.virtual_memory().total / GIB
+                figures = device_features(rates.chip, [rates.grid.top], memory_gib)[0]
+                taken = process.ask({"do": "references", "timings": _REFERENCES})["ms"]
+            device = dict(zip(DEVICE_FEATURES, map(float, figures), strict=True))
+            speed = {**device, **{f"{name}_ms": value for name, value in taken.items()}}
+        self._process = _process()
+        self._speed = speed
+        told = self._process.about
+        self.about = About(
+            f"this machine's processor ({told['device_name']}), PyTorch {told['torch']}, one thread",
+            False,
+            ("latency_ms", "peak_mib"),
+            "latency of a process that keeps its memory, at the speed of the references; memory without code of libraries",
+            speed=speed,
+        )
+
+    def rows(self, network: Network, path: Path) -> Sequence[Row]:
+        request = {
+            "do": "fresh",
+            "path": str(path),
+            "inputs": [spec.to_json() for spec in network.inputs],
+            "timings": _TIMINGS,
+            "seconds": _NETWORK_S,
+            "references_ms": {name: self._speed[f"{name}_ms"] for name in REFERENCES},
+        }
+        try:
+            found = self._process.ask(request)
+        except MeasurementError:
+            self.close()
+            self._process = _process()
+            raise
+        device = tuple(self._speed[name] for name in DEVICE_FEATURES)
+        return [Row("cpu", device, {"latency_ms": float(found["ms"]), "peak_mib": float(found["peak_mib"])})]
+
+    def close(self) -> None:
+        """End its process."""
+        self._process.close()
+
+
+def _process() -> TorchProcess:
+    return TorchProcess(threads=1, worker=_WORKER)
+
+
+class BoardMeter:
+    """Simulated boards, each at some random configurations: latency, and energy of the rails that count."""
+
+    def __init__(
+        self, boards: Sequence[tuple[BoardDescription, int]], configurations: int, version: int, seed: int = 0
+    ) -> None:
+        self._boards, self._count, self._seed = boards, configurations, seed
+        self._silicons = [Silicon(node, board, version=version) for board, node in boards]
+        names = ", ".join(f"{board.name} {node}" for board, node in boards)
+        self.about = About(
+            f"simulated boards {names}, silicon {version}, {configurations} configurations", True, ("latency_ms", "energy_mj")
+        )
+
+    def rows(self, network: Network, path: Path) -> Sequence[Row]:
+        rows = []
+        for (board, node), silicon in zip(self._boards, self._silicons, strict=True):
+            random = np.random.default_rng([self._seed, node, *network.name.encode()])
+            grid = board.grid
+            chosen = random.choice(grid.size, min(self._count, grid.size), replace=False)
+            configurations = [grid.configuration([int(at) for at in np.unravel_index(one, grid.shape)]) for one in chosen]
+            meter = TwinMeter(silicon, int(random.integers(1 << 31)))
+            latency_ms = meter.network_latency_ms(network, configurations)
+            rails = meter.network_rails_mw(network, configurations)
+            energy_mj = latency_ms * sum(rails[rail] for rail in board.energy_rails) / 1e3
+            figures = device_features(board.chip, configurations, board.chip.dram_gib)
+            for device, latency, energy in zip(figures, latency_ms, energy_mj, strict=True):
+                values = {"latency_ms": float(latency), "energy_mj": float(energy)}
+                rows.append(Row(f"{board.name} {node}", tuple(map(float, device)), values))
+        return rows
+
+
+def measure_networks(
+    folder: Path,
+    meter: NetworkMeter,
+    count: int,
+    families: Sequence[str] = tuple(FAMILIES),
+    progress: Progress = lambda done, total, text: None,
+    now: Callable[[], float] = time.monotonic,
+) -> Recorder:
+    """Record so many networks, those of the families in turn; what the folder holds already counts.
+
+    Raises:
+        RecordError: the folder holds another record.
+        MeasurementError: there is no PyTorch here, or no such family.
+    """
+    strange = [name for name in families if name not in FAMILIES]
+    if strange or not families:
+        raise MeasurementError(f"families {', '.join(strange) or 'none'}: valid: {', '.join(FAMILIES)}")
+    recorder = Recorder(folder, meter.about)
+    names = [(families[number % len(families)], number // len(families)) for number in range(count)]
+    waiting = [(family, number) for family, number in names if f"{family}-{number}" not in recorder.done]
+    began = now()
+    with tempfile.TemporaryDirectory(prefix="jetdvfs-networks-") as scratch, Exports() as exports:
+        for position, (family, number) in enumerate(waiting):
+            left_s = (now() - began) / max(position, 1) * (len(waiting) - position)
+            progress(len(names) - len(waiting) + position, count, f"{family}-{number}, {_duration(left_s)} left")
+            name = f"{family}-{number}"
+            path = Path(scratch) / f"{name}.pt"
+            try:
+                network = exports.network(family, number, path)
+                _check_size(network)
+                recorder.add(MeasuredNetwork(name, family, network, tuple(meter.rows(network, path))))
+            except (MeasurementError, KernelsError, ProfilesError) as error:
+                recorder.leave_out(name, " ".join(str(error).replace(f"{path}: ", "").split()))
+            finally:
+                path.unlink(missing_ok=True)
+    progress(count, count, "done")
+    return recorder
+
+
+def measure_again(
+    folder: Path, meter: NetworkMeter, count: int, progress: Progress = lambda done, total, text: None
+) -> dict[str, NDArray[np.float64]]:
+    """So many networks of a record once more: of each metric, by what part the figures now are off those recorded, ``(rows,)``.
+
+    Raises:
+        RecordError: there is no record, or it holds nothing.
+        MeasurementError: a network cannot be measured now.
+    """
+    networks = read_record(folder).networks
+    if not networks:
+        raise RecordError(f"{folder}: holds no network that could be measured again")
+    chosen = np.random.default_rng(0).permutation(len(networks))[:count]
+    found: dict[str, list[float]] = {metric: [] for metric in meter.about.metrics}
+    with tempfile.TemporaryDirectory(prefix="jetdvfs-networks-") as scratch, Exports() as exports:
+        for position, number in enumerate(chosen):
+            one = networks[number]
+            progress(position, len(chosen), one.name)
+            path = Path(scratch) / f"{one.name}.pt"
+            network = exports.network(one.family, _number(one), path)
+            for now, before in zip(meter.rows(network, path), one.rows, strict=True):
+                for metric, own in found.items():
+                    own.append(now.values[metric] / before.values[metric] - 1)
+    progress(len(chosen), len(chosen), "done")
+    return {metric: np.array(own) for metric, own in found.items()}
+
+
+def _number(network: MeasuredNetwork) -> int:
+    return int(network.name.rpartition("-")[2])
+
+
+def count_networks(
+    folder: Path,
+    counted: Callable[[Network, Path], Mapping[str, float]],
+    progress: Progress = lambda done, total, text: None,
+) -> dict[str, str]:
+    """Count what a host GPU does in each network of a record that was not counted before; those that failed, and why.
+
+    Raises:
+        RecordError: there is no record.
+    """
+    failed: dict[str, str] = {}
+    networks = read_record(folder).networks
+    with tempfile.TemporaryDirectory(prefix="jetdvfs-networks-") as scratch, Exports() as exports:
+        for number, one in enumerate(networks):
+            progress(number, len(networks), one.name)
+            if one.counters:
+                continue
+            path = Path(scratch) / f"{one.name}.pt"
+            try:
+                network = exports.network(one.family, _number(one), path)
+                add_counted(folder, one.name, counted(network, path))
+            except (MeasurementError, KernelsError) as error:
+                failed[one.name] = str(error)
+            finally:
+                path.unlink(missing_ok=True)
+    progress(len(networks), len(networks), "done")
+    return failed
+
+
+def _check_size(network: Network) -> None:
+    graph = graph_of(network)
+    gflop, mib = graph.globals["flops_total"] / 1e9, graph.memory.total_bytes / (1 << 20)
+    if gflop > MOST_GFLOP or mib > MOST_MIB:
+        raise MeasurementError(f"{gflop:.3g} GFLOP and {mib:.3g} MiB; at most {MOST_GFLOP:g} and {MOST_MIB:g} are measured")
+
+
+def _duration(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min" if minutes else f"{seconds:.0f} s"

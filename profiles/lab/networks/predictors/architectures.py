@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The graph networks of three papers, SeerNet (PerfSeer), ANEE with its readout (DNNPerf), PMGNS (DIPPM), and one that adds up.
+
+Each is the sizes of its layers, how its weights start, and what it makes of a batch. What the papers leave open, and what is
+taken here, stands with each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import layers
+from .batches import Batch
+from .encodings import ENCODINGS, PERFSEER, PERFSEER_GROUPS
+from .layers import Initial, Weights, add_layer, add_linear, linear
+from .operations import Operations
+
+
+class Architecture(Protocol):
+    """A graph network.
+
+    Attributes:
+        encoding: which of :data:`~jetdvfs.profiles.lab.networks.predictors.encodings.ENCODINGS` it is told.
+        scaling: how features are scaled.
+    """
+
+    encoding: ClassVar[str]
+    scaling: ClassVar[str]
+
+    def initial(self, outputs: int, rng: np.random.Generator) -> Initial:
+        """Weights to start from."""
+        ...
+
+    def forward(self, ops: Operations, weights: Weights, batch: Batch, outputs: int) -> Any:
+        """(samples, outputs)"""
+        ...
+
+
+@dataclass(frozen=True)
+class SeerNet:
+    """PerfSeer, equations 1 to 8: a block that updates edges, nodes, a global node and the whole, and a head for each output.
+
+    Equations 4 and 6 add a node's features, the global node's and updated ones, which have one width only if all are brought to
+    it first: a linear layer each does that here. The parameters then come to about the 1.02 million that the paper counts.
+    ``without`` names groups of features that it is not told (:data:`~.encodings.PERFSEER_GROUPS`), for the paper's table 1.
+    """
+
+    width: int = 256
+    synmm: bool = True
+    gnpb: bool = True
+    without: tuple[str, ...] = ()
+    encoding: ClassVar[str] = "perfseer"
+    scaling: ClassVar[str] = "standard"
+
+    def initial(self, outputs: int, rng: np.random.Generator) -> Initial:
+        weights: Initial = {}
+        nodes, edges, whole = ENCODINGS[self.encoding].sizes
+        width = self.width
+        for name, read in (("node", nodes), ("edge", edges), ("whole", whole)):
+            add_linear(weights, name, read, width, rng)
+        add_linear(weights, "phi_e", 3 * width, width, rng)
+        add_linear(weights, "phi_v", 2 * width, width, rng)
+        add_linear(weights, "phi_v_u", width, width, rng, bias=False)
+        add_linear(weights, "phi_u", 3 * width, width, rng)
+        if self.synmm:
+            add_linear(weights, "synmm", 2 * width, width, rng)
+        if self.gnpb:
+            add_linear(weights, "phi_z.first", width, width, rng)
+            add_linear(weights, "phi_z.second", width, width, rng)
+        _add_heads(weights, width, width, outputs, rng)
+        return weights
+
+    def forward(self, ops: Operations, weights: Weights, batch: Batch, outputs: int) -> Any:
+        edges = batch.edges
+        of_nodes, of_edges, of_whole = self._masks()
+        nodes = linear(weights, "node", ops.array(batch.nodes * of_nodes))
+        edge_rows = linear(weights, "edge", ops.array(batch.edge_rows * of_edges))
+        u = linear(weights, "whole", ops.array(batch.whole * of_whole))
+        ends = [ops.take(nodes, edges.sources), ops.take(nodes, edges.targets)]
+        sent = ops.relu(linear(weights, "phi_e", ops.concat([edge_rows, *ends])))
+        arrived = layers.segment_mean(ops, sent, edges.into)
+        seen = nodes
+        if self.gnpb:
+            z = layers.softmax_sum(ops, nodes, batch.graphs)
+            seen = nodes + ops.take(z, batch.graphs.index)
+        # The first two of phi_v's three parts are the network's alone, and shared by its configurations.
+        own = linear(weights, "phi_v", ops.concat([arrived, seen]))
+        updated = ops.relu(ops.take(own, batch.spread) + ops.take(linear(weights, "phi_v_u", u), batch.samples.index))
+        if self.synmm:
+            together = layers.synmm(ops, weights, "synmm", updated, batch.samples)
+        else:
+            together = layers.segment_mean(ops, updated, batch.samples)
+        z_updated = together * 0
+        if self.gnpb:
+            mixed = layers.softmax_sum(ops, updated, batch.samples) + ops.take(z, batch.graph_of)
+            z_updated = ops.relu(linear(weights, "phi_z.second", ops.relu(linear(weights, "phi_z.first", mixed))))
+        u = ops.relu(linear(weights, "phi_u", ops.concat([together, z_updated, u])))
+        return _heads(ops, weights, u, outputs)
+
+    def _masks(self) -> list[NDArray[np.float32]]:
+        """0 for the columns of nodes, edges and the whole that are left out; the device's stay."""
+        masks = [np.ones(size, np.float32) for size in PERFSEER.sizes]
+        places = (("node", PERFSEER.node), ("edge", PERFSEER.edge), ("global graph batch", PERFSEER.whole))
+        for group in self.without:
+            first = group.partition(" ")[0]
+            of = next((number for number, (words, _) in enumerate(places) if first in words), 0)
+            for name in PERFSEER_GROUPS[group]:
+                masks[of][places[of][1].index(name)] = 0
+        return masks
+
+
+@dataclass(frozen=True)
+class Anee:
+    """DNNPerf: rounds of its node-edge encoder with shared weights, all nodes added up, layers of 512, 128 and 16.
+
+    The device's figures stand in nodes and edges as in its tables; the host's clock is added to them. ``readout`` and
+    ``encoder`` are for its ablations.
+    """
+
+    rounds: int = 3
+    hidden: tuple[int, ...] = (512, 128, 16)
+    readout: str = "sum"
+    encoder: str = "anee"
+    encoding: ClassVar[str] = "dnnperf"
+    scaling: ClassVar[str] = "minmax"
+
+    def initial(self, outputs: int, rng: np.random.Generator) -> Initial:
+        weights: Initial = {}
+        nodes, edges, _ = ENCODINGS[self.encoding].sizes
+        if self.encoder == "gat":
+            add_layer(weights, "gat", "round", nodes, nodes, rng)
+        else:
+            for name, read, written in (
+                ("node", nodes, nodes), ("edge", edges, edges), ("attention", 2 * nodes, 1), ("message", edges, 1),
+            ):  # fmt: skip
+                bound = 1 / np.sqrt(read)
+                weights[f"round.{name}"] = rng.uniform(-bound, bound, (read, written)).astype(np.float32)
+        read = nodes
+        for number, written in enumerate((*self.hidden, outputs)):
+            add_linear(weights, f"dense.{number}", read, written, rng)
+            read = written
+        return weights
+
+    def forward(self, ops: Operations, weights: Weights, batch: Batch, outputs: int) -> Any:
+        nodes, edge_rows = ops.array(batch.nodes), ops.array(batch.edge_rows)
+        for _ in range(self.rounds):
+            if self.encoder == "gat":
+                nodes = ops.leaky_relu(layers.gat(ops, weights, "round", nodes, batch.edges), 0.01)
+            else:
+                nodes, edge_rows = layers.anee(ops, weights, "round", nodes, edge_rows, batch.edges)
+        x = ops.segment_sum(nodes, batch.graphs)
+        if self.readout == "mean":
+            x = layers.segment_mean(ops, nodes, batch.graphs)
+        for number in range(len(self.hidden)):
+            x = ops.relu(linear(weights, f"dense.{number}", x))
+        return linear(weights, f"dense.{len(self.hidden)}", x)
+
+
+@dataclass(frozen=True)
+class Pmgns:
+    """DIPPM: three GraphSAGE blocks, the mean of all nodes with the static features, three dense blocks.
+
+    The paper does not say how nodes become one row; the mean is taken, as SAGE's own. The device's figures are added to the
+    static features. ``conv`` is for its ablation: ``gcn``, ``gin``, ``gat`` or ``mlp`` in place of ``sage``.
+    """
+
+    width: int = 512
+    conv: str = "sage"
+    dropout: float = 0.05
+    encoding: ClassVar[str] = "dippm"
+    scaling: ClassVar[str] = "standard"
+
+    def initial(self, outputs: int, rng: np.random.Generator) -> Initial:
+        weights: Initial = {}
+        read, _, whole = ENCODINGS[self.encoding].sizes
+        for number in range(3):
+            add_layer(weights, self.conv, f"conv.{number}", read, self.width, rng)
+            read = self.width
+        read += whole
+        for number, written in enumerate((self.width, self.width, outputs)):
+            add_linear(weights, f"dense.{number}", read, written, rng)
+            read = written
+        return weights
+
+    def forward(self, ops: Operations, weights: Weights, batch: Batch, outputs: int) -> Any:
+        x = ops.array(batch.nodes)
+        for number in range(3):
+            x = ops.relu(layers.layer(ops, weights, self.conv, f"conv.{number}", x, batch.edges))
+            x = ops.dropout(x, self.dropout)
+        pooled = ops.take(layers.segment_mean(ops, x, batch.graphs), batch.graph_of)
+        x = ops.concat([pooled, ops.array(batch.whole)])
+        for number in range(2):
+            x = ops.dropout(ops.relu(linear(weights, f"dense.{number}", x)), self.dropout)
+        return linear(weights, "dense.2", x)
+
+
+@dataclass(frozen=True)
+class Launches:
+    """Every launch's part by itself, from what is known of it and of what led to it; a network is the sum of its launches.
+
+    None of the papers': kernel-level prediction, learnt from whole networks alone. Latencies of launches that run one after
+    the other add up; of memory, weights add up and the greatest moment counts. So each output is the logarithm of the sum of
+    one part of all launches and of the greatest of another. A part is the exponential of something linear in the logarithms
+    of the features, which goes on as a power law beyond what was learnt, and of what two layers add to that.
+    """
+
+    width: int = 96
+    encoding: ClassVar[str] = "launches"
+    scaling: ClassVar[str] = "standard"
+
+    def initial(self, outputs: int, rng: np.random.Generator) -> Initial:
+        weights: Initial = {}
+        read, _, _ = ENCODINGS[self.encoding].sizes
+        add_layer(weights, "sage", "first", read, self.width, rng)
+        add_linear(weights, "second", self.width, self.width, rng)
+        add_linear(weights, "third", self.width, 2 * outputs, rng)
+        add_linear(weights, "power", read, 2 * outputs, rng, bias=False)
+        weights["scale"] = np.ones((1, outputs), np.float32)
+        weights["shift"] = np.full((1, outputs), -np.log(100), np.float32)  # of about so many launches
+        return weights
+
+    def forward(self, ops: Operations, weights: Weights, batch: Batch, outputs: int) -> Any:
+        nodes = ops.array(batch.nodes)
+        hidden = ops.relu(layers.sage(ops, weights, "first", nodes, batch.edges))
+        hidden = ops.relu(linear(weights, "second", hidden))
+        parts = ops.exp(linear(weights, "third", hidden) + linear(weights, "power", nodes))
+        total = ops.segment_sum(parts, batch.graphs)[:, :outputs] + ops.segment_max(parts, batch.graphs)[:, outputs:]
+        return ops.log(total) * weights["scale"] + weights["shift"]
+
+
+def _add_heads(weights: Initial, read: int, width: int, outputs: int, rng: np.random.Generator) -> None:
+    for number in range(outputs):
+        add_linear(weights, f"head.{number}.first", read, width, rng)
+        add_linear(weights, f"head.{number}.second", width, 1, rng)
+
+
+def _heads(ops: Operations, weights: Weights, x: Any, outputs: int) -> Any:
+    """Two layers for each output."""
+    found = [
+        linear(weights, f"head.{number}.second", ops.relu(linear(weights, f"head.{number}.first", x)))
+        for number in range(outputs)
+    ]
+    return ops.concat(found)

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every predictor of whole networks can do, and those there are by name."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .....kernels.graph import PerformanceGraph
+from .....kernels.stored import check_npz
+from ....errors import RecordError
+from ..record import Query, Sample
+
+Levels: TypeAlias = Sequence[NDArray[Any]]
+"""Of each axis of a grid, what its clocks come to: the host's in GHz, GFLOP/s, GB/s."""
+
+Told = Callable[[int, int, str], None]
+Packed: TypeAlias = tuple[dict[str, Any], dict[str, NDArray[Any]]]
+"""What JSON can say of an estimator, and its arrays."""
+
+
+def silent(done: int, total: int, text: str) -> None:
+    """Tells nobody how far training is."""
+
+
+class Estimator(Protocol):
+    """Predicts metrics of a network on a device at a configuration."""
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """What it predicts, by the names of its record; empty until it is fitted."""
+        ...
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers it has learnt; of trees, how many trees."""
+        ...
+
+    def fit(self, samples: Sequence[Sample], told: Told = silent) -> None:
+        """Learn from samples.
+
+        Raises:
+            RecordError: there are none, they do not all have the same metrics, or a library is missing.
+        """
+        ...
+
+    def predict(self, queries: Sequence[Query]) -> NDArray[np.float64]:
+        """(queries, metrics), in the metrics' own units.
+
+        Raises:
+            RecordError: it was not fitted.
+        """
+        ...
+
+    def sweep(self, graph: PerformanceGraph, levels: Levels, memory_gib: float) -> NDArray[np.float64]:
+        """A network's metrics over a whole grid: ``(metrics, n_cpu, n_gpu, n_emc)``.
+
+        Raises:
+            RecordError: it was not fitted.
+        """
+        ...
+
+    def packed(self) -> Packed:
+        """All of it, for a file.
+
+        Raises:
+            RecordError: it was not fitted.
+        """
+        ...
+
+
+def swept(estimator: Estimator, graph: PerformanceGraph, levels: Levels, memory_gib: float) -> NDArray[np.float64]:
+    """:meth:`Estimator.sweep` of what predicts all configurations of a network together."""
+    devices = np.stack([axis.ravel() for axis in np.meshgrid(*levels, indexing="ij")], axis=1).astype(np.float64)
+    found = estimator.predict([Query(graph, (*map(float, device), memory_gib)) for device in devices])
+    return found.T.reshape(-1, *map(len, levels))
+
+
+def save(estimator: Estimator, path: Path) -> None:
+    """Write an estimator into one file: an ``.npz`` of its arrays and, as ``about``, JSON.
+
+    Raises:
+        RecordError: it was not fitted, or the file cannot be written.
+    """
+    about, arrays = estimator.packed()
+    everything: dict[str, Any] = {**arrays, "about": np.array(json.dumps(about))}
+    try:
+        with open(path, "wb") as file:
+            np.savez_compressed(file, **everything)
+    except OSError as error:
+        raise RecordError(f"{path}: cannot write the predictor ({error.strerror or error})") from error
+
+
+class Targets:
+    """Metrics as logarithms of mean 0 and deviation 1, and back: their errors are relative, and they range over decades."""
+
+    def __init__(self, mean: NDArray[np.float64], deviation: NDArray[np.float64]) -> None:
+        self.mean, self.deviation = mean, deviation
+
+    @classmethod
+    def fit(cls, values: NDArray[np.float64]) -> Targets:
+        logarithms = np.log(values)
+        deviation = logarithms.std(0)
+        return cls(logarithms.mean(0), np.where(deviation > 1e-9, deviation, 1.0))
+
+    def scaled(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.asarray((np.log(values) - self.mean) / self.deviation)
+
+    def back(self, scaled: NDArray[Any]) -> NDArray[np.float64]:
+        # What lies far beyond everything learnt stays a number.
+        return np.asarray(np.exp(np.clip(scaled.astype(np.float64), -50, 50) * self.deviation + self.mean))
+
+
+def table_of(samples: Sequence[Sample]) -> tuple[tuple[str, ...], NDArray[np.float64]]:
+    """The metrics of samples, and their values, (samples, metrics).
+
+    Raises:
+        RecordError: there are no samples, they have not all the same metrics, or a value is not above 0.
+    """
+    if not samples:
+        raise RecordError("there are no samples to learn from")
+    metrics = tuple(samples[0].values)
+    for sample in samples:
+        if tuple(sample.values) != metrics:
+            raise RecordError(f"{sample.name}: has {', '.join(sample.values)}; the others have {', '.join(metrics)}")
+    values = np.array([list(sample.values.values()) for sample in samples], np.float64)
+    if not (np.isfinite(values).all() and (values > 0).all()):
+        wrong = samples[int(np.flatnonzero(~((values > 0) & np.isfinite(values)).all(1))[0])]
+        raise RecordError(f"{wrong.name}: {dict(wrong.values)}: expected numbers above 0")
+    return metrics, values
+
+
+def check_fitted(metrics: Sequence[str]) -> None:
+    """
+    Raises:
+        RecordError: there are none.
+    """
+    if not metrics:
+        raise RecordError("the predictor was not fitted; fit it, or load one that was")
+
+
+def read(file: Path | BinaryIO, name: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """What :func:`save` wrote, of a path or an open file; ``name`` stands in messages.
+
+    Raises:
+        RecordError: it cannot be read as a predictor.
+    """
+    try:
+        check_npz(file, 1 << 28)
+        with np.load(file, allow_pickle=False) as data:
+            about = json.loads(str(data["about"][()]))
+            return about, {name: data[name] for name in data if name != "about"}
+    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
+        raise RecordError(f"{name}: not a saved predictor ({error})") from error

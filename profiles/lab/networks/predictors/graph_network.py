@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Graph networks as estimators: trained by PyTorch, run by NumPy alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .....kernels.graph import PerformanceGraph
+from ....errors import RecordError
+from ..record import Query, Sample
+from . import estimator
+from .architectures import Anee, Architecture, Launches, Pmgns, SeerNet
+from .batches import Batch, Scaling, Scalings, make_batch
+from .encodings import ENCODINGS, Encoded
+from .estimator import Levels, Packed, Targets, Told, silent
+from .layers import Initial
+from .operations import NumpyOperations
+from .training import TrainingOptions, train
+
+_ARCHITECTURES: Mapping[str, type[Any]] = {"SeerNet": SeerNet, "Anee": Anee, "Pmgns": Pmgns, "Launches": Launches}
+_ROWS = 1 << 15  # of nodes at a time, so that what lies between layers stays in tens of megabytes
+
+
+class GraphNetwork:
+    """An :class:`~jetdvfs.profiles.lab.networks.predictors.estimator.Estimator`.
+
+    Args:
+        architecture: the network.
+        options: how it is trained.
+        together: one network for all metrics, or one for each.
+    """
+
+    def __init__(self, architecture: Architecture, options: TrainingOptions, together: bool = False) -> None:
+        self.architecture, self.options, self.together = architecture, options, together
+        self.metrics: tuple[str, ...] = ()
+        self._weights: list[Initial] = []
+        self._scalings: Scalings | None = None
+        self._targets = Targets(np.zeros(0), np.ones(0))
+
+    @property
+    def parameters(self) -> int:
+        return sum(array.size for weights in self._weights for array in weights.values())
+
+    def fit(self, samples: Sequence[Sample], told: Told = silent) -> None:
+        metrics, values = estimator.table_of(samples)
+        encoding = ENCODINGS[self.architecture.encoding]
+        encoded = self._encoded(samples)
+        devices = np.array([sample.device for sample in samples])
+        self._scalings = scalings = Scalings.fit(self.architecture.scaling, encoding, encoded, devices)
+        self._targets = Targets.fit(values)
+        scaled = self._targets.scaled(values)
+        encoded = scalings.scaled(encoded)
+
+        def batches(numbers: NDArray[np.int64]) -> Batch:
+            return make_batch(encoding, scalings, [encoded[number] for number in numbers], devices[numbers])
+
+        columns = [list(range(len(metrics)))] if self.together else [[column] for column in range(len(metrics))]
+        groups = [sample.name for sample in samples]
+        self._weights = [train(self.architecture, self.options, batches, scaled[:, own], groups, told) for own in columns]
+        self.metrics = metrics
+
+    def predict(self, queries: Sequence[Query]) -> NDArray[np.float64]:
+        estimator.check_fitted(self.metrics)
+        assert self._scalings is not None
+        encoding, encoded = ENCODINGS[self.architecture.encoding], self._scalings.scaled(self._encoded(queries))
+        devices = np.array([query.device for query in queries])
+        found, at = np.empty((len(queries), len(self.metrics))), 0
+        outputs = len(self.metrics) if self.together else 1
+        while at < len(queries):
+            end, rows = at + 1, len(encoded[at].nodes)
+            while end < len(queries) and rows + len(encoded[end].nodes) <= _ROWS:
+                rows += len(encoded[end].nodes)
+                end += 1
+            batch = make_batch(encoding, self._scalings, encoded[at:end], devices[at:end])
+            parts = [self.architecture.forward(NumpyOperations(), weights, batch, outputs) for weights in self._weights]
+            found[at:end] = self._targets.back(np.concatenate(parts, axis=1))
+            at = end
+        return found
+
+    def sweep(self, graph: PerformanceGraph, levels: Levels, memory_gib: float) -> NDArray[np.float64]:
+        return estimator.swept(self, graph, levels, memory_gib)
+
+    def _encoded(self, queries: Sequence[Query]) -> list[Encoded]:
+        encode = ENCODINGS[self.architecture.encoding].encode
+        kept: dict[int, tuple[PerformanceGraph, Encoded]] = {}
+        for query in queries:
+            if id(query.graph) not in kept:
+                kept[id(query.graph)] = (query.graph, encode(query.graph))
+        return [kept[id(query.graph)][1] for query in queries]
+
+    def packed(self) -> Packed:
+        estimator.check_fitted(self.metrics)
+        assert self._scalings is not None
+        about = {
+            "kind": "graph", "architecture": type(self.architecture).__name__, "settings": asdict(self.architecture),  # type: ignore[call-overload]
+            "options": asdict(self.options), "together": self.together, "metrics": self.metrics,
+            "scalings": {name: getattr(self._scalings, name).to_json() for name in ("nodes", "edges", "whole")},
+        }  # fmt: skip
+        arrays = {f"{number}/{name}": array for number, own in enumerate(self._weights) for name, array in own.items()}
+        return about, {**arrays, "mean": self._targets.mean, "deviation": self._targets.deviation}
+
+    @classmethod
+    def restored(cls, about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> GraphNetwork:
+        """From what was saved.
+
+        Raises:
+            RecordError: it is not of a graph network of this release.
+        """
+        try:
+            settings = {name: tuple(value) if isinstance(value, list) else value for name, value in about["settings"].items()}
+            made = cls(
+                _ARCHITECTURES[about["architecture"]](**settings), TrainingOptions(**about["options"]), about["together"]
+            )
+            made.metrics = tuple(about["metrics"])
+            made._scalings = Scalings(
+                **{name: Scaling.from_json(about["scalings"][name]) for name in ("nodes", "edges", "whole")}
+            )
+            made._targets = Targets(arrays["mean"], arrays["deviation"])
+            count = 1 if made.together else len(made.metrics)
+            made._weights = [
+                {name.partition("/")[2]: array for name, array in arrays.items() if name.startswith(f"{number}/")}
+                for number in range(count)
+            ]
+        except (KeyError, TypeError) as error:
+            raise RecordError(f"a predictor of another release ({error!r})") from error
+        return made
+
+
+def seernet(**changes: Any) -> GraphNetwork:
+    """PerfSeer's SeerNet, a network for each metric, with the paper's settings (section 4.1)."""
+    return GraphNetwork(SeerNet(), replace(TrainingOptions(), **changes))
+
+
+def seernet_multi(**changes: Any) -> GraphNetwork:
+    """SeerNet-Multi: one network with a head for each metric, trained with PCGrad."""
+    return GraphNetwork(SeerNet(), replace(TrainingOptions(pcgrad=True), **changes), together=True)
+
+
+def dnnperf(**changes: Any) -> GraphNetwork:
+    """DNNPerf with the paper's settings for time (section IV-C)."""
+    return GraphNetwork(Anee(), replace(TrainingOptions(epochs=250, batch=64, rate=1e-4, patience=0), **changes))
+
+
+def dippm(**changes: Any) -> GraphNetwork:
+    """DIPPM's PMGNS with the paper's settings (table 3), all metrics together; the batch is not said there."""
+    options = TrainingOptions(epochs=500, batch=64, rate=2.754e-5, patience=0, loss="huber")
+    return GraphNetwork(Pmgns(), replace(options, **changes), together=True)
+
+
+def launches(**changes: Any) -> GraphNetwork:
+    """Each launch by itself, added up; a network for each metric."""
+    return GraphNetwork(Launches(), replace(TrainingOptions(epochs=150, batch=32, loss="huber"), **changes))

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What needs no networks to learn from, as estimators: the product's own kernel-level method, and a roofline.
+
+Both learn one factor for each metric, so that they are judged as they would be used once some networks have been measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .....kernels.cost.model import surface
+from .....kernels.graph import PerformanceGraph
+from .....kernels.surface import Surface
+from ....bundle.bundle import Bundle
+from ....errors import RecordError
+from ..record import Query, Sample, device_levels
+from . import estimator
+from .estimator import Estimator, Levels, Packed, Told, silent
+
+
+class Scaled:
+    """An estimator whose figures are somebody's times a factor for each metric: the median of what they were off by."""
+
+    def __init__(self) -> None:
+        self.metrics: tuple[str, ...] = ()
+        self._factors = np.zeros(0)
+
+    @property
+    def parameters(self) -> int:
+        return len(self._factors)
+
+    def fit(self, samples: Sequence[Sample], told: Told = silent) -> None:
+        metrics, values = estimator.table_of(samples)
+        self._factors = np.median(values / self._bare(samples, metrics), axis=0)
+        self.metrics = metrics
+
+    def predict(self, queries: Sequence[Query]) -> NDArray[np.float64]:
+        estimator.check_fitted(self.metrics)
+        return np.asarray(self._bare(queries, self.metrics) * self._factors)
+
+    def sweep(self, graph: PerformanceGraph, levels: Levels, memory_gib: float) -> NDArray[np.float64]:
+        return estimator.swept(self, graph, levels, memory_gib)
+
+    def packed(self) -> Packed:
+        estimator.check_fitted(self.metrics)
+        return {"kind": "roofline", "metrics": self.metrics}, {"factors": self._factors}
+
+    def restore(self, about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Take what :meth:`packed` gave."""
+        self.metrics, self._factors = tuple(about["metrics"]), np.array(arrays["factors"], np.float64)
+
+    def _bare(self, queries: Sequence[Query], metrics: Sequence[str]) -> NDArray[np.float64]:
+        raise NotImplementedError
+
+
+class KernelLevel(Scaled):
+    """A bundle's surfaces, at the configuration of its grid that a query's figures are nearest to.
+
+    Raises:
+        RecordError: it is asked for a metric that no surface has.
+    """
+
+    def __init__(self, bundle: Bundle) -> None:
+        super().__init__()
+        self._cost = bundle.cost
+        self._levels = device_levels(bundle.cost.chip, bundle.cost.grid)
+        self._surfaces: dict[int, tuple[PerformanceGraph, Surface]] = {}
+
+    def _bare(self, queries: Sequence[Query], metrics: Sequence[str]) -> NDArray[np.float64]:
+        strange = set(metrics) - {"latency_ms", "energy_mj", "power_mw"}
+        if strange:
+            raise RecordError(f"the kernel-level method does not predict {', '.join(sorted(strange))}")
+        found = np.empty((len(queries), len(metrics)))
+        for number, query in enumerate(queries):
+            _, own = self._surfaces.setdefault(id(query.graph), (query.graph, self._surface(query.graph)))
+            at = tuple(
+                int(np.abs(levels - figure).argmin()) for levels, figure in zip(self._levels, query.device, strict=False)
+            )
+            found[number] = [getattr(own, metric)[at] for metric in metrics]
+        return found
+
+    def packed(self) -> Packed:
+        raise RecordError("the kernel-level method is a bundle, which is a file already; it is not saved as a predictor")
+
+    def _surface(self, graph: PerformanceGraph) -> Surface:
+        known = self._surfaces.get(id(graph))
+        return known[1] if known else surface(graph.network, self._cost)
+
+
+class Roofline(Scaled):
+    """The least that a network takes: each launch's operations or transfers, whichever are longer; the memory of its graph."""
+
+    def _bare(self, queries: Sequence[Query], metrics: Sequence[str]) -> NDArray[np.float64]:
+        found = np.empty((len(queries), len(metrics)))
+        works: dict[int, tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
+        for number, query in enumerate(queries):
+            nodes = query.graph.nodes
+            if id(query.graph) not in works:
+                works[id(query.graph)] = (
+                    np.array([node.flops for node in nodes], np.float64),
+                    np.array([node.access_bytes for node in nodes], np.float64),
+                )
+            flops, moved = works[id(query.graph)]
+            bound_ms = np.maximum(flops / query.device[1], moved / query.device[2]).sum() / 1e6
+            memory_mib = query.graph.memory.total_bytes / (1 << 20)
+            found[number] = [memory_mib if metric.endswith("_mib") else bound_ms for metric in metrics]
+        return found
+
+    @classmethod
+    def restored(cls, about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Roofline:
+        """From what was saved.
+
+        Raises:
+            RecordError: it is not of a roofline of this release.
+        """
+        made = cls()
+        try:
+            made.restore(about, arrays)
+        except (KeyError, TypeError, ValueError) as error:
+            raise RecordError(f"a predictor of another release ({error!r})") from error
+        return made
+
+
+class Stack:
+    """An estimator that learns by what factor another one is off, which varies less than what both predict.
+
+    Args:
+        base: what is corrected: a roofline, or the kernel-level method.
+        learner: what learns the factors.
+    """
+
+    def __init__(self, base: Scaled, learner: Estimator) -> None:
+        self.base, self.learner = base, learner
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        return self.learner.metrics
+
+    @property
+    def parameters(self) -> int:
+        return self.base.parameters + self.learner.parameters
+
+    def fit(self, samples: Sequence[Sample], told: Told = silent) -> None:
+        self.base.fit(samples)
+        bare = self.base.predict(samples)
+        off = [
+            replace(sample, values={name: value / by for (name, value), by in zip(sample.values.items(), row, strict=True)})
+            for sample, row in zip(samples, bare, strict=True)
+        ]
+        self.learner.fit(off, told)
+
+    def predict(self, queries: Sequence[Query]) -> NDArray[np.float64]:
+        estimator.check_fitted(self.metrics)
+        return np.asarray(self.base.predict(queries) * self.learner.predict(queries))
+
+    def sweep(self, graph: PerformanceGraph, levels: Levels, memory_gib: float) -> NDArray[np.float64]:
+        factors = self.learner.sweep(graph, levels, memory_gib)
+        return np.asarray(self.base.sweep(graph, levels, memory_gib) * factors)
+
+    def packed(self) -> Packed:
+        (about, arrays), (inner, inner_arrays) = self.base.packed(), self.learner.packed()
+        base = {**about, "base": about["kind"], "kind": "stack", "inner": inner}
+        return base, {**arrays, **{f"inner/{k}": v for k, v in inner_arrays.items()}}

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every predictor there is by name, and reading one that was saved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from .....kernels.errors import KernelsError
+from ....errors import RecordError
+from . import estimator
+from .estimator import Estimator
+from .graph_network import GraphNetwork, dippm, dnnperf, launches, seernet, seernet_multi
+from .kernel_level import Roofline, Scaled, Stack
+from .rates import Rates
+from .trees import Addition, GlobalTrees
+
+PREDICTORS: Mapping[str, Callable[[], Estimator]] = {
+    "forest": lambda: GlobalTrees("rf"),
+    "boosting": lambda: GlobalTrees("gb"),
+    "xgboost": lambda: GlobalTrees("xgb"),
+    "rates": Rates,
+    "roofline": Roofline,
+    "xgboost-added": lambda: GlobalTrees("xgb", Addition()),
+    "seernet": seernet,
+    "seernet-multi": seernet_multi,
+    "dnnperf": dnnperf,
+    "dippm": dippm,
+    "launches": launches,
+    "rates+xgboost": lambda: Stack(Rates(), GlobalTrees("xgb")),
+    "roofline+xgboost": lambda: Stack(Roofline(), GlobalTrees("xgb")),
+    "roofline+seernet": lambda: Stack(Roofline(), seernet()),
+}
+"""With the settings of their papers; the stacks learn what rates or a roofline are off by."""
+
+#: Those that need a host GPU's counters of every network.
+COUNTED: Mapping[str, Callable[[], Estimator]] = {
+    "forest with counters": lambda: GlobalTrees("rf", Addition(), counted=True),
+    "boosting with counters": lambda: GlobalTrees("gb", Addition(), counted=True),
+    "xgboost with counters": lambda: GlobalTrees("xgb", Addition(), counted=True),
+}
+
+_GLOBALS = ("graph profile", "global computation", "global memory", "global intensity", "batch size")
+
+#: What the papers leave out or put in the place of something, on one split at one size: PerfSeer's tables 1 and 2 and figure 6,
+#: DNNPerf's table VIII, DIPPM's table 4.
+ABLATIONS: Mapping[str, Callable[[], Estimator]] = {
+    "seernet": seernet,
+    "seernet without GNPB": lambda: _with(seernet(), gnpb=False),
+    "seernet without SynMM, GNPB": lambda: _with(seernet(), synmm=False, gnpb=False),
+    "seernet without shares": lambda: _with(seernet(), without=("node intensity", "proportions")),
+    "seernet without edges": lambda: _with(seernet(), without=("edge size", "edge shape")),
+    "seernet without globals": lambda: _with(seernet(), without=_GLOBALS),
+    "seernet-multi": seernet_multi,
+    "seernet-multi without PCGrad": lambda: seernet_multi(pcgrad=False),
+    "dnnperf": dnnperf,
+    "dnnperf with GAT": lambda: _with(dnnperf(), encoder="gat"),
+    "dnnperf with mean readout": lambda: _with(dnnperf(), readout="mean"),
+    "dippm": dippm,
+    "dippm with GCN": lambda: _with(dippm(), conv="gcn"),
+    "dippm with GIN": lambda: _with(dippm(), conv="gin"),
+    "dippm with GAT": lambda: _with(dippm(), conv="gat"),
+    "dippm with MLP": lambda: _with(dippm(), conv="mlp"),
+}
+
+
+def _with(made: GraphNetwork, **changes: Any) -> GraphNetwork:
+    """A predictor with another architecture's settings."""
+    made.architecture = replace(made.architecture, **changes)  # type: ignore[type-var]
+    return made
+
+
+def trained_as(
+    make: Callable[[], Estimator], *, epochs: int | None = None, batch: int | None = None, rate: float | None = None
+) -> Callable[[], Estimator]:
+    """The same predictor, but trained for at most so many epochs, in other batches or at another rate; trees know of none."""
+
+    def made() -> Estimator:
+        one = make()
+        learner = one.learner if isinstance(one, Stack) else one
+        if isinstance(learner, GraphNetwork):
+            own = learner.options
+            learner.options = replace(
+                own, epochs=min(epochs or own.epochs, own.epochs), batch=batch or own.batch, rate=rate or own.rate
+            )
+        return one
+
+    return made
+
+
+_KINDS: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any]], Estimator]] = {
+    "graph": GraphNetwork.restored,
+    "trees": GlobalTrees.restored,
+}
+_BASES: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any]], Scaled]] = {
+    "rates": Rates.restored,
+    "roofline": Roofline.restored,
+}
+
+
+def load(file: Path | BinaryIO, name: str = "") -> Estimator:
+    """Read a predictor that was saved, from its path or an open file; ``name`` stands in messages in place of the path.
+
+    Raises:
+        RecordError: it cannot be read as one.
+    """
+    where = name or str(file)
+    about, arrays = estimator.read(file, where)
+    try:
+        return _restored(about, arrays)
+    except (RecordError, KernelsError) as error:
+        raise RecordError(f"{where}: {error}") from error
+
+
+def _restored(about: Mapping[str, Any], arrays: Mapping[str, Any]) -> Estimator:
+    kind = str(about.get("kind"))
+    if kind == "stack":
+        inner = {name.removeprefix("inner/"): array for name, array in arrays.items() if name.startswith("inner/")}
+        base = str(about.get("base", "roofline"))
+        if base not in _BASES:
+            raise RecordError(f"a stack on {base:.40}; valid: {', '.join(_BASES)}")
+        return Stack(_BASES[base](about, arrays), _restored(about.get("inner", {}), inner))
+    kinds = {**_KINDS, **_BASES}
+    if kind not in kinds:
+        raise RecordError(f"a predictor of kind {kind:.40}; valid: stack, {', '.join(kinds)}")
+    return kinds[kind](about, arrays)

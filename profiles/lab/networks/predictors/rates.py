@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A rate for each kind of work of each operator, fitted to whole networks: physics alone, with few numbers.
+
+None of the papers'. Latency is a sum: of launches, operations and bytes, each by the operator and divided by the device's own
+rate, so what is fitted are how many cycles of the host a launch takes, and which part of the device's peaks an operator misses.
+Energy is such a sum, which is what power at rest and leakage come to, and of all operators' work what switching takes, by
+powers of the device's rates, since voltage rises with clocks. Memory is weights, inputs, something for each launch, and the
+greatest moment: what is live there, and what the product that runs there takes besides, a library's copies in layouts of its
+own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .....kernels.graph import Node, PerformanceGraph
+from ....errors import RecordError
+from ..record import Query, Sample
+from . import estimator
+from .encodings import OPERATORS, operator_of
+from .estimator import Levels, Packed, Told, silent
+from .kernel_level import Scaled
+
+Matrix = NDArray[np.float64]
+
+_LARGEST_WINDOW = 5  # of a convolution; larger ones are rare and fall to it
+_ACTIVATIONS = ("relu", "hardtanh")
+#: The operators that have rates of their own: convolutions by their window, since libraries have other kernels for each;
+#: activations together, since all of them stream a tensor and some occur in one family alone.
+PARTS = (
+    *(name for name in OPERATORS if name not in ("conv2d", *_ACTIVATIONS)),
+    *(f"conv2d {size}" for size in range(2, _LARGEST_WINDOW + 1)), "grouped_conv", "anything else",
+)  # fmt: skip
+_AT = {name: number for number, name in enumerate(PARTS)}
+#: What work is counted in: launches, operations, bytes. Operations of those alone that do not go with their bytes.
+_WORK = ("launches", "flops", "input_bytes", "output_bytes", "weight_bytes")
+_WITH_FLOPS = {name for name in PARTS if any(word in name for word in ("conv", "matmul", "attention", "pool"))}
+#: Which of the device's figures each takes its time by.
+_RATE_OF = (0, 1, 2, 2, 2)
+# Of the rates. Voltages would say more than squares, which run wild on boards that were not learnt from.
+_POWERS = (0, 1)
+#: What a product takes of memory while it runs, besides what is live: shares of these. Input and output in a layout of whole
+#: vectors of channels, group by group, weights in another order, and of one image's input a column for each place of a window.
+_COPIES = ("input_bytes", "output_bytes", "weight_bytes", "unfolded_bytes")
+_COPIED = tuple(name for name in PARTS if "conv" in name or name == "matmul")
+_WHOLE = ("weights", "inputs", "always", *(f"launches of {name}" for name in PARTS))
+# Of what a column explains in the mean, squared: what few networks tell apart is divided evenly. Chosen on families left out.
+_TIME_RIDGE, _MEMORY_RIDGE = 1e-2, 1e-5
+_ROUNDS, _FIRST_SHARE = 20, 0.5
+_MIB = 1 << 20
+_VECTOR = 16  # channels
+
+
+def part_of(node: Node) -> str:
+    """Which of :data:`PARTS` a node is."""
+    name = operator_of(node)
+    if name == "conv2d":
+        return "grouped_conv" if node.groups > 1 else f"conv2d {min(max(node.kernel), _LARGEST_WINDOW)}"
+    return "activation" if name in _ACTIVATIONS else name or PARTS[-1]
+
+
+@dataclass(frozen=True, eq=False)
+class _Counted:
+    """A network's work.
+
+    Attributes:
+        work: (parts, work) sums over launches; in 1e9, which GFLOP/s and GB/s go with, launches in thousands: times are ms.
+        whole: what of memory adds up, in MiB and launches.
+        live: (launches,) MiB live while each runs.
+        copies: (launches, 4) MiB that it may take besides.
+        copied: (launches,) which of the parts that make copies each is; the first for all others, whose copies are nothing.
+    """
+
+    work: Matrix
+    whole: Matrix
+    live: Matrix
+    copies: Matrix
+    copied: NDArray[np.int64]
+
+
+def _counted(graph: PerformanceGraph) -> _Counted:
+    work, launches = np.zeros((len(PARTS), len(_WORK))), np.zeros(len(PARTS))
+    copies, copied = np.zeros((len(graph.nodes), len(_COPIES))), np.zeros(len(graph.nodes), np.int64)
+    for number, node in enumerate(graph.nodes):
+        name = part_of(node)
+        at = _AT[name]
+        flops = node.flops if name in _WITH_FLOPS else 0
+        work[at] += (1e3, flops, node.input_bytes, node.output_bytes, node.weight_bytes)
+        launches[at] += 1
+        if name in _COPIED:
+            copies[number], copied[number] = _copies(node), _COPIED.index(name)
+    memory, live = graph.memory, np.array(graph.live_bytes, np.float64)
+    whole = np.concatenate([[memory.weight_bytes / _MIB, memory.input_bytes / _MIB, 1.0], launches])
+    return _Counted(work / 1e6, whole, live / _MIB, copies / _MIB, copied)
+
+
+def _copies(node: Node) -> tuple[float, float, float, float]:
+    """Bytes of :data:`_COPIES`."""
+    groups = node.groups if 1 < node.groups < node.in_channels else 1  # channels that are groups of their own share vectors
+    read, written = (
+        size * _VECTOR * -(-channels // (groups * _VECTOR)) * groups / max(channels, 1)
+        for size, channels in ((node.input_bytes, node.in_channels), (node.output_bytes, node.out_channels))
+    )
+    places = node.output_bytes / max(node.out_channels * node.output[0], 1)
+    columns = node.in_channels / max(node.groups, 1) * node.kernel[0] * node.kernel[1]
+    return read, written, node.weight_bytes, places * columns
+
+
+class Rates(Scaled):
+    """An :class:`~jetdvfs.profiles.lab.networks.predictors.estimator.Estimator` of latency, energy and memory.
+
+    Least squares of relative errors with no rate below 0. An operator that no network had takes the rates of all together.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._rates: dict[str, Matrix] = {}
+
+    @property
+    def parameters(self) -> int:
+        return super().parameters + sum(int((rates > 0).sum()) for rates in self._rates.values())
+
+    def fit(self, samples: Sequence[Sample], told: Told = silent) -> None:
+        metrics, values = estimator.table_of(samples)
+        counted = _of_graphs(samples)
+        devices = np.array([sample.device for sample in samples])
+        for number, metric in enumerate(metrics):
+            told(number, len(metrics), metric)
+            fit = {"mib": _fit_memory, "mj": _fit_energy}.get(metric.rpartition("_")[2], _fit_time)
+            self._rates[metric] = fit(counted, devices, values[:, number])
+        super().fit(samples, told)
+
+    def sweep(self, graph: PerformanceGraph, levels: Levels, memory_gib: float) -> Matrix:
+        estimator.check_fitted(self.metrics)
+        own = _counted(graph)
+        found = []
+        for metric, factor in zip(self.metrics, self._factors, strict=True):
+            if metric.endswith("_mib"):
+                found.append(np.full([len(axis) for axis in levels], factor * _memory(own, self._rates[metric])))
+                continue
+            terms = _terms(own, self._rates[metric])
+            by_axis = [
+                sum(
+                    terms[row, kind] * np.asarray(values, np.float64) ** power
+                    for kind, rate in enumerate(_RATE_OF)
+                    if rate == axis
+                    for row, power in enumerate((-1, *_POWERS)[: len(terms)])
+                )
+                for axis, values in enumerate(levels)
+            ]
+            found.append(factor * (by_axis[0][:, None, None] + by_axis[1][:, None] + by_axis[2]))
+        return np.stack(found)
+
+    def packed(self) -> Packed:
+        about, arrays = super().packed()
+        return {**about, "kind": "rates", "parts": PARTS}, {**arrays, **{f"of/{k}": own for k, own in self._rates.items()}}
+
+    @classmethod
+    def restored(cls, about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Rates:
+        """From what was saved.
+
+        Raises:
+            RecordError: it is not of rates of this release.
+        """
+        made = cls()
+        try:
+            made.restore(about, arrays)
+            made._rates = {metric: np.array(arrays[f"of/{metric}"], np.float64) for metric in made.metrics}
+            same = tuple(about["parts"]) == PARTS
+        except (KeyError, TypeError, ValueError) as error:
+            raise RecordError(f"a predictor of another release ({error!r})") from error
+        shapes = {_shape(metric) for metric in made.metrics}
+        if not same or {own.shape for own in made._rates.values()} != shapes:
+            raise RecordError("a predictor of another release (rates of other operators)")
+        return made
+
+    def _bare(self, queries: Sequence[Query], metrics: Sequence[str]) -> Matrix:
+        counted, found = _of_graphs(queries), np.empty((len(queries), len(metrics)))
+        for number, (query, own) in enumerate(zip(queries, counted, strict=True)):
+            for column, metric in enumerate(metrics):
+                rates = self._rates[metric]
+                if metric.endswith("_mib"):
+                    found[number, column] = _memory(own, rates)
+                else:
+                    terms, device = _terms(own, rates), np.array(query.device)[list(_RATE_OF)]
+                    powers = np.array((-1, *_POWERS)[: len(terms)], np.float64)
+                    found[number, column] = (terms * device ** powers[:, None]).sum()
+        return found
+
+
+def _shape(metric: str) -> tuple[int, ...]:
+    memory = len(_WHOLE) + 1 + len(_COPIED) * len(_COPIES)
+    if metric.endswith("_mib"):
+        return (memory,)
+    return (len(PARTS) + (len(_POWERS) if metric.endswith("_mj") else 0), len(_WORK))
+
+
+def _terms(own: _Counted, rates: Matrix) -> Matrix:
+    """(1, work) what to divide by the device's rates; of energy with a row more for each of the powers to multiply with."""
+    bare = (own.work * rates[: len(PARTS)]).sum(0)
+    return np.concatenate([bare[None], own.work.sum(0) * rates[len(PARTS) :]])
+
+
+def _of_graphs(queries: Sequence[Query]) -> list[_Counted]:
+    kept = {id(query.graph): query.graph for query in queries}
+    counted = {number: _counted(graph) for number, graph in kept.items()}
+    return [counted[id(query.graph)] for query in queries]
+
+
+def _fit_time(counted: Sequence[_Counted], devices: Matrix, values: Matrix) -> Matrix:
+    """(parts, work) by what the time at the device's rates is to be multiplied."""
+    return _fit_work(_times(counted, devices), values)
+
+
+def _fit_energy(counted: Sequence[_Counted], devices: Matrix, values: Matrix) -> Matrix:
+    """(parts + powers, work) the same, then by what all work times powers of the rates is."""
+    times, rates = _times(counted, devices), devices[:, None, list(_RATE_OF)]
+    work = np.stack([own.work.sum(0) for own in counted])[:, None]
+    return _fit_work(np.concatenate([times, *(work * rates**power for power in _POWERS)], axis=1), values)
+
+
+def _times(counted: Sequence[_Counted], devices: Matrix) -> Matrix:
+    """(samples, parts, work) ms at the device's rates."""
+    return np.asarray(np.stack([own.work for own in counted]) / devices[:, None, list(_RATE_OF)])
+
+
+def _fit_work(columns: Matrix, values: Matrix) -> Matrix:
+    rates = _least(columns.reshape(len(columns), -1), values, _TIME_RIDGE).reshape(columns.shape[1:])
+    missing = ~columns[:, : len(PARTS)].any(axis=(0, 2))
+    if missing.any():
+        together = np.concatenate([columns[:, : len(PARTS)].sum(1, keepdims=True), columns[:, len(PARTS) :]], axis=1)
+        common = _least(together.reshape(len(columns), -1), values, _TIME_RIDGE)
+        rates[: len(PARTS)][missing] = common[: len(_WORK)]
+    return rates
+
+
+def _fit_memory(counted: Sequence[_Counted], devices: Matrix, values: Matrix) -> Matrix:
+    """What of memory adds up, then shares of the greatest moment: of what is live, and by part of the copies there.
+
+    Which moment is the greatest follows from the shares, and those from which it is; of some rounds the best is taken.
+    """
+    shares = np.concatenate([[1.0], np.full(len(_COPIED) * len(_COPIES), _FIRST_SHARE)])
+    whole = np.stack([own.whole for own in counted])
+    best, least = np.zeros(0), np.inf
+    for _ in range(_ROUNDS):
+        moments = np.zeros((len(counted), len(shares)))
+        for row, own in zip(moments, counted, strict=True):
+            at = int(_moments(own, shares).argmax())
+            row[0] = own.live[at]
+            row[1:].reshape(len(_COPIED), len(_COPIES))[own.copied[at]] = own.copies[at]
+        found = _least(np.concatenate([whole, moments], axis=1), values, _MEMORY_RIDGE)
+        off = float(np.square([_memory(own, found) / value - 1 for own, value in zip(counted, values, strict=True)]).mean())
+        if off < least:
+            best, least = found, off
+        shares = (shares + found[len(_WHOLE) :]) / 2  # halfway: else two moments take turns
+    return best
+
+
+def _moments(own: _Counted, shares: Matrix) -> Matrix:
+    """(launches,) MiB that come and go while each runs."""
+    by_part = shares[1:].reshape(len(_COPIED), len(_COPIES))
+    return np.asarray(own.live * shares[0] + (own.copies * by_part[own.copied]).sum(1))
+
+
+def _memory(own: _Counted, found: Matrix) -> float:
+    return float(own.whole @ found[: len(_WHOLE)] + _moments(own, found[len(_WHOLE) :]).max())
+
+
+def _least(columns: Matrix, values: Matrix, ridge: float) -> Matrix:
+    """What columns are to be multiplied by, least squares of relative errors, none negative; 0 of empty ones.
+
+    Raises:
+        RecordError: SciPy is missing.
+    """
+    try:
+        from scipy.optimize import nnls
+    except ImportError as error:
+        raise RecordError(f"rates are fitted by SciPy, which is not installed here ({error})") from error
+    relative = columns / values[:, None]
+    scale = np.sqrt((relative**2).mean(0))
+    there = scale > 0
+    scaled = relative[:, there] / scale[there]
+    above = np.sqrt(ridge * len(scaled)) * np.eye(scaled.shape[1])
+    wanted = np.concatenate([np.ones(len(scaled)), np.zeros(len(above))])
+    # The triangular factor has the same least squares as all rows, and is much smaller.
+    q, r = np.linalg.qr(np.concatenate([scaled, above]))
+    found = np.zeros(columns.shape[1])
+    found[there] = nnls(r, q.T @ wanted, maxiter=100 * r.shape[1])[0] / scale[there]
+    return found

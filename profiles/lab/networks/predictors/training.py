@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training a graph network with PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....errors import RecordError
+from .architectures import Architecture
+from .batches import Batch
+from .layers import Initial
+from .torch_operations import TorchOperations
+
+Batches = Callable[[NDArray[np.int64]], Batch]
+"""Makes the batch of samples with these numbers."""
+Told = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """How to train.
+
+    Attributes:
+        epochs, batch, rate: as usual, with Adam.
+        patience: epochs without improvement in validation after which the rate is halved; 0 to keep it.
+        lowest_rate: where halving ends, and training with it.
+        loss: ``mse``, or ``huber`` with a threshold of 1.
+        validation: the part of the networks that training does not see, to choose the best epoch by.
+        pcgrad: project conflicting gradients of several outputs (Yu et al., 2020).
+        seed: what random choices follow from.
+    """
+
+    epochs: int = 500
+    batch: int = 128
+    rate: float = 1e-3
+    patience: int = 5
+    lowest_rate: float = 1e-6
+    loss: Literal["mse", "huber"] = "mse"
+    validation: float = 0.15
+    pcgrad: bool = False
+    seed: int = 0
+
+
+def train(
+    architecture: Architecture,
+    options: TrainingOptions,
+    batches: Batches,
+    targets: NDArray[np.float64],
+    groups: Sequence[str],
+    told: Told = lambda done, total, text: None,
+) -> Initial:
+    """Weights of the epoch that did best on the networks left for validation.
+
+    Args:
+        targets: (samples, outputs) what is to be predicted, scaled.
+        groups: the network of each sample: one is wholly in training or in validation.
+
+    Raises:
+        RecordError: there is no PyTorch here.
+    """
+    try:
+        import torch
+    except ImportError as error:
+        raise RecordError(f"graph networks are trained by PyTorch, which is not installed here ({error})") from error
+    rng = np.random.default_rng(options.seed)
+    torch.manual_seed(options.seed)
+    outputs = targets.shape[1]
+    start = architecture.initial(outputs, rng)
+    weights = {name: torch.from_numpy(value.copy()).requires_grad_() for name, value in start.items()}
+    train_set, valid_set = _split(groups, options.validation, rng)
+    wanted = torch.from_numpy(targets.astype(np.float32))
+    optimizer = torch.optim.Adam(weights.values(), lr=options.rate)
+    best, best_error, waited, rate = start, np.inf, 0, options.rate
+    ops = TorchOperations(training=True)
+    for epoch in range(options.epochs):
+        rng.shuffle(train_set)
+        for at in range(0, len(train_set), options.batch):
+            numbers = np.sort(train_set[at : at + options.batch])
+            found = architecture.forward(ops, weights, batches(numbers), outputs)
+            losses = _losses(torch, options.loss, found, wanted[numbers])
+            optimizer.zero_grad()
+            if options.pcgrad and outputs > 1:
+                _projected(torch, losses, list(weights.values()), rng)
+            else:
+                losses.mean().backward()
+            optimizer.step()
+        reached = _error(torch, architecture, options, weights, batches, wanted, valid_set, outputs)
+        told(epoch + 1, options.epochs, f"epoch {epoch + 1}, loss {reached:.4g}")
+        if reached < best_error:
+            best_error, waited = reached, 0
+            best = {name: value.detach().numpy().copy() for name, value in weights.items()}
+            continue
+        waited += 1
+        if options.patience and waited >= options.patience:
+            waited, rate = 0, rate / 2
+            if rate < options.lowest_rate:
+                break
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+    return best
+
+
+def _split(groups: Sequence[str], share: float, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    names = sorted(set(groups))
+    rng.shuffle(names)
+    held = set(names[: round(share * len(names))])
+    inside = np.array([group in held for group in groups])
+    if inside.all() or not inside.any():
+        inside[:] = False
+        return np.arange(len(groups)), np.arange(len(groups))
+    return np.flatnonzero(~inside), np.flatnonzero(inside)
+
+
+def _losses(torch: Any, loss: str, found: Any, wanted: Any) -> Any:
+    """(outputs,) the loss of each."""
+    if loss == "huber":
+        return torch.nn.functional.huber_loss(found, wanted, reduction="none").mean(0)
+    return ((found - wanted) ** 2).mean(0)
+
+
+def _error(
+    torch: Any,
+    architecture: Architecture,
+    options: TrainingOptions,
+    weights: Any,
+    batches: Batches,
+    wanted: Any,
+    numbers: NDArray[np.int64],
+    outputs: int,
+) -> float:
+    total = 0.0
+    with torch.no_grad():
+        for at in range(0, len(numbers), options.batch):
+            part = numbers[at : at + options.batch]
+            found = architecture.forward(TorchOperations(), weights, batches(part), outputs)
+            total += float(_losses(torch, options.loss, found, wanted[part]).mean()) * len(part)
+    return total / max(len(numbers), 1)
+
+
+def _projected(torch: Any, losses: Any, weights: Sequence[Any], rng: np.random.Generator) -> None:
+    """Set gradients as PCGrad does: where two outputs' point against each other, each loses its part along the other."""
+    flat = []
+    for loss in losses:
+        parts = torch.autograd.grad(loss, weights, retain_graph=True, allow_unused=True)
+        filled = [torch.zeros_like(weight) if part is None else part for part, weight in zip(parts, weights, strict=True)]
+        flat.append(torch.cat([part.reshape(-1) for part in filled]))
+    total = project(flat, rng) / len(flat)
+    at = 0
+    for weight in weights:
+        weight.grad = total[at : at + weight.numel()].reshape(weight.shape).clone()
+        at += weight.numel()
+
+
+def project(gradients: Sequence[Any], rng: np.random.Generator) -> Any:
+    """The sum of gradients, each without its part along those others that it conflicts with, taken in random order."""
+    total = 0
+    for number, gradient in enumerate(gradients):
+        for at in rng.permutation(len(gradients)):
+            other = gradients[at]
+            if at == number:
+                continue
+            along = gradient @ other
+            if along < 0:
+                gradient = gradient - along / (other @ other) * other
+        total = total + gradient
+    return total

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trees on global features, as Jung et al. have them: random forest, gradient boosting, XGBoost; features added recursively.
+
+All three are grown by XGBoost: a forest is one round of many trees, each on a part of the samples and features; plain gradient
+boosting is XGBoost without its regularisation. Predictions walk the product's own trees, whose last features are the device's
+clocked figures, so that a whole grid is one sweep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .....kernels.graph import PerformanceGraph
+from .....kernels.text import needing
+from .....kernels.trees.ensemble import TreeEnsemble
+from ....errors import RecordError
+from ..record import DEVICE_FEATURES, Query, Sample
+from . import estimator
+from .encodings import JUNG, jung_features
+from .estimator import Levels, Packed, Targets, Told, silent
+
+Method = Literal["rf", "gb", "xgb"]
+
+#: Number of rounds, and what XGBoost is told: the defaults of scikit-learn's two, and of XGBoost's own regressor.
+_METHODS: Mapping[Method, tuple[int, Mapping[str, float]]] = {
+    "rf": (1, {"num_parallel_tree": 100, "learning_rate": 1.0, "subsample": 0.632, "colsample_bynode": 1.0, "max_depth": 24,
+               "reg_lambda": 0.0, "min_child_weight": 1.0}),
+    "gb": (100, {"learning_rate": 0.1, "max_depth": 3, "reg_lambda": 0.0, "min_child_weight": 1.0}),
+    "xgb": (100, {"learning_rate": 0.3, "max_depth": 6, "reg_lambda": 1.0, "min_child_weight": 1.0}),
+}  # fmt: skip
+_CLOCKED, _FIXED = (0, 1, 2), (3,)  # of the device's figures: those that follow a clock each, and the others
+NAMES = (*JUNG, *(DEVICE_FEATURES[at] for at in (*_FIXED, *_CLOCKED)))
+"""All features, in order."""
+
+
+@dataclass(frozen=True)
+class Addition:
+    """Recursive feature addition: features in order of importance, one more each time, kept where it helps.
+
+    Attributes:
+        runs: so many times with other random choices; the union of what they keep is taken.
+        least: by how much the coefficient of determination must rise for a feature to be kept.
+    """
+
+    runs: int = 5
+    least: float = 0.001
+
+
+class GlobalTrees:
+    """An :class:`~jetdvfs.profiles.lab.networks.predictors.estimator.Estimator`, a model for each metric.
+
+    Args:
+        method: which trees.
+        addition: how features are chosen; all are taken for None.
+        counted: whether a host GPU's counters are features too.
+        seed: what random choices follow from.
+    """
+
+    def __init__(
+        self, method: Method = "xgb", addition: Addition | None = None, *, counted: bool = False, seed: int = 0
+    ) -> None:
+        self.method, self.addition, self.counted, self.seed = method, addition, counted, seed
+        self.metrics: tuple[str, ...] = ()
+        self.features: tuple[str, ...] = NAMES
+        self._trees: list[TreeEnsemble] = []
+        self._targets = Targets(np.zeros(0), np.ones(0))
+
+    @property
+    def parameters(self) -> int:
+        return sum(trees.n_trees for trees in self._trees)
+
+    def fit(self, samples: Sequence[Sample], told: Told = silent) -> None:
+        metrics, values = estimator.table_of(samples)
+        targets = Targets.fit(values)
+        names = (*(_common_counters(samples) if self.counted else ()), *NAMES)
+        scaled, rows = targets.scaled(values), _rows(samples, names)
+        groups = [sample.name for sample in samples]
+        chosen = list(range(rows.shape[1]))
+        if self.addition is not None:
+            chosen = sorted({at for column in scaled.T for at in self._added(rows, column, groups)})
+        # What is swept stays, and is last.
+        first = len(names) - len(_CLOCKED)
+        kept = [*(at for at in chosen if at < first), *range(first, len(names))]
+        self.features = tuple(names[at] for at in kept)
+        self._trees = []
+        for number, column in enumerate(scaled.T):
+            told(number, len(metrics), f"{self.method} of {metrics[number]}")
+            self._trees.append(_ensemble(self._grown(rows[:, kept], column, self.seed)))
+        self._targets, self.metrics = targets, metrics
+        told(len(metrics), len(metrics), self.method)
+
+    def predict(self, queries: Sequence[Query]) -> NDArray[np.float64]:
+        estimator.check_fitted(self.metrics)
+        rows = _rows(queries, self.features)
+        found = np.empty((len(rows), len(self.metrics)))
+        # Queries at one configuration are rows of one sweep.
+        places: dict[tuple[float, ...], list[int]] = {}
+        for number, row in enumerate(rows):
+            places.setdefault(tuple(row[-len(_CLOCKED) :]), []).append(number)
+        for clocked, numbers in places.items():
+            levels = [np.array([level], np.float32) for level in clocked]
+            for column, trees in enumerate(self._trees):
+                found[numbers, column] = trees.sweep(rows[numbers], levels)[:, 0, 0, 0]
+        return self._targets.back(found)
+
+    def sweep(self, graph: PerformanceGraph, levels: Levels, memory_gib: float) -> NDArray[np.float64]:
+        estimator.check_fitted(self.metrics)
+        # What is swept is not read.
+        device = tuple(memory_gib if at in _FIXED else np.nan for at in range(len(DEVICE_FEATURES)))
+        own, axes = _rows([Query(graph, device)], self.features), [np.asarray(axis, np.float32) for axis in levels]
+        found = np.stack([trees.sweep(own, axes)[0] for trees in self._trees], axis=-1)
+        return np.moveaxis(self._targets.back(found), -1, 0)
+
+    def _grown(self, rows: NDArray[np.float32], column: NDArray[np.float64], seed: int) -> Any:
+        xgboost = _xgboost()
+        rounds, told = _METHODS[self.method]
+        settings = {**told, "objective": "reg:squarederror", "seed": seed, "nthread": 1, "tree_method": "hist"}
+        return xgboost.train(settings, xgboost.DMatrix(rows, column, nthread=1), rounds)
+
+    def _added(self, rows: NDArray[np.float32], column: NDArray[np.float64], groups: Sequence[str]) -> set[int]:
+        """The union of the features that each run keeps."""
+        assert self.addition is not None
+        kept: set[int] = set()
+        for run in range(self.addition.runs):
+            rng = np.random.default_rng([self.seed, run])
+            names = sorted(set(groups))
+            held = set(rng.permutation(names)[: max(len(names) // 3, 1)])
+            outside = np.array([group in held for group in groups])
+            gains = self._grown(rows[~outside], column[~outside], run).get_score(importance_type="gain")
+            order = sorted((int(name[1:]) for name in gains), key=lambda at: -gains[f"f{at}"])
+            own, best = order[:1], -np.inf
+            for at in order:
+                tried = list(dict.fromkeys([*own, at]))
+                booster = self._grown(rows[~outside][:, tried], column[~outside], run)
+                score = _determination(booster.predict(_xgboost().DMatrix(rows[outside][:, tried])), column[outside])
+                if score > best + self.addition.least:
+                    own, best = tried, score
+            kept |= set(own)
+        return kept
+
+    def packed(self) -> Packed:
+        estimator.check_fitted(self.metrics)
+        about = {"kind": "trees", "method": self.method, "metrics": self.metrics, "features": self.features}
+        models = {f"model/{number}": np.frombuffer(trees.packed(), np.uint8) for number, trees in enumerate(self._trees)}
+        return about, {**models, "mean": self._targets.mean, "deviation": self._targets.deviation}
+
+    @classmethod
+    def restored(cls, about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> GlobalTrees:
+        """From what was saved.
+
+        Raises:
+            RecordError: it is not of trees of this release.
+        """
+        try:
+            made = cls(about["method"])
+            made.metrics, made.features = tuple(about["metrics"]), tuple(about["features"])
+            models = [arrays[f"model/{number}"].tobytes() for number in range(len(made.metrics))]
+            made._targets = Targets(arrays["mean"], arrays["deviation"])
+            made.counted = not set(made.features) <= set(NAMES)
+            if made.features[-len(_CLOCKED) :] != NAMES[-len(_CLOCKED) :]:
+                raise KeyError("features")
+        except (KeyError, TypeError) as error:
+            raise RecordError(f"a predictor of another release ({error!r})") from error
+        made._trees = [TreeEnsemble.unpacked(model, f"model/{number}") for number, model in enumerate(models)]
+        return made
+
+
+def _rows(queries: Sequence[Query], names: Sequence[str]) -> NDArray[np.float32]:
+    kept: dict[int, Mapping[str, float]] = {}
+    rows = []
+    for query in queries:
+        if id(query.graph) not in kept:
+            kept[id(query.graph)] = dict(zip(JUNG, jung_features(query.graph), strict=True))
+        known = {**query.counters, **kept[id(query.graph)], **dict(zip(DEVICE_FEATURES, query.device, strict=True))}
+        missing = [name for name in names if name not in known]
+        if missing:
+            raise RecordError(f"{query.graph.name}: was not counted: {', '.join(missing)[:200]}")
+        rows.append([known[name] for name in names])
+    return np.array(rows, np.float32)
+
+
+def _common_counters(samples: Sequence[Sample]) -> list[str]:
+    """The counters that every network has."""
+    common = set.intersection(*(set(sample.counters) for sample in samples))
+    if not common:
+        raise RecordError("not all networks of the record were counted on a host GPU; 'jetdvfs-lab networks counters' does")
+    return sorted(common)
+
+
+def _determination(found: NDArray[Any], wanted: NDArray[np.float64]) -> float:
+    return 1 - float(((found - wanted) ** 2).sum() / max(((wanted - wanted.mean()) ** 2).sum(), 1e-12))
+
+
+def _xgboost() -> Any:
+    with needing("trees", "train", RecordError):
+        import xgboost
+    return xgboost
+
+
+def _ensemble(booster: Any) -> TreeEnsemble:
+    import treelite
+
+    return TreeEnsemble.from_treelite(treelite.frontend.from_xgboost(booster))

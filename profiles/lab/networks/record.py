@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A record of measured networks: a folder that grows network by network, and is whole after every one.
+
+``about.json`` says what was measured and how; ``networks.jsonl.gz`` has a compressed line for each network, with its calls and
+what was measured of it at each configuration; ``left_out.jsonl`` names those that could not be measured, and why;
+``counters.jsonl`` has what a host GPU counted of them. What an interruption left half written is cut off when the record is
+opened to go on.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....kernels.cost.roofline import DeviceRates
+from ....kernels.errors import KernelsError
+from ....kernels.graph import PerformanceGraph, graph_of
+from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
+from ....kernels.network import Network
+from ...documents import DocumentError, convert
+from ...errors import RecordError
+
+FORMAT = 1
+GIB = 1 << 30
+
+#: What predictors are told of a device at one configuration, in this order. DNNPerf (tables I and II) has all but the host's
+#: clock.
+DEVICE_FEATURES = ("host_ghz", "gflops_per_s", "gbytes_per_s", "memory_gib")
+
+
+def device_features(
+    chip: DeviceRates, configurations: Sequence[FrequencyConfiguration], memory_gib: float
+) -> NDArray[np.float64]:
+    """A device's :data:`DEVICE_FEATURES` at each configuration, ``(n, 4)``: clocks enter by what they make of the rates."""
+    cpu, gpu, emc = (np.array(column, np.float64) for column in zip(*configurations, strict=True))
+    flops = chip.flops_per_gpu_cycle["float32"] * gpu / 1e9
+    memory = np.full(len(cpu), memory_gib)
+    return np.stack([cpu / 1e6, flops, chip.bytes_per_emc_cycle * emc / 1e9, memory], axis=1)
+
+
+def device_levels(chip: DeviceRates, grid: FrequencyGrid) -> list[NDArray[np.float64]]:
+    """What the levels of each of a grid's axes come to: the first three of :data:`DEVICE_FEATURES` follow a clock each."""
+    longest = [grid.configuration([min(at, size - 1) for size in grid.shape]) for at in range(max(grid.shape))]
+    rates = device_features(chip, longest, 0.0)
+    return [rates[:size, axis] for axis, size in enumerate(grid.shape)]
+
+
+@dataclass(frozen=True)
+class About:
+    """What a record holds.
+
+    Attributes:
+        source: what was measured, in words.
+        simulated: whether it was a simulated board.
+        metrics: what was measured of each network, by names that have their unit in them.
+        conditions: what a reader must know of how.
+        speed: of a processor that others share: its :data:`DEVICE_FEATURES`, and what the references took, by name with unit,
+            when its campaign began. Not what a record is told apart by.
+        format: version of the form.
+    """
+
+    source: str
+    simulated: bool
+    metrics: tuple[str, ...]
+    conditions: str = ""
+    format: int = FORMAT
+    speed: Mapping[str, float] = field(default_factory=dict, compare=False)
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was measured of a network on one device at one configuration.
+
+    Attributes:
+        board: which device, with its number where there are several alike.
+        device: its :data:`DEVICE_FEATURES`.
+        values: the metrics.
+    """
+
+    board: str
+    device: tuple[float, ...]
+    values: Mapping[str, float]
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredNetwork:
+    """A network, its family and its rows; ``counters`` are a host GPU's, empty where nobody counted."""
+
+    name: str
+    family: str
+    network: Network
+    rows: tuple[Row, ...]
+    counters: Mapping[str, float] = field(default_factory=dict)
+
+    @cached_property
+    def graph(self) -> PerformanceGraph:
+        return graph_of(self.network)
+
+
+@dataclass(frozen=True, eq=False)
+class Query:
+    """What a predictor is asked: a network on a device at one configuration; ``counters`` as of a measured network."""
+
+    graph: PerformanceGraph
+    device: tuple[float, ...]
+    counters: Mapping[str, float] = field(default_factory=dict, kw_only=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Sample(Query):
+    """A query with the answer."""
+
+    name: str
+    family: str
+    board: str
+    values: Mapping[str, float]
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """What a folder holds."""
+
+    about: About
+    networks: tuple[MeasuredNetwork, ...]
+    left_out: Mapping[str, str]
+
+    @property
+    def samples(self) -> list[Sample]:
+        """A sample for each row of each network."""
+        return [
+            Sample(one.graph, row.device, one.name, one.family, row.board, row.values, counters=one.counters)
+            for one in self.networks
+            for row in one.rows
+        ]
+
+
+class Recorder:
+    """Adds networks to a record, of which it may hold some already.
+
+    Raises:
+        RecordError: the folder holds a record of something else, or cannot be written.
+    """
+
+    def __init__(self, folder: Path, about: About) -> None:
+        self._folder = folder
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            found = about_of(folder)
+            if found is not None and found != about:
+                raise RecordError(
+                    f"{folder}: holds a record of {found.source} ({', '.join(found.metrics)}), not of {about.source}"
+                )
+            (folder / "about.json").write_text(json.dumps(asdict(found or about), indent=1) + "\n")
+            self._cut()
+        except OSError as error:
+            raise RecordError(f"{folder}: {error.strerror or error}") from error
+        self.done = {str(line["name"]) for line, _ in _lines(folder)} | set(_left_out(folder))
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """The networks that could not be measured, and why."""
+        return _left_out(self._folder)
+
+    def add(self, network: MeasuredNetwork) -> None:
+        line = {
+            "name": network.name,
+            "family": network.family,
+            "network": network.network.to_json(host_calls=True),
+            "rows": [asdict(row) for row in network.rows],
+        }
+        with open(self._folder / "networks.jsonl.gz", "ab") as file:
+            file.write(gzip.compress(json.dumps(line, separators=(",", ":")).encode() + b"\n", mtime=0))
+        self.done.add(network.name)
+
+    def leave_out(self, name: str, why: str) -> None:
+        with open(self._folder / "left_out.jsonl", "a", encoding="utf-8") as file:
+            file.write(json.dumps({"name": name, "why": why}) + "\n")
+        self.done.add(name)
+
+    def _cut(self) -> None:
+        """Drop what follows the last whole line."""
+        whole = max((end for _, end in _lines(self._folder)), default=0)
+        path = self._folder / "networks.jsonl.gz"
+        if path.exists() and path.stat().st_size > whole:
+            with open(path, "r+b") as file:
+                file.truncate(whole)
+
+
+def about_of(folder: Path) -> About | None:
+    """What a folder's record is of; None where there is none yet.
+
+    Raises:
+        RecordError: it is no record.
+    """
+    return _about(folder) if (folder / "about.json").exists() else None
+
+
+def read_record(folder: Path) -> Record:
+    """Read a record; of one that was interrupted, what it holds.
+
+    Raises:
+        RecordError: there is none, or it is damaged.
+    """
+    about = _about(folder)
+    counters = read_counted(folder)
+    networks = []
+    for line, _ in _lines(folder):
+        try:
+            rows, name = tuple(convert(row, Row) for row in line["rows"]), str(line["name"])
+            network = Network.from_json(line["network"])
+            networks.append(MeasuredNetwork(name, str(line["family"]), network, rows, counters.get(name, {})))
+        except (KeyError, TypeError, DocumentError, KernelsError) as error:
+            raise RecordError(f"{folder}: network {len(networks)}: not a record's line ({error!r:.200})") from error
+    return Record(about, tuple(networks), _left_out(folder))
+
+
+def _about(folder: Path) -> About:
+    try:
+        about = convert(json.loads((folder / "about.json").read_bytes()), About)
+    except (OSError, ValueError, DocumentError) as error:
+        raise RecordError(
+            f"{folder}: no record of networks ({error!s:.200}); 'jetdvfs-lab networks measure' makes one"
+        ) from error
+    if about.format != FORMAT:
+        raise RecordError(f"{folder}: a record of format {about.format}; this release reads {FORMAT}")
+    return about
+
+
+def _lines(folder: Path) -> Iterator[tuple[dict[str, Any], int]]:
+    """Every whole line, and where it ends in the file: each is a gzip member of its own."""
+    path = folder / "networks.jsonl.gz"
+    if not path.exists():
+        return
+    data, at = path.read_bytes(), 0
+    while at < len(data):
+        member = zlib.decompressobj(wbits=31)
+        try:
+            text = member.decompress(data[at:])
+        except zlib.error as error:
+            raise RecordError(f"{path}: damaged at byte {at} ({error})") from error
+        if not member.eof:
+            return  # an interruption cut it short
+        at = len(data) - len(member.unused_data)
+        yield json.loads(text), at
+
+
+def add_counted(folder: Path, name: str, counters: Mapping[str, float]) -> None:
+    """Add a network's counters to a record; those of the same network before are replaced."""
+    with open(folder / "counters.jsonl", "a", encoding="utf-8") as file:
+        file.write(json.dumps({"name": name, "counters": dict(counters)}) + "\n")
+
+
+def read_counted(folder: Path) -> dict[str, dict[str, float]]:
+    """The counters of each network of a record that was counted."""
+    return {str(line["name"]): dict(line["counters"]) for line in _whole_lines(folder / "counters.jsonl", "counters")}
+
+
+def _left_out(folder: Path) -> dict[str, str]:
+    return {str(line["name"]): str(line["why"]) for line in _whole_lines(folder / "left_out.jsonl", "why")}
+
+
+def _whole_lines(path: Path, key: str) -> Iterator[dict[str, Any]]:
+    """Lines that name a network and have this; one that was cut short is passed over, and its network is tried again."""
+    for text in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+        try:
+            line = json.loads(text)
+        except ValueError:
+            continue
+        if isinstance(line, dict) and "name" in line and key in line:
+            yield line

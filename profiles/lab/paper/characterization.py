@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A workload study as in MIRAGE (SEC '21, section 3.2): which kernels networks spend their inference time in.
+
+For each network: T, the time of one inference from end to end; T_K, the time of its launches of selected kinds, each timed by
+itself; T_K', that of the others. A kind is selected if it is *significant*, among the largest kinds that together make 95% of
+some network's kernel time, and *common*, launched by 40% of the networks. The figures come from a simulated board, where they
+are measured, or from a profile, which predicts them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from ....kernels.boundary import Boundary
+from ....kernels.cost.board import BoardCost
+from ....kernels.cost.explain import explain
+from ....kernels.grid import FrequencyConfiguration
+from ....kernels.network import KernelInvocation, Network
+from ....kernels.units import Method
+from ...board import BoardDescription
+from ...twin.silicon.chip import CURRENT, Clocks
+from ...twin.silicon.execution import execute
+from ...twin.silicon.silicon import Silicon
+
+SIGNIFICANT = 0.95
+COMMON = 0.4
+NODES = 13
+"""As many boards as the paper measured."""
+
+
+@dataclass(frozen=True)
+class NetworkRun:
+    """One inference of a network at one configuration.
+
+    Attributes:
+        network: its name.
+        launches: how many kernels it launches; ``distinct`` of them differ.
+        time_ms: from end to end.
+        kernel_ms: the GPU time of its launches, by kind, each kernel by itself.
+        host_ms: how long the host works.
+        power_mw: mean power of the board's energy rails.
+        busy_ms: how long the GPU runs kernels within the inference, where weights come from memory.
+        unmodelled: the kinds that were bounded by the roofline for want of a model.
+        guessed_share: the part of the GPU's time that guessed kernels take, 0 to 1.
+        boundary: where the list of its launches ends, if before its end.
+    """
+
+    network: str
+    launches: int
+    distinct: int
+    time_ms: float
+    kernel_ms: Mapping[str, float]
+    host_ms: float
+    power_mw: float
+    busy_ms: float
+    unmodelled: tuple[str, ...] = field(default=())
+    guessed_share: float = 0.0
+    boundary: Boundary | None = None
+
+    @property
+    def label(self) -> str:
+        """Its name, and where it is but a part of a network, what the part ends at."""
+        return f"{self.network} (up to {self.boundary.operator})" if self.boundary else self.network
+
+    def share(self, kind: str) -> float:
+        """A kind's part of the inference time."""
+        return self.kernel_ms.get(kind, 0.0) / self.time_ms
+
+    @property
+    def all_ms(self) -> float:
+        """T_K + T_K': every kernel by itself. Above T where timing each one costs more, below it where the GPU waits."""
+        return sum(self.kernel_ms.values())
+
+    def selected_ms(self, selected: Iterable[str]) -> float:
+        """T_K for a selection of kinds."""
+        return sum(self.kernel_ms.get(kind, 0.0) for kind in selected)
+
+    def others_ms(self, selected: Iterable[str]) -> float:
+        """T_K' for a selection of kinds."""
+        return self.selected_ms(set(self.kernel_ms) - set(selected))
+
+    def significant(self) -> tuple[str, ...]:
+        """The fewest kinds that make :data:`SIGNIFICANT` of its kernel time, the largest first."""
+        kinds: list[str] = []
+        for kind in sorted(self.kernel_ms, key=lambda kind: -self.kernel_ms[kind]):
+            if self.selected_ms(kinds) >= SIGNIFICANT * self.all_ms:
+                break
+            kinds.append(kind)
+        return tuple(kinds)
+
+    def to_json(self, selected: Sequence[str]) -> dict[str, Any]:
+        """Its figures, with T_K, T_K' and the shares of T."""
+        return {
+            "network": self.network,
+            "unique_kernels": len(self.kernel_ms),
+            "launches": self.launches,
+            "distinct_invocations": self.distinct,
+            "t_ms": self.time_ms,
+            "t_k_ms": self.selected_ms(selected),
+            "t_k_rest_ms": self.others_ms(selected),
+            "host_ms": self.host_ms,
+            "power_mw": self.power_mw,
+            "kernel_ms": dict(self.kernel_ms),
+            "shares": {kind: self.share(kind) for kind in self.kernel_ms},
+            "unmodelled": list(self.unmodelled),
+            "guessed_share": self.guessed_share,
+            **({"boundary": self.boundary.to_json()} if self.boundary else {}),
+        }
+
+
+@dataclass(frozen=True)
+class KindFigures:
+    """One kind over all networks of a study.
+
+    Attributes:
+        mean_share: its part of the inference time, averaged over the networks that launch it.
+        networks: how many launch it; in ``significant`` of them it is needed for 95% of the kernel time.
+        selected: whether it is significant somewhere, and common.
+    """
+
+    kind: str
+    mean_share: float
+    networks: int
+    significant: int
+    selected: bool
+
+
+def select(runs: Sequence[NetworkRun]) -> tuple[KindFigures, ...]:
+    """Every kind of a study by the two criteria, the largest mean share first."""
+    needed = Counter(kind for run in runs for kind in run.significant())
+    figures = []
+    for kind in dict.fromkeys(kind for run in runs for kind in run.kernel_ms):
+        shares = [run.share(kind) for run in runs if kind in run.kernel_ms]
+        selected = needed[kind] > 0 and len(shares) >= COMMON * len(runs)
+        figures.append(KindFigures(kind, fmean(shares), len(shares), needed[kind], selected))
+    return tuple(sorted(figures, key=lambda figure: -figure.mean_share))
+
+
+def measured(
+    network: Network,
+    board: BoardDescription,
+    configuration: FrequencyConfiguration | None = None,
+    nodes: int = NODES,
+    version: int = CURRENT,
+) -> NetworkRun:
+    """Run a network on simulated boards: the medians over ``nodes`` of them, without measurement noise.
+
+    Args:
+        network: what to run.
+        board: whose boards.
+        configuration: the clocks; the top ones by default.
+        nodes: how many boards.
+        version: of their silicon's behaviour.
+
+    Raises:
+        TwinError: there is no silicon for the board.
+    """
+    clocks = Clocks.of([configuration or board.grid.top])
+    counts = Counter(launch.signature for launch in network.launches)
+    distinct = {launch.signature: launch for launch in network.launches}
+    rows = []
+    for node in range(nodes):
+        silicon = Silicon(node, board, version=version)
+        run = execute(network, silicon, clocks)
+        seconds = silicon.kernels(list(distinct.values()), clocks).seconds[:, 0] + silicon.timing_s(clocks)
+        of_kind = _by_kind(distinct.values(), [1e3 * float(s) * counts[key] for s, key in zip(seconds, distinct, strict=True)])
+        latency_s = float(run.latency_s[0])
+        power_mw = sum(float(run.rail_energy_j[rail][0]) for rail in board.energy_rails) / latency_s * 1e3
+        rows.append(
+            (latency_s * 1e3, float(run.host_busy_s[0]) * 1e3, power_mw, float(run.gpu_busy_s[0]) * 1e3, *of_kind.values())
+        )
+    time_ms, host_ms, power_mw, busy_ms, *kernel_ms = np.median(np.array(rows), axis=0).tolist()
+    return NetworkRun(
+        network=network.name,
+        launches=len(network.launches),
+        distinct=len(distinct),
+        time_ms=time_ms,
+        kernel_ms=dict(zip(of_kind, kernel_ms, strict=True)),
+        host_ms=host_ms,
+        power_mw=power_mw,
+        busy_ms=busy_ms,
+        boundary=network.boundary,
+    )
+
+
+def predicted(
+    network: Network, cost: BoardCost, configuration: FrequencyConfiguration, method: Method = "timeline"
+) -> NetworkRun:
+    """The same figures as a profile predicts them.
+
+    Raises:
+        CostModelError, GridError: as :func:`jetdvfs.kernels.cost.explain.explain`.
+    """
+    whole = explain(network, cost, configuration, method)
+    return NetworkRun(
+        network=network.name,
+        launches=len(network.launches),
+        distinct=len(whole.kernels),
+        time_ms=whole.prediction.latency_ms,
+        kernel_ms=_by_kind((part.kernel for part in whole.kernels), [part.gpu_ms for part in whole.kernels]),
+        host_ms=whole.host_ms,
+        power_mw=whole.prediction.power_mw,
+        busy_ms=whole.gpu_ms,
+        guessed_share=whole.prediction.guessed_share,
+        unmodelled=tuple(dict.fromkeys(part.kernel.kind for part in whole.kernels if not part.modelled)),
+        boundary=network.boundary,
+    )
+
+
+def _by_kind(kernels: Iterable[KernelInvocation], times_ms: Sequence[float]) -> dict[str, float]:
+    sums: dict[str, float] = {}
+    for kernel, ms in zip(kernels, times_ms, strict=True):
+        sums[kernel.kind] = sums.get(kernel.kind, 0.0) + ms
+    return sums

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sums of observed kernels beside the network that is made of them (MIRAGE, SEC '21, section 6.2, Figure 4).
+
+What the sum of predicted kernels is off, the sum of observed ones is off in part as well: some kinds are left out, and timing
+each kernel by itself is not running the network.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....kernels.network import Network
+from ...adapt.measurements import Measurements, Rows
+from ...errors import MeasurementError
+from .accuracy import Compared
+from .published import NAMES
+from .rotation import middle, total_mw
+
+
+@dataclass(frozen=True)
+class Observed:
+    """One network on every board at the configurations that boards have in common.
+
+    Attributes:
+        selected, all_kernels: the sum of its kernels' observed times, of the eight kinds and of all, beside its own, ms.
+        selected_j, all_j: the same of energy, J; None where power was not measured.
+        unmeasured: the share of its launches whose kernels were not measured there.
+    """
+
+    network: str
+    selected: Compared
+    all_kernels: Compared
+    selected_j: Compared | None
+    all_j: Compared | None
+    unmeasured: float
+
+
+def observed(record: Measurements) -> list[Observed]:
+    """Every network whose kernels were measured at the configurations that boards have in common.
+
+    Raises:
+        MeasurementError: nothing was.
+    """
+    number = {kernel.signature: what for what, kernel in reversed(list(enumerate(record.invocations)))}
+    times, powers = (middle(record.tables[f"fixed_kernel_{unit}"]) for unit in ("ms", "mw"))
+    ms = _by_place(times)
+    mw = _by_place(_whole(record, times, powers)) if len(powers) else {}
+    found = []
+    for what, network in enumerate(record.networks):
+        whole = middle(_of(record.tables["fixed_network_ms"], what))
+        drawn = middle(_of(record.tables["fixed_network_mw"], what))
+        if not len(whole) or not network.launches or not ms:
+            continue
+        powered = bool(mw) and np.array_equal(whole.configuration, drawn.configuration)
+        mj = {place: time * mw[place] / 1e6 for place, time in ms.items()} if powered else {}
+        energy_j = whole.value * drawn.value / 1e6 if powered else whole.value
+        selected, rest = tuple(NAMES), None
+
+        def compared(of: dict[Any, float], truth: NDArray[np.float64], kinds: tuple[str, ...] | None) -> Compared:
+            return Compared(_sums(network, whole, number, of, kinds), truth, whole.node)  # noqa: B023 - called at once
+
+        found.append(
+            Observed(
+                network.name,
+                compared(ms, whole.value, selected),
+                compared(ms, whole.value, rest),
+                compared(mj, energy_j, selected) if powered else None,
+                compared(mj, energy_j, rest) if powered else None,
+                float(np.mean([launch.signature not in number for launch in network.launches])),
+            )
+        )
+    if not found:
+        raise MeasurementError(
+            "the record has no kernels observed at the same configurations as the networks, as 'jetdvfs-lab collect' makes of "
+            "several boards"
+        )
+    return found
+
+
+def _sums(
+    network: Network, whole: Rows, number: dict[Any, int], of: dict[Any, float], kinds: tuple[str, ...] | None
+) -> NDArray[np.float64]:
+    """The sum over a network's launches at each place of ``whole``; those that were not measured are none."""
+    counts = Counter(
+        number[launch.signature]
+        for launch in network.launches
+        if launch.signature in number and (kinds is None or launch.kind in kinds)
+    )
+    places = zip(whole.node.tolist(), whole.configuration.tolist(), strict=True)
+    return np.array(
+        [sum(count * of.get((what, node, at), 0.0) for what, count in counts.items()) for node, at in places], np.float64
+    )
+
+
+def _whole(record: Measurements, times: Rows, above: Rows) -> Rows:
+    """Power while kernels run, mW: idle power of their board, and what they draw above. Where a kernel ran for too small a part
+    of the time to see that, the median of its kind there."""
+    board, kinds = record.described, [kernel.kind for kernel in record.invocations]
+    own = _by_place(above)
+    of_kind: dict[Any, list[float]] = {}
+    for (what, node, at), value in own.items():
+        of_kind.setdefault((kinds[what], node, at), []).append(value)
+    typical = {key: float(np.median(values)) for key, values in of_kind.items()}
+    idle = {int(node): total_mw(record, {int(node)}, board) for node in np.unique(times.node)}
+    values = [
+        idle[node][at] + own.get((what, node, at), typical.get((kinds[what], node, at), 0.0))
+        for what, node, at in zip(times.what.tolist(), times.node.tolist(), times.configuration.tolist(), strict=True)
+    ]
+    return Rows(times.what, times.node, times.configuration, np.array(values))
+
+
+def _by_place(rows: Rows) -> dict[Any, float]:
+    places = zip(rows.what.tolist(), rows.node.tolist(), rows.configuration.tolist(), strict=True)
+    return dict(zip(places, rows.value.tolist(), strict=True))
+
+
+def _of(rows: Rows, what: int) -> Rows:
+    return rows.where(rows.what == what)

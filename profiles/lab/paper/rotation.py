@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each board of a record left out in turn: what models of the others predict of its kernels and of its networks.
+
+MIRAGE (SEC '21) left out two boards of thirteen (section 6.1), and one at a time to tune (4.3). Kernels are judged as they were
+measured, each by itself, so that what timing one adds is part of their time here; networks as in sections 6.2 and 6.3. Of an
+only board, networks and kernels are left out in parts (:mod:`.parts`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....kernels.cost.board import BoardCost
+from ....kernels.cost.features import feature_rows
+from ....kernels.cost.model import surface
+from ....kernels.network import KernelInvocation
+from ....kernels.surface import Surface
+from ....kernels.units import METHODS, Method
+from ...adapt.measurements import Measurements, Rows
+from ...device import MeasuredDevice
+from ..train.assembly import board_cost, inside_networks, train_all
+from ..train.host_fit import clocks_mhz, fit_idle_mw
+from ..train.kernel_models import TARGETS, TrainedKind, TrainingOptions, bounds_at_ms, ensemble_of, floor_of, stream_parts_ms
+from ..train.left_out import measured_kinds
+from .accuracy import Compared
+from .parts import Part, parts_of
+from .published import NAMES
+
+Progress = Callable[[int, int, str], None]
+
+_LEAST_OF_TIMED = 0.1  # of a predicted time, what timing adds left in
+DTYPE = "float32"
+"""Kernels are judged in single precision, as the paper's."""
+
+
+@dataclass(frozen=True)
+class KernelRows:
+    """Kernels of one kind on boards that were left out.
+
+    Attributes:
+        compared: predicted and observed, ms or W.
+        own: whether a network has this kernel, so that others like it were trained on; the rest are random ones, (n,).
+    """
+
+    compared: Compared
+    own: NDArray[np.bool_]
+
+    @property
+    def weight(self) -> NDArray[np.float64]:
+        """As heavy as the paper drew them: its convolutions are half random and half of the networks, all others are random
+        (section 4.2). Without random kernels, all alike."""
+        return np.where(self.own, 0.0, 1.0) if (~self.own).any() else np.ones(len(self.own))
+
+    def weighed(self, kind: str) -> NDArray[np.float64]:
+        """:attr:`weight`, of convolutions half and half."""
+        share = float(self.own.mean())
+        if kind != "conv2d" or share in (0.0, 1.0):
+            return self.weight
+        return np.where(self.own, 0.5 / share, 0.5 / (1.0 - share))
+
+    @classmethod
+    def joined(cls, parts: Sequence[KernelRows]) -> KernelRows:
+        return cls(Compared.joined([part.compared for part in parts]), np.concatenate([part.own for part in parts]))
+
+
+@dataclass(frozen=True)
+class NetworkRows:
+    """One network on boards that were left out: latency in ms and energy in J, by the timeline and by the plain sum.
+
+    Attributes:
+        latency, energy: by method; energy is empty where power was not measured.
+        configuration: at which each was observed, flat indices of the grid, (n,).
+    """
+
+    latency: Mapping[Method, Compared]
+    energy: Mapping[Method, Compared]
+    configuration: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """What came of leaving boards out.
+
+    Attributes:
+        left_out: the boards, one at a time; none where an only board's networks and kernels were left out, in ``parts``.
+        samples: rows that models of a kind were trained on, by kind and target, in the mean.
+        kernels: by kind and target ("time" in ms, "power" in W).
+        networks: by name, at random configurations.
+        fixed: the same at the configurations that all boards have in common; of each configuration and board the median.
+        trained: the models of the first rotation.
+        cost: the cost models that predicted the last one.
+    """
+
+    left_out: tuple[int, ...]
+    parts: int
+    samples: Mapping[tuple[str, str], float]
+    kernels: Mapping[tuple[str, str], KernelRows]
+    networks: Mapping[str, NetworkRows]
+    fixed: Mapping[str, NetworkRows]
+    trained: Mapping[str, TrainedKind]
+    cost: BoardCost
+
+
+def rotate(record: Measurements, left_out: Sequence[int], options: TrainingOptions, progress: Progress) -> Rotation:
+    """Leave each of these boards out, train on the others, and predict it; of an only board, some networks and kernels.
+
+    Hyperparameters are chosen in the first rotation, by boards and kernels that are left out there as well.
+
+    Raises:
+        MeasurementError: the record has no kernels with known sizes, or is of one board and less than two networks.
+    """
+    board, kinds, parts = record.described, measured_kinds(record), parts_of(record, left_out)
+    kernels: dict[tuple[str, str], list[KernelRows]] = {}
+    networks: dict[str, list[NetworkRows]] = {network.name: [] for network in record.networks}
+    fixed: dict[str, list[NetworkRows]] = {network.name: [] for network in record.networks}
+    samples: dict[tuple[str, str], list[int]] = {}
+    first: dict[str, TrainedKind] | None = None
+    for number, part in enumerate(parts):
+
+        def report(done: int, total: int, text: str, number: int = number, part: Part = part) -> None:
+            progress(number * (total + 1) + done, len(parts) * (total + 1), f"without {part.name}: {text}")
+
+        known, fold = part.known, part.fold
+        kinds = [kind for kind in kinds if first is None or kind in first]
+        trained = train_all(known, board, record.networks, kinds, options, report, fold=fold, recipes=first)
+        first = first or trained
+        inside = inside_networks(known, board, record.networks, trained, fold)
+        cost = board_cost(known, board, trained, inside=inside)
+        for kind in NAMES:
+            for target, found in _kernels(record, part, board, kind, trained, cost).items():
+                kernels.setdefault((kind, target), []).append(found)
+        for kind, model in trained.items():
+            for target in TARGETS:
+                if (own := model.of(target)) is not None:
+                    samples.setdefault((kind, target), []).append(own.samples)
+        for what in part.networks:
+            network = record.networks[what]
+            if network.launches:
+                surfaces = {method: surface(network, cost, method) for method in METHODS}
+                for table, places in (("network", networks), ("fixed_network", fixed)):
+                    places[network.name] += _network(part.judged, what, surfaces, table)
+    progress(1, 1, "left out")
+    assert first is not None
+    several = len(record.nodes) > 1
+    return Rotation(
+        tuple(left_out) if several else (),
+        0 if several else len(parts),
+        {key: float(np.mean(counts)) for key, counts in samples.items()},
+        {key: KernelRows.joined(rows) for key, rows in kernels.items()},
+        {name: _joined(rows) for name, rows in networks.items() if rows},
+        {name: _joined(rows) for name, rows in fixed.items() if rows},
+        first,
+        cost,
+    )
+
+
+def total_mw(record: Measurements, nodes: set[int], board: MeasuredDevice) -> NDArray[np.float64]:
+    """Idle power over the grid of these boards, flattened, (n,) in mW: what kernels draw comes on top."""
+    rows = record.tables["idle_mw"]
+    return np.asarray(fit_idle_mw(rows.where(np.isin(rows.node, list(nodes))), board.grid), np.float64).ravel()
+
+
+def _kernels(
+    record: Measurements, part: Part, board: MeasuredDevice, kind: str, trained: Mapping[str, TrainedKind], cost: BoardCost
+) -> dict[str, KernelRows]:
+    """One kind's kernels that were left out: of networks, and random ones that no other board happened to have."""
+    known, judged = part.known, part.judged
+    of_kind = [what for what, kernel in enumerate(record.invocations) if kernel.kind == kind and kernel.dtype == DTYPE]
+    if not of_kind or (model := cost.model_for(record.invocations[of_kind[0]])) is None:
+        return {}
+    familiar = {launch.signature for network in record.networks for launch in network.launches}
+    measured = np.intersect1d(known.tables[TARGETS["time"]].what, of_kind)
+    elsewhere = {record.invocations[what].signature for what in measured} - familiar
+    strange = [what for what in of_kind if record.invocations[what].signature not in elsewhere]
+    found: dict[str, KernelRows] = {}
+    for target, table in TARGETS.items():
+        one, rows = trained[model.kind].of(target), judged.tables[table]
+        rows = rows.where(np.isin(rows.what, strange))
+        if one is None or not len(rows):
+            continue
+        unique, of_row = np.unique(rows.what, return_inverse=True)
+        calls = [record.invocations[what] for what in unique]
+        features, clocks = feature_rows(model.kind, calls)[of_row], clocks_mhz(rows.configuration, board.grid)
+        features[:, -3:] = np.stack(clocks, axis=1)
+        logarithm = np.asarray(ensemble_of(one).predict(features), np.float64)
+        if target == "time":
+            predicted, observed = _alone_ms(known, board, calls, of_row, clocks, rows, logarithm), rows.value
+        else:
+            idle = total_mw(known, set(known.nodes), board)[rows.configuration]
+            own_idle = total_mw(judged, set(judged.nodes), board)[rows.configuration]
+            predicted, observed = (idle + np.exp(logarithm)) / 1e3, (own_idle + np.maximum(rows.value, 0.0)) / 1e3
+        own = np.array([call.signature in familiar for call in calls])[of_row]
+        found[target] = KernelRows(Compared(predicted, observed, rows.node), own)
+    return found
+
+
+def _alone_ms(
+    known: Measurements,
+    board: MeasuredDevice,
+    calls: Sequence[KernelInvocation],
+    of_row: NDArray[Any],
+    clocks: Sequence[NDArray[np.float64]],
+    rows: Rows,
+    logarithm: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """A kernel's time as it is measured by itself: what the model says of it in a network, without the pause that follows it
+    there, and with what timing it adds."""
+    in_stream = np.exp(logarithm) * bounds_at_ms(calls, of_row, clocks, board, floor_of(known, board))
+    timing_ms, gap_ms = stream_parts_ms(known, board, rows.configuration)
+    return np.asarray(np.maximum(in_stream - gap_ms, _LEAST_OF_TIMED * in_stream) + timing_ms)
+
+
+def _network(judged: Measurements, what: int, surfaces: Mapping[Method, Surface], table: str) -> list[NetworkRows]:
+    """A network as it was left out; none where it was not measured there."""
+    latency, power = (
+        middle(rows.where(rows.what == what)) for rows in (judged.tables[f"{table}_ms"], judged.tables[f"{table}_mw"])
+    )
+    if not len(latency):
+        return []
+    at, both = latency.configuration, np.array_equal(latency.configuration, power.configuration)
+    observed_j = latency.value * power.value / 1e6 if both else np.zeros(0)
+    latencies, energies = (
+        {method: np.asarray(getattr(each, name), np.float64).ravel()[at] for method, each in surfaces.items()}
+        for name in ("latency_ms", "energy_mj")
+    )
+    times = {method: Compared(each, latency.value, latency.node) for method, each in latencies.items()}
+    used = {method: Compared(each / 1e3, observed_j, latency.node) for method, each in energies.items()} if both else {}
+    return [NetworkRows(times, used, at)]
+
+
+def middle(rows: Rows) -> Rows:
+    """Of what was measured more than once, one thing on one board at one configuration, the median; in order of those."""
+    if not len(rows):
+        return rows
+    keys = np.stack([rows.what, rows.node, rows.configuration], axis=1)
+    unique, of_row = np.unique(keys, axis=0, return_inverse=True)
+    order = np.argsort(of_row.ravel(), kind="stable")
+    ends = np.cumsum(np.bincount(of_row.ravel()))[:-1]
+    values = np.array([np.median(part) for part in np.split(rows.value[order], ends)])
+    return Rows(unique[:, 0], unique[:, 1], unique[:, 2], values)
+
+
+def _joined(parts: Sequence[NetworkRows]) -> NetworkRows:
+    def together(name: str) -> dict[Method, Compared]:
+        methods = getattr(parts[0], name)
+        return {method: Compared.joined([getattr(part, name)[method] for part in parts]) for method in methods}
+
+    return NetworkRows(together("latency"), together("energy"), np.concatenate([part.configuration for part in parts]))

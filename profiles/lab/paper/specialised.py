@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models of one network each, which know nothing but the clocks: what generality costs, and what knowing one board alone.
+
+MIRAGE (SEC '21), sections 6.3 (Figure 5) and 6.4 (Table 8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....kernels.grid import FrequencyGrid
+from ...adapt.measurements import Measurements, Rows
+from ...errors import MeasurementError
+from ..train.host_fit import clocks_mhz
+from .accuracy import Accuracy, Compared
+from .published import Improvement, Range
+
+Progress = Callable[[int, int, str], None]
+FIGURES: Mapping[str, str] = {"runtime": "network_ms", "power": "network_mw"}
+"""What is predicted, and the table it stands in."""
+
+_DEGREE = 2
+_ROUNDS, _DEPTH, _RATE, _LEAST_IN_LEAF = 150, 4, 0.05, 4.0
+_RIDGE = 1e-3
+
+
+class Specialised:
+    """A model of one network's latency or power over the clocks: a polynomial of their logarithms, and trees for what is left.
+
+    Trees alone, as in the paper, would take far more configurations than a record has (it measured 3,000 of each network on
+    each board).
+    """
+
+    def __init__(self, rows: Rows, grid: FrequencyGrid, seed: int = 0) -> None:
+        import xgboost
+
+        self._grid, label = grid, np.log(rows.value)
+        terms = self._terms(rows.configuration)
+        self._weights = np.linalg.solve(terms.T @ terms + _RIDGE * np.eye(terms.shape[1]), terms.T @ label)
+        settings = {
+            "max_depth": _DEPTH, "learning_rate": _RATE, "min_child_weight": _LEAST_IN_LEAF, "subsample": 0.8,
+            "tree_method": "hist", "nthread": 1, "seed": seed, "verbosity": 0,
+        }  # fmt: skip
+        left = label - terms @ self._weights
+        self._data: Callable[[NDArray[np.int64]], object] = lambda at: xgboost.DMatrix(self._clocks(at), nthread=1)
+        self._trees = xgboost.train(
+            settings, xgboost.DMatrix(self._clocks(rows.configuration), left, nthread=1), num_boost_round=_ROUNDS
+        )
+
+    def predict(self, configuration: NDArray[np.int64]) -> NDArray[np.float64]:
+        """At configurations (flat indices of the grid, (n,)), in the unit of what it was trained on."""
+        left = np.asarray(self._trees.predict(self._data(configuration)), np.float64)
+        return np.asarray(np.exp(self._terms(configuration) @ self._weights + left))
+
+    def _clocks(self, configuration: NDArray[np.int64]) -> NDArray[np.float64]:
+        return np.stack(clocks_mhz(configuration, self._grid), axis=1)
+
+    def _terms(self, configuration: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Powers of the clocks' logarithms, and their products, up to a degree."""
+        highest = np.array([float(levels[-1]) for levels in self._grid.levels_mhz()])
+        logs = np.log(self._clocks(configuration) / highest)
+        powers = [(a, b, c) for a in range(_DEGREE + 1) for b in range(_DEGREE + 1 - a) for c in range(_DEGREE + 1 - a - b)]
+        return np.stack([np.prod(logs ** np.array(each), axis=1) for each in powers], axis=1)
+
+
+def left_out_boards(
+    record: Measurements, left_out: Sequence[int], progress: Progress, seed: int = 0
+) -> dict[str, dict[str, Compared]]:
+    """What models of one network each, of all other boards, predict of boards left out: "runtime" in ms and "energy" in J, by
+    network.
+
+    Raises:
+        MeasurementError: the record is of one board.
+    """
+    _check(record)
+    found: dict[str, dict[str, list[Compared]]] = {}
+    for number, node in enumerate(left_out):
+        progress(number, len(left_out), f"models of one network each, without board {node}")
+        for what, network in enumerate(record.networks):
+            predicted: dict[str, NDArray[np.float64]] = {}
+            observed: dict[str, NDArray[np.float64]] = {}
+            for figure, table in FIGURES.items():
+                rows = _of(record, table, what)
+                known, strange = rows.where(rows.node != node), rows.where(rows.node == node)
+                if len(known) and len(strange):
+                    predicted[figure] = Specialised(known, record.described.grid, seed).predict(strange.configuration)
+                    observed[figure] = strange.value
+            both = found.setdefault(network.name, {"runtime": [], "energy": []})
+            if "runtime" in predicted:
+                board = np.full(len(predicted["runtime"]), node)
+                both["runtime"].append(Compared(predicted["runtime"], observed["runtime"], board))
+                if "power" in predicted:
+                    used_j, drawn_j = (each["runtime"] * each["power"] / 1e6 for each in (predicted, observed))
+                    both["energy"].append(Compared(used_j, drawn_j, board))
+    return {
+        network: {figure: Compared.joined(parts) for figure, parts in both.items() if parts} for network, both in found.items()
+    }
+
+
+@dataclass(frozen=True)
+class OneAgainstMany:
+    """What training on several boards instead of one improves, of one network: relative, per cent, the least and the largest
+    over all boards trained on and tested on.
+
+    Attributes:
+        network, figure: what is predicted ("runtime" in ms or "power" in W).
+        with_all: trained on everything that the other boards have, as the paper did.
+        as_many: on as many measurements as one board has, drawn from all others: what is left is due to knowing several boards.
+        mean: the mean improvements with everything, in the order of :class:`~.published.Improvement`.
+        mean_as_many: with as many.
+    """
+
+    network: str
+    figure: str
+    with_all: Improvement
+    as_many: Improvement
+    mean: tuple[float, ...]
+    mean_as_many: tuple[float, ...]
+
+
+def one_against_many(record: Measurements, tested: Sequence[int], progress: Progress, seed: int = 0) -> list[OneAgainstMany]:
+    """Models trained on one board against models trained on all others, both tested on boards that neither knows.
+
+    Raises:
+        MeasurementError: the record is of less than three boards.
+    """
+    if len(record.nodes) < 3:
+        raise MeasurementError(
+            f"the record is of {len(record.nodes)} board{'s' if len(record.nodes) > 1 else ''}; one against many takes three "
+            "or more, one of them to be tested on"
+        )
+    grid, found = record.described.grid, []
+    for number, (what, network) in enumerate(enumerate(record.networks)):
+        for figure, table in FIGURES.items():
+            progress(number, len(record.networks), f"one board against many: {network.name}")
+            rows = _of(record, table, what)
+            if not len(rows):
+                continue
+            all_of, as_many = [], []
+            for node in tested:
+                strange, others = rows.where(rows.node == node), rows.where(rows.node != node)
+                per_board = len(others) // len(np.unique(others.node))
+                drawn = np.random.default_rng([seed, node, what]).permutation(len(others))[:per_board]
+                few = others.where(np.isin(np.arange(len(others)), drawn))
+                many, some = (_tested(part, strange, grid, figure, seed) for part in (others, few))
+                for one in np.unique(others.node):
+                    single = _tested(others.where(others.node == one), strange, grid, figure, seed)
+                    all_of.append(improvement(single, many))
+                    as_many.append(improvement(single, some))
+            found.append(OneAgainstMany(network.name, figure, _range(all_of), _range(as_many), _mean(all_of), _mean(as_many)))
+    return found
+
+
+def improvement(single: Accuracy, many: Accuracy) -> tuple[float, float, float, float]:
+    """By how many per cent of the single one the shares within 5 and 10% are larger, and the errors smaller."""
+    least = 100.0 / single.count  # one prediction: where none is within, an improvement would be without bound
+    shares = [100.0 * (better - worse) / max(worse, least) for worse, better in zip(single.within, many.within, strict=True)]
+    rmse, mae = (100.0 * (1.0 - better / worse) for worse, better in ((single.rmse, many.rmse), (single.mae, many.mae)))
+    return shares[0], shares[1], rmse, mae
+
+
+def _tested(known: Rows, strange: Rows, grid: FrequencyGrid, figure: str, seed: int) -> Accuracy:
+    unit = 1e3 if figure == "power" else 1.0
+    predicted = Specialised(known, grid, seed).predict(strange.configuration)
+    return Compared(predicted / unit, strange.value / unit, strange.node).accuracy()
+
+
+def _range(each: Sequence[tuple[float, ...]]) -> Improvement:
+    return Improvement(*(Range(min(column), max(column)) for column in zip(*each, strict=True)))
+
+
+def _mean(each: Sequence[tuple[float, ...]]) -> tuple[float, ...]:
+    return tuple(float(np.mean(column)) for column in zip(*each, strict=True))
+
+
+def _of(record: Measurements, table: str, what: int) -> Rows:
+    rows = record.tables[table]
+    return rows.where(rows.what == what)
+
+
+def _check(record: Measurements) -> None:
+    if len(record.nodes) < 2:
+        raise MeasurementError("the record is of one board; leaving one out takes two or more")

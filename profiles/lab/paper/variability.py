@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How boards of one kind differ, and one board from itself (MIRAGE, SEC '21, sections 2.1 and 3.1, Figures 1 to 3)."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...adapt.measurements import Measurements, Rows
+from ...errors import MeasurementError
+
+SIGNIFICANCE = 0.01
+"""Samples are held to be of different distributions where a test gives less."""
+TABLES = {"runtime": "fixed_network_ms", "power": "fixed_network_mw"}
+
+Samples = Sequence[NDArray[np.float64]]
+_LEAST = 4  # observations of one board that a test is made of
+
+
+@dataclass(frozen=True)
+class Differences:
+    """How often tests hold samples to be of different distributions.
+
+    Attributes:
+        anderson_darling: k-sample Anderson-Darling tests (Scholz and Stephens 1987), and how many of them found a difference.
+        kolmogorov_smirnov: two-sample Kolmogorov-Smirnov tests of pairs, likewise.
+    """
+
+    anderson_darling: tuple[int, int]
+    kolmogorov_smirnov: tuple[int, int]
+
+    def plus(self, other: Differences) -> Differences:
+        pairs = zip(
+            (self.anderson_darling, self.kolmogorov_smirnov), (other.anderson_darling, other.kolmogorov_smirnov), strict=True
+        )
+        return Differences(*((a + c, b + d) for (a, b), (c, d) in pairs))
+
+
+NONE_TESTED = Differences((0, 0), (0, 0))
+
+
+@dataclass(frozen=True)
+class Spread:
+    """One network at one configuration on every board.
+
+    Attributes:
+        network, figure: what was observed ("runtime" in ms or "power" in mW).
+        configuration: flat index of the grid.
+        reference: the median of the boards' medians.
+        boards: their observations' relative difference from it, per cent, by board.
+        within: each board's from its own median, per cent, by board.
+        over_boards, within_boards: tests over all boards; and of each board's first half against its second.
+    """
+
+    network: str
+    figure: str
+    configuration: int
+    reference: float
+    boards: dict[int, NDArray[np.float64]]
+    within: dict[int, NDArray[np.float64]]
+    over_boards: Differences
+    within_boards: Differences
+
+    @property
+    def range_percent(self) -> float:
+        """From the lowest board's median to the highest."""
+        medians = [float(np.median(each)) for each in self.boards.values()]
+        return max(medians) - min(medians)
+
+    @property
+    def within_percent(self) -> float:
+        """From the lower to the upper decile of observations of one board, over all boards."""
+        low, high = np.quantile(np.concatenate(list(self.within.values())), (0.1, 0.9))
+        return float(high - low)
+
+
+def spreads(record: Measurements) -> list[Spread]:
+    """Every network at every configuration that all boards have in common.
+
+    Raises:
+        MeasurementError: nothing was observed at such configurations.
+    """
+    found = []
+    for figure, table in TABLES.items():
+        rows = record.tables[table]
+        for what, network in enumerate(record.networks):
+            own = rows.where(rows.what == what)
+            for configuration in np.unique(own.configuration):
+                here = own.where(own.configuration == configuration)
+                samples = {int(node): here.value[here.node == node] for node in np.unique(here.node)}
+                found.append(_spread(network.name, figure, int(configuration), samples))
+    if not found:
+        raise MeasurementError(
+            "the record has no networks observed again and again at the same configurations, as 'jetdvfs-lab collect' makes "
+            "of several boards"
+        )
+    return found
+
+
+def _spread(network: str, figure: str, configuration: int, samples: dict[int, NDArray[np.float64]]) -> Spread:
+    middle = {node: float(np.median(each)) for node, each in samples.items()}
+    reference = float(np.median(list(middle.values())))
+    enough = [each for each in samples.values() if len(each) >= _LEAST]
+    halves = [np.array_split(each, 2) for each in enough if len(each) >= 2 * _LEAST]
+    within = NONE_TESTED
+    for pair in halves:
+        within = within.plus(differing(pair))
+    return Spread(
+        network,
+        figure,
+        configuration,
+        reference,
+        {node: 100.0 * (each / reference - 1.0) for node, each in samples.items()},
+        {node: 100.0 * (each / middle[node] - 1.0) for node, each in samples.items()},
+        differing(enough) if len(enough) > 1 else NONE_TESTED,
+        within,
+    )
+
+
+def differing(samples: Samples) -> Differences:
+    """Test two or more samples against each other: all at once, and every pair."""
+    pairs = [kolmogorov_smirnov(first, second) < SIGNIFICANCE for first, second in combinations(samples, 2)]
+    return Differences((1, int(anderson_darling(samples) < SIGNIFICANCE)), (len(pairs), sum(pairs)))
+
+
+def anderson_darling(samples: Samples) -> float:
+    """The probability of samples so different from one distribution; 0.001 to 0.25, as far as its tables go. 1 where all
+    observations are the same."""
+    from scipy import stats
+
+    if len(np.unique(np.concatenate(list(samples)))) < 2:
+        return 1.0
+    test: Callable[[Samples], object] = stats.anderson_ksamp
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that the probability is off the tables; and that its arguments will change
+        found = test(list(samples))
+    return float(getattr(found, "pvalue", getattr(found, "significance_level", 1.0)))
+
+
+def kolmogorov_smirnov(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
+    """The probability that two samples of one distribution are so different."""
+    from scipy import stats
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that ties, or many observations, leave it at the asymptotic probability
+        return float(stats.ks_2samp(first, second).pvalue)
+
+
+@dataclass(frozen=True)
+class OverGrid:
+    """A network's latency over the configurations it was measured at, in the order of CPU, GPU and memory clock.
+
+    Attributes:
+        configuration: flat indices of the grid, which are in that order, (n,).
+        latency_ms: the median over boards, (n,).
+    """
+
+    network: str
+    configuration: NDArray[np.int64]
+    latency_ms: NDArray[np.float64]
+
+    @property
+    def times(self) -> float:
+        """How many times the slowest takes of the fastest."""
+        return float(self.latency_ms.max() / self.latency_ms.min())
+
+
+def over_grid(record: Measurements) -> list[OverGrid]:
+    """Every network that was measured as a whole.
+
+    Raises:
+        MeasurementError: none was.
+    """
+    found = []
+    for what, network in enumerate(record.networks):
+        rows = record.tables["network_ms"]
+        rows = rows.where(rows.what == what)
+        if len(rows):
+            at = np.unique(rows.configuration)
+            found.append(OverGrid(network.name, at, _medians(rows, at)))
+    if not found:
+        raise MeasurementError("the record has no networks that were measured as a whole")
+    return found
+
+
+def _medians(rows: Rows, at: NDArray[np.int64]) -> NDArray[np.float64]:
+    return np.array([np.median(rows.value[rows.configuration == each]) for each in at])

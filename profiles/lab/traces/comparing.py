@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run that a profiler recorded beside the launches that a network lists: what is there, what is missing, what is besides."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from ....kernels.network import KernelInvocation, Network
+
+Size = int | None
+"""Elements of the largest of the tensors that a call reads first; None where the profiler did not record shapes."""
+_Key = tuple[str, Size]
+
+
+@dataclass(frozen=True)
+class TracedCall:
+    """One call that a profiler recorded, of a kind of this package's.
+
+    Attributes:
+        name: as the profiler calls it.
+        kind: the kind of launch that it is.
+        shapes: of the tensors that it reads, in its own order; None where that was not recorded.
+        took_ms: how long it, or what it launched on a GPU, ran.
+        inner: calls within it that launches may stand for, such as copies into another layout; their times are part of its.
+        sure: False if the shapes may be those of other tensors.
+    """
+
+    name: str
+    kind: str
+    shapes: tuple[tuple[int, ...], ...] | None
+    took_ms: float
+    inner: tuple[TracedCall, ...] = ()
+    sure: bool = True
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A recorded run beside a network's launches.
+
+    Attributes:
+        recorder: who recorded it, and where the times are from, for people.
+        inferences: how many of the network it has.
+        measured_ms: of each launch the time of one inference, by median (the first ones are often slower); None where it is
+            missing. Of a node of several launches the first has the time of all, the others 0.
+        others: what ran besides, by name: how often in one inference, and how long that took together, in ms.
+    """
+
+    recorder: str
+    inferences: int
+    measured_ms: tuple[float | None, ...]
+    others: dict[str, tuple[float, float]]
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """The launches that the run does not have, by their places in the list."""
+        return tuple(place for place, took in enumerate(self.measured_ms) if took is None)
+
+
+def compare(network: Network, calls: Sequence[TracedCall], recorder: str) -> Comparison:
+    """Match calls to launches of their kind that read as much, in the order of both.
+
+    The profiler's order of what does not depend on each other need not be the list's, so only the order among equals counts.
+    How many inferences were recorded is told by what most launches have. Launches without a call of their own are looked for
+    inside of others, and then among the calls of their kind whose shapes are not known for sure.
+    """
+    sized = any(call.shapes is not None for call in calls)
+    order = {id(call): place for place, call in enumerate(calls)}
+    # Weights, of which the list says nothing here, stand behind what all launches of a kind read.
+    arity = {kind: min(len(launch.inputs) for launch in network.launches if launch.kind == kind) for kind in network.kinds}
+
+    def key_of(kind: str, shapes: Sequence[Sequence[int]] | None) -> _Key:
+        return kind, _size(shapes or (), arity.get(kind, 1)) if sized else None
+
+    wanted: dict[_Key, list[int]] = defaultdict(list)
+    for place, launch in enumerate(network.launches):
+        wanted[key_of(launch.kind, launch.inputs)].append(place)
+    found: dict[_Key, list[_Found]] = defaultdict(list)
+    unknown: list[_Found] = []
+    for call in calls:
+        one = _Found(call)
+        (unknown if sized and call.shapes is None else found[key_of(call.kind, call.shapes)]).append(one)
+    ratios = [len(found[key]) / len(places) for key, places in wanted.items() if found[key]]
+    inferences = max(round(median(ratios)), 1) if ratios else 0
+    matched: list[list[_Found]] = [[] for _ in network.launches]
+    left = _match(wanted, found, matched, inferences)
+
+    def missing(key: Callable[[int], _Key]) -> dict[_Key, list[int]]:
+        places: dict[_Key, list[int]] = defaultdict(list)
+        for place, took in enumerate(matched):
+            if not took:
+                places[key(place)].append(place)
+        return places
+
+    within: dict[_Key, list[_Found]] = defaultdict(list)
+    for outer in [one for some in found.values() for one in some] + unknown:
+        for inner in outer.call.inner:
+            part = _Found(inner, outer)
+            if inner.shapes is None and sized:
+                unknown.append(part)
+            else:
+                within[key_of(inner.kind, inner.shapes)].append(part)
+    launches = network.launches
+    _match(missing(lambda place: key_of(launches[place].kind, launches[place].inputs)), within, matched, inferences)
+    unsure: dict[_Key, list[_Found]] = defaultdict(list)
+    for one in sorted([one for one in left if not one.call.sure] + unknown, key=lambda one: order[id(one.outermost.call)]):
+        unsure[one.call.kind, None].append(one)
+    still = _match(missing(lambda place: (launches[place].kind, None)), unsure, matched, inferences)
+    others: dict[str, tuple[float, float]] = {}
+    each = max(inferences, 1)
+    for one in [one for one in left if one.call.sure] + [one for one in still if one.outer is None]:
+        count, took_ms = others.get(one.call.name, (0.0, 0.0))
+        others[one.call.name] = count + 1 / each, took_ms + one.took_ms / each
+    measured = tuple(median(one.took_ms for one in took) if took else None for took in matched)
+    return Comparison(recorder, inferences, measured, others)
+
+
+class _Found:
+    """A call, or one inside of another, and how much of its time is its own."""
+
+    def __init__(self, call: TracedCall, outer: _Found | None = None) -> None:
+        self.call, self.outer, self.took_ms = call, outer, call.took_ms
+
+    @property
+    def outermost(self) -> _Found:
+        return self.outer or self
+
+    def counts_apart(self) -> None:
+        """Take its time off the call that it is inside of."""
+        if self.outer is not None:
+            self.outer.took_ms = max(self.outer.took_ms - self.took_ms, 0.0)
+
+
+def _match(
+    wanted: Mapping[_Key, Sequence[int]], found: Mapping[_Key, Sequence[_Found]], matched: list[list[_Found]], inferences: int
+) -> list[_Found]:
+    """Give launches the calls of the same key, in the order of both; each inference has these calls in the same order.
+
+    Returns:
+        The calls that are left.
+    """
+    left = []
+    each = max(inferences, 1)
+    for key, own in found.items():
+        places = wanted.get(key, [])
+        period, irregular = divmod(len(own), each)
+        if irregular:
+            period = min(period, len(places))
+        for turn, one in enumerate(own):
+            place = turn % period if turn < period * each else len(places)
+            if place < len(places):
+                matched[places[place]].append(one)
+                one.counts_apart()
+            else:
+                left.append(one)
+    return left
+
+
+def compare_nodes(network: Network, nodes: Iterable[tuple[str, str, float]], recorder: str) -> Comparison:
+    """Match a run's nodes to the launches that the list has of each.
+
+    Args:
+        network: its launches' scopes are names of nodes.
+        nodes: what ran: the name of the node, of its operator, and how long it took in ms.
+    """
+    launches: dict[str, list[int]] = defaultdict(list)
+    for place, launch in enumerate(network.launches):
+        launches[launch.scope].append(place)
+    times: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for name, operator, took_ms in nodes:
+        times[name, operator].append(took_ms)
+    inferences = round(median(len(each) for each in times.values())) if times else 0
+    measured: list[float | None] = [None] * len(network.launches)
+    others: dict[str, tuple[float, float]] = {}
+    for (name, operator), each in times.items():
+        per_inference_ms = median(each) * len(each) / inferences
+        if places := launches.get(name):
+            for place in places:
+                measured[place] = 0.0
+            measured[places[0]] = per_inference_ms
+        else:
+            count, before_ms = others.get(operator, (0.0, 0.0))
+            others[operator] = count + len(each) / inferences, before_ms + per_inference_ms
+    return Comparison(recorder, inferences, tuple(measured), others)
+
+
+def label(launches: Sequence[KernelInvocation], place: int, nodes: bool) -> str:
+    """Under which kinds a launch's time counts: its own, or where nodes were timed, those of all that its node launches."""
+    if not nodes:
+        return launches[place].kind
+    scope = launches[place].scope
+    return "+".join(launch.kind for launch in launches if launch.scope == scope)
+
+
+def _size(shapes: Sequence[Sequence[int]], arity: int) -> int:
+    return max((math.prod(shape) for shape in shapes[:arity]), default=0)

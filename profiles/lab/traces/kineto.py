@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Traces of PyTorch's profiler (Kineto): operators as the CPU called them, and the kernels that they launched on a GPU.
+
+An operator calls others; the outermost one that is a kind of launch counts, with all that it calls. Copies and activations
+inside of it are kept: the list of launches may have them. If the trace has kernels of a GPU, their times count instead of the
+operators', and an operator without any launched nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ....kernels.errors import ModelError
+from ....kernels.kinds import KINDS
+from .arguments import ARGUMENTS
+from .comparing import TracedCall
+from .reading import Event
+
+ON_GPU = frozenset(("kernel", "gpu_memcpy", "gpu_memset"))
+_ALIASES: Mapping[str, str] = {
+    **dict.fromkeys(("linear", "addmm", "mm", "bmm", "baddbmm", "mv", "dot"), "matmul"),
+    "scaled_dot_product_attention": "attention",
+    "concat": "cat",
+    "relu6": "hardtanh",
+    "_to_copy": "to",
+    "copy_": "copy",
+    "_adaptive_avg_pool2d": "adaptive_avg_pool2d",
+    "_adaptive_avg_pool3d": "adaptive_avg_pool3d",
+    "linalg_vector_norm": "norm",
+    "_addmm_activation": "matmul",
+    "zero_": "fill",
+    **{f"new_{name}": name for name in ("zeros", "ones", "full")},
+    **{f"{name}_like": name for name in ("zeros", "ones", "full")},
+}
+_CONVOLUTIONS = ("convolution", "_convolution")
+_TRANSPOSED_AT, _BIASED_AT = 6, ("addmm", "baddbmm", "_addmm_activation")
+_WEIGHT_FIRST = ("embedding",)
+_LISTS = ("cat", "concat", "stack")  # of more than 30 tensors the profiler records none
+_INDEXED = ("index", "_unsafe_index")  # nor the indices, which are optional tensors
+# What the list of launches may have in front of a call or behind it, though PyTorch does it inside.
+_INNER = frozenset(("clone", "copy", "to", "add", "relu", "gelu"))
+_TRUE = ("True", "1", True)
+_FUSED = "fused_"  # kernels of TorchScript's fusers are named after what they do
+# Calls that may do nothing, or one of several things: what they call, if anything, counts.
+_BY_WHAT_THEY_CALL = (
+    *("to", "contiguous", "reshape", "dropout", "feature_dropout"),
+    *("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"),
+)
+
+
+@dataclass
+class _Open:
+    """An operator whose end has not come yet; ``counted`` is the call that it is part of, ``inner`` the one inside of that."""
+
+    name: str
+    end_us: float
+    counted: int | None
+    inner: int | None = None
+
+
+class Kineto:
+    """Takes in a trace's events; :meth:`calls` then tells what they are."""
+
+    def __init__(self) -> None:
+        self._operators: dict[tuple[Any, Any], list[Event]] = {}
+        self._kernels: list[Event] = []
+
+    def take(self, event: Event) -> None:
+        if event.get("cat") == "cpu_op":
+            self._operators.setdefault((str(event.get("pid")), str(event.get("tid"))), []).append(event)
+        elif event.get("cat") in ON_GPU:
+            self._kernels.append(event)
+
+    @property
+    def recorder(self) -> str:
+        return "PyTorch's profiler, kernels of the GPU" if self._kernels else "PyTorch's profiler, operators on the CPU"
+
+    def calls(self) -> list[TracedCall]:
+        """Every call that is a kind of launch, in the order in which they began.
+
+        Raises:
+            ModelError: the shapes of an operator's inputs are none.
+        """
+        found: list[_Taken] = []
+        inside: list[tuple[int, TracedCall]] = []
+        launched_by: dict[str, tuple[int, int | None]] = {}
+        for events in self._operators.values():
+            events.sort(key=lambda event: (event["ts"], -event["dur"]))
+            open_now: list[_Open] = []
+            for event in events:
+                while open_now and open_now[-1].end_us <= event["ts"]:
+                    open_now.pop()
+                outer = open_now[-1] if open_now else None
+                counted, inner = (outer.counted, outer.inner) if outer else (None, None)
+                if counted is None and (call := _call(event)) is not None:
+                    counted = len(found)
+                    found.append(_Taken(event["ts"], call))
+                elif counted is not None and outer is not None and outer.name == event["name"] and not found[counted].call.sure:
+                    found[counted].corrected(_call(event, alone=True))  # what it hands on is its own
+                elif counted is not None and inner is None and (call := _call(event)) is not None and call.kind in _INNER:
+                    inner = len(inside)
+                    inside.append((counted, call))
+                open_now.append(_Open(event["name"], event["ts"] + event["dur"], counted, inner))
+                if counted is not None and (link := _link(event)):
+                    launched_by[link] = counted, inner
+        if not self._kernels:
+            for counted, call in inside:
+                found[counted].inner.append(call)
+            return [one.whole() for one in sorted(found, key=lambda one: one.began)]
+        times_ms: dict[int, float] = {}
+        inner_ms: dict[int, float] = {}
+        others = []
+        for kernel in self._kernels:
+            took_ms = kernel["dur"] / 1e3
+            by = launched_by.get(_link(kernel))
+            if by is None:
+                others.append((kernel["ts"], TracedCall(kernel["name"][:120], "", (), took_ms)))
+                continue
+            times_ms[by[0]] = times_ms.get(by[0], 0.0) + took_ms
+            if by[1] is not None:
+                inner_ms[by[1]] = inner_ms.get(by[1], 0.0) + took_ms
+        for place, (counted, call) in enumerate(inside):
+            if place in inner_ms:
+                found[counted].inner.append(replace(call, took_ms=inner_ms[place]))
+        timed = [(one.began, one.whole(times_ms[place])) for place, one in enumerate(found) if place in times_ms]
+        return [call for _, call in sorted(timed + others, key=lambda one: one[0])]
+
+
+class _Taken:
+    """A call that counts, while what is inside of it is gathered."""
+
+    def __init__(self, began: float, call: TracedCall) -> None:
+        self.began, self.call, self.inner = began, call, list(call.inner)
+
+    def corrected(self, call: TracedCall | None) -> None:
+        """Take over the shapes of a call."""
+        if call is not None and call.kind == self.call.kind:
+            self.call = replace(self.call, shapes=call.shapes, sure=True)
+
+    def whole(self, took_ms: float | None = None) -> TracedCall:
+        return replace(self.call, inner=tuple(self.inner), took_ms=self.call.took_ms if took_ms is None else took_ms)
+
+
+def _link(event: Event) -> str:
+    """What joins a kernel to the operator that launched it; empty where nothing does."""
+    value = event.get("args", {}).get("External id")
+    return "" if value is None else str(value)
+
+
+def _call(event: Event, alone: bool = False) -> TracedCall | None:
+    """An operator as a kind of launch; ``alone`` if nothing but its own inputs was recorded."""
+    if event["name"].startswith(_FUSED):
+        return _fused(event)
+    name: str = event["name"].removeprefix("aten::")
+    if name == event["name"] or name in _BY_WHAT_THEY_CALL:
+        return None
+    dims, values = (event.get("args", {}).get(which) for which in ("Input Dims", "Concrete Inputs"))
+    count, sure = (None, True) if alone else _own(name, dims)
+    if count is not None:
+        dims, values = dims[-count:], values[-count:] if isinstance(values, list) and len(values) == len(dims) else None
+    shapes = _shapes(dims)
+    kind = _ALIASES.get(name, name.rstrip("_") if name.rstrip("_") in KINDS else name)
+    if name in _CONVOLUTIONS and shapes:
+        kind = f"conv{'_transpose' if _is_transposed(values) else ''}{len(shapes[0]) - 2}d"
+    if name == "matmul" and shapes is not None and len(shapes) < 2:
+        return None
+    if shapes and f"{kind}_scalar" in KINDS and len(shapes) < 2:
+        kind = f"{kind}_scalar"
+    if kind not in KINDS:
+        return None
+    inner: tuple[TracedCall, ...] = ()
+    if shapes is not None and name in (*_BIASED_AT, *_WEIGHT_FIRST):
+        shapes = shapes[1:]
+    if name == "_addmm_activation" and shapes and len(shapes) > 1:
+        gelu = isinstance(values, list) and bool(values) and values[-1] in _TRUE
+        inner = (TracedCall(event["name"][:120], "gelu" if gelu else "relu", ((shapes[0][0], shapes[1][-1]),), 0.0),)
+    if (name in _LISTS and shapes == ()) or (name in _INDEXED and dims and not dims[-1]):
+        shapes, sure = None, False
+    return TracedCall(event["name"][:120], kind, shapes, event["dur"] / 1e3, inner, sure)
+
+
+def _fused(event: Event) -> TracedCall | None:
+    """A kernel of TorchScript's fusers: its name lists what it does, in order; of which sizes was not recorded."""
+    words, kinds = event["name"].removeprefix(_FUSED).split("_"), []
+    while words:
+        length = next((length for length in range(len(words), 0, -1) if "_".join(words[:length]) in KINDS), 0)
+        kinds += ["_".join(words[:length])] if length else []
+        words = words[max(length, 1) :]
+    if not kinds:
+        return None
+    parts = [TracedCall(event["name"][:120], kind, None, 0.0, sure=False) for kind in kinds]
+    return replace(parts[0], took_ms=event["dur"] / 1e3, inner=tuple(parts[1:]))
+
+
+def _is_transposed(values: Any) -> bool:
+    return isinstance(values, list) and len(values) > _TRANSPOSED_AT and values[_TRANSPOSED_AT] in _TRUE
+
+
+def _own(name: str, dims: Any) -> tuple[int | None, bool]:
+    """How many of the inputs, counted from the last, are an operator's own (None: all), and whether that is sure.
+
+    TorchScript's interpreter tells of all that waits on its stack, and of an operator's own inputs last.
+    """
+    counts = ARGUMENTS.get(name.rstrip("_"), ())
+    if not isinstance(dims, list):
+        return None, True
+    possible = [count for count in sorted(counts, reverse=True) if count < len(dims) and dims[-count]]
+    if len(dims) in counts:
+        return None, not possible
+    return (possible[0] if possible else None), len(possible) == 1
+
+
+def _shapes(dims: Any) -> tuple[tuple[int, ...], ...] | None:
+    """Shapes of the tensors among an operator's inputs, those of lists as well; None where the trace has none.
+
+    Raises:
+        ModelError: they are no shapes.
+    """
+    if dims is None:
+        return None
+    if not isinstance(dims, list):
+        raise ModelError(f"a trace whose Input Dims are {dims!r:.60}")
+    found: list[tuple[int, ...]] = []
+    for item in dims:
+        for shape in item if isinstance(item, list) and item and isinstance(item[0], list) else [item]:
+            if not isinstance(shape, list) or not all(isinstance(size, int) and 0 <= size < 1 << 40 for size in shape):
+                raise ModelError(f"a trace whose Input Dims are {dims!r:.60}")
+            if shape:
+                found.append(tuple(shape))
+    return tuple(found)

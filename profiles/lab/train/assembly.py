@@ -1,0 +1,375 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a campaign's measurements to a bundle: every kind's models, the host's costs, and how uncertain they are.
+
+Uncertainty comes from residuals with boards and networks left out: each fold trains without some networks' kernels and without
+some boards, and predicts exactly those networks on those boards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....kernels.cost.board import BoardCost, KernelModel, Unpowered
+from ....kernels.cost.features import feature_names
+from ....kernels.cost.host import NO_TIME, HostModel
+from ....kernels.cost.model import surface
+from ....kernels.cost.region import Pair, Region, size_names
+from ....kernels.cost.totals import NO_SHARES, Shares
+from ....kernels.kinds import served_by
+from ....kernels.network import Network
+from ...adapt.measurements import Measurements
+from ...adapt.network_errors import NetworkError, NetworkMeasurement, compare
+from ...bundle.manifest import KindEntry, Manifest, RegionEntry
+from ...bundle.writing import BundleContents
+from ...device import MeasuredDevice
+from ...errors import MeasurementError
+from .common_error import Observation, fit_shares, squared_parts
+from .host_fit import fit_host_active_mw, fit_host_model, fit_idle_mw
+from .inside import ALONE, Inside, fit_inside
+from .kernel_models import (
+    TARGETS,
+    TrainedKind,
+    TrainedModel,
+    TrainingOptions,
+    compact_bytes,
+    ensemble_of,
+    floor_of,
+    residuals_of,
+    train_kind,
+)
+from .leakage_fit import fit_leakage
+from .region_fit import fit_region
+
+Progress = Callable[[int, int, str], None]
+
+_FREE = HostModel({}, NO_TIME)  # where nobody timed the issuing of calls
+_LEAST_SIGMA = 0.01  # no bundle claims that its networks agree with their kernels better than this
+
+
+@dataclass(frozen=True)
+class Uncertainty:
+    """Standard deviations of log(measured / predicted) for networks and boards that were left out of training.
+
+    Attributes:
+        time, power: of one kernel, by kind.
+        latency, energy: what a whole network or board errs beyond its kernels, by what latency and energy are spent on.
+        errors: the whole networks' errors, each predicted without it and without its board.
+    """
+
+    time: Mapping[str, float]
+    power: Mapping[str, float]
+    latency: Shares
+    energy: Shares
+    errors: tuple[NetworkError, ...]
+
+
+@dataclass(frozen=True)
+class Fold:
+    """What one fold trains without; where no board is left out, it is judged on all of them."""
+
+    networks: tuple[Network, ...]
+    nodes: tuple[int, ...]
+
+    def judged_on(self, measurements: Measurements) -> tuple[int, ...]:
+        """The boards whose measurements show how well it predicts."""
+        return self.nodes or measurements.nodes
+
+
+def train_all(
+    measurements: Measurements,
+    board: MeasuredDevice,
+    networks: Sequence[Network],
+    kinds: Sequence[str],
+    options: TrainingOptions,
+    progress: Progress,
+    *,
+    fold: Fold | None = None,
+    recipes: Mapping[str, TrainedKind] | None = None,
+) -> dict[str, TrainedKind]:
+    """Train every kind; with ``fold``, without its networks' own kernels and its boards; with ``recipes``, on their terms.
+
+    A kind whose kernels are all of a fold's networks has no model then.
+    """
+    kept = [network for network in networks if fold is None or network not in fold.networks]
+    familiar = _signatures(kept)
+    without = _signatures(networks) - familiar
+    nodes = None if fold is None else [node for node in measurements.nodes if node not in fold.nodes]
+    trained = {}
+    for number, kind in enumerate(kinds):
+        progress(number, len(kinds), kind)
+        recipe = None if recipes is None else recipes[kind]
+        try:
+            trained[kind] = train_kind(
+                measurements, board, kind, options, familiar, nodes=nodes, without=without, recipes=recipe
+            )
+        except MeasurementError:
+            if fold is None:
+                raise
+    progress(len(kinds), len(kinds), "trained")
+    return trained
+
+
+def board_cost(
+    measurements: Measurements,
+    board: MeasuredDevice,
+    trained: Mapping[str, TrainedKind],
+    uncertainty: Uncertainty | None = None,
+    without_nodes: Collection[int] = (),
+    inside: Inside = ALONE,
+) -> BoardCost:
+    """Trained models and fitted host costs as cost models; without ``uncertainty`` their sigmas are zero."""
+    tables = {name: rows.where(~np.isin(rows.node, list(without_nodes))) for name, rows in measurements.tables.items()}
+    measurements = replace(measurements, tables=tables)
+    kernels = {
+        kind: KernelModel(
+            kind,
+            ensemble_of(models.time, inside.time),
+            ensemble_of(models.power, inside.power) if models.power else Unpowered(),
+            uncertainty.time[kind] if uncertainty else 0.0,
+            uncertainty.power[kind] if uncertainty else 0.0,
+            _types_of(measurements, kind),
+        )
+        for kind, models in trained.items()
+    }
+    powered = measurements.powered
+    idle_mw = fit_idle_mw(tables["idle_mw"], board.grid) if powered else np.zeros(board.grid.shape, np.float32)
+    warm, temperature_c = tables["warm_idle_mw"], measurements.temperature_c
+    leakage = fit_leakage(warm, measurements.temperatures_c, idle_mw, temperature_c, board.grid)
+    return BoardCost(
+        grid=board.grid,
+        chip=board.chip,
+        kernels=kernels,
+        host=fit_host_model(measurements, board.grid).scaled(inside.host) if len(tables["host_us"]) else _FREE,
+        idle_mw=idle_mw,
+        host_active_mw=fit_host_active_mw(tables["host_active_mw"], board.grid)
+        if powered
+        else np.zeros(board.grid.shape[0], np.float32),
+        sigma_latency=_LEAST_SIGMA if uncertainty else 0.0,
+        sigma_energy=_LEAST_SIGMA if uncertainty else 0.0,
+        latency_shares=uncertainty.latency if uncertainty else NO_SHARES,
+        energy_shares=uncertainty.energy if uncertainty else NO_SHARES,
+        floor=floor_of(measurements, board),
+        waiting=inside.waiting,
+        host_traffic=inside.host_traffic,
+        leakage_mw=leakage and leakage[0],
+        heat=leakage and leakage[1],
+    )
+
+
+def inside_networks(
+    measurements: Measurements,
+    board: MeasuredDevice,
+    networks: Sequence[Network],
+    trained: Mapping[str, TrainedKind],
+    fold: Fold | None = None,
+) -> Inside:
+    """What kernels and calls take inside of the networks that were measured as a whole; with ``fold``, without its own."""
+    left_out: Collection[int] = fold.nodes if fold else ()
+    cost = board_cost(measurements, board, trained, without_nodes=left_out)
+    nodes = [node for node in measurements.nodes if node not in left_out]
+    kept = [network for network in networks if fold is None or network not in fold.networks]
+    return fit_inside(cost, [item for network in kept for item in whole_network(measurements, networks, network, nodes)])
+
+
+def make_folds(networks: Sequence[Network], nodes: Sequence[int], count: int, seed: int) -> list[Fold]:
+    """Split networks and boards at random into ``count`` folds; every network is left out once, and an only board never."""
+    rng = np.random.default_rng([seed, 3])
+    order = rng.permutation(len(networks))
+    boards = rng.permutation(np.asarray(nodes))
+    share = max(len(boards) // count, 1) if len(boards) > 1 else 0
+    folds = []
+    for number in range(count):
+        left_out = tuple(networks[index] for index in order[number::count])
+        start = number * share % len(boards)
+        folds.append(Fold(left_out, tuple(int(node) for node in boards[start : start + share])))
+    return folds
+
+
+def left_out_uncertainty(
+    measurements: Measurements,
+    board: MeasuredDevice,
+    networks: Sequence[Network],
+    trained: Mapping[str, TrainedKind],
+    folds: Sequence[Fold],
+    options: TrainingOptions,
+    progress: Progress,
+) -> Uncertainty:
+    """Train once per fold, on the terms chosen for ``trained``, and see how far the left-out networks' measurements lie off."""
+    kinds = tuple(trained)
+    residuals: dict[str, dict[str, list[NDArray[np.float64]]]] = {
+        target: {kind: [] for kind in kinds} for target in ("time", "power")
+    }
+    predicted: list[tuple[BoardCost, Network, list[NetworkMeasurement]]] = []
+    for number, fold in enumerate(folds):
+        steps = number * len(kinds)
+
+        def report(done: int, _total: int, text: str, steps: int = steps, number: int = number) -> None:
+            progress(steps + done, len(folds) * len(kinds), f"fold {number + 1} of {len(folds)}: {text}")
+
+        nodes = fold.judged_on(measurements)
+        models = train_all(measurements, board, networks, kinds, options, report, fold=fold, recipes=trained)
+        kept = [network for network in networks if network not in fold.networks]
+        strange = _signatures(fold.networks) - _signatures(kept)
+        for kind, model in models.items():
+            for target in ("time", "power"):
+                if (own := model.of(target)) is not None:
+                    residuals[target][kind].append(residuals_of(measurements, board, kind, target, own, strange, nodes))
+        inside = inside_networks(measurements, board, networks, models, fold)
+        cost = board_cost(measurements, board, models, without_nodes=fold.nodes, inside=inside)
+        predicted += [(cost, network, whole_network(measurements, networks, network, nodes)) for network in fold.networks]
+    time, power = (
+        {kind: _deviation(parts, trained[kind].of(target)) for kind, parts in residuals[target].items()}
+        for target in ("time", "power")
+    )
+    compared = []
+    latency: list[Observation] = []
+    energy: list[Observation] = []
+    for cost, network, items in predicted:
+        latency_parts, energy_parts = squared_parts(network, cost)
+        kernels = {kind: replace(model, time_sigma=time[kind], power_sigma=power[kind]) for kind, model in cost.kernels.items()}
+        informed = replace(cost, kernels=kernels, sigma_latency=_LEAST_SIGMA, sigma_energy=_LEAST_SIGMA)
+        seen = surface(network, informed)
+        compared.append((informed, network, items))
+        for item in items:
+            for observed, measured, expected, sigma, parts in (
+                (latency, item.latency_ms, seen.latency_ms, seen.latency_sigma, latency_parts),
+                (energy, item.energy_mj, seen.energy_mj, seen.energy_sigma, energy_parts),
+            ):
+                if measured is None:
+                    continue
+                error = np.log(measured / expected.ravel()[item.index])
+                observed.append(Observation(error, sigma.ravel()[item.index] ** 2, parts[:, item.index]))
+    latency_shares, energy_shares = fit_shares(latency), fit_shares(energy) if energy else NO_SHARES
+    errors: list[NetworkError] = []
+    for cost, network, items in compared:
+        again = surface(network, replace(cost, latency_shares=latency_shares, energy_shares=energy_shares))
+        errors += [compare(again, item) for item in items]
+    return Uncertainty(time, power, latency_shares, energy_shares, tuple(errors))
+
+
+def whole_network(
+    measurements: Measurements, networks: Sequence[Network], network: Network, nodes: Collection[int]
+) -> list[NetworkMeasurement]:
+    """A network as the campaign measured it as a whole on some boards, one item per board."""
+    what = [other.name for other in networks].index(network.name)
+    found = []
+    for node in nodes:
+        latency, power = (
+            rows.where((rows.what == what) & (rows.node == node))
+            for rows in (measurements.tables["network_ms"], measurements.tables["network_mw"])
+        )
+        if measurements.powered and not np.array_equal(latency.configuration, power.configuration):
+            raise MeasurementError(f"network {network.name}: latency and power were measured at different configurations")
+        energy_mj = power.value * latency.value / 1e3 if measurements.powered else None
+        found.append(NetworkMeasurement(network, latency.configuration, latency.value, energy_mj))
+    return found
+
+
+def contents_of(trained: Mapping[str, TrainedKind], cost: BoardCost, inside: Inside = ALONE) -> BundleContents:
+    """What a bundle holds besides its manifest."""
+    return BundleContents(
+        models={
+            kind: (
+                compact_bytes(models.time, inside.time),
+                *((compact_bytes(models.power, inside.power),) if models.power else ()),
+            )
+            for kind, models in trained.items()
+        },
+        host=cost.host,
+        idle_mw=np.asarray(cost.idle_mw, np.float32),
+        host_active_mw=np.asarray(cost.host_active_mw, np.float32),
+        leakage_mw=cost.leakage_mw,
+    )
+
+
+def manifest_of(
+    name: str,
+    measurements: Measurements,
+    board: MeasuredDevice,
+    trained: Mapping[str, TrainedKind],
+    uncertainty: Uncertainty,
+    regions: Mapping[str, Region],
+    command: str,
+    tools: Mapping[str, str],
+    cost: BoardCost,
+) -> Manifest:
+    """The manifest of a bundle, without evaluation and checksums."""
+    dtypes = {kind: _types_of(measurements, kind) for kind in trained}
+    return Manifest(
+        name=name,
+        board=board.name,
+        grid=board.grid,
+        rails=measurements.rails if measurements.powered else (),
+        simulated=bool(measurements.silicon_version),
+        silicon_version=measurements.silicon_version,
+        nodes=measurements.nodes,
+        temperature_c=measurements.temperature_c if measurements.powered else None,
+        kinds={
+            kind: KindEntry(
+                feature_names(kind),
+                dtypes[kind],
+                uncertainty.time[kind],
+                uncertainty.power[kind],
+                models.time.samples,
+                {target: asdict(model.recipe) for target in TARGETS if (model := models.of(target)) is not None},
+                _entry_of(kind, regions[kind]),
+            )
+            for kind, models in trained.items()
+        },
+        sigma_latency=_LEAST_SIGMA,
+        sigma_energy=_LEAST_SIGMA,
+        latency_shares=uncertainty.latency,
+        energy_shares=uncertainty.energy,
+        floor=cost.floor,
+        command=command,
+        tools=tools,
+        leakage_fold_c=None if cost.heat is None else cost.heat.fold_c,
+        waiting=cost.waiting,
+        host_traffic=cost.host_traffic,
+        device=measurements.device,
+    )
+
+
+def regions_of(
+    measurements: Measurements,
+    board: MeasuredDevice,
+    networks: Sequence[Network],
+    trained: Mapping[str, TrainedKind],
+    uncertainty: Uncertainty,
+    options: TrainingOptions,
+    progress: Progress,
+) -> dict[str, Region]:
+    """Where every kind was trained, and how much less its models know beyond."""
+    familiar, regions = _signatures(networks), {}
+    for number, (kind, models) in enumerate(trained.items()):
+        progress(number, len(trained), f"beyond what was measured: {kind}")
+        own = Pair(uncertainty.time[kind], uncertainty.power[kind])
+        regions[kind] = fit_region(measurements, board, models, options, familiar, own)
+    progress(len(trained), len(trained), "beyond what was measured")
+    return regions
+
+
+def _entry_of(kind: str, region: Region) -> RegionEntry:
+    return RegionEntry(size_names(kind), **vars(region))
+
+
+def _types_of(measurements: Measurements, kind: str) -> tuple[str, ...]:
+    """The element types of the kernels that a kind's models are trained on."""
+    return tuple(sorted({kernel.dtype for kernel in measurements.invocations if kernel.kind in {kind, *served_by(kind)}}))
+
+
+def _signatures(networks: Sequence[Network]) -> set[Any]:
+    return {launch.signature for network in networks for launch in network.launches}
+
+
+def _deviation(parts: Sequence[NDArray[np.float64]], model: TrainedModel | None) -> float:
+    """Root mean square of residuals; what validation found where no fold left anything out; nothing without a model."""
+    together = np.concatenate(parts) if parts else np.zeros(0)
+    if model is None:
+        return 0.0
+    return float(np.sqrt(np.mean(together**2))) if len(together) else model.sigma

@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bounds that networks keep which nobody measured: how far off predictions are for families and boards left out of training.
+
+Part of an error is one that a board, or a network, makes at all configurations alike. How much a bound has to cover can
+therefore not be seen in all errors together: half of the networks might keep none of it. So each network's own quantiles are
+taken over boards, configurations and frames, and a bound is one that all but one of twenty keep as often as it says. The
+networks (:func:`~jetdvfs.profiles.reference.calibrating_networks`) are of families that profiles are neither trained on nor
+judged by.
+
+What is bounded is a frame as the application sees it, its jitter included, not the median of many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....kernels.cost.board import UNSCALED, BoardCost
+from ....kernels.cost.execution import check_execution
+from ....kernels.cost.model import assemble, kernel_costs, surface
+from ....kernels.cost.region import Pair
+from ....kernels.cost.totals import NO_SHARES, Shares
+from ....kernels.network import Network
+from ....kernels.surface import LEVELS, Surface, Tail, Tails
+from ...adapt.network_errors import NetworkMeasurement
+from ...bundle.bundle import Bundle, load_bundle
+from ...bundle.manifest import UNSEEN_BOARD, UNSEEN_FAMILY, BoundsEntry
+from ...bundle.writing import copy_bundle, write_manifest
+from ...errors import MeasurementError
+from ...reference import calibrating_networks, left_out_networks, reference_names, reference_network
+from ...twin.silicon.silicon import version_of
+from ..measure.meters.simulated import twin_meter
+from .common_error import squared_parts
+from .evaluation import FRAMES, measure_network, with_frames
+from .production import EVALUATION_NODES, evaluate_simulated, evaluated
+
+NODES = tuple(range(100, 132))
+"""The simulated boards whose errors bounds are fitted to: neither trained on nor judged by.
+
+They are many because a board differs from others at all of its configurations alike; the first eight lie little more than half
+as far apart in energy as boards do."""
+
+CONFIGURATIONS = 10
+_KEPT_BY = 19 / 20  # of networks: of 25, all but one
+_LEAST_NETWORKS = 8
+_LEAST_SIGMA, _LEAST_SCALE = 0.01, 1e-4
+_MOST_EXCEEDING = 4000  # as many as a fit of two numbers needs
+_MOST_SHAPE = 0.5
+
+
+Figure: TypeAlias = Literal["latency", "energy"]
+
+
+_FIGURES: tuple[Figure, Figure] = ("latency", "energy")
+_NAMES = {"latency": ("latency_ms", "latency_sigma"), "energy": ("energy_mj", "energy_sigma")}
+
+
+@dataclass(frozen=True, eq=False)
+class _Seen:
+    """What a network's errors may be made of, over the grid, flat; all of latency or of energy.
+
+    Attributes:
+        predicted: the figure.
+        own: the variance that its kernels' own errors make.
+        guessed: that of kernels that are guessed.
+        parts: the squares of the shares of host, computation and memory traffic, (3, configurations).
+    """
+
+    predicted: NDArray[np.float64]
+    own: NDArray[np.float64]
+    guessed: NDArray[np.float64]
+    parts: NDArray[np.float64]
+
+
+def fit_bounds(cost: BoardCost, measured: Sequence[NetworkMeasurement], kept_by: float = _KEPT_BY) -> BoardCost:
+    """The cost with uncertainties and tails as networks show them that it was not trained on.
+
+    Args:
+        measured: networks as a whole, of families and boards that are neither known to the models nor used to judge them; those
+            with frames show how far single ones are off.
+        kept_by: the share of the networks that keep a bound as often as it says.
+
+    Raises:
+        MeasurementError: there are too few networks to tell, or their power was not measured.
+    """
+    networks = {item.network.digest: item.network for item in measured}
+    if len(networks) < _LEAST_NETWORKS:
+        raise MeasurementError(
+            f"bounds: {len(networks)} networks of families that the profile does not know; expected {_LEAST_NETWORKS} or more"
+        )
+    seen = {digest: _seen(network, cost) for digest, network in networks.items()}
+    (own_ms, latency, common_ms), (own_mj, energy, common_mj) = (_explained(seen, measured, figure) for figure in _FIGURES)
+    fitted = replace(
+        cost,
+        own_scale=Pair(own_ms, own_mj),
+        latency_shares=latency,
+        energy_shares=energy,
+        sigma_latency=common_ms,
+        sigma_energy=common_mj,
+        tails=None,
+    )
+    made = {digest: surface(network, fitted) for digest, network in networks.items()}
+    tails = [_tail(made, measured, figure, kept_by) for figure in _FIGURES]
+    return replace(fitted, tails=Tails(tails[0], tails[1], _jitter(measured)))
+
+
+def _seen(network: Network, cost: BoardCost) -> dict[Figure, _Seen]:
+    bare = replace(
+        cost,
+        latency_shares=NO_SHARES,
+        energy_shares=NO_SHARES,
+        sigma_latency=0.0,
+        sigma_energy=0.0,
+        own_scale=UNSCALED,
+    )
+    costs, way = kernel_costs(network, bare), check_execution(None, network)
+    whole, guessed = (assemble(network, one, costs, "timeline", way) for one in (bare, replace(bare, own_scale=Pair(0.0, 0.0))))
+    parts = squared_parts(network, bare, costs)
+    found: dict[Figure, _Seen] = {}
+    for figure, of_shares in zip(_FIGURES, parts, strict=True):
+        name, sigma = _NAMES[figure]
+        of_all, of_guesses = (getattr(one, sigma).ravel() ** 2 for one in (whole, guessed))
+        found[figure] = _Seen(getattr(whole, name).ravel(), of_all - of_guesses, of_guesses, of_shares)
+    return found
+
+
+def _explained(
+    seen: dict[str, dict[Figure, _Seen]], measured: Sequence[NetworkMeasurement], figure: Figure
+) -> tuple[float, Shares, float]:
+    """What explains the squares of the errors best: the scale of kernels' own, the shares, and what is common to all.
+
+    Least squares with nothing negative; each network's measurements count the same together.
+    """
+    from scipy.optimize import nnls
+
+    rows, squares = [], []
+    for item in measured:
+        found, at = seen[item.network.digest][figure], item.index
+        weight = 1 / np.sqrt(len(at))
+        error = np.log(_measured(item, figure) / found.predicted[at])
+        rows.append(weight * np.stack([found.own[at], *found.parts[:, at], np.ones(len(at))], axis=1))
+        squares.append(weight * (error**2 - found.guessed[at]))
+    own, host, compute, memory, common = np.sqrt(nnls(np.concatenate(rows), np.concatenate(squares))[0])
+    return float(own), Shares(float(host), float(compute), float(memory)), max(float(common), _LEAST_SIGMA)
+
+
+def _tail(made: Mapping[str, Surface], measured: Sequence[NetworkMeasurement], figure: Figure, kept_by: float) -> Tail:
+    """How far errors go in units of their sigma, for so many networks at least; surfaces by the networks' digests."""
+    by_network: dict[str, list[NDArray[np.float64]]] = {digest: [] for digest in made}
+    for item in measured:
+        predicted, sigma = (getattr(made[item.network.digest], name).ravel()[item.index] for name in _NAMES[figure])
+        by_network[item.network.digest].append(_errors(item, figure, predicted, sigma))
+    errors = [np.concatenate(parts) for parts in by_network.values()]
+    quantiles = np.quantile([np.quantile(each, LEVELS) for each in errors], kept_by, axis=0, method="higher")
+    return _with_peaks(quantiles, np.concatenate(errors))
+
+
+def _jitter(measured: Sequence[NetworkMeasurement]) -> Tail:
+    """How single frames exceed their median; as far as nothing where none were measured."""
+    kept = [item.frames_ms for item in measured if item.frames_ms is not None]
+    ratios = [np.log(frames_ms / np.median(frames_ms, axis=1, keepdims=True)).ravel() for frames_ms in kept]
+    every = np.concatenate(ratios) if ratios else np.zeros(1)
+    return _with_peaks(np.quantile(every, LEVELS), every)
+
+
+def _with_peaks(quantiles: NDArray[np.float64], every: NDArray[np.float64]) -> Tail:
+    """Quantiles, continued by the peaks of all errors over the last: those of one network would be too few."""
+    from scipy.stats import genpareto
+
+    quantiles = np.maximum.accumulate(np.maximum(quantiles, 0.0))
+    excess = every[every > quantiles[-1]] - quantiles[-1]
+    if not len(excess):
+        return Tail(tuple(quantiles.tolist()), 0.0, _LEAST_SCALE)
+    excess = np.random.default_rng(0).choice(excess, min(len(excess), _MOST_EXCEEDING), replace=False)
+    shape, _, scale = genpareto.fit(excess, floc=0.0)
+    if not 0 <= shape <= _MOST_SHAPE:  # the same mean, and no lighter than an exponential one
+        shape = min(max(shape, 0.0), _MOST_SHAPE)
+        scale = float(excess.mean()) * (1 - shape)
+    return Tail(tuple(np.round(quantiles, 5).tolist()), round(float(shape), 4), max(round(float(scale), 5), _LEAST_SCALE))
+
+
+def _errors(
+    item: NetworkMeasurement, figure: Figure, predicted: NDArray[np.float64], sigma: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Errors over their sigma; of latency those of each frame, where frames were measured."""
+    if figure == "energy":
+        return np.asarray(np.log(_measured(item, figure) / predicted) / sigma)
+    frames_ms = item.latency_ms[:, None] if item.frames_ms is None else item.frames_ms
+    return np.asarray(np.log(frames_ms / predicted[:, None]) / sigma[:, None]).ravel()
+
+
+def _measured(item: NetworkMeasurement, figure: Figure) -> NDArray[np.float64]:
+    if figure == "latency":
+        return item.latency_ms
+    if item.energy_mj is None:
+        raise MeasurementError(f"bounds: power of network {item.network.name} was not measured")
+    return item.energy_mj
+
+
+def _command(name: str) -> str:
+    return f"jetdvfs-lab train {name} --out {name}-bounded"
+
+
+def bound(bundle: Bundle, directory: Path, seed: int, progress: Callable[[int, int, str], None]) -> Bundle:
+    """Measure networks on simulated boards, fit a finished bundle's bounds to them, and write it with those.
+
+    Args:
+        directory: a new folder, or the bundle's own.
+
+    Raises:
+        TwinError: the silicon that it was trained on is not here.
+    """
+    manifest, cost = bundle.manifest, bundle.cost
+    silicon = version_of(manifest.silicon_version, manifest.board)
+    networks, measured = calibrating_networks(), []
+    for number, node in enumerate(NODES):
+        progress(number, len(NODES), f"board {node}: {len(networks)} networks")
+        meter = twin_meter(manifest.board, node, seed + 3, silicon)
+        for position, network in enumerate(networks):
+            choice = seed + 100 * node + position
+            taken = measure_network(network, cost.grid, manifest.rails, meter, CONFIGURATIONS, choice)
+            measured.append(with_frames(taken, cost.grid, meter, FRAMES))
+    progress(len(NODES), len(NODES), "fitting")
+    fitted = fit_bounds(cost, measured)
+    assert fitted.tails is not None
+    tails = fitted.tails
+    entry = BoundsEntry(
+        fitted.own_scale, tails.latency, tails.energy, tails.frames, NODES, tuple(network.name for network in networks)
+    )
+    told = replace(
+        manifest,
+        latency_shares=fitted.latency_shares,
+        energy_shares=fitted.energy_shares,
+        sigma_latency=fitted.sigma_latency,
+        sigma_energy=fitted.sigma_energy,
+        bounds=entry,
+        command=manifest.command if directory == bundle.path else f"{manifest.command}; {_command(manifest.name)}",
+    )
+    copy_bundle(bundle, directory)
+    write_manifest(directory, told, manifest.checksums)
+    bounded = load_bundle(directory)
+    # What it says of itself is of the bounds that it has now.
+    known = [reference_network(name) for name in reference_names()]
+    again = {
+        UNSEEN_BOARD: evaluated(evaluate_simulated(bounded, known, EVALUATION_NODES), EVALUATION_NODES),
+        UNSEEN_FAMILY: evaluated(evaluate_simulated(bounded, left_out_networks(), EVALUATION_NODES), EVALUATION_NODES),
+    }
+    complete = write_manifest(directory, replace(told, evaluation={**manifest.evaluation, **again}), manifest.checksums)
+    return replace(bounded, manifest=complete)

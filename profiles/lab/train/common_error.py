@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much whole networks and boards err beyond their kernels' own errors, by what latency and energy are spent on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....kernels.cost.board import BoardCost
+from ....kernels.cost.execution import check_execution
+from ....kernels.cost.model import KernelCosts, assemble, kernel_costs
+from ....kernels.cost.totals import Shares
+from ....kernels.network import Network
+
+_NOTHING = 1e-9
+_SOURCES = tuple(field.name for field in fields(Shares))
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One network's errors at n configurations, and what would make them.
+
+    Attributes:
+        error: log(measured / predicted), (n,).
+        kernels: the variance that the kernels' own errors explain, (n,).
+        parts: the squares of the shares of host, computation and memory traffic, (3, n).
+    """
+
+    error: NDArray[np.float64]
+    kernels: NDArray[np.float64]
+    parts: NDArray[np.float64]
+
+
+def squared_parts(
+    network: Network, cost: BoardCost, costs: KernelCosts | None = None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The squares of what host, computation and memory traffic are of latency and of energy, each ``(3, configurations)``.
+
+    Args:
+        costs: the network's kernels', where they are known already.
+    """
+    costs, way = costs or kernel_costs(network, cost), check_execution(None, network)
+    bare = assemble(network, cost, costs, "timeline", way)
+    latency, energy = [], []
+    for source in _SOURCES:
+        # Where only this source errs, and by all it is, the sigma is its part.
+        shares = Shares(**{source: 1.0})
+        alone = assemble(network, replace(cost, latency_shares=shares, energy_shares=shares), costs, "timeline", way)
+        latency.append((alone.latency_sigma**2 - bare.latency_sigma**2).ravel())
+        energy.append((alone.energy_sigma**2 - bare.energy_sigma**2).ravel())
+    return np.array(latency), np.array(energy)
+
+
+def fit_shares(observations: Sequence[Observation]) -> Shares:
+    """The shares that, with the kernels' own errors, explain the squares of all errors best; every network counts the same.
+
+    Least squares under the condition that no share is negative.
+    """
+    from scipy.optimize import nnls
+
+    weights = [1 / np.sqrt(len(one.error)) for one in observations]
+    parts = np.concatenate([one.parts.T * weight for one, weight in zip(observations, weights, strict=True)])
+    parts[:, np.abs(parts).max(axis=0) < _NOTHING] = 0.0  # what nothing is spent on, nothing is known of
+    excess = np.concatenate([(one.error**2 - one.kernels) * weight for one, weight in zip(observations, weights, strict=True)])
+    return Shares(*(float(share) for share in np.sqrt(nnls(parts, excess)[0])))

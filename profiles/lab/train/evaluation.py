@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How well surfaces predict whole networks: predicted against measured latency and energy at random configurations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....kernels.cost.board import BoardCost
+from ....kernels.cost.model import surface
+from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
+from ....kernels.network import Network
+from ....kernels.units import METHODS, Method
+from ...adapt.network_errors import NetworkError, NetworkMeasurement, compare, summary
+from ..measure.meters.meter import Meter
+
+FRAMES = 50
+"""So many frames of a network are measured at each configuration where bounds are fitted or judged."""
+
+
+def measure_network(
+    network: Network, grid: FrequencyGrid, rails: Sequence[str], meter: Meter, configurations: int, seed: int
+) -> NetworkMeasurement:
+    """Measure a network's latency and energy at random configurations of the grid, each at most once."""
+    index = np.random.default_rng(seed).choice(grid.size, min(configurations, grid.size), replace=False)
+    chosen = [_configuration(grid, position) for position in index]
+    latency_ms = np.asarray(meter.network_latency_ms(network, chosen), np.float64)
+    measured = meter.network_rails_mw(network, chosen)
+    power_mw = sum((np.asarray(measured[rail], np.float64) for rail in rails), np.zeros(len(index)))
+    return NetworkMeasurement(network, index, latency_ms, power_mw * latency_ms / 1e3)
+
+
+class FrameMeter(Protocol):
+    """Measures single frames of a network."""
+
+    def network_frames_ms(
+        self, network: Network, configurations: Sequence[FrequencyConfiguration], frames: int
+    ) -> NDArray[np.float64]:
+        """Latencies of so many frames at each configuration, ``(configurations, frames)``."""
+        ...
+
+
+def with_frames(
+    measured: NetworkMeasurement, grid: FrequencyGrid, meter: FrameMeter, frames: int = FRAMES
+) -> NetworkMeasurement:
+    """The measurement with single frames at the same configurations."""
+    chosen = [_configuration(grid, position) for position in measured.index]
+    return replace(measured, frames_ms=np.asarray(meter.network_frames_ms(measured.network, chosen, frames), np.float64))
+
+
+def evaluate(
+    cost: BoardCost, measured: Iterable[NetworkMeasurement], methods: Sequence[Method] = METHODS
+) -> list[NetworkError]:
+    """The error of every method for everything measured, networks in order; a network's surface is made once."""
+    errors = []
+    by_network: dict[str, list[NetworkMeasurement]] = {}
+    for item in measured:
+        by_network.setdefault(item.network.digest, []).append(item)
+    for items in by_network.values():
+        for method in methods:
+            predicted = surface(items[0].network, cost, method)
+            errors += [compare(predicted, item) for item in items]
+    return errors
+
+
+def table(errors: Sequence[NetworkError]) -> str:
+    """A table for people: one line per network, the methods side by side, means below; boards of one network are averaged."""
+    methods = list(dict.fromkeys(error.method for error in errors))
+    networks = list(dict.fromkeys(error.network for error in errors))
+    lines = [
+        (" " * 24 + "".join(f"{method:^28}    " for method in methods)).rstrip(),
+        f"{'network':24}" + "".join(f"{'latency':>14}{'energy':>14}    " for _ in methods).rstrip(),
+    ]
+    for name in [*networks, "mean"]:
+        means = summary([error for error in errors if name in (error.network, "mean")])
+        cells = (f"{means[m]['latency_percent']:>13.1f}%{means[m].get('energy_percent', np.nan):>13.1f}%    " for m in methods)
+        lines.append(f"{name:24}{''.join(cells)}".rstrip())
+    return "\n".join(lines)
+
+
+def coverage(errors: Sequence[NetworkError], method: str = "timeline") -> str:
+    """What becomes of the 95% surfaces' promise, in two lines for people: over all, for the worst network, and how sharp."""
+    own = [error for error in errors if error.method == method]
+    lines = []
+    for figure in ("latency", "energy"):
+        by_network: dict[str, list[float]] = {}
+        for error in own:
+            by_network.setdefault(error.network, []).append(getattr(error, f"{figure}_covered"))
+        worst = min(by_network, key=lambda name: float(np.mean(by_network[name])))
+        pooled = np.average([getattr(error, f"{figure}_covered") for error in own], weights=[e.configurations for e in own])
+        high = np.median([getattr(error, f"{figure}_high") for error in own])
+        lines.append(
+            f"95% {figure} surface ({method}): covers {pooled:.1%} of all, {np.mean(by_network[worst]):.1%} of {worst}, "
+            f"the least; {high:.2f} times the prediction in the median"
+        )
+    return "\n".join(lines)
+
+
+def _configuration(grid: FrequencyGrid, index: int) -> FrequencyConfiguration:
+    return grid.configuration([int(position) for position in np.unravel_index(index, grid.shape)])

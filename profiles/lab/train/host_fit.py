@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fits of what the host costs: the time to issue each call over the CPU and memory clocks, its power, and idle power."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....kernels.cost.host import NO_TIME, Coefficients, HostModel, issue_key
+from ....kernels.cost.roofline import NO_FLOOR, LaunchFloor
+from ....kernels.grid import FrequencyGrid
+from ...adapt.measurements import Measurements, Rows
+from ...errors import MeasurementError
+
+_POWERS = (1, 2, 3)
+_LEAST_IDLE = 30
+_TIMINGS, _TIMING_ROUNDS = 10_000, 20
+
+
+def fit_host_model(measurements: Measurements, grid: FrequencyGrid) -> HostModel:
+    """Issue times by call name and per tensor gathered; the default is the median name's.
+
+    Raises:
+        MeasurementError: no issue time was measured.
+    """
+    rows = measurements.tables["host_us"]
+    if not len(rows):
+        raise MeasurementError("host model: no issue times were measured")
+    keys = [issue_key(call) for call in measurements.calls]
+    name_of_row = np.array([keys[what][0] for what in rows.what])
+    tensors_of_row = np.array([keys[what][1] for what in rows.what])
+    calls: dict[str, Coefficients] = {}
+    per_tensor: Coefficients = NO_TIME
+    for name in sorted({name for name, _ in keys}):
+        mine = name_of_row == name
+        if not mine.any():
+            continue
+        tensors = tensors_of_row[mine]
+        calls[name], of_tensors = fit_issue_time(rows.where(mine), tensors, grid)
+        if len(set(tensors)) > 1:
+            per_tensor = of_tensors
+    a, b, c, d = map(float, np.median(list(calls.values()), axis=0))
+    return HostModel(calls, (a, b, c, d), per_tensor)
+
+
+def fit_issue_time(rows: Rows, tensors: NDArray[np.int64], grid: FrequencyGrid) -> tuple[Coefficients, Coefficients]:
+    """Least squares of relative errors with no negative coefficient: (a, b, c, d) of a call and of each tensor it gathers.
+
+    However much of a miss slow cores hide, no call takes longer at a higher CPU clock.
+    """
+    from scipy.optimize import nnls
+
+    cpu_mhz, _, emc_mhz = clocks_mhz(rows.configuration, grid)
+    cpu_levels, _, emc_levels = grid.levels_mhz()
+    steepest = float(cpu_levels[-1]) ** 2 / float(emc_levels[0])  # the b that each d needs for that
+    clocks = np.stack([np.ones(len(rows)), 1 / cpu_mhz, 1 / emc_mhz, cpu_mhz / emc_mhz + steepest / cpu_mhz], axis=1)
+    clocks /= rows.value[:, None]
+    terms = np.concatenate([clocks, clocks * tensors[:, None]], axis=1) if len(set(tensors)) > 1 else clocks
+    found = nnls(terms, np.ones(len(terms)))[0].reshape(-1, 4)
+    call, *of_tensor = [(float(a), float(b + steepest * d), float(c), float(d)) for a, b, c, d in found]
+    return call, of_tensor[0] if of_tensor else NO_TIME
+
+
+def fit_gap_us(rows: Rows, grid: FrequencyGrid) -> tuple[float, float]:
+    """The GPU's pause between two kernels that follow back to back as ``a + b / gpu_mhz`` us; none where none was measured."""
+    if not len(rows):
+        return (0.0, 0.0)
+    gpu_mhz = clocks_mhz(rows.configuration, grid)[1]
+    # Short kernels leave single figures far off: fit the median at each clock.
+    levels = np.unique(gpu_mhz)
+    middle = np.array([np.median(rows.value[gpu_mhz == level]) for level in levels])
+    slope, constant = np.polyfit(1 / levels, middle, 1) if len(levels) > 1 else (0.0, middle[0])
+    return (max(float(constant), 0.0), max(float(slope), 0.0))
+
+
+def fit_timing_us(rows: Rows, grid: FrequencyGrid) -> tuple[float, float, float]:
+    """What timing a kernel by itself adds to its time, as ``a + b / cpu_mhz + c / gpu_mhz`` us where that is positive; nothing
+    where it was not measured."""
+    if not len(rows):
+        return (0.0, 0.0, 0.0)
+    rows = rows.where(np.arange(len(rows)) % max(len(rows) // _TIMINGS, 1) == 0)
+    cpu_mhz, gpu_mhz, _ = clocks_mhz(rows.configuration, grid)
+    terms = np.stack([np.ones(len(rows)), 1 / cpu_mhz, 1 / gpu_mhz], axis=1)
+    found: NDArray[np.float64] = np.zeros(3)
+    positive: NDArray[np.bool_] = np.ones(len(rows), np.bool_)
+    for _ in range(_TIMING_ROUNDS):
+        weight = positive / (1.0 + np.abs(rows.value - terms @ found))  # single figures may be far off
+        found = np.asarray(np.linalg.lstsq(terms * weight[:, None], rows.value * weight, rcond=None)[0], np.float64)
+        positive = terms @ found > 0
+    return (float(found[0]), float(found[1]), float(found[2]))
+
+
+def fit_floor(gpu_mhz: NDArray[np.float64], us: NDArray[np.float64]) -> LaunchFloor:
+    """What launches that do next to nothing take; relative errors count. Nothing where none was measured."""
+    from scipy.optimize import nnls
+
+    if not len(us):
+        return NO_FLOOR
+    terms = np.stack([1 / us, 1 / gpu_mhz / us], axis=1)
+    constant_us, cycles = map(float, nnls(terms, np.ones(len(us)))[0])
+    return LaunchFloor(constant_us, cycles)
+
+
+def fit_idle_mw(rows: Rows, grid: FrequencyGrid) -> NDArray[np.float32]:
+    """Idle power over the grid, the mean over boards, in mW.
+
+    Where not every configuration was measured, a sum of powers of the three clocks, none of them negative: least squares of
+    relative errors.
+
+    Raises:
+        MeasurementError: it was measured at too few configurations for that.
+    """
+    from scipy.optimize import nnls
+
+    total = np.bincount(rows.configuration, rows.value, grid.size)
+    count = np.bincount(rows.configuration, minlength=grid.size)
+    measured = np.flatnonzero(count)
+    if len(measured) == grid.size:
+        return np.asarray((total / count).reshape(grid.shape), np.float32)
+    if len(measured) < _LEAST_IDLE:
+        raise MeasurementError(
+            f"idle power: measured at {len(measured)} of {grid.size} configurations; expected {_LEAST_IDLE} or more"
+        )
+    mean = total[measured] / count[measured]
+    weights, _ = nnls(powers_of_clocks(measured, grid) / mean[:, None], np.ones(len(measured)))
+    return np.asarray((powers_of_clocks(np.arange(grid.size), grid) @ weights).reshape(grid.shape), np.float32)
+
+
+def powers_of_clocks(configuration: NDArray[np.int64], grid: FrequencyGrid) -> NDArray[np.float64]:
+    """One, and powers of each clock over its highest level, of configurations given as flat grid indices: what idle power and
+    leakage are sums of, for supplies' voltages rise with the clocks ever more steeply."""
+    columns = [np.ones(len(configuration))]
+    for clock, levels in zip(clocks_mhz(configuration, grid), grid.levels_mhz(), strict=True):
+        columns += [(clock / float(levels[-1])) ** power for power in _POWERS]
+    return np.stack(columns, axis=1)
+
+
+def fit_host_active_mw(rows: Rows, grid: FrequencyGrid) -> NDArray[np.float32]:
+    """CPU power above idle while the host issues work, one figure per CPU level, in mW; levels not measured by interpolation.
+
+    Raises:
+        MeasurementError: nothing was measured.
+    """
+    if not len(rows):
+        raise MeasurementError("host power: no measurement in which launching took longer than running")
+    level = np.unravel_index(rows.configuration, grid.shape)[0]
+    measured = np.unique(level)
+    mean = [max(float(rows.value[level == index].mean()), 0.0) for index in measured]
+    clocks = np.asarray(grid.cpu_khz, np.float64)
+    return np.asarray(np.interp(clocks, clocks[measured], mean), np.float32)
+
+
+def clocks_mhz(
+    configuration: NDArray[np.int64], grid: FrequencyGrid
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """CPU, GPU and memory clock in MHz of configurations given as flat grid indices."""
+    cpu, gpu, emc = np.unravel_index(configuration, grid.shape)
+    axes = [np.asarray(axis, np.float64) for axis in grid.levels_mhz()]
+    return axes[0][cpu], axes[1][gpu], axes[2][emc]

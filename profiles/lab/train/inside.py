@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much longer kernels and calls take inside of networks than each by itself, and how much more kernels draw.
+
+Parameters have left the caches, the host's calls share the memory with the kernels, and what kernels compute with is not what
+they were measured with: how long host and kernels wait for each other's use of the memory, and three factors, of the host's
+time, the kernels' time and their power above idle, are fitted to networks that were measured as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....kernels.cost.board import BoardCost
+from ....kernels.cost.execution import check_execution, host_times
+from ....kernels.cost.model import KernelCosts, assemble, kernel_costs, used_memory
+from ....kernels.network import Network
+from ....kernels.surface import Surface
+from ...adapt.network_errors import NetworkMeasurement
+from .common_error import squared_parts
+
+_LEAST, _MOST = 0.5, 2.0  # beyond these it is something else that is wrong
+_MOST_WAITING, _MOST_TRAFFIC = 1.0, 1.0
+
+
+@dataclass(frozen=True)
+class Inside:
+    """Factors inside of networks: of what calls take the host, what kernels take, and what they draw above idle; and how much
+    calls wait for kernels, and kernels for calls, where both use the memory: ``waiting`` and ``host_traffic`` of
+    :class:`~jetdvfs.kernels.cost.board.BoardCost`."""
+
+    host: float = 1.0
+    time: float = 1.0
+    power: float = 1.0
+    waiting: float = 0.0
+    host_traffic: float = 0.0
+
+
+ALONE = Inside()
+
+
+def fit_inside(cost: BoardCost, measured: Sequence[NetworkMeasurement]) -> Inside:
+    """The factors by which networks' latency and energy are what was measured, in least squares of relative errors.
+
+    Args:
+        cost: made of kernels and calls as each was measured by itself.
+        measured: networks as a whole; without any, nothing is corrected, and power is not where it was not measured.
+    """
+    from scipy.optimize import nnls
+
+    if not measured:
+        return ALONE
+    networks = {item.network.digest: item.network for item in measured}
+    of_kernels = {digest: kernel_costs(network, cost) for digest, network in networks.items()}
+
+    def played(network: Network, one: BoardCost) -> Surface:
+        return assemble(network, one, of_kernels[network.digest], "timeline", check_execution(None, network))
+
+    terms = []
+    for network in networks.values():
+        parts = _parts_ms(network, cost, of_kernels[network.digest])
+        terms += [parts[item.index] / item.latency_ms[:, None] for item in _of(network, measured)]
+    rows = np.concatenate(terms)
+    free, busy, of_time, moving = map(float, nnls(rows, np.ones(len(rows)))[0])
+    of_host, of_time = (float(factor) for factor in np.clip((free, of_time), _LEAST, _MOST))
+    waiting, traffic = min(busy / of_host, _MOST_WAITING), min(moving / of_host, _MOST_TRAFFIC)
+    drawn, left = [], []
+    bare = replace(
+        cost,
+        host=cost.host.scaled(of_host),
+        host_traffic=traffic / of_time,  # kernels' own times have no factor yet
+        idle_mw=np.zeros_like(cost.idle_mw),
+        host_active_mw=np.zeros_like(cost.host_active_mw),
+    )
+    calls = replace(bare, waiting=waiting, host_active_mw=cost.host_active_mw)
+    for network in networks.values():
+        dynamic_mj = played(network, bare).energy_mj.ravel()
+        host_mj = played(network, calls).energy_mj.ravel() - dynamic_mj
+        for item in _of(network, measured):
+            if item.energy_mj is None:
+                continue
+            at, idle_mj = item.index, cost.idle_mw.ravel()[item.index] * item.latency_ms / 1e3
+            drawn.append(dynamic_mj[at] / item.energy_mj)
+            left.append(1.0 - (idle_mj + host_mj[at]) / item.energy_mj)
+    if not drawn:
+        return Inside(of_host, of_time, waiting=waiting, host_traffic=traffic)
+    by_kernels, rest = np.concatenate(drawn), np.concatenate(left)
+    of_power = float(np.clip(by_kernels @ rest / (by_kernels @ by_kernels) / of_time, _LEAST, _MOST))
+    return Inside(of_host, of_time, of_power, waiting, traffic)
+
+
+def _parts_ms(network: Network, cost: BoardCost, costs: KernelCosts) -> NDArray[np.float64]:
+    """What of a network's latency is of the host, of the host for each unit of ``waiting``, of its kernels, and of those for
+    each unit of ``host_traffic``, (configurations, 4)."""
+    way, use = check_execution(None, network), used_memory(costs, cost)
+    latency_ms = assemble(network, cost, costs, "timeline", way).latency_ms.ravel()
+    host, compute, memory = latency_ms * np.sqrt(np.maximum(squared_parts(network, cost, costs)[0], 0.0))
+    kernels = compute + memory
+    taken_ms = host_times(network, replace(cost, host_traffic=1.0), way, use).taken_ms
+    used, taken = (np.broadcast_to(each[:, None, :], cost.grid.shape).ravel() for each in (use, taken_ms))
+    return np.stack([host, host * used, kernels, taken * kernels / latency_ms], axis=1)
+
+
+def _of(network: Network, measured: Sequence[NetworkMeasurement]) -> list[NetworkMeasurement]:
+    return [item for item in measured if item.network.digest == network.digest]

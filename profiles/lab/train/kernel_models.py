@@ -1,0 +1,398 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training kernel models: gradient-boosted trees for log(time / roofline bound) and for log(power above idle), two per kind.
+
+Models are trained by XGBoost and leave as treelite's serialised bytes. Boards and kernels that validate a model are not among
+those that train it (MIRAGE, SEC '21, section 4.3, left boards out; kernels are left out here too, because a network that the
+model has not seen brings new ones).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....kernels.cost.features import feature_rows
+from ....kernels.cost.roofline import LaunchFloor, bound_at_ms
+from ....kernels.kinds import fused_of, served_by
+from ....kernels.network import KernelInvocation
+from ....kernels.trees.compact import compacted
+from ....kernels.trees.ensemble import TreeEnsemble
+from ...adapt.measurements import Measurements, Rows
+from ...device import MeasuredDevice
+from ...errors import MeasurementError
+from . import on_cluster
+from .host_fit import clocks_mhz, fit_floor, fit_gap_us, fit_timing_us
+
+TARGETS: Mapping[str, str] = {"time": "kernel_ms", "power": "kernel_mw"}
+"""The two models of a kind and the table each is trained on."""
+
+_NEXT_TO_NOTHING = 20_000  # FLOPs and bytes together
+_LEAST_OF_TIMED = 0.25  # what must be left of a time without what timing adds
+_LEAF_STEP, _AT_RATE, _OF_RATE = 1 / 1024, 0.1, 0.1  # leaves go with the rate; of slow learners there are many
+FEW_KERNELS = 5_000
+"""Up to so many are few: leaves need not hold several, and those of networks count for more."""
+_FAMILIAR = 1 / 3  # of the weight: with half of it, kernels of other networks were predicted worse, most of all convolutions
+_LEAST_MW = 100.0  # power above idle that sensors with steps of 150 mW cannot tell from none is taken as this
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Hyperparameters of one model; the number of trees follows from validation, up to ``rounds`` where that is given."""
+
+    max_depth: int
+    learning_rate: float
+    min_child_weight: float = 5.0
+    subsample: float = 0.8
+    colsample_bytree: float = 0.8
+    reg_lambda: float = 1.0
+    rounds: int = 0
+    reg_alpha: float = 0.0
+    colsample_bynode: float = 1.0
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """How to train.
+
+    Attributes:
+        recipes: the hyperparameters to choose from, per kind, or per kind and target (``conv2d time``); those with key ``""``
+            serve the kinds not named.
+        most_rounds: the most trees of one model.
+        patience: rounds without improvement after which a validation run ends.
+        threads: threads XGBoost may use.
+        seed: what its random choices follow from.
+        cluster: a ``distributed.Client`` on whose workers models are trained; None trains here.
+    """
+
+    recipes: Mapping[str, tuple[Recipe, ...]]
+    most_rounds: int = 600
+    patience: int = 25
+    threads: int = 1
+    seed: int = 0
+    cluster: Any = None
+
+
+@dataclass(frozen=True)
+class Table:
+    """A training set: n rows of p features, labels, weights, and the groups by which validation splits it."""
+
+    features: NDArray[np.float32]
+    label: NDArray[np.float64]
+    weight: NDArray[np.float64]
+    node: NDArray[np.int64]
+    kernel: NDArray[np.int64]
+
+    @property
+    def rows(self) -> on_cluster.Rows:
+        return on_cluster.Rows(self.features, self.label, self.weight)
+
+    def where(self, mask: NDArray[np.bool_]) -> Table:
+        return Table(self.features[mask], self.label[mask], self.weight[mask], self.node[mask], self.kernel[mask])
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """One model: its treelite bytes, the recipe it was trained with, and its error in validation.
+
+    Attributes:
+        sigma: standard deviation of log(measured / predicted) over boards and kernels that did not train it.
+        samples: rows it was trained on.
+    """
+
+    treelite: bytes
+    recipe: Recipe
+    sigma: float
+    samples: int
+
+
+@dataclass(frozen=True)
+class TrainedKind:
+    """The two models of a kernel kind; that of power is None where power was not measured."""
+
+    kind: str
+    time: TrainedModel
+    power: TrainedModel | None
+
+    def of(self, target: str) -> TrainedModel | None:
+        """Its model of one of :data:`TARGETS`."""
+        return self.time if target == "time" else self.power
+
+
+def table_of(
+    measurements: Measurements,
+    board: MeasuredDevice,
+    kind: str,
+    target: str,
+    familiar: Collection[Any],
+    nodes: Collection[int] | None = None,
+    without: Collection[Any] = (),
+) -> Table:
+    """The training set of a kind.
+
+    Args:
+        measurements: a campaign's result.
+        board: the board's description.
+        kind: a kernel kind, or the family of the pointwise kinds.
+        target: ``time`` or ``power``.
+        familiar: signatures of kernels that networks are made of; they get a third of the weight, random kernels
+            the others. Where all kernels are few, they get half of what is between that and their part of the rows, if it is
+            more: a handful of random ones cannot stand for all that networks have.
+        nodes: the boards to take rows from; all by default.
+        without: signatures of kernels to leave out.
+    """
+    kept = kernels_of(measurements, kind, without)
+    rows = measurements.tables[TARGETS[target]]
+    mask = np.isin(rows.what, kept)
+    if nodes is not None:
+        mask &= np.isin(rows.node, list(nodes))
+    rows = rows.where(mask)
+    if target == "time":
+        rows = in_stream(measurements, board, rows)
+    if not len(rows):
+        raise MeasurementError(f"{kind}: no {target} was measured")
+    position = {what: index for index, what in enumerate(kept)}
+    invocations = [measurements.invocations[what] for what in kept]
+    of_row = np.array([position[int(what)] for what in rows.what])
+    features = feature_rows(kind, invocations)[of_row]
+    clocks = clocks_mhz(rows.configuration, board.grid)
+    features[:, -3:] = np.stack(clocks, axis=1)
+    if target == "time":
+        bounds = bounds_at_ms(invocations, of_row, clocks, board, floor_of(measurements, board))
+        label = np.log(rows.value / bounds)
+    else:
+        label = np.log(np.maximum(rows.value, _LEAST_MW))
+    of_network = np.array([invocation.signature in familiar for invocation in invocations])[of_row]
+    share = float(of_network.mean())
+    few = len(measurements.invocations) <= FEW_KERNELS
+    whole = max(_FAMILIAR, (_FAMILIAR + share) / 2) if few else _FAMILIAR
+    weight = np.where(of_network, whole / share, (1 - whole) / (1 - share)) if 0 < share < 1 else np.ones(len(rows))
+    return Table(features, label, weight, rows.node, of_row)
+
+
+def kernels_of(measurements: Measurements, kind: str, without: Collection[Any] = ()) -> list[int]:
+    """The numbers of the kernels that train a kind's models; ``Table.kernel`` counts in this list."""
+    kinds = {kind, *served_by(kind), *(made.name for made in fused_of(kind))}
+    kernels = enumerate(measurements.invocations)
+    return [number for number, kernel in kernels if kernel.kind in kinds and kernel.signature not in without]
+
+
+def floor_of(measurements: Measurements, board: MeasuredDevice) -> LaunchFloor:
+    """What launches that do next to nothing take in a network."""
+    idle = [what for what, kernel in enumerate(measurements.invocations) if kernel.bytes + kernel.flops < _NEXT_TO_NOTHING]
+    rows = measurements.tables[TARGETS["time"]]
+    rows = in_stream(measurements, board, rows.where(np.isin(rows.what, idle)))
+    return fit_floor(clocks_mhz(rows.configuration, board.grid)[1], 1e3 * rows.value)
+
+
+def in_stream(measurements: Measurements, board: MeasuredDevice, rows: Rows) -> Rows:
+    """Kernels' times in a network: nobody times them one by one there, and they follow each other, so that the pause between
+    two belongs to their time. Times that are mostly of timing say nothing and are left out."""
+    timing_ms, gap_ms = stream_parts_ms(measurements, board, rows.configuration)
+    own = rows.value - timing_ms
+    return replace(rows, value=own + gap_ms).where(own > _LEAST_OF_TIMED * rows.value)
+
+
+def stream_parts_ms(
+    measurements: Measurements, board: MeasuredDevice, configuration: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """What timing a kernel by itself adds, and the pause that belongs to its time in a network, each (n,) in ms, at
+    configurations (flat indices of the grid, (n,))."""
+    cpu_mhz, gpu_mhz, _ = clocks_mhz(configuration, board.grid)
+    constant_us, slope_us = fit_gap_us(measurements.tables["gap_us"], board.grid)
+    timing_us, of_cpu, of_gpu = fit_timing_us(measurements.tables["timing_us"], board.grid)
+    timing_ms = np.maximum(timing_us + of_cpu / cpu_mhz + of_gpu / gpu_mhz, 0.0) / 1e3
+    return timing_ms, np.asarray((constant_us + slope_us / gpu_mhz) / 1e3)
+
+
+def residuals_of(
+    measurements: Measurements,
+    board: MeasuredDevice,
+    kind: str,
+    target: str,
+    model: TrainedModel,
+    kernels: Collection[Any],
+    nodes: Collection[int],
+) -> NDArray[np.float64]:
+    """log(measured / predicted) of the kernels with these signatures on these boards; empty where there are none."""
+    others = {kernel.signature for kernel in measurements.invocations} - set(kernels)
+    try:
+        table = table_of(measurements, board, kind, target, kernels, nodes, others)
+    except MeasurementError:
+        return np.zeros(0)
+    predicted = np.asarray(ensemble_of(model).predict(table.features), np.float64)
+    return np.asarray(table.label - predicted)
+
+
+def bounds_at_ms(
+    invocations: Sequence[KernelInvocation],
+    of_row: NDArray[Any],
+    clocks: Sequence[NDArray[np.float64]],
+    board: MeasuredDevice,
+    floor: LaunchFloor,
+) -> NDArray[np.float64]:
+    """The bound that models of time are about, (n,) in ms: of ``invocations[of_row]``, each at its clocks in MHz."""
+    gpu_mhz, emc_mhz = clocks[1], clocks[2]
+    bound = np.empty(len(of_row))
+    order = np.argsort(of_row, kind="stable")
+    starts = np.flatnonzero(np.diff(of_row[order], prepend=-1))
+    for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
+        mine = order[start:end]
+        bound[mine] = bound_at_ms([invocations[of_row[mine[0]]]], gpu_mhz[None, mine], emc_mhz[None, mine], board.chip, floor)[
+            0
+        ]
+    return bound
+
+
+def train_kind(
+    measurements: Measurements,
+    board: MeasuredDevice,
+    kind: str,
+    options: TrainingOptions,
+    familiar: Collection[Any],
+    *,
+    nodes: Collection[int] | None = None,
+    without: Collection[Any] = (),
+    recipes: TrainedKind | None = None,
+) -> TrainedKind:
+    """Choose hyperparameters by validation and train the two models of a kind on everything.
+
+    Args:
+        recipes: an earlier training of this kind whose hyperparameters are taken instead of chosen.
+    """
+
+    def model(target: str) -> TrainedModel:
+        table = table_of(measurements, board, kind, target, familiar, nodes, without)
+        key = f"{kind} {target}" if f"{kind} {target}" in options.recipes else kind
+        return train_model(table, key, options, None if recipes is None else recipes.of(target))
+
+    return TrainedKind(kind, model("time"), model("power") if measurements.powered else None)
+
+
+def train_model(table: Table, key: str, options: TrainingOptions, earlier: TrainedModel | None = None) -> TrainedModel:
+    """Choose hyperparameters by validation, or take those of an earlier training, and train on everything."""
+    if earlier is None:
+        recipe, sigma = choose_recipe(table, options.recipes.get(key, options.recipes[""]), options)
+    else:
+        recipe, sigma = earlier.recipe, earlier.sigma
+    booster = _boost(table, recipe, options, recipe.rounds)[0]
+    step = min(_LEAF_STEP * max(recipe.learning_rate / _AT_RATE, 1.0) ** 2, _OF_RATE * recipe.learning_rate**2)
+    return TrainedModel(treelite_bytes(booster, step), recipe, sigma, len(table.label))
+
+
+def choose_recipe(table: Table, recipes: Sequence[Recipe], options: TrainingOptions) -> tuple[Recipe, float]:
+    """The recipe that predicts boards and kernels it has not seen best, with its number of trees and its error's deviation."""
+    rng = np.random.default_rng(options.seed)
+    kernels, nodes = np.unique(table.kernel), np.unique(table.node)
+    held_kernels = rng.choice(kernels, max(len(kernels) // 5, 1), replace=False)
+    held_nodes = rng.choice(nodes, max(len(nodes) // 4, 1), replace=False)
+    out = np.isin(table.kernel, held_kernels)
+    strange = np.isin(table.node, held_nodes)
+    if len(kernels) < 2 or not (out & strange).any():
+        out, strange = rng.random(len(table.label)) < 0.2, np.ones(len(table.label), np.bool_)
+    rest = ~out & ~strange if (~out & ~strange).any() else ~out
+    training, validation = table.where(rest), table.where(out & strange)
+    best: tuple[float, Recipe] | None = None
+    for recipe in recipes:
+        _, rounds, error = _boost(training, recipe, options, recipe.rounds or options.most_rounds, validation)
+        if best is None or error < best[0]:
+            best = (error, replace(recipe, rounds=rounds))
+    assert best is not None
+    return best[1], best[0]
+
+
+def left_out_error(table: Table, left_out: NDArray[np.bool_], recipe: Recipe, options: TrainingOptions) -> NDArray[np.float64]:
+    """log(measured / predicted) of some rows of a table, by a model trained on the others with a recipe chosen before."""
+    import xgboost
+
+    booster = _boost(table.where(~left_out), recipe, options, recipe.rounds)[0]
+    held = table.where(left_out)
+    predicted = booster.predict(xgboost.DMatrix(held.features, nthread=options.threads))
+    return np.asarray(held.label - predicted.astype(np.float64))
+
+
+def _boost(
+    table: Table, recipe: Recipe, options: TrainingOptions, rounds: int, validation: Table | None = None
+) -> tuple[Any, int, float]:
+    """Train; with a validation set, stop when it no longer improves: (booster, best number of trees, RMSE there)."""
+    parameters = boosting_parameters(recipe, options.threads, options.seed)
+    held = None if validation is None else validation.rows
+    if options.cluster is None:
+        booster = _boosted_here(parameters, table.rows, rounds, held, options)
+    else:
+        booster = on_cluster.boosted(options.cluster, parameters, table.rows, rounds, held, options.patience)
+    return (booster, rounds, 0.0) if held is None else (booster, booster.best_iteration + 1, float(booster.best_score))
+
+
+def _boosted_here(
+    parameters: dict[str, Any], table: on_cluster.Rows, rounds: int, held: on_cluster.Rows | None, options: TrainingOptions
+) -> Any:
+    import xgboost
+
+    def matrix(rows: on_cluster.Rows) -> Any:
+        return xgboost.DMatrix(rows.features, rows.label, weight=rows.weight, nthread=options.threads)
+
+    stopping = {} if held is None else {"evals": [(matrix(held), "held")], "early_stopping_rounds": options.patience}
+    return xgboost.train(parameters, matrix(table), rounds, verbose_eval=False, **stopping)
+
+
+def boosting_parameters(recipe: Recipe, threads: int, seed: int) -> dict[str, Any]:
+    """What XGBoost is told."""
+    return {
+        "objective": "reg:squarederror",
+        "tree_method": "hist",
+        "max_bin": 256,
+        "max_depth": recipe.max_depth,
+        "learning_rate": recipe.learning_rate,
+        "min_child_weight": recipe.min_child_weight,
+        "subsample": recipe.subsample,
+        "colsample_bytree": recipe.colsample_bytree,
+        "colsample_bynode": recipe.colsample_bynode,
+        "reg_alpha": recipe.reg_alpha,
+        "reg_lambda": recipe.reg_lambda,
+        "nthread": threads,
+        "seed": seed,
+        "verbosity": 0,
+    }
+
+
+def treelite_bytes(booster: Any, step: float) -> bytes:
+    """A booster in treelite's serialised form, without the statistics of its training, which predictions do not need.
+
+    Leaves are rounded to multiples of ``step``, so that they compress: by far less than a sum of hundreds of them is off.
+    """
+    import treelite
+
+    model = treelite.frontend.from_xgboost(booster)
+    for index in range(model.num_tree):
+        tree = model.get_tree_accessor(index)
+        nodes = int(tree.get_field("num_nodes")[0])
+        leaves = tree.get_field("leaf_value")
+        tree.set_field("leaf_value", (np.rint(leaves / step) * step).astype(leaves.dtype))
+        for name, kind in (("sum_hess", np.float64), ("gain", np.float64), ("data_count", np.uint64)):
+            if len(tree.get_field(name)) == nodes:
+                tree.set_field(name, np.zeros(nodes, kind))
+                tree.set_field(f"{name}_present", np.zeros(nodes, np.uint8))
+    return bytes(model.serialize_bytes())
+
+
+def compact_bytes(model: TrainedModel, factor: float) -> bytes:
+    """A trained model whose predictions, logarithms, are of so many times as much, as a bundle keeps it."""
+    return compacted(_scaled(model, factor))
+
+
+def ensemble_of(model: TrainedModel, factor: float = 1.0) -> TreeEnsemble:
+    """A trained model as the cost models use it, of so many times as much."""
+    return TreeEnsemble.from_treelite(_scaled(model, factor))
+
+
+def _scaled(model: TrainedModel, factor: float) -> Any:
+    import treelite
+
+    scaled = treelite.Model.deserialize_bytes(model.treelite)
+    header = scaled.get_header_accessor()
+    header.set_field("base_scores", header.get_field("base_scores") + np.log(factor))
+    return scaled

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From measurements to a bundle on disk: train, find out how far off what was left out is, and write.
+
+A record of several boards is judged on boards left out, that of one on networks and kernels left out alone: what it does on
+other boards, nobody has seen, and its manifest says so.
+"""
+
+from __future__ import annotations
+
+import math
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ....kernels.network import Network
+from ...adapt.measurements import Measurements
+from ...adapt.network_errors import summary
+from ...bundle.bundle import Bundle, load_bundle
+from ...bundle.manifest import UNSEEN_BOARD_AND_NETWORK, UNSEEN_NETWORK
+from ...bundle.writing import write_bundle, write_manifest
+from ...errors import MeasurementError
+from .assembly import (
+    Fold,
+    Progress,
+    Uncertainty,
+    board_cost,
+    contents_of,
+    inside_networks,
+    left_out_uncertainty,
+    make_folds,
+    manifest_of,
+    regions_of,
+    train_all,
+)
+from .kernel_models import FEW_KERNELS, Recipe, TrainingOptions
+from .left_out import measured_kinds, whole_networks
+
+_MOST_FOLDS = 5
+Evaluation: TypeAlias = Callable[[Bundle, Uncertainty], Mapping[str, Any]]
+
+
+def write_trained(
+    name: str,
+    command: str,
+    measurements: Measurements,
+    networks: Sequence[Network],
+    kinds: Sequence[str],
+    options: TrainingOptions,
+    folds: Sequence[Fold],
+    directory: Path,
+    evaluation: Evaluation,
+    progress: Progress,
+) -> Bundle:
+    """Train models of ``kinds``, find the uncertainty by ``folds``, write the bundle, and what ``evaluation`` says of it.
+
+    Raises:
+        MeasurementError: power was measured, and nobody knows at which temperature of the die.
+    """
+    if measurements.powered and math.isnan(measurements.temperature_c):
+        raise MeasurementError("the record does not say how warm the die was; expected that of its idle power, or no power")
+    board = measurements.described
+    trained = train_all(measurements, board, networks, kinds, options, progress)
+    uncertainty = left_out_uncertainty(measurements, board, networks, trained, folds, options, progress)
+    inside = inside_networks(measurements, board, networks, trained)
+    cost = board_cost(measurements, board, trained, uncertainty, inside=inside)
+    regions = regions_of(measurements, board, networks, trained, uncertainty, options, progress)
+    manifest = manifest_of(name, measurements, board, trained, uncertainty, regions, command, _tools(), cost)
+    written = write_bundle(directory, manifest, contents_of(trained, cost, inside))
+    bundle = load_bundle(directory)
+    complete = replace(written, evaluation=evaluation(bundle, uncertainty))
+    return replace(bundle, manifest=write_manifest(directory, complete, written.checksums))
+
+
+def bundle_from_record(
+    measurements: Measurements,
+    name: str,
+    command: str,
+    directory: Path,
+    progress: Progress,
+    *,
+    threads: int = 1,
+    seed: int = 0,
+    tuned: Mapping[str, tuple[Recipe, ...]] | None = None,
+    cluster: Any = None,
+) -> Bundle:
+    """The bundle of what was measured, be it on one board; ``tuned`` are recipes that a search found for some models, and
+    ``cluster`` the ``distributed.Client`` on whose workers they are trained.
+
+    Raises:
+        MeasurementError: the record has less than two networks that were measured as a whole and whose launches are known, or
+            no kernels with known sizes.
+    """
+    own = whole_networks(measurements)
+    networks, kinds = own.networks, measured_kinds(own)
+    folds = make_folds(networks, own.nodes, min(len(networks), _MOST_FOLDS), seed)
+    few = len(own.invocations) <= FEW_KERNELS
+    recipes = {"": (Recipe(6, 0.1, min_child_weight=1.0 if few else 5.0),)}
+    options = TrainingOptions({**recipes, **(tuned or {})}, most_rounds=300, threads=threads, seed=seed, cluster=cluster)
+
+    def evaluation(_: Bundle, uncertainty: Uncertainty) -> Mapping[str, Any]:
+        return {
+            (UNSEEN_NETWORK if len(own.nodes) == 1 else UNSEEN_BOARD_AND_NETWORK): {
+                "nodes": list(own.nodes),
+                "mean": summary(uncertainty.errors),
+                "networks": [error.to_json() for error in uncertainty.errors],
+            }
+        }
+
+    return write_trained(name, command, own, networks, kinds, options, folds, directory, evaluation, progress)
+
+
+def _tools() -> dict[str, str]:
+    import scipy
+    import treelite
+    import xgboost
+
+    tools = (np, scipy, treelite, xgboost)
+    return {"python": platform.python_version(), **{tool.__name__: tool.__version__ for tool in tools}}

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a kind's models were trained, and how much less they know beyond: found by leaving such regions out of training.
+
+Left out are, each by itself, a fifth of the forms, a fifth of the varieties, at least one of each, and the fifth of the kernels
+that move most. Of the kinds that models serve all are left out in turn, a fifth at a time: they are few and unlike each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....kernels.cost.guesses import UNMODELLED_SIGMA
+from ....kernels.cost.region import LEAST_KERNELS, Pair, Region, Span, form_of, kinds_of, outside, spans_of, varieties_of
+from ....kernels.kinds import fused_of
+from ...adapt.measurements import Measurements
+from ...device import MeasuredDevice
+from .kernel_models import TARGETS, Recipe, Table, TrainedKind, TrainingOptions, kernels_of, left_out_error, table_of
+
+_SHARE = 5
+_LEAST_PER_DOUBLING = 0.05  # nobody has looked further than the largest kernels left out
+_NOTHING = Pair(0.0, 0.0)
+
+
+def fit_region(
+    measurements: Measurements,
+    board: MeasuredDevice,
+    trained: TrainedKind,
+    options: TrainingOptions,
+    familiar: Collection[Any],
+    own: Pair,
+) -> Region:
+    """The region of a kind's models.
+
+    Where nothing can be left out, because all kernels are of one form, variety or size, nothing is known of others: the
+    deviation there is that of kernels without a model.
+
+    Args:
+        trained: the models, whose recipes are taken.
+        own: their deviations inside.
+    """
+    kinds: Mapping[str, Mapping[str, int]] = {}
+    spans: Mapping[str, Span] = {}
+    more: list[tuple[float | None, ...]] = []
+    own_kernels = [measurements.invocations[what] for what in kernels_of(measurements, trained.kind)]
+    fused = {row.name for row in fused_of(trained.kind)}
+    for target, inside in zip(TARGETS, own, strict=True):
+        model = trained.of(target)
+        if model is None:
+            more.append((0.0, 0.0, 0.0, 0.0))
+            continue
+        table, rows, numbers = _numbered(table_of(measurements, board, trained.kind, target, familiar))
+        measured = [own_kernels[number] for number in numbers]
+        of_kind = [trained.kind if kernel.kind in fused else kernel.kind for kernel in measured]
+        if not spans:  # every kernel is timed, not each one's power is measured
+            kinds = kinds_of(zip(of_kind, (kernel.dtype for kernel in measured), strict=True))
+            spans = spans_of(trained.kind, rows)
+        of_variety = varieties_of(trained.kind, rows)
+        without = partial(_without, table, model.recipe, options)
+        form, variety = (_some(names, options.seed) for names in (list(map(form_of, of_variety)), of_variety))
+        large = _largest(rows)
+        more.append(
+            (
+                _more_by_kind(of_kind, table, without, inside, options.seed),
+                _more(without(form), inside),
+                _more(without(variety), inside),
+                _per_doubling(trained.kind, table, rows, large, without(large), inside),
+            )
+        )
+    return Region(kinds, spans, *map(_pair, zip(*more, strict=True)))
+
+
+def _without(table: Table, recipe: Recipe, options: TrainingOptions, left_out: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """The errors of the kernels that are left out; none where none are."""
+    return left_out_error(table, left_out[table.kernel], recipe, options) if left_out.any() else np.zeros(0)
+
+
+def _pair(found: Sequence[float | None]) -> Pair:
+    return Pair(*(UNMODELLED_SIGMA if each is None else round(each, 4) for each in found))
+
+
+def _more(errors: NDArray[np.float64], inside: float) -> float | None:
+    """By how much, in quadrature, the deviation of errors exceeds that inside; None without errors."""
+    return float(np.sqrt(max(float(np.mean(errors**2)) - inside**2, 0.0))) if len(errors) else None
+
+
+def _more_by_kind(
+    names: Sequence[str],
+    table: Table,
+    without: Callable[[NDArray[np.bool_]], NDArray[np.float64]],
+    inside: float,
+    seed: int,
+) -> float | None:
+    """The same of kernels whose kind is left out, by the mean over kinds; None where none can be."""
+    known = np.random.default_rng([seed, 6]).permutation(_enough(names))
+    of_kernel, squares = np.array(names), []
+    for fold in (known[first::_SHARE] for first in range(min(_SHARE, len(known)))):
+        left_out = np.isin(of_kernel, fold)
+        errors, kinds = without(left_out), of_kernel[table.kernel][left_out[table.kernel]]
+        squares += [float(np.mean(errors[kinds == kind] ** 2)) for kind in fold]
+    return float(np.sqrt(max(float(np.mean(squares)) - inside**2, 0.0))) if squares else None
+
+
+def _numbered(table: Table) -> tuple[Table, NDArray[np.float32], NDArray[np.int64]]:
+    """A table whose kernels are numbered from 0 on, the features of each, and the number it had: not every kernel is measured
+    for every table."""
+    numbers, first, number = np.unique(table.kernel, return_index=True, return_inverse=True)
+    return replace(table, kernel=number), table.features[first], numbers
+
+
+def _enough(names: Sequence[str]) -> NDArray[np.str_]:
+    """The names of kernels that were measured well enough, and that not most kernels have."""
+    known, counts = np.unique(np.array(names), return_counts=True)
+    return np.asarray(known[(counts >= LEAST_KERNELS) & (counts <= len(names) / 2)])
+
+
+def _some(names: Sequence[str], seed: int) -> NDArray[np.bool_]:
+    """Which kernels are left out: those of a fifth of the names that can be, one at least."""
+    enough = _enough(names)
+    if not len(enough):
+        return np.zeros(len(names), np.bool_)
+    chosen = np.random.default_rng([seed, 5]).choice(enough, max(len(enough) // _SHARE, 1), replace=False)
+    return np.isin(np.array(names), chosen)
+
+
+def _largest(rows: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """Which kernels are the fifth that moves most bytes, by the feature that every kind has."""
+    moved = rows[:, 1]
+    cut = np.quantile(moved, 1 - 1 / _SHARE)
+    return np.asarray(moved > cut) if (moved <= cut).any() else np.zeros(len(rows), np.bool_)
+
+
+def _per_doubling(
+    kind: str,
+    table: Table,
+    rows: NDArray[np.float32],
+    large: NDArray[np.bool_],
+    errors: NDArray[np.float64],
+    inside: float,
+) -> float | None:
+    """What the deviation grows by with each doubling beyond what was measured, in quadrature; None where none was beyond."""
+    if not large.any():
+        return None
+    region = Region({}, spans_of(kind, rows[~large]), _NOTHING, _NOTHING, _NOTHING, _NOTHING)
+    doublings = np.zeros(len(rows))
+    for number in np.flatnonzero(large):
+        found = outside(kind, rows[number].tolist(), region)
+        doublings[number] = found.doublings if found else 0.0
+    beyond = doublings[table.kernel[large[table.kernel]]]
+    if not beyond.any():
+        return None
+    more = max(float(np.sum(errors[beyond > 0] ** 2 - inside**2)), 0.0)
+    return max(float(np.sqrt(more / np.sum(beyond**2))), _LEAST_PER_DOUBLING)

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How soon plans are right on a simulated board, by the order in which its configurations are observed.
+
+Observations are chosen by what plans are least certain of, or at random; both begin at the top clocks. Judged is the network's
+own corrected surface against what the board does: the error where plans may choose, and the energy of plans beside the best
+there is within the same deadline.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from .....kernels.correction.correct import correct
+from .....kernels.correction.observation import Observation
+from .....kernels.cost.model import surface
+from .....kernels.grid import FrequencyConfiguration, FrequencyGrid
+from .....kernels.network import Network
+from .....kernels.surface import Surface
+from ....adapt.choosing import next_observation, on_front
+from ....adapt.prior import prior_of
+from ....board import load_board
+from ....bundle.bundle import Bundle
+from ....twin.silicon.silicon import Silicon
+from ...measure.meters.meter import Meter
+from ...measure.meters.simulated import TwinMeter
+from ..truth import true_surface
+
+COUNTS = (3, 6, 12, 24, 36, 60)
+OBSERVATION_S = 2.5
+"""Of board time; 'jetdvfs setup' takes 2 to 3 s on most boards."""
+_RANDOM = 3  # random orders, of which the mean is told
+_DEADLINES = (1.05, 1.2, 1.5, 2.0, 3.0, 5.0)  # of the latency at the best clocks
+_LIKELY = 0.5
+_STEADY = 100
+
+Order = Callable[[Sequence[Sequence[Observation]]], tuple[int, FrequencyConfiguration, float]]
+
+
+@dataclass(frozen=True)
+class Row:
+    """What is known after some time.
+
+    Attributes:
+        order: ``chosen`` or ``random``.
+        minutes: of the board's time.
+        expected_percent: the uncertainty that is told then; None of random orders, and before each network was observed.
+        error_percent: mean absolute error of latency or energy, whichever is larger, where plans may choose.
+        excess_percent: by how much more energy plans take than the best within the same deadline, in the mean.
+    """
+
+    order: str
+    observations: int
+    minutes: float
+    expected_percent: float | None
+    error_percent: float
+    excess_percent: float
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: round(value, 4) if isinstance(value, float) else value for name, value in asdict(self).items()}
+
+
+def orders_compared(
+    bundle: Bundle,
+    board: str,
+    silicon: int,
+    node: int,
+    networks: Sequence[Network],
+    seed: int = 0,
+    progress: Callable[[int, int, str], None] = lambda done, total, text: None,
+    counts: Sequence[int] = COUNTS,
+) -> list[Row]:
+    """A row for each order and count of observations, which are of all networks together.
+
+    Raises:
+        BoardDescriptionError: there is no such board.
+        TwinError: there is no silicon for it, or it does not know one of the networks' kinds.
+    """
+    device, chip = load_board(board), Silicon(node, board, version=silicon)
+    truths = [true_surface(network, chip, device.grid, device.energy_rails) for network in networks]
+    prior = prior_of(bundle, device)
+    surfaces = [surface(network, prior.cost) for network in networks]
+
+    def chosen(seen: Sequence[Sequence[Observation]]) -> tuple[int, FrequencyConfiguration, float]:
+        tried = [{one.configuration for one in each} for each in seen]
+        choice = next_observation(surfaces, seen, tried, device.grid)
+        assert choice is not None  # a grid has more configurations than are observed
+        return choice.network, choice.configuration, choice.uncertainty
+
+    orders: list[tuple[str, Order]] = [("chosen", chosen)]
+    orders += [("random", _at_random(device.grid, np.random.default_rng([seed, number]))) for number in range(_RANDOM)]
+    found: dict[tuple[str, int], list[tuple[float, float, float]]] = {}
+    for number, (name, order) in enumerate(orders):
+        meter: Meter = TwinMeter(chip, seed + 1)
+        seen: list[list[Observation]] = [[] for _ in networks]
+        for count in range(max(counts) + 1):
+            at, configuration, uncertainty = order(seen)
+            if count in counts:
+                found.setdefault((name, count), []).append((uncertainty, *_judged(surfaces, seen, truths)))
+            seen[at].append(_observed(meter, networks[at], configuration, device.energy_rails))
+            progress(number * (max(counts) + 1) + count, len(orders) * (max(counts) + 1), f"{name}, {count} observations")
+    progress(1, 1, "done")
+    rows = []
+    for (name, count), each in found.items():
+        expected, error, excess = (100 * float(value) for value in np.mean(each, axis=0))
+        told = None if name == "random" or math.isinf(expected) else expected
+        rows.append(Row(name, count, count * OBSERVATION_S / 60, told, error, excess))
+    return rows
+
+
+def _at_random(grid: FrequencyGrid, rng: np.random.Generator) -> Order:
+    def order(seen: Sequence[Sequence[Observation]]) -> tuple[int, FrequencyConfiguration, float]:
+        number = min(range(len(seen)), key=lambda one: len(seen[one]))
+        anywhere = grid.configuration([int(rng.integers(length)) for length in grid.shape])
+        return number, anywhere if seen[number] else grid.top, 0.0
+
+    return order
+
+
+def _observed(meter: Meter, network: Network, configuration: FrequencyConfiguration, rails: Sequence[str]) -> Observation:
+    latency_ms = float(meter.network_latency_ms(network, [configuration])[0])
+    found = meter.network_rails_mw(network, [configuration])
+    return Observation(configuration, latency_ms, float(sum(found[rail][0] for rail in rails)), frames=_STEADY)
+
+
+def _judged(
+    surfaces: Sequence[Surface], seen: Sequence[Sequence[Observation]], truths: Sequence[Surface]
+) -> tuple[float, float]:
+    """Error and excess as shares, in the mean over the networks."""
+    errors, excess = [], []
+    for predicted, each, true in zip(surfaces, seen, truths, strict=True):
+        now = correct(predicted, each).surface if each else predicted
+        likely = on_front(true) > _LIKELY
+        pairs = ((now.latency_ms, true.latency_ms), (now.energy_mj, true.energy_mj))
+        errors.append(max(float(np.abs(ours / theirs - 1)[likely].mean()) for ours, theirs in pairs))
+        for factor in _DEADLINES:
+            deadline_ms = factor * float(true.latency_ms.min())
+            within = now.latency_ms <= deadline_ms
+            wish = np.where(within, now.energy_mj, np.inf) if within.any() else now.latency_ms
+            best = float(true.energy_mj[true.latency_ms <= deadline_ms].min())
+            excess.append(max(float(true.energy_mj.ravel()[int(wish.argmin())]) / best - 1, 0.0))
+    return float(np.mean(errors)), float(np.mean(excess))

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How well a profile does on a simulated board that it is not of, after so many observations of networks there.
+
+Observations are latency and power at random configurations, with the noise of a campaign. They are the network's own, or those
+of the others together, one after the other; errors are over the whole grid, against what the board does. Beside them stand what
+knows nothing but observations of the network itself: the plain overlap fit, and its launches with two rates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .....kernels.correction.correct import correct
+from .....kernels.correction.flat import overlap_fit
+from .....kernels.correction.observation import Observation
+from .....kernels.cost.model import surface
+from .....kernels.network import Network
+from .....kernels.surface import Surface
+from ....adapt.adapting import observations
+from ....adapt.prior import Prior, adapted, prior_of
+from ....board import load_board
+from ....bundle.bundle import Bundle
+from ....twin.silicon.silicon import Silicon
+from ...measure.meters.simulated import TwinMeter
+from ..evaluation import measure_network
+from ..truth import true_surface
+from .rivals import two_rates
+
+COUNTS = (0, 3, 10, 30, 100)
+
+
+@dataclass(frozen=True)
+class Row:
+    """What becomes of predictions after so many observations.
+
+    Attributes:
+        others_latency_percent, others_power_percent: mean absolute errors of networks of which nothing was observed, the
+            observations being of the others; None with one network.
+        own_latency_percent, own_power_percent: the same where they are of the network itself.
+        overlap_latency_percent, overlap_power_percent: of the plain overlap fit to the latter; None without observations.
+        rates_latency_percent: of the network's launches alone, with two rates fitted to the latter.
+    """
+
+    observations: int
+    others_latency_percent: float | None
+    others_power_percent: float | None
+    own_latency_percent: float
+    own_power_percent: float
+    overlap_latency_percent: float | None
+    overlap_power_percent: float | None
+    rates_latency_percent: float
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: None if value is None else round(value, 4) for name, value in asdict(self).items()}
+
+
+def transferred(
+    bundle: Bundle,
+    board: str,
+    silicon: int,
+    node: int,
+    networks: Sequence[Network],
+    seed: int = 0,
+    progress: Callable[[int, int, str], None] = lambda done, total, text: None,
+) -> list[Row]:
+    """A row for each of :data:`COUNTS`.
+
+    Raises:
+        BoardDescriptionError: there is no such board.
+        TwinError: there is no silicon for it, or it does not know one of the networks' kinds.
+    """
+    device, chip = load_board(board), Silicon(node, board, version=silicon)
+    meter = TwinMeter(chip, seed + 1)
+    truths = [true_surface(network, chip, device.grid, device.energy_rails) for network in networks]
+    measured = [
+        measure_network(network, device.grid, device.energy_rails, meter, max(COUNTS), seed + number)
+        for number, network in enumerate(networks)
+    ]
+    observed = [each for _, each in observations(device, measured)]
+    prior, rows = prior_of(bundle, device), []
+    for number, count in enumerate(COUNTS):
+        others, own, overlap, rates = [], [], [], []
+        for left, network in enumerate(networks):
+            progress(number * len(networks) + left, len(COUNTS) * len(networks), f"{network.name}, {count} observations")
+            true, seen = truths[left], observed[left][:count]
+            if len(networks) > 1:
+                known = _of_others(prior, networks, observed, left, count, board)
+                others.append(_errors(surface(network, known.cost), true))
+            mine = surface(network, prior.cost)
+            own.append(_errors(correct(mine, seen).surface if seen else mine, true))
+            if seen:
+                overlap.append(_errors(overlap_fit(device.grid, seen), true))
+            rates.append(_percent(two_rates(network, device.chip, device.grid, seen), true.latency_ms))
+        own_ms, own_mw = map(float, np.mean(own, axis=0))
+        rows.append(Row(count, *_means(others), own_ms, own_mw, *_means(overlap), float(np.mean(rates))))
+    progress(len(COUNTS) * len(networks), len(COUNTS) * len(networks), "done")
+    return rows
+
+
+def _of_others(
+    prior: Prior, networks: Sequence[Network], observed: Sequence[Sequence[Observation]], left: int, count: int, board: str
+) -> Prior:
+    """What so many observations say, dealt out to all networks but one."""
+    others = [number for number in range(len(networks)) if number != left]
+    dealt = [
+        (networks[number], observed[number][: len(range(place, count, len(others)))]) for place, number in enumerate(others)
+    ]
+    return adapted(prior, load_board(board), [(network, each) for network, each in dealt if each])
+
+
+def _errors(predicted: Surface, true: Surface) -> tuple[float, float]:
+    """Mean absolute errors of latency and power in per cent."""
+    return _percent(predicted.latency_ms, true.latency_ms), _percent(predicted.power_mw, true.power_mw)
+
+
+def _percent(predicted: NDArray[np.float64], true: NDArray[np.float64]) -> float:
+    return float(np.abs(predicted / true - 1).mean() * 100)
+
+
+def _means(errors: Sequence[tuple[float, float]]) -> tuple[float | None, float | None]:
+    """Those of latency and power over some networks; None where there is none."""
+    if not errors:
+        return None, None
+    latency, power = map(float, np.mean(errors, axis=0))
+    return latency, power

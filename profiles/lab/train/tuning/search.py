@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The search itself: for each model a study of Optuna, TPE proposing recipes and Hyperband giving up on bad ones early.
+
+Together they are the recipe of BOHB (Falkner et al., ICML 2018), which MIRAGE (SEC '21) tunes with. Studies are kept in an
+SQLite file; a search that was interrupted, or is to try more, goes on there. Workers are those of a Dask
+cluster, be it of this machine alone, that share the file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, Future, wait
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ....adapt.measurements import Measurements
+from ....errors import MeasurementError
+from ..kernel_models import TARGETS
+from ..left_out import measured_kinds, whole_networks
+from .judging import FOLDS, judge, problem_of
+from .space import Space
+from .tuned import Found, Tried, Tuned, smallest
+
+Progress = Callable[[int, int, str], None]
+
+_LOOK_S = 1.0
+_BUSY_S = 60.0  # how long one worker may keep others from the file
+_REDUCTION = 3
+
+
+@dataclass(frozen=True)
+class Search:
+    """What is searched.
+
+    Attributes:
+        record: the file of measurements.
+        storage: the file that keeps the search.
+        trials: how many recipes to try for each model.
+        kinds: whose models; all that the record has figures enough of, where none are named.
+        loss: by how much the error of a smaller model may be above the best, as a share of it.
+        threads: of each worker.
+        seed: what folds and the proposals of the first worker follow from.
+    """
+
+    record: Path
+    storage: Path
+    trials: int
+    kinds: tuple[str, ...] = ()
+    loss: float = 0.02
+    threads: int = 1
+    seed: int = 0
+    space: Space = field(default_factory=Space)
+    folds: int = FOLDS
+
+
+@dataclass(frozen=True)
+class Share:
+    """A part of one study that one worker does."""
+
+    search: Search
+    study: str
+    kind: str
+    target: str
+    trials: int
+    seed: int
+
+
+def tune(search: Search, executor: Executor, workers: int, progress: Progress = lambda done, total, text: None) -> Tuned:
+    """Search until each study has as many trials as wanted; those that are in the file count.
+
+    Args:
+        executor: of ``workers`` workers of a cluster that see both files.
+
+    Raises:
+        MeasurementError: the record has no model of a kind, the file cannot be kept, or a worker died.
+    """
+    import distributed
+    import optuna
+    import xgboost
+
+    models = models_of(search)
+    digest = hashlib.sha256(search.record.read_bytes()).hexdigest()[:12]
+    names = {model: f"{' '.join(model)} {digest} {search.folds} {search.seed}" for model in models}
+    with _storage_errors(search.storage):
+        studies = {model: _study(search, name, search.seed) for model, name in names.items()}
+        shares = []
+        for model, study in studies.items():
+            left = max(search.trials - len(_finished(study)), 0)
+            each = [left // workers + (number < left % workers) for number in range(workers)]
+            seeds = (search.seed + 1000 * (len(study.trials) + number) for number in range(workers))
+            of_model = [Share(search, names[model], *model, count, seed) for count, seed in zip(each, seeds, strict=True)]
+            shares += [share for share in of_model if share.trials]
+        total, began = search.trials * len(models), time.monotonic()
+        before = total - sum(share.trials for share in shares)
+        futures: list[Future[None]] = [executor.submit(run_share, share) for share in shares]
+        waiting, told = set(futures), -1
+        try:
+            while waiting:
+                over, waiting = wait(waiting, timeout=_LOOK_S)
+                for future in over:
+                    future.result()
+                done = sum(min(len(_finished(study)), search.trials) for study in studies.values())
+                left_s = (time.monotonic() - began) / max(done - before, 1) * (total - done)
+                if done != told:
+                    progress(done, total, f"recipes tried; {left_s / 60:.0f} min left" if done > before else "recipes tried")
+                told = done
+        except distributed.KilledWorker as error:
+            kept = f"what was tried is kept in {search.storage}, and the same command goes on there"
+            raise MeasurementError(f"workers ended one after the other, perhaps for want of memory; {kept}") from error
+        finally:
+            for future in futures:
+                future.cancel()
+        found: dict[str, dict[str, Found]] = {}
+        for (kind, target), study in studies.items():
+            found.setdefault(kind, {})[target] = _chosen(search, study, kind)
+    return Tuned(search.loss, search.record.name, found, {"optuna": optuna.__version__, "xgboost": xgboost.__version__})
+
+
+def run_share(share: Share) -> None:
+    """Try recipes in a worker."""
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    search = share.search
+    problem = problem_of(Measurements.load(search.record), share.kind, share.target, search.seed, search.folds)
+    study = _study(search, share.study, share.seed)
+
+    def objective(trial: Any) -> float:
+        def told(error: float, rounds: int) -> None:
+            trial.report(error, rounds)
+            if trial.should_prune():
+                raise optuna.TrialPruned
+
+        recipe = search.space.suggested(trial)
+        error, leaves = judge(problem, recipe, search.threads, search.seed, search.space.rounds[0], told)
+        trial.set_user_attr("leaves", leaves)
+        return error
+
+    study.optimize(objective, n_trials=share.trials)
+
+
+def models_of(search: Search) -> Sequence[tuple[str, str]]:
+    """Kind and target of each model that is tuned.
+
+    Raises:
+        MeasurementError: the record has no model of a kind, or less than two networks that were measured as a whole.
+    """
+    own = whole_networks(Measurements.load(search.record))
+    kinds = measured_kinds(own)
+    if strange := [kind for kind in search.kinds if kind not in kinds]:
+        raise MeasurementError(f"kind {strange[0]!r:.40}: not in {search.record.name}; it has {', '.join(kinds)}")
+    targets = tuple(TARGETS) if own.powered else ("time",)
+    return [(kind, target) for kind in search.kinds or kinds for target in targets]
+
+
+def _study(search: Search, name: str, seed: int) -> Any:
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    storage = optuna.storages.RDBStorage(f"sqlite:///{search.storage}", engine_kwargs={"connect_args": {"timeout": _BUSY_S}})
+    first, most = search.space.rounds
+    return optuna.create_study(
+        study_name=name,
+        storage=storage,
+        sampler=optuna.samplers.TPESampler(seed=seed),
+        pruner=optuna.pruners.HyperbandPruner(min_resource=first, max_resource=most, reduction_factor=_REDUCTION),
+        load_if_exists=True,
+    )
+
+
+def _finished(study: Any) -> list[Any]:
+    """Trials that came to an end; those that an interruption cut short do not count."""
+    return [trial for trial in study.get_trials(deepcopy=False) if trial.state.name in ("COMPLETE", "PRUNED")]
+
+
+def _chosen(search: Search, study: Any, kind: str) -> Found:
+    trials = _finished(study)
+    tried = [
+        Tried(Space.recipe(trial.params), trial.value, trial.user_attrs["leaves"])
+        for trial in trials
+        if trial.state.name == "COMPLETE"
+    ]
+    if not tried:
+        raise MeasurementError(f"{kind}: each of {len(trials)} recipes was given up early; try more (--trials)")
+    return smallest(tried, search.loss, len(trials), len(trials) - len(tried))
+
+
+@contextlib.contextmanager
+def _storage_errors(path: Path) -> Iterator[None]:
+    """Makes what goes wrong with the file one line."""
+    import optuna
+    import sqlalchemy
+
+    try:
+        yield
+    except (optuna.exceptions.StorageInternalError, sqlalchemy.exc.SQLAlchemyError) as error:
+        why = " ".join(str(error.__cause__ or error).split())[:120]
+        raise MeasurementError(f"{path}: the search cannot be kept there ({why})") from error

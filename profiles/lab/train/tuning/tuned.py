@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a search found: a recipe for each model, in a file that ``jetdvfs-lab train`` takes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ....documents import DocumentError, convert
+from ....errors import MeasurementError
+from ..kernel_models import Recipe
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Found:
+    """The recipe of one model.
+
+    Attributes:
+        recipe: of the smallest model within the stated loss of the best.
+        error, best_error: root mean square of log(measured / predicted) where left out, its own and the best one's.
+        leaves, best_leaves: how large the two models are.
+        trials, pruned: how many recipes were tried, and how many of those given up early.
+    """
+
+    recipe: Recipe
+    error: float
+    best_error: float
+    leaves: float
+    best_leaves: float
+    trials: int
+    pruned: int
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What was found for each kind and target.
+
+    Attributes:
+        loss: by how much an error may be above the best, as a share of it.
+        record: the file's name that it was found on.
+        models: by kind, then target.
+        made_with: versions of the libraries.
+    """
+
+    loss: float
+    record: str
+    models: Mapping[str, Mapping[str, Found]]
+    made_with: Mapping[str, str]
+    format: int = FORMAT
+
+    def recipes(self) -> dict[str, tuple[Recipe, ...]]:
+        """As :class:`~..kernel_models.TrainingOptions` takes them."""
+        return {
+            f"{kind} {target}": (found.recipe,) for kind, targets in self.models.items() for target, found in targets.items()
+        }
+
+    def save(self, path: Path) -> None:
+        """Write a JSON file."""
+        path.write_text(json.dumps(asdict(self), indent=1) + "\n")
+
+    @classmethod
+    def load(cls, path: Path) -> Tuned:
+        """Read what :meth:`save` wrote.
+
+        Raises:
+            MeasurementError: it is not of that form.
+        """
+        try:
+            tuned = convert(json.loads(path.read_bytes()), cls)
+        except (OSError, ValueError, DocumentError) as error:
+            raise MeasurementError(f"{path}: no recipes that 'jetdvfs-lab tune' wrote ({error!s:.120})") from error
+        if tuned.format != FORMAT:
+            raise MeasurementError(f"{path}: recipes of format {tuned.format}; this release reads {FORMAT}")
+        return tuned
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One recipe that was tried to the end."""
+
+    recipe: Recipe
+    error: float
+    leaves: float
+
+
+def smallest(tried: Sequence[Tried], loss: float, trials: int, pruned: int) -> Found:
+    """The smallest model whose error is at most ``loss``, a share, above the best one's; ``tried`` is not empty."""
+    best = min(tried, key=lambda one: one.error)
+    chosen = min((one for one in tried if one.error <= best.error * (1 + loss)), key=lambda one: (one.leaves, one.error))
+    return Found(chosen.recipe, chosen.error, best.error, chosen.leaves, best.leaves, trials, pruned)
+
+
+def describe(tuned: Tuned) -> list[dict[str, Any]]:
+    """A row for each model."""
+    return [
+        {"kind": kind, "target": target, **{name: value for name, value in asdict(found).items() if name != "recipe"}}
+        for kind, targets in tuned.models.items()
+        for target, found in targets.items()
+    ]

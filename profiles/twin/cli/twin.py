@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Serve a simulated board: its sysfs, debugfs and device-tree files on a directory, and an application port beside it.
+
+The daemon runs on it as on a real one: `jetdvfsd --root DIR`. Ends, and unmounts, on SIGINT or SIGTERM.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import signal
+import sys
+from pathlib import Path
+
+from ....daemon import arguments
+from ....daemon.errors import UsageError
+from ....kernels.engine.fusing import ENGINE_TYPES, engine_of
+from . import trying
+
+TAKES_COMMAND = True
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    serve = actions.add_parser("serve", help="serve a simulated board until interrupted", description=__doc__)
+    arguments.add_simulated_board(serve)
+    serve.add_argument("--mount", required=True, type=Path, metavar="DIR", help="an empty directory, or one to be made")
+    serve.add_argument(
+        "--seed", type=arguments.whole(0), default=0, metavar="N", help="which individual of this board (default: 0)"
+    )
+    serve.add_argument("--jetpack", default="", metavar="N", help="which JetPack it runs (default: its description's)")
+    serve.add_argument("--firmware", default="", metavar="NAME", help="which firmware it has (default: the present one)")
+    serve.add_argument("--mode", default="", metavar="NAME", help="which power mode it boots with (default: its description's)")
+    serve.add_argument(
+        "--headless", action="store_true", help="no desktop has used the GPU: its clock's files are not there yet"
+    )
+    serve.add_argument(
+        "--battery-wh", type=float, metavar="WH", help="a battery with so many watt hours feeds it (default: the mains)"
+    )
+    arguments.add_silicon(serve)
+    serve.add_argument(
+        "--as",
+        dest="compiled",
+        choices=tuple(ENGINE_TYPES),
+        default="",
+        help="engines run applications' networks, built of the launches that the framework would make: in single precision, or "
+        "in half (engine-half); predict and plan --as say the same of the model (default: the framework runs them)",
+    )
+    serve.add_argument(
+        "--replay", default="", metavar="PROGRAM", help="frames take and draw what this program did on a real board (--data)"
+    )
+    serve.add_argument("--data", type=arguments.folder, metavar="DIR", help="the tables that others measured, for --replay")
+    arguments.add_backend(serve)
+    serve.add_argument("--bench", type=Path, metavar="PATH", help="socket of the application port (default: DIR.bench)")
+    serve.add_argument("--json", action="store_true", help="say in JSON when ready")
+    summary = "a simulated board, the daemon and a shell in one command"
+    trying.configure(actions.add_parser("try", help=summary, description=trying.__doc__))
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.action == "try":
+        return trying.run(args)
+    if args.command:
+        raise UsageError("twin serve takes no command; jetdvfs twin try -- CMD runs one on a simulated board")
+    # Before any library starts a thread: threads inherit the mask, so that only sigwait below sees these signals.
+    ending = {signal.SIGINT, signal.SIGTERM}
+    signal.pthread_sigmask(signal.SIG_BLOCK, ending)
+    from ...adapt.application import application_port
+    from ..application_port import ApplicationPort
+    from ..serve import serve
+    from ..simulated_board import simulated_board
+
+    if bool(args.replay) != bool(args.data):
+        raise UsageError("twin serve: --replay PROGRAM and --data DIR go together")
+    if args.replay and args.compiled:
+        raise UsageError("twin serve: --as goes without --replay, whose frames take what a real board took")
+    if args.battery_wh is not None and (args.replay or not 0 < args.battery_wh <= 1e5):
+        raise UsageError("twin serve: --battery-wh takes more than 0 and at most 100000, and goes without --replay")
+    if args.replay:
+        from ..replay.board import replay_board
+        from ..replay.tables import find_table
+
+        board = replay_board(find_table(args.data, args.board, args.replay))
+    else:
+        engine, dtype = engine_of(args.compiled)
+        board = simulated_board(
+            args.board,
+            args.seed,
+            jetpack=args.jetpack,
+            firmware=args.firmware,
+            mode=args.mode,
+            desktop=not args.headless,
+            version=args.silicon,
+            engine=engine,
+            dtype=dtype,
+            battery_wh=args.battery_wh,
+        )
+    mount = args.mount.absolute()
+    with serve(board, mount, args.backend) as serving:
+        port = ApplicationPort(board, args.bench.absolute() if args.bench else application_port(mount))
+        with contextlib.closing(port):
+            if args.json:
+                ready = {
+                    "board": args.board,
+                    "seed": args.seed,
+                    "silicon": args.silicon,
+                    "as": args.compiled or "eager",
+                    "jetpack": board.description.jetpack,
+                    "mount": str(mount),
+                    "backend": serving.backend,
+                    "bench": str(port.path),
+                    "notice": serving.notice,
+                    "simulated": True,
+                }
+                print(json.dumps(ready), flush=True)
+            else:
+                engines = ", with engines" if args.compiled else ""
+                notice = f" ({serving.notice})" if serving.notice else ""
+                print(
+                    f"simulated {args.board} with JetPack {board.description.jetpack}, individual {args.seed}, "
+                    f"silicon {args.silicon}{engines}, on {mount} by {serving.backend}{notice}; "
+                    f"application port {port.path}",
+                    flush=True,
+                )
+            ended_by = signal.Signals(signal.sigwait(ending)).name
+    print(f"twin serve: ended by {ended_by}", file=sys.stderr)
+    return 0

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Simulated boards come as close to measured ones as they claim, and the command that says so tells what it cannot compare."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jetdvfs.daemon.errors import InputError
+from jetdvfs.profiles.board import list_boards, load_board
+from jetdvfs.profiles.errors import ComparisonDataError
+from jetdvfs.profiles.lab.cli import main
+from jetdvfs.profiles.lab.cli.silicon.comparison import draw
+from jetdvfs.profiles.lab.compare.boards import COMPARISONS, not_compared
+from jetdvfs.profiles.lab.compare.fit import Fit, Report, held_out
+from jetdvfs.profiles.twin.silicon.chip import load_chip
+from jetdvfs.tests.support.paths import SHARED_DATA
+
+DATA = SHARED_DATA
+MEASURED = [board for board in COMPARISONS if board != "agx-xavier"]
+
+
+@pytest.mark.shared_data
+@pytest.mark.parametrize("board", MEASURED)
+def test_a_simulated_board_is_as_close_to_the_measured_one_as_it_claims(board: str) -> None:
+    if not DATA.is_dir():
+        pytest.skip(f"measured data not found at {DATA}")
+    try:
+        report = COMPARISONS[board](DATA.parent, 1)  # some of it stands beside that folder
+    except ComparisonDataError as error:
+        pytest.skip(str(error))
+    for fit in report.fits:
+        assert np.all(np.isfinite(fit.errors)), fit.quantity
+        assert fit.passed, f"{fit.quantity}: median {fit.quantile(0.5, held_out=False):.3f}, limit {fit.limit}"
+    assert any(fit.limit is not None for fit in report.fits)
+
+
+def test_a_fit_is_judged_on_held_out_points_too() -> None:
+    measured = np.ones(8)
+    simulated = np.array([1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.5, 1.5])
+    kept = simulated > 1.2
+    assert Fit("time", measured, simulated, None, 0.1).passed
+    assert not Fit("time", measured, simulated, kept, 0.1).passed
+    assert not Fit("time", measured, simulated, None, 0.1, every=True).passed
+    assert Fit("time", measured, simulated, kept).passed
+
+
+def test_everything_at_a_configuration_is_held_out_together() -> None:
+    gpu = np.repeat([100.0, 200.0, 300.0, 400.0], 6)
+    emc = np.tile(np.repeat([1.0, 2.0, 3.0], 2), 4)
+    kept = held_out(gpu, emc)
+    assert 0 < kept.sum() < len(kept) / 2
+    for first, second in zip(kept[::2], kept[1::2], strict=True):
+        assert first == second
+
+
+def test_every_board_file_says_what_its_twin_was_calibrated_on() -> None:
+    for board in list_boards():
+        said = str(load_board(board).section("twin")["calibrated_on"])
+        assert said.startswith("nothing; derived from ") == (board not in COMPARISONS), board
+    assert set(not_compared()) | set(COMPARISONS) == set(list_boards())
+
+
+def test_without_measurements_the_published_table_is_still_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["silicon", "comparison", "--data", str(tmp_path), "--silicon", "1", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert [board["board"] for board in said["boards"]] == ["agx-xavier"]
+    assert said["boards"][0]["simulated"] and said["boards"][0]["parameters"]["version"] == "agx-xavier-1"
+    assert set(said["not_compared"]) == set(MEASURED)
+
+
+def test_a_board_that_cannot_be_compared_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["silicon", "comparison", "--data", str(tmp_path), "--board", "tx2"]) == 3
+    assert "no measurements" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main(["silicon", "comparison", "--data", str(tmp_path / "nowhere"), "--board", "tx2"])
+    assert "--data: expected a folder" in capsys.readouterr().err
+    assert main(["silicon", "comparison", "--data", str(tmp_path), "--board", "nano"]) == 2
+    assert "derived from tx2" in capsys.readouterr().err
+    (tmp_path / "mixbench_tx2_roofline_long.csv.gz").write_bytes(b"not a gzip file")
+    assert main(["silicon", "comparison", "--data", str(tmp_path), "--board", "tx2"]) == 3
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_one_board_s_report_shows_the_fit_and_what_was_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["silicon", "comparison", "--data", str(tmp_path), "--silicon", "1", "--board", "agx-xavier"]) == 0
+    said = capsys.readouterr().out
+    assert "simulated board (silicon agx-xavier-1) against measurements of a real one" in said
+    assert "every point within 15%" in said and "memory.fabric_bytes_per_cycle 160" in said
+
+
+def test_a_board_that_is_further_off_than_the_limit_is_missed_by_the_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By default twins are of version 2, whose individuals' hosts lie farther apart: one network's median is off by more."""
+    assert main(["silicon", "comparison", "--data", str(tmp_path), "--board", "agx-xavier", "--json"]) == 4
+    (board,) = json.loads(capsys.readouterr().out)["boards"]
+    assert board["parameters"]["version"] == "agx-xavier-2" and not board["passed"]
+    time = board["fits"][0]["all"]
+    assert time["median"] < 0.05 < 0.15 < time["largest"] < 0.2
+
+
+def test_measured_against_simulated_can_be_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    measured = np.array([1.0, 2.0, 4.0])
+    report = Report("tx2", load_chip("tx2", version=1), "nobody", (Fit("time, ms", measured, 1.1 * measured),) * 2)
+    draw([report], tmp_path / "fit.png")
+    assert (tmp_path / "fit.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(InputError, match="cannot write the picture"):
+        draw([report], tmp_path / "nowhere" / "fit.png")

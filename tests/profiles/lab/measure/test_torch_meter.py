@@ -1,0 +1,487 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The PyTorch worker and the meter of the processor that the tests run on."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import math
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jetdvfs.kernels.cost.features import MODELLED_KINDS
+from jetdvfs.kernels.decompose import decompose
+from jetdvfs.kernels.network import HostOp, KernelInvocation, TensorSpec
+from jetdvfs.profiles.adapt import torch_worker
+from jetdvfs.profiles.adapt.measurements import Measurements
+from jetdvfs.profiles.adapt.torch_process import WORKER, TorchProcess
+from jetdvfs.profiles.adapt.torch_worker import Late, Refused, Worker, _is_for_now
+from jetdvfs.profiles.errors import MeasurementError, RefusedForNow, RequestRefused
+from jetdvfs.profiles.lab.measure.meters.cpu import CpuMeter, Patience, processor
+from jetdvfs.profiles.lab.measure.meters.cpufreq import POLICIES, Cpufreq
+from jetdvfs.profiles.lab.measure.meters.rapl import Rapl
+from jetdvfs.profiles.lab.measure.processor import Model, measure_processor, plan_processor, processor_size, this_processor
+from jetdvfs.profiles.reference import left_out_networks, reference_network, trained_networks
+from jetdvfs.tests.support.profiles.cuda_stand_in import StandInCuda
+
+SHORT = Patience(kernel_s=0.0, network_s=0.0, power_s=0.01, timings=5)
+
+
+def smallest(kind: str) -> KernelInvocation:
+    networks = (*trained_networks(), *left_out_networks(), reference_network("mobilenet_v2"))
+    calls = [call for network in networks for call in network.launches if call.kind == kind and call.dtype == "float32"]
+    return min(calls, key=lambda call: call.flops + call.bytes)
+
+
+@pytest.fixture(scope="module")
+def process() -> Iterator[TorchProcess]:
+    pytest.importorskip("torch", reason="the worker runs PyTorch; it is not installed")
+    with TorchProcess(threads=1) as started:
+        yield started
+
+
+def test_the_worker_is_one_file_for_python_3_8_with_torch_alone() -> None:
+    tree = ast.parse(WORKER.read_text(encoding="utf-8"), feature_version=(3, 8))
+    imported = {
+        name.name if isinstance(node, ast.Import) else node.module or "."
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        for name in node.names
+    }
+    assert not imported - {"torch"} - sys.stdlib_module_names
+    newer = {"removeprefix", "removesuffix", "pairwise", "batched"}
+    used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    assert not used & newer
+    assert not [node for node in ast.walk(tree) if isinstance(node, ast.keyword) and node.arg == "strict"]
+
+
+@pytest.mark.parametrize("kind", [*MODELLED_KINDS, "sigmoid", "gelu", "mul", "mul_scalar", "embedding", "upsample_nearest2d"])
+def test_a_kernel_of_each_modelled_kind_runs_and_makes_what_it_should(kind: str, process: TorchProcess) -> None:
+    answer = process.ask({"do": "kernel", "kernel": smallest(kind).to_json(), "timings": 5, "seconds": 0.0})
+    assert answer["ms"] > 0 and answer["timings"] >= 5
+    assert any(name.startswith("aten::") for name in answer["ran"])
+
+
+class WatchedTorch:
+    """PyTorch that notes when its profiler was done."""
+
+    def __init__(self, torch: Any) -> None:
+        self._torch, self.profiler, self.profiled_s = torch, self, list[float]()
+        self.ProfilerActivity = torch.profiler.ProfilerActivity
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._torch, name)
+
+    @contextlib.contextmanager
+    def profile(self, activities: Any) -> Iterator[Any]:
+        with self._torch.profiler.profile(activities=activities) as profiler:
+            yield profiler
+        self.profiled_s.append(time.monotonic())
+
+
+def test_what_runs_until_a_network_is_answered_for_are_inferences_and_no_profiler(models: list[Model]) -> None:
+    watched = WatchedTorch(pytest.importorskip("torch"))
+    worker, seconds = Worker(watched, "cpu"), 0.1
+    for _ in range(2):
+        for model in models[:2]:
+            inputs = [spec.to_json() for spec in model.inputs]
+            request = {"do": "network", "path": str(model.path), "inputs": inputs, "timings": 10**6, "seconds": seconds}
+            assert "aten::conv2d" in worker.answer(request)["ran"]
+            assert time.monotonic() - watched.profiled_s[-1] >= seconds
+    assert len(watched.profiled_s) == 2  # once of each model
+
+
+@pytest.mark.parametrize("issue_ms", [0.01, 0.3, 3.0])
+@pytest.mark.parametrize("event_ms", [0.0, 0.0018])
+def test_time_of_a_gpus_kernel_has_neither_the_host_nor_events_in_it(issue_ms: float, event_ms: float) -> None:
+    gpu = StandInCuda(pytest.importorskip("torch"), issue_ms, kernel_ms=0.02, gpu_hz=1.377e9, event_ms=event_ms)
+    request = {"do": "kernel", "kernel": smallest("relu").to_json(), "timings": 60, "seconds": 5.0}
+    answer = Worker(gpu, "cuda").answer(request)
+    assert answer["ms"] == pytest.approx(0.02) and answer["timings"] == 60 and answer["runs"] == 10
+    assert answer["event_us"] == pytest.approx(1e3 * event_ms, abs=1e-9)
+
+
+@pytest.mark.parametrize(("captures", "took_ms"), [(True, 0.025), (False, 0.02)])
+def test_a_gpus_kernel_is_timed_after_another_in_a_graph_if_it_can_be_captured(captures: bool, took_ms: float) -> None:
+    gpu = StandInCuda(pytest.importorskip("torch"), 0.01, 0.02, gpu_hz=1.377e9, switch_ms=0.005, captures=captures)
+    answer = Worker(gpu, "cuda").answer({"do": "kernel", "kernel": smallest("gelu").to_json(), "timings": 2000, "seconds": 5.0})
+    assert answer["ms"] == pytest.approx(took_ms, rel=1e-3) and answer["burst_ms"] == pytest.approx(0.02, rel=1e-2)
+
+
+def test_a_gpus_kernel_is_timed_anew_at_another_clock() -> None:
+    gpu = StandInCuda(pytest.importorskip("torch"), 0.01, 0.02, gpu_hz=1.377e9)
+    worker, kernel = Worker(gpu, "cuda"), smallest("gelu").to_json()
+    for took_ms in (0.02, 0.05):
+        gpu.kernel_ms = took_ms
+        answer = worker.answer({"do": "kernel", "kernel": kernel, "timings": 60, "seconds": 5.0})
+        assert answer["ms"] == pytest.approx(took_ms, rel=1e-3)
+        assert worker.answer({"do": "repeat", "kernel": kernel, "graph": True, "seconds": 0.0})["gpu_ms"] == pytest.approx(
+            took_ms
+        )
+
+
+MOVING = {
+    "index": ([[169, 3], [2401]], [2401, 3]),
+    "constant_pad_nd": ([[1, 5, 6, 8]], [1, 7, 7, 8]),
+    "roll": ([[1, 7, 7, 8]], [1, 7, 7, 8]),
+    "zeros": ([], [7, 7]),
+    "fill": ([], [4, 3]),
+    "masked_fill": ([[4, 49, 49], [4, 49, 49]], [4, 49, 49]),
+}
+
+
+@pytest.mark.parametrize("kind", MOVING)
+def test_kernels_that_move_or_fill_make_what_the_network_says(kind: str, process: TorchProcess) -> None:
+    inputs, output = MOVING[kind]
+    kernel = {"kind": kind, "inputs": inputs, "output": output, "dtype": "float32", "params": {}}
+    answer = process.ask({"do": "kernel", "kernel": kernel, "timings": 5, "seconds": 0.0})
+    assert answer["ms"] > 0 and any(name.startswith("aten::") for name in answer["ran"])
+
+
+@pytest.mark.parametrize(("captures", "launches"), [(True, 75), (False, 0)])
+def test_a_short_kernel_is_repeated_in_a_graph_if_it_can_be_captured(captures: bool, launches: int) -> None:
+    gpu = StandInCuda(pytest.importorskip("torch"), 0.01, kernel_ms=0.02, gpu_hz=1.377e9, captures=captures)
+    request = {"do": "repeat", "kernel": smallest("relu").to_json(), "graph": True, "seconds": 0.01}
+    answer = Worker(gpu, "cuda").answer(request)
+    assert answer.get("graph", 0) == launches and answer["count"] % max(launches, 1) == 0
+    if captures:
+        assert answer["gpu_ms"] == pytest.approx(0.02)
+
+
+def test_rates_of_a_gpu_are_by_element_type_and_its_modes_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch_worker, "_MOST_SIDE", 64)
+    monkeypatch.setattr(torch_worker, "_PROBE_SIDE", 64)
+    monkeypatch.setattr(torch_worker, "_PROBE_BYTES", 1 << 12)
+    gpu = StandInCuda(torch, 0.01, kernel_ms=0.02, gpu_hz=1.377e9)
+    before = torch.backends.cuda.matmul.allow_tf32
+    worker = Worker(gpu, "cuda")
+    monkeypatch.setattr(worker, "_in_bursts", lambda run, limits: (run(), {"ms": 0.02})[1])
+    rates = worker.answer({"do": "rates"})
+    assert {"float32", "tf32", "float16", "bfloat16"} <= set(rates["flops_per_s_of"])
+    assert rates["flops_per_s"] == rates["flops_per_s_of"]["float32"] == pytest.approx(2e3 * 64**3 / 0.02)
+    assert torch.backends.cuda.matmul.allow_tf32 == before
+
+
+def test_a_gpus_settings_are_part_of_what_the_worker_says() -> None:
+    gpu = StandInCuda(pytest.importorskip("torch"), 0.01, kernel_ms=0.02, gpu_hz=1.377e9)
+    told = Worker(gpu, "cuda").answer({"do": "hello"})
+    assert {"cuda", "cudnn", "cudnn_benchmark", "cudnn_tf32", "matmul_tf32"} <= set(told)
+
+
+def test_host_reference_work_is_timed_between_the_inferences_on_a_gpu(models: list[Model]) -> None:
+    gpu = StandInCuda(pytest.importorskip("torch"), 0.01, kernel_ms=0.02, gpu_hz=1.377e9)
+    worker = Worker(gpu, "cuda")
+    worker.device = "cpu"  # where the stand-in's tensors are
+    run = worker._loaded(str(models[0].path), [spec.to_json() for spec in models[0].inputs], "eager")
+    worker.device, worker._last = "cuda", ("kept", run)
+    worker._kept = lambda key, make: run  # type: ignore[method-assign]
+    answer = worker.answer({"do": "network", "path": "", "inputs": [], "timings": 5, "seconds": 0.0})
+    assert answer["ms"] > 0 and answer["reference_ms"] > 0
+
+
+def test_a_trace_with_a_device_in_its_code_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+
+    class Positions(torch.nn.Module):  # type: ignore[name-defined]
+        def forward(self, x: Any) -> Any:
+            return x + torch.arange(4, device="cpu")
+
+    path = tmp_path / "positions.pt"
+    torch.jit.save(torch.jit.trace(Positions(), torch.randn(2, 4)), path)
+    request = {"do": "network", "path": str(path), "inputs": [{"shape": [2, 4], "dtype": "float32"}]}
+    worker = Worker(torch, "cpu")
+    assert worker.answer({**request, "timings": 1, "seconds": 0.0})["ms"] > 0
+    worker = Worker(torch, "cpu")
+    worker.device = "meta"  # any other than that of the trace
+    with pytest.raises(Refused, match=r"names the device cpu .* trace it with model and inputs on meta") as refused:
+        worker.answer(request)
+    assert "\n" not in str(refused.value)
+
+
+def test_an_error_of_torchscripts_interpreter_is_told_by_its_reason() -> None:
+    code = "".join(f"  File {line}\n" for line in range(99))
+    error = RuntimeError(f"The following operation failed in the TorchScript interpreter.\n{code}RuntimeError: two devices\n")
+    assert torch_worker._reason(error) == "RuntimeError: two devices"
+    assert torch_worker._reason(ValueError("a\nb")) == "ValueError: a b"
+
+
+def test_a_kernel_that_waits_for_the_gpu_itself_is_refused() -> None:
+    gpu = StandInCuda(pytest.importorskip("torch"), issue_ms=1e5, kernel_ms=0.02, gpu_hz=1.377e9)
+    with pytest.raises(Refused, match="20 launches of a kernel are not issued while the GPU is kept busy"):
+        Worker(gpu, "cuda").answer({"do": "kernel", "kernel": smallest("relu").to_json()})
+
+
+def test_a_gpus_real_clock_is_told_by_cycles_that_it_counts() -> None:
+    gpu = StandInCuda(pytest.importorskip("torch"), issue_ms=0.01, kernel_ms=0.02, gpu_hz=0.9e9)
+    assert Worker(gpu, "cuda").answer({"do": "gpu_clock"})["gpu_hz"] == pytest.approx(0.9e9)
+
+
+def test_a_kernel_that_takes_more_is_measured_as_taking_more(process: TorchProcess) -> None:
+    def product(side: int) -> KernelInvocation:
+        params: dict[str, Any] = {"m": side, "n": side, "k": side, "batch": 1, "bias": False}
+        return KernelInvocation("matmul", "", ((side, side),), (side, side), "float32", params, 2 * side**3, 12 * side**2)
+
+    meter = CpuMeter(process, {}, Rapl(Path("/nowhere")), SHORT)
+    small, large = meter.kernel_times_ms([product(32), product(512)], [None, None])  # type: ignore[list-item]
+    assert 10 * small < large
+
+
+def test_a_refused_kernel_keeps_no_other_from_being_asked(process: TorchProcess) -> None:
+    def convolution(channels: int, output: tuple[int, ...]) -> KernelInvocation:
+        params: dict[str, Any] = {"weight": (channels, 3, 3, 3), "bias": False, "stride": (1, 1), "padding": (1, 1)}
+        params |= {"dilation": (1, 1), "groups": 1}
+        return KernelInvocation("conv2d", "", ((1, 3, 8, 8),), output, "float32", params, 1, 1)
+
+    meter = CpuMeter(process, {}, Rapl(Path("/nowhere")), SHORT)
+    wrong, right = convolution(4, (1, 9, 9, 9)), convolution(8, (1, 8, 8, 8))
+    first, second = meter.kernel_times_ms([wrong, right], [None, None])  # type: ignore[list-item]
+    assert math.isnan(first) and second > 0
+    assert list(meter._notebook.open.refused) == ["conv2d 1x3x8x8 4x3x3x3 -> 1x9x9x9 float32"]
+
+
+class ShortOfMemory:
+    """A worker that refuses its first request for now, and its first network for good."""
+
+    def __init__(self) -> None:
+        self.about: Mapping[str, Any] = {"kinds": ["relu"]}
+        self.asked: list[str] = []
+
+    def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        self.asked.append(request["do"])
+        if self.asked == ["kernel"]:
+            raise RefusedForNow("meter: out of memory")
+        if self.asked.count("network") == 1:
+            raise RequestRefused("meter: no such operator")
+        return {"ms": 1.0}
+
+
+def test_a_request_that_was_refused_for_now_alone_is_asked_again() -> None:
+    worker = ShortOfMemory()
+    meter = CpuMeter(worker, {}, Rapl(Path("/nowhere")), SHORT)
+    found = [meter.asked(what, {"do": what}) for what in ("kernel", "kernel", "network", "network")]
+    assert found == [None, {"ms": 1.0}, None, None] and worker.asked == ["kernel", "kernel", "network"]
+    assert meter._notebook.open.refused == {"kernel": "out of memory", "network": "no such operator"}
+    assert _is_for_now(RuntimeError("CUDA out of memory. Tried to allocate 2 GiB")) and _is_for_now(MemoryError())
+    assert not _is_for_now(Refused("no such kind")) and _is_for_now(Late("the host is busy"))
+
+
+def test_calls_that_launch_nothing_take_microseconds(process: TorchProcess) -> None:
+    meter = CpuMeter(process, {}, Rapl(Path("/nowhere")), SHORT)
+    (burst_ms,) = meter.host_time_ms([HostOp(name, "") for name in ("view", "slice", "dropout", "strange")] * 8, [None])  # type: ignore[list-item]
+    assert 1e-4 < burst_ms / 32 < 1
+
+
+@pytest.mark.parametrize(
+    ("request_", "said"),
+    [
+        ({"do": "fly"}, "'fly' is not known; valid: hello"),
+        ({"do": "kernel", "kernel": {"kind": "lstm", "inputs": [], "output": [1], "dtype": "float32", "params": {}}}, "'lstm'"),
+        (
+            {"do": "kernel", "kernel": {"kind": "relu", "inputs": [[4]], "output": [5], "dtype": "float32", "params": {}}},
+            "makes a tensor of [4], not of [5]",
+        ),
+        ({"do": "network", "path": "/nowhere.pt", "inputs": []}, "/nowhere.pt"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_in_a_line_and_the_worker_goes_on(
+    request_: dict[str, Any], said: str, process: TorchProcess
+) -> None:
+    with pytest.raises(MeasurementError) as refused:
+        process.ask(request_)
+    assert said in str(refused.value) and "\n" not in str(refused.value)
+    assert process.ask({"do": "hello"})["device"] == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        ("import time; time.sleep(60)", "did not answer 'hello' within 0.5 s"),
+        ("import sys; sys.exit('no memory left')", "ended at 'hello' with code 1: no memory left"),
+        ("import os; os.kill(os.getpid(), 9)", "with signal 9"),
+        ("print('Segmentation fault', flush=True); input()", "answered 'hello' with 'Segmentation fault"),
+        ("print('[1]', flush=True); input()", "answered 'hello'"),
+    ],
+)
+def test_a_worker_that_hangs_dies_or_babbles_ends_with_one_line(program: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "worker.py").write_text(program)
+    with pytest.raises(MeasurementError) as ended:
+        TorchProcess(worker=tmp_path / "worker.py", patience_s=0.5 if "sleep" in program else 30)
+    assert said in str(ended.value) and "\n" not in str(ended.value)
+
+
+def test_a_python_that_is_not_there_or_has_no_cuda_is_told(process: TorchProcess) -> None:
+    import torch
+
+    with pytest.raises(MeasurementError, match="/nowhere/python cannot be started"):
+        TorchProcess("/nowhere/python")
+    if not torch.cuda.is_available():
+        with pytest.raises(MeasurementError, match="has no CUDA; valid: the --python of one that has"):
+            TorchProcess(device="cuda")
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> list[Model]:
+    """Three small networks of the same layers, each of other widths."""
+    torch = pytest.importorskip("torch", reason="the worker runs PyTorch; it is not installed")
+    folder = tmp_path_factory.mktemp("models")
+    found = []
+    for name, width in (("narrow", 8), ("middle", 16), ("wide", 24)):
+        network = torch.nn.Sequential(
+            torch.nn.Conv2d(3, width, 3, padding=1), torch.nn.BatchNorm2d(width), torch.nn.ReLU(), torch.nn.MaxPool2d(2),
+            torch.nn.Conv2d(width, 2 * width, 3, padding=1), torch.nn.ReLU(), torch.nn.Conv2d(2 * width, width, 1),
+            torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(width, 10),
+        )  # fmt: skip
+        path, inputs = folder / f"{name}.pt", (TensorSpec((1, 3, 32, 32)),)
+        torch.jit.save(torch.jit.script(network.eval()), path)
+        found.append(Model(path, decompose(path, inputs, name=name), inputs))
+    return found
+
+
+def test_the_processor_is_measured_from_end_to_end_and_an_interrupted_campaign_goes_on(
+    models: list[Model], tmp_path: Path
+) -> None:
+    steps: list[str] = []
+    with this_processor(sys.executable, 1, root=tmp_path) as machine:
+
+        def interrupt(done: int, total: int, text: str) -> None:
+            steps.append(text)
+            if len(steps) == 4:
+                machine.process.close()
+
+        campaign = plan_processor(machine.device, models, machine.process.about["kinds"], processor_size(3))
+        with pytest.raises(MeasurementError, match="the PyTorch process ended"):
+            measure_processor(campaign, models, machine, SHORT, tmp_path / "kept", interrupt)
+    kept = {path: path.stat().st_mtime_ns for path in tmp_path.glob("kept/*/*.npz")}
+    assert len(kept) == 3
+    with TorchProcess(threads=1) as again:
+        found = measure_processor(campaign, models, replace(machine, process=again), SHORT, tmp_path / "kept")
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+    found.save(tmp_path / "record.npz")
+    record = Measurements.load(tmp_path / "record.npz")
+    assert [network.name for network in record.networks] == ["narrow", "middle", "wide"]
+    assert record.described.name == "cpu" and record.described.grid.size == 1 and not record.described.energy_rails
+    assert set(record.tables["kernel_ms"].what) == set(range(len(record.invocations)))
+    assert (record.tables["kernel_ms"].value > 0).all() and len(record.tables["network_ms"]) == 3
+    assert not len(record.tables["kernel_mw"]) and not len(record.tables["idle_mw"])
+    assert "aten::conv2d" in record.environment["ran"]["conv2d"] and record.environment["torch"]
+
+
+def counters(root: Path, energy_uj: int, largest_uj: int = 10**9) -> Path:
+    """A machine with one package and a part of it, as Linux's powercap has them."""
+    for name, label in (("intel-rapl:0", "package-0"), ("intel-rapl:0:0", "core")):
+        zone = root / "sys/class/powercap" / name
+        zone.mkdir(parents=True, exist_ok=True)
+        (zone / "name").write_text(f"{label}\n")
+        (zone / "energy_uj").write_text(f"{energy_uj}\n")
+        (zone / "max_energy_range_uj").write_text(f"{largest_uj}\n")
+    return root
+
+
+def test_energy_is_that_of_whole_packages_and_a_counter_may_begin_again(tmp_path: Path) -> None:
+    rapl = Rapl(counters(tmp_path, 999_999_000))
+    assert rapl.rails == ("package-0",)
+    before = rapl.read_uj()
+    counters(tmp_path, 4_001_000 - 1)
+    assert rapl.since_mj(before) == {"package-0": pytest.approx(4_002)}
+    assert Rapl(tmp_path / "elsewhere").rails == ()
+
+
+def test_power_is_the_energy_of_the_time_between_two_readings(tmp_path: Path, process: TorchProcess) -> None:
+    rapl = Rapl(counters(tmp_path, 0))
+
+    def wait(seconds: float) -> None:
+        import time
+
+        time.sleep(seconds)
+        counters(tmp_path, 5_000_000)
+
+    meter = CpuMeter(process, {}, rapl, Patience(power_s=0.2), wait=wait)
+    idle = meter.idle_rails_mw([None, None])["package-0"]  # type: ignore[list-item]
+    assert idle.shape == (2,) and np.all((idle > 10_000) & (idle <= 25_000))  # 5 J within 0.2 s or a little more
+    power = meter.kernel_powers([smallest("relu")], [None])  # type: ignore[list-item]
+    assert power.rails_mw["package-0"] == [0.0] and power.period_ms[0] > 0
+
+
+def test_a_processor_with_counters_is_measured_with_its_power(
+    models: list[Model], tmp_path: Path, process: TorchProcess
+) -> None:
+    device = processor(process, Rapl(counters(tmp_path, 1)))
+    campaign = plan_processor(device, models, process.about["kinds"], processor_size(1))
+    assert {unit.kind for unit in campaign.units} >= {"kernel_mw", "idle_mw", "kernel_ms", "network"}
+
+
+def cpufreq(root: Path, **files: int | str) -> list[Path]:
+    """Two clusters of cores whose limits may be set from 400 to 2000 MHz."""
+    folders = [root / POLICIES / name for name in ("policy0", "policy4")]
+    at_first = {"scaling_min_freq": 400_000, "scaling_max_freq": 1_900_000}
+    for folder in folders:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in {**at_first, "cpuinfo_min_freq": 400_000, "cpuinfo_max_freq": 2_000_000, **files}.items():
+            (folder / name).write_text(f"{text}\n")
+    return folders
+
+
+def limits(folder: Path) -> list[int]:
+    return [int((folder / name).read_text()) for name in ("scaling_min_freq", "scaling_max_freq")]
+
+
+def test_a_processor_whose_clock_may_be_set_is_measured_over_its_clocks_and_has_them_back(
+    models: list[Model], tmp_path: Path
+) -> None:
+    folders = cpufreq(tmp_path)
+    seen: set[tuple[int, ...]] = set()
+    with this_processor(sys.executable, 1, (1000, 2000, 500), tmp_path) as machine:
+        assert machine.device.grid.gpu_hz == (500_000_000, 1_000_000_000, 2_000_000_000)
+        campaign = plan_processor(machine.device, models, machine.process.about["kinds"], processor_size(1, 3))
+        networks = replace(campaign, units=tuple(unit for unit in campaign.units if unit.kind == "network"))
+
+        def look(done: int, total: int, text: str) -> None:
+            seen.update(tuple(limits(folder)) for folder in folders)
+
+        found = measure_processor(networks, models, machine, SHORT, progress=look)
+    assert {(500_000,) * 2, (1_000_000,) * 2, (2_000_000,) * 2} <= seen
+    assert set(found.tables["network_ms"].configuration) == {0, 1, 2}
+    assert found.environment["clocks_locked_mhz"] == [1000, 2000, 500]
+    assert [limits(folder) for folder in folders] == [[400_000, 1_900_000]] * 2
+
+
+def test_a_processors_clock_is_given_back_when_its_worker_cannot_be_started(tmp_path: Path) -> None:
+    folders = cpufreq(tmp_path)
+    with pytest.raises(MeasurementError, match="/nowhere/python"), this_processor("/nowhere/python", 1, (1000,), tmp_path):
+        pass
+    assert [limits(folder) for folder in folders] == [[400_000, 1_900_000]] * 2
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({}, "policy0 of the processor has no clock of 2100 MHz; valid: 400 to 2000"),
+        ({"scaling_available_frequencies": "400000 2000000"}, "no clock of 2100 MHz; valid: 400, 2000"),
+    ],
+)
+def test_a_clock_that_a_processor_does_not_have_is_refused_by_what_it_has(
+    files: dict[str, str], said: str, tmp_path: Path
+) -> None:
+    cpufreq(tmp_path, **files)
+    with pytest.raises(MeasurementError, match=said):
+        Cpufreq((2100,), tmp_path)
+
+
+def test_a_processor_without_cpufreq_is_told_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(MeasurementError, match="the kernel has no cpufreq for it"):
+        Cpufreq((1000,), tmp_path)
+    Cpufreq((), tmp_path).close()  # where none is asked for, none is needed
+
+
+def test_two_models_of_one_name_are_refused(models: list[Model], process: TorchProcess) -> None:
+    device = processor(process, Rapl(Path("/nowhere")))
+    with pytest.raises(MeasurementError, match="two models are called 'narrow'"):
+        plan_processor(device, [models[0], models[0]], process.about["kinds"], processor_size(1))

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measuring a workstation's GPU by PyTorch and NVML; stand-ins for both, for there is no GPU here."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jetdvfs.profiles.adapt.measurements import Measurements
+from jetdvfs.profiles.adapt.torch_process import TorchProcess
+from jetdvfs.profiles.errors import MeasurementError
+from jetdvfs.profiles.lab.cli import main
+from jetdvfs.profiles.lab.measure.gpus import measure_gpu, plan_gpu, workstation
+from jetdvfs.profiles.lab.measure.meters.cpu import Patience
+from jetdvfs.profiles.lab.measure.meters.nvml import Nvml, gpu_device
+from jetdvfs.profiles.lab.measure.processor import Model
+from jetdvfs.profiles.reference import reference_network
+from jetdvfs.tests.support.profiles.nvml_stand_in import POWER_W, StandInNvml
+
+SHORT = Patience(kernel_s=0.0, network_s=0.0, power_s=0.07, timings=5)
+WORKER = """
+import json, sys
+answer = {
+    "torch": "2", "device_name": "NVIDIA RTX 0", "threads": 1, "kinds": ["conv2d", "relu"], "ran": [], "timings": 5,
+    "ms": 1.0, "period_ms": 1.0, "flops_per_s": 1e13, "bytes_per_s": 1e12,
+}
+for line in sys.stdin:
+    print(json.dumps(answer), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def worker(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What stands in for PyTorch on a GPU: every kernel takes a millisecond."""
+    path = tmp_path_factory.mktemp("worker") / "worker.py"
+    path.write_text(WORKER)
+    return path
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    whole = reference_network("resnet18")
+    network = dataclasses.replace(whole, name="beginning", calls=whole.calls[:6], reads=())
+    return Model(Path("beginning.pt"), network, network.inputs)
+
+
+def measured(library: StandInNvml, worker: Path, model: Model, *clocks_mhz: int, folder: Path | None = None) -> Measurements:
+    with workstation(library, lambda: TorchProcess(worker=worker), clocks_mhz) as gpu:
+        campaign = plan_gpu(gpu.device, [model], gpu.process.about["kinds"], 1)
+        return measure_gpu(campaign, [model], gpu, SHORT, folder)
+
+
+def test_clocks_stay_as_they_are_and_power_is_what_nvml_counts(worker: Path, model: Model) -> None:
+    library = StandInNvml()
+    found = measured(library, worker, model)
+    assert library.told == ["shut down"]
+    assert found.rails == ("gpu",) and found.described.grid.gpu_hz == (1_800_000_000,)
+    for name in ("idle_mw", "network_mw"):  # of a few milliseconds, in which this process may have had to wait
+        assert 0.3e3 * POWER_W < found.tables[name].value.mean() < 3e3 * POWER_W
+    assert (found.tables["kernel_ms"].value > 0).all() and (found.tables["host_us"].value > 0).all()
+    assert found.environment["clocks_seen_mhz"] == [1800] and found.environment["clocks_locked"] is False
+
+
+REFUSING = """
+import json, sys
+answer = {"torch": "2", "device_name": "NVIDIA RTX 0", "threads": 1, "kinds": ["conv2d", "relu"], "ran": [], "timings": 5}
+answer.update(ms=1.0, period_ms=1.0, flops_per_s=1e13, bytes_per_s=1e12)
+for line in sys.stdin:
+    request = json.loads(line)
+    refused = request.get("kernel", {}).get("kind") == "relu" or request["do"] == "network"
+    refused |= any(call.get("kind") == "relu" for call in request.get("calls", ()))
+    print(json.dumps({"error": "no memory for " + str(request.get("path"))} if refused else answer), flush=True)
+"""
+
+
+def test_a_campaign_goes_on_without_what_the_worker_refuses_and_the_record_names_it(model: Model, tmp_path: Path) -> None:
+    (tmp_path / "worker.py").write_text(REFUSING)
+    found = measured(StandInNvml(), tmp_path / "worker.py", model, folder=tmp_path / "kept")
+    kinds = {found.invocations[what].kind for what in found.tables["kernel_ms"].what}
+    assert kinds == {"conv2d"} and not len(found.tables["network_ms"])
+    assert not found.environment["without_power"]
+    refused = found.environment["refused"]
+    assert {name.split()[0] for name in refused} == {"relu", "network", "issuing"}
+    assert refused["network beginning"] == "no memory for beginning.pt"
+    again = measured(StandInNvml(), tmp_path / "worker.py", model, folder=tmp_path / "kept")
+    assert again.environment["refused"] == refused
+
+
+def test_a_campaign_asks_for_no_call_of_a_kind_that_the_worker_does_not_run(worker: Path, model: Model) -> None:
+    asked = []
+
+    class Watched(TorchProcess):
+        def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+            asked.append(request)
+            return super().ask(request)
+
+    with workstation(StandInNvml(), lambda: Watched(worker=worker)) as gpu:
+        campaign = plan_gpu(gpu.device, [model], gpu.process.about["kinds"], 1)
+        measure_gpu(campaign, [model], gpu, SHORT)
+    calls = [call for request in asked for call in request.get("calls", ())]
+    assert {call["kind"] for call in calls if "kind" in call} == {"conv2d", "relu"}
+    assert {call.kind for call in model.network.launches} - {"conv2d", "relu"}
+
+
+def test_the_record_describes_driver_temperature_and_why_the_clock_is_what_it_is(worker: Path, model: Model) -> None:
+    found = measured(StandInNvml(), worker, model)
+    assert found.environment["driver"] == "580.1" and "power_limit_mw" not in found.environment
+    assert found.temperature_c == 41 and found.environment["die_c"] == [41, 41]
+    assert set(found.environment["clock_reasons"]) == {"power cap"}
+
+
+def test_rates_of_a_device_are_by_element_type_and_tf32_counts_if_convolutions_take_it() -> None:
+    class Rated:
+        def __init__(self, tf32: bool) -> None:
+            self.about = {"cudnn_tf32": tf32}
+
+        def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+            by_type = {"float32": 50e12, "tf32": 372e12, "float16": 672e12}
+            return {"flops_per_s": 50e12, "bytes_per_s": 4e12, "flops_per_s_of": by_type}
+
+    rates = gpu_device(Rated(True), Nvml(StandInNvml()), "rated").chip.flops_per_gpu_cycle
+    assert {name: rate * 1.8e9 for name, rate in rates.items()} == pytest.approx(
+        {"float32": 50e12, "tf32": 372e12, "float16": 672e12}
+    )
+    assert "tf32" not in gpu_device(Rated(False), Nvml(StandInNvml()), "rated").chip.flops_per_gpu_cycle
+
+
+def test_times_of_a_gpu_are_those_in_a_stream_so_pauses_are_no_figures(worker: Path, model: Model) -> None:
+    found = measured(StandInNvml(), worker, model)
+    assert len(found.tables["kernel_mw"]) and not len(found.tables["gap_us"]) and not len(found.tables["timing_us"])
+
+
+def test_clocks_that_are_asked_for_are_locked_and_given_back(worker: Path, model: Model) -> None:
+    library = StandInNvml()
+    found = measured(library, worker, model, 600, 1200)
+    assert found.described.grid.gpu_hz == (600_000_000, 1_200_000_000)
+    assert set(found.tables["network_ms"].configuration) == {0, 1}
+    assert library.told[-2:] == ["given back", "shut down"] and {"locked 600", "locked 1200"} <= set(library.told)
+    assert found.environment["clocks_seen_mhz"] == [600, 1200]
+
+
+def test_a_gpu_that_is_lost_ends_it_with_what_was_measured_kept_and_its_clocks_given_back(
+    worker: Path, model: Model, tmp_path: Path
+) -> None:
+    library = StandInNvml(fails_after=4)
+    with pytest.raises(MeasurementError, match="NVML, energy: GPU is lost"):
+        measured(library, worker, model, 600, 1200, folder=tmp_path)
+    assert library.told[-2:] == ["given back", "shut down"] and list(tmp_path.rglob("unit-*.npz"))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "clocks_mhz", "said"),
+    [
+        (lambda one: dataclasses.replace(one, energy=False), (), "NVML, energy: Not Supported"),
+        (lambda one: dataclasses.replace(one, may_lock=False), (600,), "locking 600 MHz: Insufficient Permissions"),
+        (lambda one: one, (700,), r"no clock of 700 MHz; the nearest: \[600, 1200, 1800\]"),
+    ],
+)
+def test_what_a_gpu_cannot_do_is_told(
+    spoil: Callable[[StandInNvml], StandInNvml], clocks_mhz: tuple[int, ...], said: str, worker: Path, model: Model
+) -> None:
+    library = spoil(StandInNvml())
+    with pytest.raises(MeasurementError, match=said):
+        measured(library, worker, model, *clocks_mhz)
+    assert library.told == ["shut down"]
+
+
+def test_a_machine_without_nvml_is_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["collect", "resnet18", "--out", str(tmp_path / "gpu.npz")]
+    assert main([*arguments, "--gpu-mhz", "600"]) == 2
+    assert "--gpu-mhz: clocks are locked with --meter nvml" in capsys.readouterr().err
+    if Path("/dev/nvidiactl").exists():
+        pytest.skip("this machine has a GPU")
+    assert main([*arguments, "--meter", "nvml"]) == 3
+    told = capsys.readouterr().err
+    assert "NVML" in told and told.count("\n") == 1

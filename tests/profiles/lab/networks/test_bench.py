@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Splits and scores of the bench of predictors, and its command line."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from jetdvfs.kernels.graph import PerformanceGraph
+from jetdvfs.profiles.lab.cli import main
+from jetdvfs.profiles.lab.networks.bench import SPLITS, evaluate, split
+from jetdvfs.profiles.lab.networks.predictors.estimator import Levels, Packed, Told, silent, swept
+from jetdvfs.profiles.lab.networks.record import About, Query, Recorder, Sample
+from jetdvfs.tests.support.profiles.measured_networks import DEVICES, measured, samples
+
+
+class Constant:
+    """Predicts the same for all, whatever it learns."""
+
+    metrics: tuple[str, ...] = ()
+    parameters = 0
+
+    def fit(self, learnt: Sequence[Sample], told: Told = silent) -> None:
+        self.metrics = tuple(learnt[0].values)
+
+    def predict(self, queries: Sequence[Query]) -> NDArray[np.float64]:
+        return np.full((len(queries), len(self.metrics)), 2.0)
+
+    def sweep(self, graph: PerformanceGraph, levels: Levels, memory_gib: float) -> NDArray[np.float64]:
+        return swept(self, graph, levels, memory_gib)
+
+    def packed(self) -> Packed:
+        return {}, {}
+
+
+@pytest.mark.parametrize("name", SPLITS)
+def test_nothing_is_judged_by_what_was_learnt(name: str) -> None:
+    given = samples(40)
+    if name == "unseen clocks":  # of one board
+        given = [dataclasses.replace(sample, board="device") for sample in given]
+    learnt, tested = split(given, name)
+    assert learnt and tested and len(learnt) + len(tested) == 80
+
+    def traits(of: Sequence[Sample]) -> set[object]:
+        if name == "unseen family":
+            return {sample.family for sample in of}
+        if name == "unseen board":
+            return {sample.board for sample in of}
+        if name == "unseen clocks":
+            return {sample.device for sample in of}
+        return {sample.name for sample in of}
+
+    assert not traits(learnt) & traits(tested)
+
+
+def test_the_largest_networks_are_the_unseen_size() -> None:
+    learnt, tested = split(samples(40), "unseen size")
+    flops = [[sample.graph.globals["flops_total"] for sample in part] for part in (learnt, tested)]
+    assert max(flops[0]) <= min(flops[1]) and len(tested) == 2 * 8
+
+
+def test_a_record_of_one_device_has_no_unseen_boards_or_clocks() -> None:
+    one = samples(20, devices=DEVICES[:1])
+    assert not split(one, "unseen board")[1] and not split(one, "unseen clocks")[1]
+    assert {score.split for score in evaluate(one, {"constant": Constant}, [100])} == set(SPLITS[:3])
+
+
+def test_scores_are_those_of_a_count_by_hand() -> None:
+    few = samples(10, devices=DEVICES[:1])
+    tested = split(few, "in distribution")[1]
+    clock = iter([0.0, 3.0, 3.5])
+    scores = list(evaluate(few, {"constant": Constant}, [100], ["in distribution"], now=lambda: next(clock)))
+    wanted = np.array([sample.values["peak_mib"] for sample in tested])
+    score = next(score for score in scores if score.metric == "peak_mib")
+    errors = np.abs(2 / wanted - 1)
+    assert score.mape == pytest.approx(100 * errors.mean()) and score.rmspe == pytest.approx(100 * np.sqrt((errors**2).mean()))
+    assert score.within_10 == (errors <= 0.1).mean() and (score.networks, score.tested) == (8, 2)
+    assert (score.training_s, score.prediction_ms) == (3.0, 250.0)
+
+
+def test_sizes_that_there_are_not_become_all_there_are() -> None:
+    found = [score.networks for score in evaluate(samples(30), {"constant": Constant}, [5, 10, 500, 1000], ["unseen size"])]
+    assert sorted(set(found)) == [5, 10, 24]
+
+
+def test_a_run_that_was_stopped_is_gone_on_with(record: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept = tmp_path / "scores"
+    asked = ["evaluate", "--networks", str(record), "--json", "--keep", str(kept), "--metric", "peak_mib"]
+    asked += ["--predictor", "roofline", "--split", "in distribution"]
+    assert main([*asked, "--train-size", "5"]) == 0
+    (first,) = json.loads(capsys.readouterr().out)["scores"]
+    assert first["metric"] == "peak_mib"
+    with kept.open("a") as file:
+        file.write('{"method": "roofl')  # where it was stopped
+    assert main([*asked, "--train-size", "5", "--train-size", "10"]) == 0
+    scores = json.loads(capsys.readouterr().out)["scores"]
+    assert scores[0] == first and [score["networks"] for score in scores] == [5, 10]  # the time of training is that of then
+    assert main([*asked, "--seed", "1"]) == 3
+    assert "of another run" in capsys.readouterr().err
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Path:
+    recorder = Recorder(tmp_path / "record", About("a formula", True, ("latency_ms", "peak_mib")))
+    for network in measured(24):
+        recorder.add(network)
+    return tmp_path / "record"
+
+
+def test_the_command_prints_one_table(record: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("xgboost", reason="grows the trees")
+    asked = ("evaluate", "--networks", str(record), "--predictor", "roofline", "--predictor", "boosting")
+    assert main([*asked, "--train-size", "10"]) == 0
+    shown = capsys.readouterr().out
+    assert "24 networks of a formula; simulated" in shown and "Reported by the papers" in shown
+    assert sum(line.startswith(("roofline ", "boosting ")) for line in shown.splitlines()) == 2 * (len(SPLITS) - 1) * 2
+    assert main([*asked, "--split", "unseen family", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["record"]["networks"] == 24 and {score["split"] for score in data["scores"]} == {"unseen family"}
+
+
+def test_the_command_says_what_is_valid(record: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("evaluate", "--networks", str(record))
+    for more, code, words in (
+        (("--predictor", "oracle"), 2, "valid: forest"),
+        (("--split", "unseen planet"), 2, "valid: in distribution"),
+        (("--board", "agx-xavier"), 2, "the record has device 0"),
+    ):
+        assert main([*asked, *more]) == code
+        assert words in capsys.readouterr().err
+    assert main(["evaluate", "--networks", str(tmp_path / "none")]) == 3

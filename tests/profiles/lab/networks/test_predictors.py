@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Predictors of whole networks: what they learn, that NumPy predicts what PyTorch trained, that files bring them back."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from jetdvfs.kernels.graph import graph_of
+from jetdvfs.profiles.errors import RecordError
+from jetdvfs.profiles.lab.networks.predictors.architectures import Anee, Architecture, Launches, Pmgns, SeerNet
+from jetdvfs.profiles.lab.networks.predictors.batches import Scalings, make_batch
+from jetdvfs.profiles.lab.networks.predictors.encodings import DIPPM, ENCODINGS, JUNG, PERFSEER, PERFSEER_GROUPS, jung_features
+from jetdvfs.profiles.lab.networks.predictors.estimator import Estimator, save
+from jetdvfs.profiles.lab.networks.predictors.graph_network import GraphNetwork, launches, seernet
+from jetdvfs.profiles.lab.networks.predictors.kernel_level import Roofline, Stack
+from jetdvfs.profiles.lab.networks.predictors.loading import PREDICTORS, load
+from jetdvfs.profiles.lab.networks.predictors.operations import NumpyOperations
+from jetdvfs.profiles.lab.networks.predictors.training import TrainingOptions
+from jetdvfs.profiles.lab.networks.predictors.trees import Addition, GlobalTrees
+from jetdvfs.profiles.lab.networks.record import Query
+from jetdvfs.tests.support.profiles.measured_networks import DEVICES, chain, samples
+
+ARCHITECTURES: tuple[Architecture, ...] = (
+    SeerNet(width=16),
+    SeerNet(width=16, synmm=False, gnpb=False, without=("proportions", "edge shape", "batch size")),
+    Anee(rounds=2, hidden=(16, 8)),
+    Anee(encoder="gat", readout="mean", hidden=(8,)),
+    Pmgns(width=16),
+    Pmgns(width=16, conv="gcn"),
+    Launches(width=16),
+)
+
+
+def percent(estimator: Estimator, seed: int) -> float:
+    """Mean absolute percentage error on samples that it has not seen."""
+    asked = samples(20, seed=seed)
+    wanted = np.array([list(sample.values.values()) for sample in asked])
+    return float(100 * np.abs(estimator.predict(asked) / wanted - 1).mean())
+
+
+def test_features_count_by_hand() -> None:
+    graph = graph_of(chain("c", (8, 8)))
+    assert len(JUNG) == 31 and len(DIPPM.node) == 32 and len(DIPPM.whole) == 5
+    found = dict(zip(JUNG, jung_features(graph), strict=True))
+    pixels = 16 * 16
+    assert found["conv_layers"] == 2 and found["activation_layers"] == 2 and found["elementwise_layers"] == 1
+    assert found["conv_weights"] == 4 * 9 * (3 * 8 + 8 * 8) and found["conv_ops"] == 2 * 9 * (3 * 8 + 8 * 8) * pixels
+    assert found["elementwise_inputs"] == 2 * 4 * 8 * pixels and found["pointwise_conv_layers"] == 0
+    macs, batch, convolutions, dense, relus = DIPPM.encode(graph).whole
+    assert (macs, batch, convolutions, dense, relus) == (9 * (3 * 8 + 8 * 8) * pixels, 1, 2, 0, 2)
+    assert (DIPPM.encode(graph).nodes[:, : len(DIPPM.node) - 12].sum(1) == 1).all()  # one mark for each operator
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("architecture", ARCHITECTURES, ids=str)
+def test_numpy_predicts_what_pytorch_would(architecture: Architecture) -> None:
+    torch = pytest.importorskip("torch", reason="what trains")
+    from jetdvfs.profiles.lab.networks.predictors.torch_operations import TorchOperations
+
+    asked = samples(6)
+    encoding = ENCODINGS[architecture.encoding]
+    encoded = [encoding.encode(sample.graph) for sample in asked]
+    devices = np.array([sample.device for sample in asked])
+    scalings = Scalings.fit(architecture.scaling, encoding, encoded, devices)
+    batch = make_batch(encoding, scalings, scalings.scaled(encoded), devices)
+    weights = architecture.initial(2, np.random.default_rng(0))
+    tensors = {name: torch.from_numpy(value) for name, value in weights.items()}
+    expected = architecture.forward(TorchOperations(), tensors, batch, 2).numpy()
+    found = architecture.forward(NumpyOperations(), weights, batch, 2)
+    assert found.shape == (12, 2)
+    assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("architecture", ARCHITECTURES, ids=str)
+def test_graph_networks_learn_and_come_back_from_a_file(architecture: Architecture, tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="what trains")
+    made = GraphNetwork(architecture, TrainingOptions(epochs=12, batch=16, rate=3e-3), together=True)
+    with pytest.raises(RecordError, match="not fitted"):
+        made.predict([])
+    made.fit(samples(30))
+    asked = samples(5, seed=7)
+    save(made, tmp_path / "predictor.npz")
+    again = load(tmp_path / "predictor.npz")
+    assert again.metrics == made.metrics == ("latency_ms", "peak_mib") and again.parameters == made.parameters > 0
+    assert_allclose(again.predict(asked), made.predict(asked), rtol=1e-6)
+    # Alone or with others, on one device or several: the same.
+    assert_allclose(made.predict(asked)[3:4], made.predict(asked[3:4]), rtol=1e-4)
+
+
+@pytest.mark.torch
+def test_a_graph_network_comes_close_where_a_formula_rules() -> None:
+    pytest.importorskip("torch", reason="what trains")
+    made = seernet(epochs=80, batch=32, rate=3e-3, patience=0)
+    made.architecture = SeerNet(width=32)
+    made.fit(samples(60))
+    assert percent(made, 3) < 12
+
+
+@pytest.mark.torch
+def test_launches_that_add_up_are_learnt_from_their_sums_and_hold_for_longer_networks() -> None:
+    pytest.importorskip("torch", reason="what trains")
+    made = launches(epochs=20, batch=16, rate=5e-3, patience=0)
+    made.architecture = Launches(width=16)
+    made.fit(samples(30))
+    long = graph_of(chain("long", (24,) * 12))
+    wanted = [
+        sum(max(node.flops / gflops, node.access_bytes / gbytes) / 1e6 + 0.005 / host for node in long.nodes)
+        for host, gflops, gbytes, _ in DEVICES
+    ]
+    found = made.predict([Query(long, device) for device in DEVICES])
+    assert percent(made, 3) < 15
+    assert_allclose(found[:, 0], wanted, rtol=0.6)  # with over twice as many launches as any that it knows
+
+
+@pytest.mark.torch
+def test_several_metrics_are_trained_together_with_projected_gradients() -> None:
+    pytest.importorskip("torch", reason="what trains")
+    options = TrainingOptions(epochs=40, batch=32, rate=3e-3, pcgrad=True)
+    made = GraphNetwork(SeerNet(width=16), options, together=True)
+    made.fit(samples(40))
+    assert percent(made, 3) < 25
+
+
+@pytest.mark.parametrize("method", ["rf", "gb", "xgb"])
+def test_trees_learn_and_come_back_from_a_file(method: Any, tmp_path: Path) -> None:
+    pytest.importorskip("xgboost", reason="grows the trees")
+    made = GlobalTrees(method)
+    made.fit(samples(60))
+    assert percent(made, 3) < 40
+    save(made, tmp_path / "trees.npz")
+    again, asked = load(tmp_path / "trees.npz"), samples(5, seed=7)
+    assert_allclose(again.predict(asked), made.predict(asked))
+
+
+def test_a_stack_learns_what_a_roofline_is_off_by(tmp_path: Path) -> None:
+    pytest.importorskip("xgboost", reason="grows the trees")
+    bare, stack = Roofline(), Stack(Roofline(), GlobalTrees("xgb"))
+    for made in (bare, stack):
+        made.fit(samples(60))
+    assert percent(stack, 3) < 30 < percent(bare, 3)
+    save(stack, tmp_path / "stack.npz")
+    asked = samples(5, seed=7)
+    assert_allclose(load(tmp_path / "stack.npz").predict(asked), stack.predict(asked))
+
+
+def test_a_grid_is_one_sweep_and_the_same_as_one_by_one() -> None:
+    pytest.importorskip("xgboost", reason="grows the trees")
+    made = GlobalTrees("xgb")
+    made.fit(samples(40))
+    graph = samples(1, seed=9)[0].graph
+    levels = [np.array(axis, np.float32) for axis in ((1.0, 2.0), (250.0, 500.0, 1000.0), (50.0, 100.0))]
+    swept = made.sweep(graph, levels, 32.0)
+    assert swept.shape == (2, 2, 3, 2)
+    asked = [Query(graph, (a, b, c, 32.0)) for a in levels[0] for b in levels[1] for c in levels[2]]
+    assert_allclose(np.moveaxis(swept, 0, -1).reshape(-1, 2), made.predict(asked), rtol=1e-6)
+
+
+def test_features_are_added_while_they_help() -> None:
+    pytest.importorskip("xgboost", reason="grows the trees")
+    made = GlobalTrees("gb", Addition(runs=2, least=0.01))
+    made.fit(samples(60))
+    assert 3 <= len(made.features) < 20 and made.features[-3:] == ("host_ghz", "gflops_per_s", "gbytes_per_s")
+    assert percent(made, 3) < 40
+
+
+def test_what_cannot_be_learnt_from_is_refused_in_one_line(tmp_path: Path) -> None:
+    pytest.importorskip("xgboost", reason="grows the trees")
+    made = GlobalTrees()
+    with pytest.raises(RecordError, match="no samples"):
+        made.fit([])
+    with pytest.raises(RecordError, match="not fitted"):
+        made.predict([Query(samples(1)[0].graph, DEVICES[0])])
+    (tmp_path / "noise").write_bytes(b"PK\x03\x04 not really")
+    with pytest.raises(RecordError, match="not a saved predictor"):
+        load(tmp_path / "noise")
+
+
+def test_what_a_group_of_features_says_changes_nothing_where_it_is_left_out() -> None:
+    asked = samples(3)
+    encoded = [ENCODINGS["perfseer"].encode(sample.graph) for sample in asked]
+    devices = np.array([sample.device for sample in asked])
+    scalings = Scalings.fit("standard", PERFSEER, encoded, devices)
+    batch = make_batch(PERFSEER, scalings, scalings.scaled(encoded), devices)
+    for group, names in PERFSEER_GROUPS.items():
+        place = {"edge": "edge_rows", "graph": "whole", "global": "whole", "batch": "whole"}.get(group.split()[0], "nodes")
+        columns = {"nodes": PERFSEER.node, "edge_rows": PERFSEER.edge, "whole": PERFSEER.whole}[place]
+        other = getattr(batch, place).copy()
+        other[:, [columns.index(name) for name in names]] += 1
+        changed = dataclasses.replace(batch, **{place: other})
+        for network, same in ((SeerNet(width=8, without=(group,)), True), (SeerNet(width=8), False)):
+            weights = network.initial(1, np.random.default_rng(0))
+            found = [network.forward(NumpyOperations(), weights, one, 1) for one in (batch, changed)]
+            assert np.array_equal(*found) == same, group
+
+
+def test_every_predictor_has_its_papers_settings() -> None:
+    made = {name: make() for name, make in PREDICTORS.items()}
+    assert set(made) >= {"forest", "boosting", "xgboost", "seernet", "seernet-multi", "dnnperf", "dippm"}
+    weights = SeerNet().initial(1, np.random.default_rng(0))
+    assert sum(array.size for array in weights.values()) == pytest.approx(1.02e6, rel=0.1)  # PerfSeer, section 4.3

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records of networks and the campaigns that make them: whole after every network, gone on with after an interruption."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from jetdvfs.kernels.grid import FrequencyConfiguration
+from jetdvfs.kernels.network import Network
+from jetdvfs.profiles.board import load_board
+from jetdvfs.profiles.errors import MeasurementError, RecordError
+from jetdvfs.profiles.lab.cli import main
+from jetdvfs.profiles.lab.networks.campaign import measure_networks
+from jetdvfs.profiles.lab.networks.families import FAMILIES
+from jetdvfs.profiles.lab.networks.record import About, Recorder, Row, device_features, read_record
+from jetdvfs.tests.support.profiles.measured_networks import measured
+
+ABOUT = About("a formula", True, ("latency_ms", "peak_mib"))
+
+
+def written(folder: Path, count: int) -> Recorder:
+    recorder = Recorder(folder, ABOUT)
+    for network in measured(count):
+        if network.name not in recorder.done:
+            recorder.add(network)
+    return recorder
+
+
+def test_a_record_holds_what_was_measured(tmp_path: Path) -> None:
+    written(tmp_path / "record", 3).leave_out("wide-9", "too wide")
+    record = read_record(tmp_path / "record")
+    assert record.about == ABOUT and record.left_out == {"wide-9": "too wide"}
+    for found, given in zip(record.networks, measured(3), strict=True):
+        assert (found.name, found.family, found.network, found.rows) == (given.name, given.family, given.network, given.rows)
+    assert [(sample.name, sample.board) for sample in record.samples][:3] == [
+        ("narrow-0", "device 0"), ("narrow-0", "device 1"), ("wide-1", "device 0"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("lost", [1, 30, 200])
+def test_what_an_interruption_left_half_written_is_made_again(tmp_path: Path, lost: int) -> None:
+    written(tmp_path, 4)
+    path = tmp_path / "networks.jsonl.gz"
+    path.write_bytes(path.read_bytes()[:-lost])
+    assert len(read_record(tmp_path).networks) == 3
+    written(tmp_path, 4)
+    assert [network.name for network in read_record(tmp_path).networks] == [network.name for network in measured(4)]
+
+
+def test_a_folder_of_another_record_is_refused(tmp_path: Path) -> None:
+    written(tmp_path, 1)
+    with pytest.raises(RecordError, match="holds a record of a formula"):
+        Recorder(tmp_path, dataclasses.replace(ABOUT, source="something else"))
+    with pytest.raises(RecordError, match="jetdvfs-lab networks measure"):
+        read_record(tmp_path / "none")
+    path = tmp_path / "networks.jsonl.gz"
+    path.write_bytes(b"no gzip at all")
+    with pytest.raises(RecordError, match="damaged at byte 0"):
+        read_record(tmp_path)
+
+
+def test_a_device_is_told_by_what_its_clocks_come_to() -> None:
+    board = load_board("agx-xavier")
+    ((host, flops, moved, memory),) = device_features(
+        board.chip, [FrequencyConfiguration(1_190_400, 905_250_000, 1_065_600_000)], board.chip.dram_gib
+    )
+    assert (host, memory) == (1.1904, 32)
+    assert flops == pytest.approx(1024 * 0.90525) and moved == pytest.approx(64 * 1.0656)
+
+
+class CountingMeter:
+    """Says how many launches a network has; of one family it can say nothing."""
+
+    about = About("launches", True, ("launches",))
+
+    def rows(self, network: Network, path: Path) -> Sequence[Row]:
+        assert path.exists()
+        if network.name.startswith("squeezenet"):
+            raise MeasurementError("it was squeezed")
+        return [Row("nothing", (1.0, 1.0, 1.0, 1.0), {"launches": float(len(network.launches))})]
+
+
+@pytest.mark.torch
+def test_a_campaign_goes_on_where_it_stopped_and_names_what_it_left_out(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="makes the networks")
+    told: list[tuple[int, int, str]] = []
+    families = ("squeezenet", "cells")
+    measure_networks(tmp_path, CountingMeter(), 3, families, lambda *news: told.append(news))
+    assert [(done, total) for done, total, _ in told] == [(0, 3), (1, 3), (2, 3), (3, 3)]
+    record = read_record(tmp_path)
+    assert [network.name for network in record.networks] == ["cells-0"]
+    assert record.left_out == {"squeezenet-0": "it was squeezed", "squeezenet-1": "it was squeezed"}
+    told.clear()
+    measure_networks(tmp_path, CountingMeter(), 4, families, lambda *news: told.append(news))
+    assert [done for done, _, _ in told] == [3, 4]
+    assert [network.name for network in read_record(tmp_path).networks] == ["cells-0", "cells-1"]
+    with pytest.raises(MeasurementError, match="valid: vgg"):
+        measure_networks(tmp_path, CountingMeter(), 4, ("transformers",))
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_is_decomposed_with_edges_and_is_the_same_again(family: str, tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="makes the networks")
+    from jetdvfs.kernels.graph import graph_of
+    from jetdvfs.profiles.lab.networks.exporting import export
+
+    one, again = (export(family, 1, tmp_path / f"{turn}.pt") for turn in "ab")
+    assert one == again
+    graph = graph_of(one)
+    assert len(graph.edges) >= len(graph.nodes) - 1 and graph.globals["flops_total"] > 1e6
+    read = {edge.source for edge in graph.edges}
+    assert set(range(len(graph.nodes))) - read == {len(graph.nodes) - 1}  # only the last result is nobody's
+
+
+@pytest.mark.torch
+def test_the_processor_and_simulated_boards_are_measured_from_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch", reason="makes the networks")
+    asked = ("networks", "measure", "--count", "1", "--family", "squeezenet", "--json")
+    assert main([*asked, str(tmp_path / "boards"), "--board", "agx-xavier", "--nodes", "2", "--configs", "3"]) == 0
+    assert json.loads(capsys.readouterr().out)["measured"] == 1
+    record = read_record(tmp_path / "boards")
+    assert record.about.simulated and record.about.metrics == ("latency_ms", "energy_mj")
+    rows = record.networks[0].rows
+    assert [row.board for row in rows] == ["agx-xavier 0"] * 3 + ["agx-xavier 1"] * 3
+    assert main([*asked, str(tmp_path / "cpu")]) == 0
+    record = read_record(tmp_path / "cpu")
+    (row,) = record.networks[0].rows
+    assert not record.about.simulated and row.values["latency_ms"] > 0
+    # What weights and activations take at least, and no more than a library adds.
+    needed = record.networks[0].graph.memory.total_bytes / (1 << 20)
+    assert needed * 0.5 < row.values["peak_mib"] < needed + 500
+    speed = record.about.speed
+    assert {"product_ms", "copy_ms", "convolutions_ms"} < set(speed) and row.device[0] == speed["host_ghz"]
+    capsys.readouterr()
+    # Measured again, another process that was forked from a fresh one takes about the same memory.
+    assert main([*asked[:2], str(tmp_path / "cpu"), "--again", "1", "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)["again"]
+    assert again["peak_mib"]["mean"] < 0.05 and again["latency_ms"]["rows"] == 1
+    assert len(read_record(tmp_path / "cpu").networks) == 1

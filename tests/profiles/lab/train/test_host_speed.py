@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Latencies of networks are compared at one speed of the host, told by reference work between the inferences."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from jetdvfs.kernels.grid import FrequencyGrid
+from jetdvfs.kernels.network import KernelInvocation, Network
+from jetdvfs.profiles.adapt.measurements import TABLES, Measurements, Rows
+from jetdvfs.profiles.board import ChipRates
+from jetdvfs.profiles.device import Device
+from jetdvfs.profiles.lab.train.left_out import whole_networks
+
+
+def record(cpu_khz: tuple[int, ...], references: dict[str, list[float]]) -> Measurements:
+    """Three networks of 2, 3 and 4 ms."""
+    launch = KernelInvocation("relu", "", ((4,),), (4,), "float32", {}, 4, 32)
+    networks = tuple(Network(name, (), (launch,)) for name in ("a", "b", "c"))
+    device = Device("made", FrequencyGrid(cpu_khz, (10**9,), (10**9,)), ChipRates({"float32": 1.0}, 1.0))
+    none = np.zeros(3, np.int64)
+    tables = {name: Rows.joined(()) for name in TABLES} | {
+        "network_ms": Rows(np.arange(3), none, none, np.array([2.0, 3.0, 4.0]))
+    }
+    about = {"reference_ms": references} if references else {}
+    return Measurements("made", "", 40.0, (), (launch,), (), networks, tables, device=device, environment=about)
+
+
+@pytest.mark.parametrize(
+    ("cpu_khz", "references", "expected"),
+    [
+        ((1000,), {"a": [0.5, 0.5, 9.0], "b": [1.0], "c": [0.5]}, [2.0, 1.5, 4.0]),
+        ((1000,), {"a": [1.0], "b": [1.0]}, [2.0, 3.0, 4.0]),
+        ((1000,), {}, [2.0, 3.0, 4.0]),
+        ((1000, 2000), {"a": [0.5], "b": [1.0], "c": [0.5]}, [2.0, 3.0, 4.0]),
+    ],
+)
+def test_latencies_are_relative_to_the_reference_work_beside_them(
+    cpu_khz: tuple[int, ...], references: dict[str, list[float]], expected: list[float]
+) -> None:
+    assert list(whole_networks(record(cpu_khz, references)).tables["network_ms"].value) == pytest.approx(expected)
