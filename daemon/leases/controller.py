@@ -14,6 +14,7 @@ from ..errors import DaemonError, NotOffered, TargetNotAttainable
 from ..hardware.applied import Applied
 from ..hardware.axes import in_words, listed
 from ..hardware.baseline import RestoreReport
+from ..hardware.offered import Offered
 from ..planning.constraints import BoardConstraints, LeaseConstraints
 from ..planning.lease_plan import LeasePlan
 from ..planning.limits import Limits
@@ -25,7 +26,7 @@ from .demand.floors import Floors, floors
 from .drift import LEFT, Watch
 from .granting import planned
 from .lease import Holder, Lease, LeaseLimits, Leases, about
-from .permitted import Permitted, nearest_setting
+from .permitted import Permitted
 from .present import Present
 from .seams import Board, BoardSetting, Demands
 from .sharing.arbiter import Arbiter
@@ -148,17 +149,13 @@ class Controller:
             HardwareRefused, HardwareBusy: the board did not take it; it stands as it did before, without the lease.
         """
         self._sample()
-        with self._board.one_look():
-            return self._grant(holder, need, reason)
-
-    def _grant(self, holder: Holder, need: LeasePlan, reason: str) -> tuple[Lease, Applied]:
-        """As :meth:`hold`, by one look at what the board offers."""
+        offered = self._permitted.look()
         need = self._admit(need, holder)
         lease = self.leases.new(holder, need, reason, self._monotonic())
         self.leases.add(lease)
         try:
             raised = [one.reason for one in self.floors.floors if one.least > getattr(need.configuration, one.clock, one.least)]
-            applied = self._set("; ".join([f"{lease.label}: {reason or need.target or 'configuration'}", *raised]))
+            applied = self._set("; ".join([f"{lease.label}: {reason or need.target or 'configuration'}", *raised]), offered)
         except BaseException:
             self.leases.remove(lease)
             self._judge()
@@ -178,13 +175,12 @@ class Controller:
             TargetNotAttainable, UsageError, HardwareRefused, HardwareBusy: as for :meth:`hold`.
         """
         self._sample()
-        with self._board.one_look():
-            wish = self._raised(self._admit(need).configuration)
-            return nearest_setting(wish, self._permitted, self._board, self.floors).configuration
+        self._permitted.look()
+        needed = self._raised(self._admit(need).configuration)
+        return self._permitted.setting(needed, self.floors).configuration
 
     def _admit(self, need: LeasePlan, holder: Holder | None = None) -> LeasePlan:
         """The need as it can be granted now; without a holder, its own wishes for battery and heat bound nothing yet."""
-        self._permitted.look()
         self._keep_up()
         if holder is not None:
             self._afford(holder, need.asked)
@@ -293,7 +289,6 @@ class Controller:
             self._give_back()
             return
         try:
-            self._permitted.look()
             self._set(reason)
         except (DaemonError, OSError) as error:
             self.troubles = (str(error),)
@@ -404,13 +399,20 @@ class Controller:
         found = "; ".join(texts) or "every clock stands as it was set"
         log.info("the machine has slept, and all was looked at again: %s", found, extra=fields(WOKEN, reason=found))
 
-    def _set(self, reason: str) -> Applied:
+    def _set(self, reason: str, offered: Offered | None = None) -> Applied:
+        """Set the board for all leases.
+
+        Args:
+            offered: the last look at the board, if it was for this change.
+        """
+        offered = self._permitted.look() if offered is None else offered
         setting, self._floors_when_set, self.changed_s = self._setting(), self.floors.levels, self._monotonic()
         try:
-            applied = self._board.apply(setting.configuration, reason, setting.clusters)
+            applied = self._board.apply(setting.configuration, reason, setting.clusters, offered)
         except NotOffered:  # any more
-            setting = self._setting_anew()
-            applied = self._board.apply(setting.configuration, reason, setting.clusters)
+            offered = self._permitted.look()
+            setting = self._setting()
+            applied = self._board.apply(setting.configuration, reason, setting.clusters, offered)
         self.applied, self.changed_s = applied, self._monotonic()
         self.troubles = () if applied.verified else applied.notes
         said = fields(CLOCKS_SET, configuration=listed(applied.accepted), verified=applied.verified, reason=reason)
@@ -451,4 +453,4 @@ class Controller:
         return self._setting()
 
     def _setting(self) -> BoardSetting:
-        return nearest_setting(self._wish(), self._permitted, self._board, self.floors)
+        return self._permitted.setting(self._wish(), self.floors)

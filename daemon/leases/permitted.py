@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 
 from ...kernels.grid import FrequencyConfiguration, FrequencyGrid, beside
 from ...kernels.units import AXES, CLOCKS, mhz_text
-from ..config import Bounds, Config
+from ..config import Config
 from ..errors import UsageError
+from ..hardware.offered import Offered
 from ..planning.constraints import Budget
-from ..planning.limits import Limits
+from ..planning.limits import Limits, permitted
 from ..system.journal import TROUBLE, fields
 from ..system.repeated import Repeated
 from .demand.floors import Floors
@@ -39,30 +39,29 @@ class Permitted:
         self._board = board
         self._monotonic = monotonic
         self._said = said
-        self._grid: tuple[float, FrequencyGrid] | None = None
+        self._look: tuple[float, Offered] | None = None
 
-    def look(self) -> FrequencyGrid:
-        """Read which levels the board offers.
+    def look(self) -> Offered:
+        """Read the levels that the board offers.
 
         Raises:
             HardwareBusy, HardwareRefused: its tables cannot be read.
         """
-        grid = self._board.grid()
-        self._grid = (self._monotonic(), grid)
-        levels = {axis: grid.levels(axis) for axis in AXES}
-        self.missed = tuple(self.config.limits.missed({**levels, **self._board.clusters()}))
+        offered = self._board.offered()
+        self._look = (self._monotonic(), offered)
+        self.missed = tuple(self.config.limits.missed(offered.levels))
         for text in self.missed:
             self._said.say(logging.WARNING, text, fields(TROUBLE))
-        return grid
+        return offered
 
-    def offered(self) -> FrequencyGrid:
-        """The levels that the board offers.
+    def offered(self) -> Offered:
+        """The levels that the board offers, read :data:`KEPT_S` ago at most.
 
         Raises:
             HardwareBusy, HardwareRefused: as for :meth:`look`.
         """
-        fresh = self._grid is not None and self._monotonic() - self._grid[0] < KEPT_S
-        return self._grid[1] if self._grid is not None and fresh else self.look()
+        fresh = self._look is not None and self._monotonic() - self._look[0] < KEPT_S
+        return self._look[1] if self._look is not None and fresh else self.look()
 
     def allowed(self) -> FrequencyGrid:
         """The levels that the board offers and the operator allows.
@@ -70,25 +69,19 @@ class Permitted:
         Raises:
             HardwareBusy, HardwareRefused: as for :meth:`look`.
         """
-        grid = self.offered()
-        return FrequencyGrid(**{axis: self.inside(axis, grid.levels(axis)) for axis in AXES})
-
-    def inside(self, clock: str, levels: tuple[int, ...]) -> tuple[int, ...]:
-        """Those of a clock's levels that the operator allows."""
-        bounds: Bounds = getattr(self.config.limits, clock)
-        return bounds.allowed(levels)
+        return self.config.limits.within(self.offered().grid)
 
     def limits(self, floors: Floors) -> Limits:
-        """Within which may be planned, with what is kept up for other work.
+        """Limits for plans, with the demand of other work.
 
         Raises:
-            HardwareBusy, HardwareRefused: the board's tables cannot be read.
+            HardwareBusy, HardwareRefused: as for :meth:`look`.
         """
-        return self._within(self.offered(), floors)
+        return permitted(self.offered().grid, self.config.limits, floors, self.budget)
 
     def last_limits(self, floors: Floors) -> Limits | None:
-        """The same by what the board was seen to offer last; None where that was never seen."""
-        return None if self._grid is None else self._within(self._grid[1], floors)
+        """The same by the last look; None before the first."""
+        return None if self._look is None else permitted(self._look[1].grid, self.config.limits, floors, self.budget)
 
     def check(self, configuration: FrequencyConfiguration) -> None:
         """Refuse a configuration that is not offered, or outside the operator's limits.
@@ -96,32 +89,26 @@ class Permitted:
         Raises:
             UsageError: it is; the text says what is nearest.
         """
-        grid = self.offered()
+        allowed = self.allowed()
         for axis in AXES:
-            level, allowed = getattr(configuration, axis), self.inside(axis, grid.levels(axis))
-            if level not in allowed:
+            level, levels = getattr(configuration, axis), allowed.levels(axis)
+            if level not in levels:
                 given = f"{CLOCKS[axis]} {mhz_text(axis, level)} MHz"
-                raise UsageError(f"{given} may not be set; nearest: {beside(axis, level, allowed)}")
+                raise UsageError(f"{given} may not be set; nearest: {beside(axis, level, levels)}")
 
-    def _within(self, grid: FrequencyGrid, floors: Floors) -> Limits:
-        allowed = {axis: self.inside(axis, grid.levels(axis)) for axis in AXES}
-        # Where the operator's upper limit is below what other work needs, it stands.
-        ranges = {axis: (max(one[0], min(floors.least(axis), one[-1])), one[-1]) for axis, one in allowed.items()}
-        limits, budget = Limits.within(ranges), self.budget
-        return limits if budget is None else replace(limits, power_mw=budget.power_mw, because=budget.reason)
+    def setting(self, needed: FrequencyConfiguration, floors: Floors) -> BoardSetting:
+        """The setting that comes nearest to the clocks needed: each is moved into the limits as little as possible.
 
+        A cluster that the inference does not run on has no part in its latency, and its power only grows with its clock: the
+        lowest level that limits and other work allow is best, whatever the other clocks are.
 
-def nearest_setting(wish: FrequencyConfiguration, permitted: Permitted, board: Board, floors: Floors) -> BoardSetting:
-    """What is needed, each clock moved into what is allowed and offered now, as little as possible.
-
-    A cluster that the inference does not run on has no part in its latency, and its power only grows with its clock: the
-    lowest level that limits and other work allow is best, whatever the other clocks are.
-    """
-    grid = permitted.allowed()
-    nearest = (min(grid.levels(axis), key=lambda one: abs(one - getattr(wish, axis))) for axis in AXES)
-    clusters = {}
-    for policy, levels in board.clusters().items():
-        allowed = permitted.inside("cpu_khz", levels)
-        least = floors.least(policy)
-        clusters[policy] = next((level for level in allowed if level >= least), allowed[-1])
-    return BoardSetting(FrequencyConfiguration(*nearest), clusters)
+        Raises:
+            HardwareBusy, HardwareRefused: as for :meth:`look`.
+        """
+        offered, allowed = self.offered(), self.allowed()
+        nearest = (min(allowed.levels(axis), key=lambda one: abs(one - getattr(needed, axis))) for axis in AXES)
+        clusters = {}
+        for policy, levels in offered.clusters.items():
+            inside, least = self.config.limits.allowed(policy, levels), floors.least(policy)
+            clusters[policy] = next((level for level in inside if level >= least), inside[-1])
+        return BoardSetting(FrequencyConfiguration(*nearest), clusters)

@@ -11,9 +11,9 @@ from typing import Any
 
 from ...kernels.errors import KernelsError
 from ...kernels.grid import FrequencyConfiguration
-from ..config import ClockLimits
 from ..errors import DaemonError, TargetNotAttainable
 from ..planning.lease_plan import LeasePlan
+from ..planning.limits import ClockLimits
 from ..planning.modes import Proposal, propose
 from ..planning.requests import PlanRequest
 from .board.snapshot import BoardReading

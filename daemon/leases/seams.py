@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
-from ...kernels.grid import FrequencyConfiguration, FrequencyGrid
+from ...kernels.grid import FrequencyConfiguration
 from ..hardware.applied import Applied
 from ..hardware.baseline.baseline import RestoreReport
 from ..hardware.clocks.driver import Reading
+from ..hardware.offered import Offered
 from .demand.demand import Leased
 from .demand.floors import Demand, FloorRules
 
@@ -24,20 +24,20 @@ class Board(Protocol):
     @property
     def leader(self) -> str | None: ...
 
-    def grid(self) -> FrequencyGrid: ...
-
-    def one_look(self) -> AbstractContextManager[None]: ...
+    def offered(self) -> Offered: ...
 
     def levels(self, axis: str) -> tuple[int, ...]: ...
-
-    def clusters(self) -> dict[str, tuple[int, ...]]: ...
 
     def read(self) -> dict[str, tuple[Reading, ...]]: ...
 
     def throttled(self) -> tuple[str, ...]: ...
 
     def apply(
-        self, configuration: FrequencyConfiguration, reason: str, clusters: Mapping[str, int] | None = None
+        self,
+        configuration: FrequencyConfiguration,
+        reason: str,
+        clusters: Mapping[str, int] | None = None,
+        offered: Offered | None = None,
     ) -> Applied: ...
 
     def keep_memory(self) -> bool: ...

@@ -20,10 +20,9 @@ from ...kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ...kernels.surface import Surface
 from ...kernels.units import AXES
 from ...profiles.board import BoardDescription, ModeSet, PowerMode
-from ..config import ClockLimits
 from ..errors import TargetNotAttainable, UsageError
 from ..hardware.power_modes import bound_levels, changed_masks
-from .limits import Limits
+from .limits import ClockLimits, Limits, permitted
 from .outlooks import outlook
 from .requests import PlanRequest
 from .targets import FIGURE_NAMES, FIGURE_UNITS, Bound, Figure, check_confidence
@@ -248,13 +247,8 @@ def against_default(wish: PlanRequest, modes: ModeSet) -> Proposal | None:
 
 def within_mode(grid: FrequencyGrid, mode: PowerMode, bounds: ClockLimits | None = None) -> Limits:
     """Which clocks a mode leaves, within the operator's bounds."""
-    ranges = {}
-    for axis in AXES:
-        levels = bound_levels(grid.levels(axis), getattr(mode, axis))
-        if bounds is not None:
-            levels = getattr(bounds, axis).allowed(levels)
-        ranges[axis] = (levels[0], levels[-1])
-    return Limits.within(ranges)
+    offered = FrequencyGrid(**{axis: bound_levels(grid.levels(axis), getattr(mode, axis)) for axis in AXES})
+    return permitted(offered, bounds or ClockLimits())
 
 
 def _note(

@@ -10,21 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jetdvfs.daemon.config import (
-    Bounds,
-    ClientLimits,
-    ClockLimits,
-    Config,
-    ConfigFile,
-    Members,
-    WorkerRules,
-    load_config,
-    read_config,
-)
+from jetdvfs.daemon.config import ClientLimits, Config, ConfigFile, Members, WorkerRules, load_config, read_config
 from jetdvfs.daemon.errors import LimitReached, NotPermitted, UsageError
 from jetdvfs.daemon.hardware.clocks.clusters import Clusters
 from jetdvfs.daemon.leases.lease import Holder, LeaseLimits, Leases, combine, find, raised_by
 from jetdvfs.daemon.planning.lease_plan import LeasePlan
+from jetdvfs.daemon.planning.limits import Bounds, ClockLimits
 from jetdvfs.kernels.grid import FrequencyConfiguration
 
 

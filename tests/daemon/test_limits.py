@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jetdvfs.daemon.config import Bounds, ClockLimits, Config
+from jetdvfs.daemon.config import Config
 from jetdvfs.daemon.errors import TargetNotAttainable, UsageError
 from jetdvfs.daemon.hardware.clocks.clusters import Clusters
 from jetdvfs.daemon.hardware.hardware import Hardware
@@ -19,7 +19,7 @@ from jetdvfs.daemon.leases.demand.demand import Leased
 from jetdvfs.daemon.leases.demand.floors import Demand, FloorRules
 from jetdvfs.daemon.leases.lease import Holder
 from jetdvfs.daemon.planning.lease_plan import LeasePlan
-from jetdvfs.daemon.planning.limits import Limits
+from jetdvfs.daemon.planning.limits import Bounds, ClockLimits, Limits
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.kernels.units import AXES
 from jetdvfs.profiles.board import load_board

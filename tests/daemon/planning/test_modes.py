@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from jetdvfs.daemon.config import Bounds, ClockLimits
 from jetdvfs.daemon.errors import TargetNotAttainable
+from jetdvfs.daemon.planning.limits import Bounds, ClockLimits
 from jetdvfs.daemon.planning.modes import against_default, propose, within_mode
 from jetdvfs.daemon.planning.plan import Plans
 from jetdvfs.daemon.planning.requests import PlanRequest

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jetdvfs.daemon.config import Bounds, ClockLimits, Config, load_config
+from jetdvfs.daemon.config import Config, load_config
 from jetdvfs.daemon.errors import TargetNotAttainable, UsageError
 from jetdvfs.daemon.hardware.clocks.clusters import Clusters
 from jetdvfs.daemon.hardware.hardware import Hardware
@@ -20,7 +20,7 @@ from jetdvfs.daemon.leases.demand.demand import Leased
 from jetdvfs.daemon.leases.demand.floors import Demand, FloorRules, Floors, floors
 from jetdvfs.daemon.leases.lease import Holder
 from jetdvfs.daemon.planning.lease_plan import LeasePlan
-from jetdvfs.daemon.planning.limits import Limits
+from jetdvfs.daemon.planning.limits import Bounds, ClockLimits, Limits
 from jetdvfs.kernels.grid import FrequencyConfiguration, FrequencyGrid
 from jetdvfs.profiles.board import load_board
 from jetdvfs.tests.support.boards.hardware_kernel import CPU, CPUFREQ, EMC, XAVIER, FakeClock, Kernel
