@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from ..kernels.cost.execution import Beside
 from ..kernels.errors import GridError
+from ..kernels.execution import Beside
 from ..kernels.grid import FrequencyConfiguration, FrequencyGrid, parse_configuration
 from ..kernels.inputs import parse_input, read_input
 from ..kernels.network import TensorSpec
@@ -384,7 +384,7 @@ class Api:
         if useless := [name for name in ("method", "execution", "beside") if parameters.get(name) is not None]:
             raise UsageError(f"Hold: {', '.join(useless)}: said of a network, and there is none")
         profile = self._context.surfaces.profile
-        surface = self._flat(profile.manifest.grid if profile is not None else await self._context.board.grid())
+        surface = self._flat(profile.identity.grid if profile is not None else await self._context.board.grid())
         wish = self._wish(surface, parameters, "")
         key = Key(session.peer.uid, printable(parameters.get("app") or process_name(session.peer)))
         unknown = Unpredicted(wish, self._context.memory.observations(key), self._context.board.snapshot.look.modes)
@@ -413,7 +413,7 @@ class Api:
 
     def _simulated(self) -> bool:
         profile = self._context.surfaces.profile
-        return profile is not None and profile.manifest.simulated
+        return profile is not None and profile.identity.simulated
 
 
 def _by(session: Session) -> str:

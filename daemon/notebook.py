@@ -24,9 +24,9 @@ import numpy as np
 
 from ..kernels.correction.correct import correct
 from ..kernels.correction.observation import Correction, Observation
-from ..kernels.cost.execution import EXECUTIONS, NOTHING_BESIDE, Beside
 from ..kernels.cost.model import surface as predict
 from ..kernels.decompose import decompose as read_model
+from ..kernels.execution import EXECUTIONS, NOTHING_BESIDE, Beside
 from ..kernels.grid import FrequencyGrid
 from ..kernels.inputs import parse_input
 from ..kernels.network import Network, TensorSpec

@@ -7,9 +7,8 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..profiles.bundle.bundle import is_of, read_manifest
 from ..profiles.bundle.finding import find_bundles, resolve_bundle
-from ..profiles.bundle.manifest import Manifest
+from ..profiles.bundle.identity import Identity, is_of, read_identity
 from ..profiles.errors import BundleError
 from .errors import InputError
 from .wire.protocol import one_line
@@ -19,10 +18,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Profile:
-    """The bundle in use: where it is, and what its manifest says."""
+    """The bundle in use: its folder and which profile it is."""
 
     path: Path
-    manifest: Manifest
+    identity: Identity
 
 
 def find_profile(name_or_dir: str, board: str) -> Profile:
@@ -33,10 +32,10 @@ def find_profile(name_or_dir: str, board: str) -> Profile:
         InputError: it was made for another board.
     """
     path = resolve_bundle(name_or_dir).resolve()
-    manifest = read_manifest(path)
-    if manifest.board != board:
-        raise InputError(f"profile {manifest.name} was made for board {manifest.board}; this board is {board}")
-    return Profile(path, manifest)
+    identity = read_identity(path)
+    if identity.board != board:
+        raise InputError(f"profile {identity.name} was made for board {identity.board}; this board is {board}")
+    return Profile(path, identity)
 
 
 def choose_profile(wanted: str | None, board: str, *, running_system: bool) -> tuple[Profile | None, tuple[str, ...]]:
@@ -56,10 +55,10 @@ def choose_profile(wanted: str | None, board: str, *, running_system: bool) -> t
         if not is_of(path, board):
             continue
         try:
-            manifest = read_manifest(path)
-            if manifest.board == board and not manifest.simulated:
-                return Profile(path.resolve(), manifest), ()
-            simulated += [(name, Profile(path.resolve(), manifest))] if manifest.board == board else []
+            identity = read_identity(path)
+            if identity.board == board and not identity.simulated:
+                return Profile(path.resolve(), identity), ()
+            simulated += [(name, Profile(path.resolve(), identity))] if identity.board == board else []
         except BundleError as error:
             log.warning("profile %s is passed over: %s", name, one_line(error))
     if simulated and not running_system:

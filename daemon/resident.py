@@ -173,7 +173,7 @@ class Resident:
         log.info(
             "%s, %s; listening on %s",
             hardware.description.title,
-            f"profile {profile.manifest.name}{' (simulated)' if profile.manifest.simulated else ''}"
+            f"profile {profile.identity.name}{' (simulated)' if profile.identity.simulated else ''}"
             if profile
             else "no profile",
             path,

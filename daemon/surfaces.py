@@ -20,12 +20,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..kernels.cost.execution import EXECUTIONS, NOTHING_BESIDE, Beside
+from ..kernels.execution import EXECUTIONS, NOTHING_BESIDE, Beside
 from ..kernels.network import TensorSpec
 from ..kernels.surface import Surface
 from ..kernels.trees.node_table import Stamp
 from ..kernels.units import METHODS
-from ..profiles.bundle.bundle import model_digests, read_manifest
+from ..profiles.bundle.identity import read_identity
 from ..profiles.bundle.surface_cache import SurfaceCache, surface_key
 from ..profiles.bundle.table_folder import TableFolder
 from ..profiles.errors import BundleError
@@ -112,7 +112,7 @@ class Surfaces:
             await asyncio.wait([self._preparing])
 
     def _is_prepared(self, profile: Profile) -> bool:
-        return self._known is not None and self._tables.stamps(model_digests(profile.manifest)) == self._known
+        return self._known is not None and self._tables.stamps(profile.identity.models) == self._known
 
     def _was_prepared(self, task: asyncio.Task[None]) -> None:
         self._preparing = None
@@ -131,7 +131,7 @@ class Surfaces:
         self._not_before_s = time.monotonic() + _PREPARED_AGAIN_S
 
     async def _prepare(self, profile: Profile) -> None:
-        digests = model_digests(profile.manifest)
+        digests = profile.identity.models
         try:
             for _ in range(2):
                 with self._tables.fresh(self._tables.missing(digests)) as outputs:
@@ -220,22 +220,22 @@ class Surfaces:
     def name(self, network: LoadedNetwork, method: str, execution: str | None, beside: Beside) -> str:
         """What a surface is known by where it outlasts this process: another profile's has another name."""
         if self._named is None and self.profile is not None:
-            self._named = surface_key(self.profile.manifest, "", "")
+            self._named = surface_key(self.profile.identity, "", "")
         asked = f"{self._named}{network.key}{method}{execution}{sorted(asdict(beside).items())}"
         return hashlib.sha256(asked.encode()).hexdigest()
 
     async def _make(self, network: LoadedNetwork, asked: _Kept, profile: Profile, uid: int) -> Surface:
-        key = surface_key(profile.manifest, *asked)
-        surface = await asyncio.to_thread(self._stored.get, key, profile.manifest.grid)
+        key = surface_key(profile.identity, *asked)
+        surface = await asyncio.to_thread(self._stored.get, key, profile.identity.grid)
         if surface is None:
             await self.prepare()
             if not self._is_prepared(profile):
-                raise InputError("; ".join(self.troubles) or f"profile {profile.manifest.name}: its models are not converted")
+                raise InputError("; ".join(self.troubles) or f"profile {profile.identity.name}: its models are not converted")
             surface = await self._workers.sweep(
                 network.payload,
                 profile.path,
                 self._tables.path,
-                profile.manifest.grid,
+                profile.identity.grid,
                 asked.method,
                 execution=asked.execution,
                 beside=asked.beside,
@@ -247,7 +247,7 @@ class Surfaces:
 
     def _store(self, key: str, surface: Surface, profile: Profile) -> None:
         try:
-            same = read_manifest(profile.path) == profile.manifest
+            same = read_identity(profile.path) == profile.identity
         except BundleError:
             same = False
         if same:  # not if another bundle has taken its place meanwhile

@@ -24,7 +24,7 @@ from ...kernels.heat import DIE_RANGE_C, Heat
 from ...kernels.inputs import Phase, phase_of
 from ...kernels.network import Network, TensorSpec
 from ...kernels.surface import FIGURES, TERMS, Guess, Surface, Tails, Terms, UnmodelledKind
-from ...profiles.bundle.manifest import Sha256
+from ...profiles.bundle.identity import Sha256
 from ...profiles.documents import Count, DocumentError, Positive, convert, load_json
 from ..errors import InputError
 from .framing import MESSAGE_CHARACTERS

@@ -142,8 +142,8 @@ def _refuse_constant(text: str) -> None:
 
 
 def _sweeper(crew: Executor | None) -> _Job:
-    from ...kernels.cost.execution import Beside
     from ...kernels.cost.model import surface
+    from ...kernels.execution import Beside
     from ...profiles.bundle.bundle import load_bundle
     from ...profiles.bundle.tables import TableCache
     from . import answers

@@ -20,8 +20,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ...kernels.cost.execution import NOTHING_BESIDE, Beside
 from ...kernels.errors import KernelsError
+from ...kernels.execution import NOTHING_BESIDE, Beside
 from ...kernels.grid import FrequencyGrid
 from ...kernels.network import TensorSpec
 from ...kernels.surface import Surface

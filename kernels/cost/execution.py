@@ -1,56 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a network's launches reach the GPU, and what that costs the host.
+"""Cost to the host of each way of execution (:mod:`jetdvfs.kernels.execution`).
 
-``eager``: the framework issues call after call. ``graph``: the same kernels were captured once (a CUDA graph) and start
-together. ``engine``: a runtime such as TensorRT has compiled the network and starts it as a whole. In the last two the host
-issues one thing, which takes a little longer with each kernel that it starts, and calls that launch nothing cost nothing.
+In a graph or an engine the host issues one thing, which takes a little longer with each kernel that it starts, and calls that
+launch nothing cost nothing.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import CostModelError
+from ..execution import NOTHING_BESIDE, Beside, Execution
 from ..network import KernelInvocation, Network
 from .board import BoardCost
 
-Execution: TypeAlias = Literal["eager", "graph", "engine"]
-EXECUTIONS: tuple[Execution, ...] = get_args(Execution)
-
-_ENGINES = ("TensorRT",)
 _START_SIGMA = 0.7  # of a start that nobody measured: off by a factor of two
-_MOST_HOST_MS, _MOST_COPIED = 1e6, 1 << 50
-
-
-@dataclass(frozen=True)
-class Beside:
-    """What a frame takes beside the network's own launches, as the application states it.
-
-    Attributes:
-        host_ms: the CPU's work before and after (reading, resizing, sorting results) in ms at the top CPU clock; at others it
-            takes as much longer as they are lower.
-        copied_bytes: what is copied between the host's and the device's memory, each byte read and written once.
-
-    Raises:
-        CostModelError: one of them makes no sense.
-    """
-
-    host_ms: float = 0.0
-    copied_bytes: int = 0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.host_ms <= _MOST_HOST_MS:
-            raise CostModelError(f"host_ms={self.host_ms:g}: expected milliseconds from 0 to {_MOST_HOST_MS:g}")
-        if not 0 <= self.copied_bytes <= _MOST_COPIED:
-            raise CostModelError(f"copied_bytes={self.copied_bytes}: expected from 0 to {_MOST_COPIED}")
-
-
-NOTHING_BESIDE = Beside()
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,20 +38,6 @@ class HostTimes:
     variance: NDArray[np.float64]
     slower: NDArray[np.float64]
     taken_ms: NDArray[np.float64]
-
-
-def check_execution(execution: str | None, network: Network) -> Execution:
-    """The execution that is asked for; where none is, the one that the network's launches are listed for.
-
-    Raises:
-        CostModelError: there is no such one.
-    """
-    if execution is None:
-        return "engine" if network.runtime in _ENGINES else "eager"
-    for known in EXECUTIONS:
-        if execution == known:
-            return known
-    raise CostModelError(f"execution {execution!r:.40}; valid: {', '.join(EXECUTIONS)}")
 
 
 def memory_use(times: NDArray[np.intp], gpu_ms: NDArray[np.float32], memory_ms: NDArray[np.float64]) -> NDArray[np.float64]:

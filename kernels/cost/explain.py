@@ -10,12 +10,13 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ..execution import NOTHING_BESIDE, Beside, Execution, check_execution
 from ..grid import FrequencyConfiguration, FrequencyGrid
 from ..network import KernelInvocation, Network
 from ..surface import Guess, Prediction, Surface
 from ..units import AXES, Method
 from .board import BoardCost
-from .execution import NOTHING_BESIDE, Beside, Execution, beside_ms, check_execution, host_times, parts
+from .execution import beside_ms, host_times, parts
 from .host import ONCE
 from .model import KernelCosts, assemble, beside_host, kernel_costs, used_memory
 from .roofline import terms_ms

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import CostModelError
+from ..execution import NOTHING_BESIDE, Beside, Execution, check_execution
 from ..network import KernelInvocation, Network
 from ..rewriting.recurrence import products_of
 from ..surface import Surface
@@ -23,16 +24,13 @@ from ..units import METHODS, Method
 from . import timeline
 from .board import BoardCost, KernelModel, Regressor
 from .engines import run_in_engine
-from .execution import NOTHING_BESIDE, Beside, Execution, HostTimes, check_execution, execution_note, host_times, memory_use
+from .execution import HostTimes, execution_note, host_times, memory_use
 from .features import columns, feature_rows
 from .guesses import Trust, guessed_share, guesses, trust_in, unmodelled_kinds
 from .region import hold_batches
 from .roofline import bound_ms, least_latency_ms, terms_ms
 from .terms import terms
 from .totals import Group, add_up, common_variance, together_variance
-
-COST_VERSION = 12
-"""Raised when the same models come to give another surface, so that surfaces kept on disk are made anew."""
 
 # A kernel without a model is assumed to reach this part of its roofline bound, and to hold the GPU for at least this many
 # cycles.

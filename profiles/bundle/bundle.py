@@ -20,12 +20,14 @@ from ...kernels.cost.region import size_names
 from ...kernels.errors import KernelsError
 from ...kernels.text import printable
 from ...kernels.trees.ensemble import TreeEnsemble
-from ..board import BOARDS_DIR, BoardDescription
+from ..board import BOARDS_DIR
 from ..documents import DocumentError, load_json
 from ..errors import BundleError, ProfilesError
-from .files import ARRAYS, HOST, MANIFEST, board_arrays, host_model, read_checked, read_file, stored_model
+from .files import ARRAYS, HOST, board_arrays, host_model, stored_model
 from .finding import default_cache_dir, resolve_bundle
+from .identity import read_identity
 from .manifest import Manifest
+from .reading import MANIFEST, read_checked, read_file
 from .tables import MappedModel, TableCache
 
 
@@ -44,30 +46,15 @@ class Bundle:
     cost: BoardCost
 
 
-def is_of(directory: Path, board: str) -> bool:
-    """Whether a bundle says that it is of a board; one that cannot be read may be."""
-    try:
-        said = load_json(read_file(directory / MANIFEST))
-    except (BundleError, DocumentError):
-        return True
-    return not isinstance(said, dict) or said.get("board", board) == board
-
-
 def read_manifest(directory: Path, *, boards: Path = BOARDS_DIR) -> Manifest:
     """Read a bundle's manifest and check it against the board or device it names, without looking at its models.
 
     Raises:
         BundleError: it is malformed, or its grid, rails or features are not those of the board and of this release.
     """
+    read_identity(directory, boards=boards)
     try:
         manifest = Manifest.from_json(load_json(read_file(directory / MANIFEST)))
-        board = manifest.described(boards)
-        if manifest.grid != board.grid:
-            raise BundleError(f"its grid {manifest.grid.shape} is not that of board {board.name} {board.grid.shape}")
-        known = tuple(board.roles) if isinstance(board, BoardDescription) else board.energy_rails
-        strange = [rail for rail in manifest.rails if rail not in known]
-        if strange:
-            raise BundleError(f"board {board.name} has no rail {', '.join(strange)}; valid: {', '.join(known)}")
         _check_features(manifest)
     except (ProfilesError, KernelsError, DocumentError) as error:
         raise BundleError(f"bundle {directory}: {error}") from error
@@ -181,11 +168,6 @@ def load_bundle(
 def model_targets(manifest: Manifest) -> tuple[str, ...]:
     """What each kind has a model of: time, and power where it was measured."""
     return ("time", "power") if manifest.rails else ("time",)
-
-
-def model_digests(manifest: Manifest) -> list[str]:
-    """The checksums of a bundle's tree models, by which their node tables are known."""
-    return [digest for name, digest in manifest.checksums.items() if name not in (ARRAYS, HOST)]
 
 
 def bundle_bytes(directory: Path, manifest: Manifest) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 from ...kernels.text import valid_instead
 from ..errors import BundleError
 from ..own_folders import own_folder
-from .files import MANIFEST
+from .reading import MANIFEST
 
 SYSTEM = Path("/var/lib/jetdvfs/bundles")
 SYSTEM_CACHE = Path("/var/cache")

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any
 
 from msgspec import Meta
 
@@ -18,14 +18,13 @@ from ...kernels.errors import KernelsError
 from ...kernels.grid import FrequencyGrid
 from ...kernels.heat import Heat
 from ...kernels.surface import Tail, Tails
-from ...kernels.text import printable
 from ..board import BOARDS_DIR, load_board
 from ..device import Device, MeasuredDevice
 from ..documents import Count, DocumentError, NotNegative, convert
 from ..errors import BundleError
 from .carried import Carried
+from .identity import FORMAT_VERSION, BundleName, FileName, Sha256, check_format, printable_document
 
-FORMAT_VERSION = 3
 UNSEEN_NETWORK = "unseen_network"
 """The evaluation of networks left out of training, on the only board that was measured: others were not seen."""
 UNSEEN_BOARD = "unseen_board"
@@ -36,9 +35,6 @@ UNSEEN_FAMILY = "unseen_board_and_family"
 """The evaluation of networks whose whole families were left out of training."""
 UNSEEN_BOARD_ENGINE = {"engine": "unseen_board_engine", "engine-half": "unseen_board_engine_half"}
 """The evaluations of engines on boards left out of training, by what ``decompose --as`` makes of networks."""
-BundleName: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]{0,80}\Z", description="a plain name")]
-FileName: TypeAlias = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_.-]{0,80}\Z", description="a plain file name")]
-Sha256: TypeAlias = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z", description="a SHA-256 digest")]
 
 
 @dataclass(frozen=True)
@@ -348,24 +344,11 @@ class Manifest:
         Raises:
             BundleError: a member is missing, of the wrong type, or of another format version.
         """
-        version = data.get("format") if isinstance(data, Mapping) else None
-        if version != FORMAT_VERSION:
-            raise BundleError(
-                f"manifest: format {version!r:.40}; this release reads {FORMAT_VERSION}: make the profile again with it"
-            )
-        document = _printable(data)
+        check_format(data)
+        document = printable_document(data)
         try:
             manifest = convert(document, cls)
             convert(document, _Evaluated)
         except (DocumentError, KernelsError) as error:
             raise BundleError(f"manifest: {error}") from error
         return manifest
-
-
-def _printable(data: Any) -> Any:
-    """A document whose texts are each one printable line: they are shown on terminals."""
-    if isinstance(data, str):
-        return printable(data)
-    if isinstance(data, list):
-        return [_printable(item) for item in data]
-    return {printable(name): _printable(value) for name, value in data.items()} if isinstance(data, dict) else data

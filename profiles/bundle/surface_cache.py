@@ -16,13 +16,13 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ... import __version__
-from ...kernels.cost.execution import NOTHING_BESIDE, Beside
-from ...kernels.cost.model import COST_VERSION
+from ...kernels.cost import COST_VERSION
 from ...kernels.errors import CostModelError
+from ...kernels.execution import NOTHING_BESIDE, Beside
 from ...kernels.grid import FrequencyGrid
 from ...kernels.stored import replacing
 from ...kernels.surface import Surface
-from .manifest import Manifest
+from .identity import Identity
 
 _MAGIC = b"JDVFS-SURFACE\x00\x01\x00"
 _DIGEST_BYTES = hashlib.sha256().digest_size
@@ -31,13 +31,11 @@ _SUFFIX = ".surface"
 
 
 def surface_key(
-    manifest: Manifest, network_digest: str, method: str, execution: str | None = None, beside: Beside = NOTHING_BESIDE
+    profile: Identity, network_digest: str, method: str, execution: str | None = None, beside: Beside = NOTHING_BESIDE
 ) -> str:
-    """A name for exactly this surface: of this work, by this method, so executed, with this profile, board description and
+    """Name of exactly this surface: of this work, by this method, so executed, with this profile, board description and
     release."""
-    chip = manifest.described().chip
-    rates = [sorted(chip.flops_per_gpu_cycle.items()), chip.bytes_per_emc_cycle]
-    determined_by = [__version__, COST_VERSION, manifest.to_json(), rates, network_digest, method, execution, asdict(beside)]
+    determined_by = [__version__, COST_VERSION, profile.digest, network_digest, method, execution, asdict(beside)]
     return hashlib.sha256(json.dumps(determined_by, sort_keys=True).encode()).hexdigest()
 
 

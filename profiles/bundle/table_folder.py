@@ -11,7 +11,7 @@ from pathlib import Path
 from ...kernels.errors import EnsembleError
 from ...kernels.trees.node_table import Stamp, map_table
 from ..errors import BundleError
-from .tables import TableCache
+from .table_files import TableFiles
 
 _OTHERS_WRITE = 0o022
 _PARTIAL = ".partial"
@@ -29,7 +29,7 @@ class TableFolder:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder
-        self._tables = TableCache(folder)
+        self._tables = TableFiles(folder)
         tables = self._tables.folder
         for each in (folder, tables):
             each.mkdir(mode=0o755, exist_ok=True)

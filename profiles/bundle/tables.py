@@ -7,7 +7,7 @@ import contextlib
 import lzma
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,13 +17,14 @@ from numpy.typing import NDArray
 from ...kernels.errors import EnsembleError
 from ...kernels.trees.compact import MAGIC
 from ...kernels.trees.ensemble import TreeEnsemble
-from ...kernels.trees.node_table import Stamp, stamp_of
+from ...kernels.trees.node_table import Stamp
 from ..errors import BundleError
+from .table_files import TableFiles
 
 _MAX_MODEL_BYTES = 512 << 20
 
 
-class TableCache:
+class TableCache(TableFiles):
     """Node tables converted from models, keyed by the model's checksum; what is damaged is converted again.
 
     Args:
@@ -39,21 +40,9 @@ class TableCache:
         known: Mapping[str, Stamp] | None = None,
         keep: Callable[[str, TreeEnsemble], None] | None = None,
     ) -> None:
-        self.folder = folder / "tables"
+        super().__init__(folder)
         self._known = known or {}
         self._keep = keep or self._save
-
-    def stamps(self, digests: Iterable[str]) -> dict[str, Stamp]:
-        """The stamps of those of these models' tables that are there."""
-        found = {}
-        for digest in digests:
-            with contextlib.suppress(OSError):
-                found[digest] = stamp_of(self.file(digest).stat())
-        return found
-
-    def file(self, digest: str) -> Path:
-        """Where the table of a model of this checksum is, if it is there."""
-        return self.folder / f"{digest}.nodes"
 
     def ensemble(self, name: str, digest: str, compressed: Callable[[], bytes], n_features: int) -> TreeEnsemble:
         """The model ``name`` of a bundle.

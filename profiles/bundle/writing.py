@@ -23,9 +23,10 @@ from ...kernels.stored import replacing
 from ..documents import DocumentError, load_json
 from ..errors import BundleError
 from .bundle import Bundle, load_bundle, model_targets
-from .files import ARRAYS, HOST, MANIFEST, SourceFolder, checked, model_file
+from .files import ARRAYS, HOST, model_file
 from .finding import install_folder
 from .manifest import Manifest
+from .reading import MANIFEST, SourceFolder, checked
 
 # Most of a model are numbers of two bytes.
 _FILTERS = ({"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "pb": 1, "lp": 1},)

@@ -15,12 +15,12 @@ def test_the_running_system_is_not_predicted_by_a_simulated_profile_unless_it_is
     (note,) = notes
     assert note.endswith("measured on a simulated board, configure profile: agx-xavier-sim")
     named, notes = choose_profile("agx-xavier-sim", "agx-xavier", running_system=True)
-    assert named is not None and named.manifest.simulated and notes == ()
+    assert named is not None and named.identity.simulated and notes == ()
 
 
 def test_a_file_tree_elsewhere_takes_the_profile_of_its_board() -> None:
     profile, notes = choose_profile(None, "agx-xavier", running_system=False)
-    assert profile is not None and profile.manifest.board == "agx-xavier" and notes == ()
+    assert profile is not None and profile.identity.board == "agx-xavier" and notes == ()
 
 
 @pytest.mark.parametrize("running_system", [False, True])

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ....kernels.cost.board import BoardCost
-from ....kernels.cost.execution import Beside, check_execution, execution_note
+from ....kernels.cost.execution import execution_note
 from ....kernels.cost.guesses import NO_MODEL, unmodelled_kinds
 from ....kernels.cost.model import surface
 from ....kernels.engine.fusing import ENGINE_TYPES, as_engine
 from ....kernels.errors import GridError
+from ....kernels.execution import Beside, check_execution
 from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ....kernels.kinds import GATES, is_fused
 from ....kernels.network import Network

@@ -62,9 +62,9 @@ from pathlib import Path
 from typing import Any
 
 from ....kernels.cost.board import KernelModel
-from ....kernels.cost.execution import check_execution
 from ....kernels.cost.features import can_be_modelled
 from ....kernels.cost.guesses import GuessedKind, guessed_kinds, unmodelled_kinds
+from ....kernels.execution import check_execution
 from ....kernels.graph import PerformanceGraph, graph_of
 from ....kernels.kinds import is_fused
 from ....kernels.modules import Module, modules_of

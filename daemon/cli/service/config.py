@@ -121,8 +121,7 @@ def beyond_the_text(reading: ConfigReading, board: str | None) -> Iterator[Remar
         try:
             if board is not None and board in boards:
                 find_profile(members.profile, board)
-            else:
-                read_manifest(resolve_bundle(members.profile))
+            read_manifest(resolve_bundle(members.profile))
         except (DaemonError, ProfilesError) as error:
             yield _at(reading, "profile", str(error))
     if members.socket_group is not None and not _exists(grp.getgrnam, members.socket_group):

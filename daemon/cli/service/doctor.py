@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ....kernels.text import printable
+from ....profiles.bundle.bundle import read_manifest
 from ....profiles.errors import ProfilesError
 from ....profiles.timing import SystemClock
 from ... import arguments
@@ -157,13 +158,15 @@ def _measured(hardware: Hardware) -> Iterator[Finding]:
 def _profile(members: Members, board: str, *, running_system: bool) -> Finding:
     try:
         profile, notes = choose_profile(members.profile, board, running_system=running_system)
+        if profile is not None:
+            read_manifest(profile.path)
     except (DaemonError, ProfilesError) as error:
         return wrong("profile", str(error), "jetdvfs profile list lists them", error.exit_code)
     if profile is None:
         said = next(iter(notes), f"none of board {board}: configurations can be held, nothing can be predicted")
         return note("profile", said)
-    simulated = ", measured on a simulated board" if profile.manifest.simulated else ""
-    return ok("profile", f"{profile.manifest.name}{simulated}")
+    simulated = ", measured on a simulated board" if profile.identity.simulated else ""
+    return ok("profile", f"{profile.identity.name}{simulated}")
 
 
 def _jetson_stats() -> Finding:

@@ -59,9 +59,9 @@ def status(
         "profile": None
         if profile is None
         else {
-            "name": profile.manifest.name,
-            "board": profile.manifest.board,
-            "simulated": profile.manifest.simulated,
+            "name": profile.identity.name,
+            "board": profile.identity.board,
+            "simulated": profile.identity.simulated,
         },
         "configuration": None if seen.configuration is None else seen.configuration._asdict(),
         "cpu_policies": [vars(policy) for policy in seen.policies],

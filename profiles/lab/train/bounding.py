@@ -21,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....kernels.cost.board import UNSCALED, BoardCost
-from ....kernels.cost.execution import check_execution
 from ....kernels.cost.model import assemble, kernel_costs, surface
 from ....kernels.cost.region import Pair
 from ....kernels.cost.totals import NO_SHARES, Shares
+from ....kernels.execution import check_execution
 from ....kernels.network import Network
 from ....kernels.surface import LEVELS, Surface, Tail, Tails
 from ...adapt.network_errors import NetworkMeasurement

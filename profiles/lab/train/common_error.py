@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....kernels.cost.board import BoardCost
-from ....kernels.cost.execution import check_execution
 from ....kernels.cost.model import KernelCosts, assemble, kernel_costs
 from ....kernels.cost.totals import Shares
+from ....kernels.execution import check_execution
 from ....kernels.network import Network
 
 _NOTHING = 1e-9

@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....kernels.cost.board import BoardCost
-from ....kernels.cost.execution import check_execution, host_times
+from ....kernels.cost.execution import host_times
 from ....kernels.cost.model import KernelCosts, assemble, kernel_costs, used_memory
+from ....kernels.execution import check_execution
 from ....kernels.network import Network
 from ....kernels.surface import Surface
 from ...adapt.network_errors import NetworkMeasurement

@@ -12,7 +12,8 @@ import numpy as np
 
 from ...adapt.measurements import Rows
 from ...bundle.bundle import Bundle, load_bundle
-from ...bundle.files import ARRAYS, MANIFEST
+from ...bundle.files import ARRAYS
+from ...bundle.reading import MANIFEST
 from ...bundle.writing import board_file, copy_bundle
 from ...twin.silicon.silicon import version_of
 from ..measure.meters.simulated import twin_meter

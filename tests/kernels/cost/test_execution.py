@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from jetdvfs.kernels.cost.execution import EXECUTIONS, Beside, memory_use
+from jetdvfs.kernels.cost.execution import memory_use
 from jetdvfs.kernels.cost.explain import explain
 from jetdvfs.kernels.cost.host import HostModel
 from jetdvfs.kernels.cost.model import surface
 from jetdvfs.kernels.errors import CostModelError
+from jetdvfs.kernels.execution import EXECUTIONS, Beside
 from jetdvfs.kernels.surface import Surface
 from jetdvfs.tests.support.profiles.analytic import GRID, board, matmul, network, relu, view
 

@@ -19,7 +19,7 @@ import pytest
 
 from jetdvfs.daemon.cli import main
 from jetdvfs.kernels.stored import MOST_ARRAYS, check_npz
-from jetdvfs.profiles.bundle import files
+from jetdvfs.profiles.bundle import reading
 from jetdvfs.profiles.bundle.finding import SHIPPED, SYSTEM, bundle_folders, default_cache_dir, resolve_bundle
 from jetdvfs.profiles.bundle.writing import install_bundle
 from jetdvfs.profiles.errors import BundleError
@@ -48,7 +48,7 @@ def test_a_link_put_in_while_a_bundle_is_installed_leaks_no_file(
 ) -> None:
     secret = tmp_path / "secret"
     secret.write_text("root:SECRET")
-    real = files.checked
+    real = reading.checked
 
     def checked(name: str, data: bytes, digest: str) -> bytes:
         """The moment between the check of a file and whatever is done with it."""

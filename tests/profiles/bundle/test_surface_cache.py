@@ -15,7 +15,9 @@ from jetdvfs.kernels.boundary import Boundary
 from jetdvfs.kernels.cost.model import surface
 from jetdvfs.kernels.grid import FrequencyGrid
 from jetdvfs.kernels.surface import Surface
+from jetdvfs.profiles.bundle.identity import read_identity
 from jetdvfs.profiles.bundle.surface_cache import SurfaceCache, surface_key
+from jetdvfs.profiles.bundle.writing import write_manifest
 from jetdvfs.tests.support.profiles.analytic import GRID, board, matmul, network, relu
 from jetdvfs.tests.support.profiles.small_bundle import make_bundle
 
@@ -134,14 +136,14 @@ def test_networks_of_the_same_shapes_but_other_work_have_digests_of_their_own() 
 
 def test_the_key_follows_everything_that_determines_a_surface(tmp_path: Path) -> None:
     manifest = make_bundle(tmp_path / "bundle")
-    files = dict(manifest.checksums)
-    files["host.json"] = "0" * 64
+    profile = read_identity(tmp_path / "bundle")
+    write_manifest(tmp_path / "bundle", replace(manifest, sigma_latency=0.5), {**manifest.checksums, "host.json": "0" * 64})
     keys = {
-        surface_key(manifest, "network", "timeline"),
-        surface_key(manifest, "another", "timeline"),
-        surface_key(manifest, "network", "sum"),
-        surface_key(replace(manifest, checksums=files), "network", "timeline"),
-        surface_key(replace(manifest, sigma_latency=0.5), "network", "timeline"),
+        surface_key(profile, "network", "timeline"),
+        surface_key(profile, "another", "timeline"),
+        surface_key(profile, "network", "sum"),
+        surface_key(profile, "network", "timeline", "graph"),
+        surface_key(read_identity(tmp_path / "bundle"), "network", "timeline"),
     }
     assert len(keys) == 5
-    assert surface_key(manifest, "network", "timeline") in keys
+    assert surface_key(profile, "network", "timeline") in keys

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from jetdvfs.profiles.bundle.bundle import load_bundle, model_digests
+from jetdvfs.profiles.bundle.bundle import load_bundle
+from jetdvfs.profiles.bundle.identity import read_identity
 from jetdvfs.profiles.bundle.table_folder import TableFolder
 from jetdvfs.profiles.errors import BundleError
 from jetdvfs.tests.support.profiles.small_bundle import make_bundle
@@ -18,9 +19,12 @@ from jetdvfs.tests.support.profiles.small_bundle import make_bundle
 @pytest.fixture
 def tables(tmp_path: Path) -> dict[str, bytes]:
     """The node tables of a small bundle, by their models' checksums."""
-    manifest = make_bundle(tmp_path / "one")
+    make_bundle(tmp_path / "one")
     load_bundle(tmp_path / "one", cache_dir=tmp_path / "made")
-    return {digest: (tmp_path / "made" / "tables" / f"{digest}.nodes").read_bytes() for digest in model_digests(manifest)}
+    return {
+        digest: (tmp_path / "made" / "tables" / f"{digest}.nodes").read_bytes()
+        for digest in read_identity(tmp_path / "one").models
+    }
 
 
 def test_what_is_written_is_taken_in_and_read_by_everybody(tmp_path: Path, tables: dict[str, bytes]) -> None:

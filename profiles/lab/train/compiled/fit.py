@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from .....kernels.cost import timeline
 from .....kernels.cost.board import UNSCALED, BoardCost
 from .....kernels.cost.engines import EngineRates, Engines, Sort, images_ms, sort_of, time_in_engine
-from .....kernels.cost.execution import Execution, host_times
+from .....kernels.cost.execution import host_times
 from .....kernels.cost.host import HostModel, handing
 from .....kernels.cost.model import kernel_costs, used_memory
 from .....kernels.cost.totals import NO_SHARES
+from .....kernels.execution import Execution
 from .....kernels.grid import FrequencyGrid
 from ....adapt.measurements import Rows
 from ....adapt.network_errors import NetworkMeasurement

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The part of a bundle's manifest that says which profile it is: name, board, grid, rails and files.
+
+The resident daemon reads no more of it. The models behind it, and all else that its manifest holds, are read and checked by the
+worker (:mod:`.bundle`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias
+
+from msgspec import Meta
+
+from ...kernels.errors import KernelsError
+from ...kernels.grid import FrequencyGrid
+from ...kernels.text import printable
+from ..board import BOARDS_DIR, BoardDescription, load_board
+from ..device import Device
+from ..documents import DocumentError, convert, load_json
+from ..errors import BundleError, ProfilesError
+from .reading import MANIFEST, read_file
+
+FORMAT_VERSION = 3
+BundleName: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]{0,80}\Z", description="a plain name")]
+FileName: TypeAlias = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_.-]{0,80}\Z", description="a plain file name")]
+Sha256: TypeAlias = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z", description="a SHA-256 digest")]
+
+_NO_MODELS = ("board.npz", "host.json")
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Which profile a bundle is.
+
+    Attributes:
+        board: the name of the board, or of the device, that it is a profile of.
+        rails: the energy rails whose power was measured; none if times only.
+        simulated: True if it was measured on a simulated board.
+        checksums: SHA-256 of every other file of the bundle, by name.
+        device: the device itself, if no description of a board has that name.
+        digest: SHA-256 of the whole manifest and of the board's rates: another one predicts otherwise.
+    """
+
+    name: BundleName
+    board: str
+    grid: FrequencyGrid
+    rails: tuple[str, ...]
+    simulated: bool
+    checksums: Mapping[FileName, Sha256] = field(default_factory=dict)
+    device: Device | None = None
+    digest: str = ""
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The checksums of its tree models, by which their node tables are known."""
+        return tuple(digest for name, digest in self.checksums.items() if name not in _NO_MODELS)
+
+
+def read_identity(directory: Path, *, boards: Path = BOARDS_DIR) -> Identity:
+    """Read which profile a bundle is, and check it against the board or device that it names.
+
+    Args:
+        boards: the folder of board descriptions.
+
+    Raises:
+        BundleError: it is malformed, of another format, or its grid or rails are not the board's.
+    """
+    try:
+        text = read_file(directory / MANIFEST)
+        data = load_json(text)
+        check_format(data)
+        found = convert(printable_document(data), Identity)
+        if found.device is not None and found.device.name != found.board:
+            raise BundleError(f"board {found.board!r}: expected its device's name, {found.device.name!r}")
+        board = found.device or load_board(found.board, boards)
+        if found.grid != board.grid:
+            raise BundleError(f"its grid {found.grid.shape} is not that of board {board.name} {board.grid.shape}")
+        known = tuple(board.roles) if isinstance(board, BoardDescription) else board.energy_rails
+        strange = [rail for rail in found.rails if rail not in known]
+        if strange:
+            raise BundleError(f"board {board.name} has no rail {', '.join(strange)}; valid: {', '.join(known)}")
+    except (ProfilesError, KernelsError, DocumentError) as error:
+        raise BundleError(f"bundle {directory}: {error}") from error
+    rates = json.dumps([sorted(board.chip.flops_per_gpu_cycle.items()), board.chip.bytes_per_emc_cycle])
+    digest = hashlib.sha256(text + rates.encode()).hexdigest()
+    return Identity(found.name, found.board, found.grid, found.rails, found.simulated, found.checksums, found.device, digest)
+
+
+def is_of(directory: Path, board: str) -> bool:
+    """True if a bundle says that it is of a board, or cannot be read."""
+    try:
+        data = load_json(read_file(directory / MANIFEST))
+    except (BundleError, DocumentError):
+        return True
+    return not isinstance(data, dict) or data.get("board", board) == board
+
+
+def check_format(data: Any) -> None:
+    """Refuse a manifest of another format.
+
+    Raises:
+        BundleError: it is one.
+    """
+    version = data.get("format") if isinstance(data, Mapping) else None
+    if version != FORMAT_VERSION:
+        raise BundleError(
+            f"manifest: format {version!r:.40}; this release reads {FORMAT_VERSION}: make the profile again with it"
+        )
+
+
+def printable_document(data: Any) -> Any:
+    """A document whose texts are each one printable line: they are shown on terminals."""
+    if isinstance(data, str):
+        return printable(data)
+    if isinstance(data, list):
+        return [printable_document(item) for item in data]
+    return {printable(name): printable_document(value) for name, value in data.items()} if isinstance(data, dict) else data

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading a bundle's files: with a bound, no link followed, each by its checksum."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat
+from pathlib import Path
+
+from ..errors import BundleError
+
+MANIFEST = "manifest.json"
+_MAX_FILE_BYTES = 64 << 20
+
+
+def read_file(path: Path) -> bytes:
+    """A bundle's file.
+
+    Raises:
+        BundleError: it is missing, not a regular file, too large, or cannot be read.
+    """
+    return _read(path.name, path)
+
+
+class SourceFolder:
+    """A bundle's folder that another user may change meanwhile: each file is opened once, in that very folder.
+
+    Raises:
+        BundleError: it is no folder, or cannot be opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise BundleError(f"{path}: {error.strerror or error}") from error
+
+    def __enter__(self) -> SourceFolder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._handle)
+
+    def read(self, name: str) -> bytes:
+        """The content of a file, as :func:`read_file`."""
+        return _read(name, name, dir_fd=self._handle)
+
+
+def _read(name: str, path: Path | str, *, dir_fd: int | None = None) -> bytes:
+    """The content of a regular file, opened once, no link followed."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=dir_fd)
+        with open(handle, "rb") as file:
+            status = os.fstat(handle)
+            if not stat.S_ISREG(status.st_mode):
+                raise BundleError(f"{name} is missing or not a regular file")
+            data = file.read(_MAX_FILE_BYTES + 1) if status.st_size <= _MAX_FILE_BYTES else None
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ELOOP, errno.ENXIO, errno.EISDIR):
+            raise BundleError(f"{name} is missing or not a regular file") from error
+        raise BundleError(f"{name}: {error.strerror or error}") from error
+    if data is None or len(data) > _MAX_FILE_BYTES:
+        raise BundleError(f"{name} is larger than {_MAX_FILE_BYTES >> 20} MiB")
+    return data
+
+
+def read_checked(path: Path, digest: str) -> bytes:
+    """A bundle's file whose SHA-256 is known.
+
+    Raises:
+        BundleError: as :func:`read_file`, or it is damaged.
+    """
+    return checked(path.name, read_file(path), digest)
+
+
+def checked(name: str, data: bytes, digest: str) -> bytes:
+    """The content of a bundle's file, if it has this SHA-256.
+
+    Raises:
+        BundleError: it has another.
+    """
+    if hashlib.sha256(data).hexdigest() != digest:
+        raise BundleError(f"{name} is damaged: its checksum is not the manifest's")
+    return data
