@@ -108,7 +108,7 @@ def next_configuration(
     if count >= most or not open_cells.any():
         return Step(chosen.configuration, chosen.reason, False, corrected)
     objective = target.objective(expected)
-    hoped = objective * np.exp(-_HOPE * (now.latency_sigma if objective is expected.latency_ms else now.energy_sigma))
+    hoped = objective * np.exp(-_HOPE * target.sigma(now))
     best = objective[seen & safe].min(initial=np.inf)
     promising = open_cells & (hoped < best * (1 - _WORTH))
     if count >= _LOOKED_AT and not promising.any():

@@ -338,13 +338,12 @@ class _Planner:
         return f"{self._merit()} {_share(objective[other], objective[chosen])}"
 
     def _merit(self) -> str:
-        """What the target prefers to be low, in words."""
-        merit = self.target.goal.split(" ", 1)[1]
-        return f"{merit} per frame" if self.fps and merit == "energy" else merit
+        """The target's merit in words."""
+        return f"{self.target.merit} per frame" if self.fps and self.target.prefers == "energy_mj" else self.target.merit
 
     def _choice_reason(self, attaining: NDArray[np.bool_], objective: NDArray[np.float64]) -> str:
         """Among which configurations it is the best, and which of the requirements keeps a better one out."""
-        best = f"{self.target.goal.split(' ', 1)[0].capitalize()} {self._merit()}"
+        best = f"{self.target.best.capitalize()} {self._merit()}"
         considered = int(self.permitted.sum())
         if not self.requirements:
             return f"{best} of {considered} configurations."

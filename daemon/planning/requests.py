@@ -143,8 +143,7 @@ class PlanRequest:
     @property
     def work(self) -> Work:
         """What its frames ask of the GPU."""
-        frugal = parse_target(self.target).goal == "least energy"
-        return Work(self.surface, self.fps, self.confidence, self.limit_ms, frugal)
+        return Work(self.surface, self.fps, self.confidence, self.limit_ms, parse_target(self.target).frugal)
 
     def gain(self, held: FrequencyConfiguration, other: FrequencyConfiguration) -> float:
         """By which share what the target prefers is lower at another configuration; 0 where that cannot be told."""
@@ -156,8 +155,8 @@ class PlanRequest:
 
     @property
     def merit(self) -> str:
-        """What its target prefers to be low, in a word or two."""
-        return parse_target(self.target).goal.split(" ", 1)[1]
+        """The merit of its target, in a word or two."""
+        return parse_target(self.target).merit
 
     def _at(self, configuration: FrequencyConfiguration) -> dict[str, float]:
         figures = self.surface.at(configuration)

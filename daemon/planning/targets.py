@@ -13,7 +13,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from inspect import isabstract
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from ..errors import UsageError
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...kernels.inputs import Phase
+    from ...kernels.surface import Surface
 
 Figure: TypeAlias = Literal["latency_ms", "power_mw", "energy_mj"]
 
@@ -91,27 +91,55 @@ class Target(ABC):
     """What an application needs. ``str(target)`` is the text it is parsed from.
 
     Attributes:
-        keyword: what it is called in that text.
-        goal: what it prefers among the configurations it permits, in words, such as "lowest latency".
-        phase: of which phase of a language model it speaks; None where of any network.
+        keyword: its name in that text.
+        prefers: the figure that is to be low among the permitted configurations; None for an objective of its own.
+        merit: the same in words, such as "latency"; by default the name of that figure.
+        phase: the phase of a language model that it is for; None for any network.
     """
 
-    keyword: ClassVar[str]
-    goal: ClassVar[str]
+    keyword: ClassVar[str] = ""
+    prefers: ClassVar[Figure | None] = None
+    merit: ClassVar[str] = ""
     phase: ClassVar[Phase | None] = None
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if cls.prefers is not None and "merit" not in vars(cls):
+            cls.merit = FIGURE_NAMES[cls.prefers]
 
     @property
     def bound(self) -> Bound | None:
         """What it permits: a bound on one figure, or anything."""
         return None
 
-    @abstractmethod
     def objective(self, outlook: Outlook) -> NDArray[np.float64]:
-        """What it prefers: the figure of merit over the grid, the less the better."""
+        """The figure of merit over the grid; lower is better."""
+        assert self.prefers is not None
+        figure: NDArray[np.float64] = getattr(outlook, self.prefers)
+        return figure
+
+    def sigma(self, surface: Surface) -> NDArray[np.float64]:
+        """Relative standard deviation of the objective over the grid."""
+        return surface.latency_sigma if self.prefers == "latency_ms" else surface.energy_sigma
+
+    @property
+    def frugal(self) -> bool:
+        """True if it prefers to save energy or power: clocks may then be lower than planned where the GPU is shared."""
+        return self.prefers in ("energy_mj", "power_mw")
+
+    @property
+    def best(self) -> str:
+        """The superlative of its merit: "least" or "lowest"."""
+        return "lowest" if self.prefers in ("latency_ms", "power_mw") else "least"
+
+    @property
+    def goal(self) -> str:
+        """Its preference in words, such as "lowest latency"."""
+        return f"{self.best} {self.merit}"
 
     @property
     def meaning(self) -> str:
-        """What it asks for, in words."""
+        """Its requirement and preference in words."""
         return f"the {self.goal}{f' with {self.bound}' if self.bound else ''}"
 
     @classmethod
@@ -205,11 +233,8 @@ class LatencyTarget(BoundedTarget):
     units = _TIMES
     unnamed = True
     figure = "latency_ms"
-    goal = "least energy"
+    prefers = "energy_mj"
     typical = 50
-
-    def objective(self, outlook: Outlook) -> NDArray[np.float64]:
-        return outlook.energy_mj
 
 
 class EnergyTarget(BoundedTarget):
@@ -220,11 +245,8 @@ class EnergyTarget(BoundedTarget):
     units = _ENERGIES
     unnamed = True
     figure = "energy_mj"
-    goal = "lowest latency"
+    prefers = "latency_ms"
     typical = 400
-
-    def objective(self, outlook: Outlook) -> NDArray[np.float64]:
-        return outlook.latency_ms
 
 
 class PowerTarget(BoundedTarget):
@@ -235,11 +257,8 @@ class PowerTarget(BoundedTarget):
     units = _POWERS
     unnamed = True
     figure = "power_mw"
-    goal = "lowest latency"
+    prefers = "latency_ms"
     typical = 15_000
-
-    def objective(self, outlook: Outlook) -> NDArray[np.float64]:
-        return outlook.latency_ms
 
 
 class Hours(BoundedTarget):
@@ -247,7 +266,7 @@ class Hours(BoundedTarget):
 
     keyword = "hours"
     sign = ">="
-    goal = "lowest latency"
+    prefers = "latency_ms"
     typical = 6
 
     @property
@@ -261,9 +280,6 @@ class Hours(BoundedTarget):
     @classmethod
     def limits(cls) -> tuple[float, float]:
         return HOURS_RANGE
-
-    def objective(self, outlook: Outlook) -> NDArray[np.float64]:
-        return outlook.latency_ms
 
 
 class TokensPerSecond(LatencyTarget):
@@ -337,17 +353,14 @@ class MinEnergy(UnboundedTarget):
     """The least energy, however long it takes."""
 
     keyword = "min-energy"
-    goal = "least energy"
-
-    def objective(self, outlook: Outlook) -> NDArray[np.float64]:
-        return outlook.energy_mj
+    prefers = "energy_mj"
 
 
 class MinEdp(UnboundedTarget):
     """The least product of energy and latency."""
 
     keyword = "min-edp"
-    goal = "least energy-delay product"
+    merit = "energy-delay product"
 
     def objective(self, outlook: Outlook) -> NDArray[np.float64]:
         return outlook.energy_mj * outlook.latency_ms
@@ -355,7 +368,7 @@ class MinEdp(UnboundedTarget):
 
 def target_classes() -> tuple[type[Target], ...]:
     """Every kind of target there is, in the order in which the classes were defined."""
-    return tuple(target for target in _derived(Target) if not isabstract(target))
+    return tuple(target for target in _derived(Target) if target.keyword)
 
 
 def _derived(base: type[Any]) -> Iterator[type[Target]]:

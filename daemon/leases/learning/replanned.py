@@ -101,10 +101,10 @@ def worth_trying(
     expected, hoped_for = wish.plans.outlook(surface, wish.fps, None), max(1 - _RISK * (1 - share), _LEAST_HOPE)
     certain = replace(surface, latency_sigma=np.zeros(surface.grid.shape), energy_sigma=np.zeros(surface.grid.shape))
     cautious = wish.plans.outlook(surface, wish.fps, hoped_for), outlook(certain, wish.fps, share)
-    objective = parse_target(wish.target).objective(expected)
-    sigma = surface.latency_sigma if objective is expected.latency_ms else surface.energy_sigma
+    target = parse_target(wish.target)
+    objective, sigma = target.objective(expected), target.sigma(surface)
     open_cells = limits.permits(surface.grid) & limits.affords(expected.power_mw)
-    for bound in requirements(parse_target(wish.target), wish.fps):
+    for bound in requirements(target, wish.fps):
         for one in cautious:
             open_cells &= getattr(one, bound.figure) <= bound.limit
     for configuration in seen:

@@ -23,10 +23,7 @@ from jetdvfs.daemon.planning.targets import UnboundedTarget
 
 class MinPower(UnboundedTarget):
     keyword = "min-power"
-    goal = "lowest power"
-
-    def objective(self, outlook):
-        return outlook.power_mw
+    prefers = "power_mw"
 
 from jetdvfs.daemon.cli import main
 from jetdvfs.daemon.errors import UsageError
