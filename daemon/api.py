@@ -23,27 +23,28 @@ from ..kernels.surface import Surface
 from ..kernels.text import printable
 from ..kernels.units import AXES
 from ..profiles.board import BoardDescription
-from .board.desk import Desk
-from .board.status import beside_others, status
-from .budgets.asked import Asked
 from .config import Config, ConfigFile
 from .descriptors.attached import Attached
 from .errors import LimitReached, TargetNotAttainable, UsageError
 from .hardware.sensors.sampled import SampledSensors
-from .learning.correcting import Corrections
-from .learning.course import Course
-from .learning.learner import Learner
-from .learning.memory import Key, Memory
-from .learning.unpredicted import Unpredicted
-from .leases import Holder, Lease, Need, find
-from .planner import Limits
-from .planning.plans import Plans
-from .planning.proposals import Proposals
+from .leases.board.service import BoardService
+from .leases.board.status import beside_others, status
+from .leases.learning.correcting import Corrections
+from .leases.learning.learner import Learner
+from .leases.learning.memory import Key, Memory
+from .leases.learning.progress import LeaseProgress
+from .leases.learning.unpredicted import Unpredicted
+from .leases.lease import Holder, Lease, find
+from .leases.proposals import Proposals
+from .planning.constraints import BoardConstraints
+from .planning.lease_plan import LeasePlan
+from .planning.limits import Limits
+from .planning.plan import Plans
+from .planning.requests import PlanRequest
 from .planning.settling import warmth_of
-from .planning.wishes import Wish
+from .planning.targets import Hours, Outlook, check_phase, listing, parse_target
 from .surfaces import LoadedNetwork, Surfaces
 from .system.record import Record
-from .targets import Hours, Outlook, check_phase, listing, parse_target
 from .wire.interface import Interface
 from .wire.protocol import DEFINITIONS, INTERFACE, LONGEST_FRAME_MS, TEXT_CHARACTERS
 from .wire.serving.session import Session, process_name
@@ -69,7 +70,7 @@ class Context:
 
     version: str
     description: BoardDescription
-    board: Desk
+    board: BoardService
     sensors: SampledSensors
     surfaces: Surfaces
     config: Config
@@ -216,7 +217,7 @@ class Api:
             raise UsageError(_BY_BATTERY.format("Preview", parameters["target"]))
         return {"configuration": (await self._context.board.preview(need, session.peer.uid))._asdict()}
 
-    async def _need(self, session: Session, parameters: _Parameters) -> tuple[Course | None, Need]:
+    async def _need(self, session: Session, parameters: _Parameters) -> tuple[LeaseProgress | None, LeasePlan]:
         """The need of a request, and for a target how its lease begins.
 
         Raises:
@@ -227,7 +228,7 @@ class Api:
         if configuration is not None:
             if target is not None or parameters.get("network") is not None:
                 raise UsageError("Hold: expected either a network and a target, or a configuration")
-            return None, Need(FrequencyConfiguration(**configuration), asked=_asked(parameters))
+            return None, LeasePlan(FrequencyConfiguration(**configuration), asked=_asked(parameters))
         if target is None:
             raise UsageError("Hold: expected a target, with a network or without, or a configuration")
         self._learner.prepare()
@@ -352,7 +353,7 @@ class Api:
             raise UsageError(f"network {parameters['network']!r:.40} is not loaded on this connection; loaded: {names}")
         return loaded
 
-    async def _course(self, session: Session, parameters: _Parameters) -> Course:
+    async def _course(self, session: Session, parameters: _Parameters) -> LeaseProgress:
         """How a lease for a target begins: its surface by what is remembered of it, and how to make it anew."""
         if parameters.get("network") is None:
             return await self._unpredicted(session, parameters)
@@ -368,7 +369,7 @@ class Api:
         make = partial(self._corrections.make, original, key, fps)
         if (surface := self._corrections.kept(original, key, fps)) is None:
             surface = await asyncio.to_thread(make, (), True)
-        return Course(
+        return LeaseProgress(
             key,
             self._wish(surface, parameters, network.name),
             make,
@@ -378,7 +379,7 @@ class Api:
             trusted=bool(parameters.get("trust_frames")),
         )
 
-    async def _unpredicted(self, session: Session, parameters: _Parameters) -> Course:
+    async def _unpredicted(self, session: Session, parameters: _Parameters) -> LeaseProgress:
         """How a lease begins of whose frames nothing is predicted; it is remembered by its user and its name."""
         if useless := [name for name in ("method", "execution", "beside") if parameters.get(name) is not None]:
             raise UsageError(f"Hold: {', '.join(useless)}: said of a network, and there is none")
@@ -387,19 +388,21 @@ class Api:
         wish = self._wish(surface, parameters, "")
         key = Key(session.peer.uid, printable(parameters.get("app") or process_name(session.peer)))
         unknown = Unpredicted(wish, self._context.memory.observations(key), self._context.board.snapshot.look.modes)
-        return Course(key, wish, partial(self._corrections.make, surface, None, wish.fps), unknown=unknown, exploring=True)
+        return LeaseProgress(
+            key, wish, partial(self._corrections.make, surface, None, wish.fps), unknown=unknown, exploring=True
+        )
 
     async def _surface(self, session: Session, parameters: _Parameters) -> Surface:
         return (await self._course(session, {"target": "min-energy", **parameters})).wish.surface
 
-    def _wish(self, surface: Surface, parameters: _Parameters, network: str) -> Wish:
+    def _wish(self, surface: Surface, parameters: _Parameters, network: str) -> PlanRequest:
         """What a call asks for."""
         fps, confidence = parameters.get("fps"), parameters.get("confidence")
         # Read when the plan is made, which may be much later.
         floors = partial(getattr, self._context.board, "floors")
         simulated, asked = self._simulated(), _asked(parameters)
         target = str(parse_target(parameters["target"]))
-        return Wish(self._plans, surface, target, fps, confidence, network, simulated, floors, asked)
+        return PlanRequest(self._plans, surface, target, fps, confidence, network, simulated, floors, asked)
 
     async def _limits(self) -> Limits:
         """Within which may be planned, as was seen last."""
@@ -433,11 +436,11 @@ def _flat(grid: FrequencyGrid) -> Surface:
     return flat_surface(grid)
 
 
-def _asked(parameters: _Parameters) -> Asked:
+def _asked(parameters: _Parameters) -> BoardConstraints:
     """What is asked of the board as a whole."""
     target = parse_target(parameters["target"]) if parameters.get("target") else None
     hours = target.limit if isinstance(target, Hours) else None
-    return Asked(parameters.get("ceiling_c"), hours, parameters.get("battery_wh"))
+    return BoardConstraints(parameters.get("ceiling_c"), hours, parameters.get("battery_wh"))
 
 
 def _accepted(parameters: _Parameters) -> Sequence[str]:

@@ -14,8 +14,8 @@ from ..kernels.errors import GridError
 from ..kernels.grid import CONFIGURATION_FORM, FrequencyConfiguration, parse_configuration
 from ..kernels.text import meant_by, valid_instead
 from ..kernels.units import METHODS
-from . import targets
 from .errors import UsageError
+from .planning import targets
 
 BOARD = "agx-xavier"
 """The board that is simulated where none is named."""

@@ -33,12 +33,12 @@ from typing import Annotated, Any, Literal, TypeAlias
 from msgspec import Meta
 
 from ..kernels.text import meant_by
-from ..kernels.units import CLOCKS, mhz_text
-from ..profiles.documents import Place, Positive, Text, convert, dotted, mistakes, unknown_members
+from ..profiles.documents import Place, Text, convert, dotted, mistakes, unknown_members
 from .errors import UsageError
 from .hardware.clocks.clusters import Clusters
+from .leases.demand.floors import FloorRules
+from .planning.limits import ClockLimits
 from .system.layers import Remark, Stack, read_stack
-from .watch.floors import FloorRules
 
 DEFAULT_PATH = Path("/etc/jetdvfs/jetdvfsd.yaml")
 INSTALLED_GROUP = "jetdvfs"
@@ -50,58 +50,6 @@ _RELOADED = ("limits", "floors", "ceiling_c")
 AXES: dict[Axis, str] = {"cpu": "cpu_khz", "gpu": "gpu_hz", "emc": "emc_hz"}
 Degrees: TypeAlias = Annotated[float, Meta(ge=20, le=110, description="a temperature from 20 to 110 degrees Celsius")]
 Number: TypeAlias = Annotated[int, Meta(ge=1, le=10_000, description="a whole number from 1 to 10000")]
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """The lowest and highest clock allowed on an axis, in the axis's unit; None where there is no bound."""
-
-    min: Positive | None = None
-    max: Positive | None = None
-
-    def __post_init__(self) -> None:
-        if self.min is not None and self.max is not None and self.min > self.max:
-            raise ValueError(f"expected min not above max, got {self.min} > {self.max}")
-
-    def inside(self, levels: Sequence[int]) -> tuple[int, ...]:
-        """The levels between both bounds; maybe none."""
-        low, high = self.min or 0, self.max if self.max is not None else levels[-1]
-        return tuple(level for level in levels if low <= level <= high)
-
-    def allowed(self, levels: Sequence[int]) -> tuple[int, ...]:
-        """The levels that may be set, at least one: those between both bounds; of none, the highest that is not above ``max``;
-        of none again, the lowest there is.
-
-        Args:
-            levels: all there are, rising.
-        """
-        below = [level for level in levels if self.max is None or level <= self.max]
-        return self.inside(levels) or tuple(below[-1:]) or tuple(levels[:1])
-
-
-@dataclass(frozen=True)
-class ClockLimits:
-    """Bounds of each axis; clocks outside are never set."""
-
-    cpu_khz: Bounds = field(default_factory=Bounds, metadata={"help": "CPU clock, in kHz"})
-    gpu_hz: Bounds = field(default_factory=Bounds, metadata={"help": "GPU clock, in Hz"})
-    emc_hz: Bounds = field(default_factory=Bounds, metadata={"help": "memory clock, in Hz"})
-
-    def missed(self, levels: Mapping[str, Sequence[int]]) -> Iterator[str]:
-        """One line for each clock that has no level within its bounds.
-
-        Args:
-            levels: what the board offers of each clock, rising; those of a CPU cluster by its cpufreq policy.
-        """
-        for clock, offered in levels.items():
-            axis = clock if clock in CLOCKS else "cpu_khz"
-            bounds: Bounds = getattr(self, axis)
-            if not bounds.inside(offered):
-                ends = (f"{name} {mhz_text(axis, end)} MHz" for name, end in vars(bounds).items() if end is not None)
-                (taken,) = bounds.allowed(offered)
-                whose = CLOCKS[axis] if axis == clock else f"CPU ({clock})"
-                none = f"limits.{axis}: no {whose} frequency that this board offers fits {' and '.join(ends)}"
-                yield f"{none}; {mhz_text(axis, taken)} MHz is set instead"
 
 
 @dataclass(frozen=True)

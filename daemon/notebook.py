@@ -36,10 +36,10 @@ from ..kernels.units import METHODS
 from ..profiles.board import load_board
 from ..profiles.bundle.bundle import Bundle, load_bundle
 from ..profiles.errors import BundleError
-from .budgets.granting import lasting
 from .errors import InputError, UsageError
-from .planner import Limits, Plan, plan
-from .targets import Target, parse_target
+from .planning.limits import Limits, lasting
+from .planning.plan import Plan, plan
+from .planning.targets import Target, parse_target
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

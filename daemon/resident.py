@@ -24,21 +24,24 @@ from ..profiles.errors import ProfilesError
 from ..profiles.timing import SystemClock
 from .admin import AdminApi
 from .api import Api, Context
-from .board.desk import Desk
-from .board.left_behind import LAST_TRY_S, keeper_of
-from .board.thread import STUCK_S
-from .budgets.budgets import Budgets
-from .budgets.drawn import FILE_NAME as DRAWN_FILE
-from .budgets.drawn import KeptDrawn
 from .config import AXES, INSTALLED_GROUP, ConfigFile
-from .controller import Controller
 from .descriptors.stragglers import Stragglers
 from .errors import DaemonError, HardwareBusy, UsageError
 from .hardware.files import LONGEST_S, Files
 from .hardware.hardware import Hardware
 from .hardware.sensors.sampled import SampledSensors
-from .learning.memory import Memory
+from .leases.board.service import BoardService
+from .leases.board.slowdown import Events
+from .leases.board.thread import STUCK_S
+from .leases.budgets.budgets import Budgets
+from .leases.budgets.drawn import FILE_NAME as DRAWN_FILE
+from .leases.budgets.drawn import KeptDrawn
+from .leases.controller import Controller
+from .leases.demand.demand import DemandMonitor
+from .leases.demand.floors import FloorRules
+from .leases.learning.memory import Memory
 from .profile import choose_profile
+from .recovery import LAST_TRY_S, keeper_of
 from .surfaces import Surfaces, table_folder
 from .system import notify
 from .system.board_lock import board_held
@@ -48,6 +51,7 @@ from .system.quota import LogQuota
 from .system.record import Record
 from .system.repeated import Repeated
 from .system.signals import RELOADING, Signals
+from .system.sleep import Sleep, since_boot
 from .system.state import (
     BASELINE_FOLDER,
     OLDER_BASELINE_NAME,
@@ -56,10 +60,6 @@ from .system.state import (
     locked,
     locked_in_passing,
 )
-from .watch.demand import DemandMonitor
-from .watch.events import Events
-from .watch.floors import FloorRules
-from .watch.sleep import Sleep, since_boot
 from .wire.protocol import admin_socket, daemon_socket
 from .wire.serving.listening import UNCHANGED, listening
 from .wire.serving.server import Server, ServerLimits
@@ -139,7 +139,7 @@ class Resident:
         controller.recover()
         controller.check_limits()
         events = Events(hardware.sensors.over_current, time.monotonic)
-        self._board = Desk(hardware, controller, events, writes, lambda: files.ended)
+        self._board = BoardService(hardware, controller, events, writes, lambda: files.ended)
         profile, notes = choose_profile(
             args.profile or config.profile, hardware.description.name, running_system=args.root.resolve() == Path("/")
         )

@@ -15,8 +15,9 @@ from pathlib import Path
 
 import shtab
 
-from jetdvfs.daemon import service, targets
+from jetdvfs.daemon import service
 from jetdvfs.daemon.cli.verbs import JETDVFS, module_of, parser_with
+from jetdvfs.daemon.planning import targets
 from jetdvfs.profiles.board import list_boards
 from jetdvfs.profiles.bundle.finding import SHIPPED, find_bundles
 

@@ -14,6 +14,7 @@ import pytest
 
 from jetdvfs.docs.module_graph import PICTURE, picture
 from jetdvfs.tests.support.imports import (
+    CORE,
     FLOORS,
     PACKAGES,
     circle,
@@ -92,6 +93,14 @@ def test_rooms_import_only_rooms_on_floors_below() -> None:
 def test_every_room_of_the_floor_plan_exists() -> None:
     rooms = [room for floor in FLOORS for room in floor]
     assert len(set(rooms)) == len(rooms) and set(rooms) <= modules().keys()
+
+
+def test_no_two_rooms_of_the_core_are_on_one_floor() -> None:
+    assert len({floor_of(room) for room in CORE}) == len(CORE)
+
+
+def test_a_room_that_is_a_package_alone_is_only_its_face() -> None:
+    assert [name for name in modules() if room_of(name) == "daemon"] == ["daemon"]
 
 
 def test_the_picture_of_the_rooms_is_up_to_date() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ...kernels.grid import FrequencyConfiguration
 from ...kernels.units import mhz_text
 from ...profiles.board import BoardDescription
 from ..errors import HardwareBusy, HardwareRefused
@@ -154,3 +155,11 @@ class Axes:
             if (fixed and fixed.may_appear) or (driver and driver.stale()):
                 self._find(axis)
         self._find_clusters()
+
+
+def in_words(configuration: FrequencyConfiguration) -> str:
+    return ", ".join(f"{title(axis)} {megahertz(axis, level)}" for axis, level in configuration._asdict().items())
+
+
+def listed(configuration: FrequencyConfiguration) -> str:
+    return ",".join(map(str, configuration))

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TypeVar
@@ -50,38 +51,10 @@ _TRANSIENT = frozenset(
 )
 
 
-class Files:
-    """Reads and writes a board's files.
+class Reader(ABC):
+    """Texts, numbers and rates of a board's files."""
 
-    Args:
-        root: directory that stands for the board's ``/``.
-        observer: called with ``(path, value)`` after every write that the kernel took, in order.
-        longest_s: how long a file may take to answer until it is taken to hang; None waits for ever.
-        clock: bounds how long a write is tried again.
-
-    Attributes:
-        ended: how many reads and writes have come back or were given up; it grows for as long as the board's files move on.
-    """
-
-    def __init__(
-        self,
-        root: str | os.PathLike[str] = "/",
-        observer: WriteObserver | None = None,
-        longest_s: float | None = None,
-        clock: Clock | None = None,
-    ) -> None:
-        self.root = os.path.realpath(root)
-        self._patience = None if longest_s is None else Patience(longest_s)
-        self._observer = observer
-        self._clock = clock or SystemClock()
-        self._located: dict[str, str] = {}
-        self.ended = 0
-
-    @property
-    def hanging(self) -> tuple[str, ...]:
-        """The files that do not answer, one line each."""
-        return () if self._patience is None else self._patience.hanging
-
+    @abstractmethod
     def read_text(self, path: str) -> str:
         """The file's text without trailing white space and NULs.
 
@@ -89,10 +62,6 @@ class Files:
             HardwareBusy: the node is not there (yet), is powered off, or did not answer; HardwareHangs if at all.
             HardwareRefused: it cannot be read.
         """
-        try:
-            return self._patiently(path, "reading it", lambda: self._read(path)).decode("utf-8", "replace").rstrip("\0 \t\r\n")
-        except OSError as error:
-            raise _failure(error, path, "reading it") from error
 
     def read_int(self, path: str) -> int:
         """The file's number.
@@ -127,6 +96,45 @@ class Files:
         """The file's frequency, or None where it cannot be read now or is none: a word, below zero, or beyond all clocks."""
         rate = self.find_int(path)
         return rate if rate is not None and 0 <= rate <= _FASTEST else None
+
+
+class Files(Reader):
+    """Reads and writes a board's files.
+
+    Args:
+        root: directory that stands for the board's ``/``.
+        observer: called with ``(path, value)`` after every write that the kernel took, in order.
+        longest_s: how long a file may take to answer until it is taken to hang; None waits for ever.
+        clock: bounds how long a write is tried again.
+
+    Attributes:
+        ended: how many reads and writes have come back or were given up; it grows for as long as the board's files move on.
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str] = "/",
+        observer: WriteObserver | None = None,
+        longest_s: float | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.root = os.path.realpath(root)
+        self._patience = None if longest_s is None else Patience(longest_s)
+        self._observer = observer
+        self._clock = clock or SystemClock()
+        self._located: dict[str, str] = {}
+        self.ended = 0
+
+    @property
+    def hanging(self) -> tuple[str, ...]:
+        """The files that do not answer, one line each."""
+        return () if self._patience is None else self._patience.hanging
+
+    def read_text(self, path: str) -> str:
+        try:
+            return self._patiently(path, "reading it", lambda: self._read(path)).decode("utf-8", "replace").rstrip("\0 \t\r\n")
+        except OSError as error:
+            raise _failure(error, path, "reading it") from error
 
     def write_text(self, path: str, value: str, valid: Iterable[object] = ()) -> None:
         """Write a value and a newline in one system call, to a file that exists; again for a while where that may help.
@@ -260,6 +268,22 @@ class Files:
                 del done[1:]
             todo.extend(target.split("/")[::-1])
         return "/".join(done)
+
+
+class JustRead(Reader):
+    """A board's files, some of which were read a moment ago for the same change and are not read again.
+
+    Args:
+        texts: what those hold, by path; None for a file whose text could not be told, which is read again.
+    """
+
+    def __init__(self, files: Reader, texts: Mapping[str, str | None]) -> None:
+        self._files = files
+        self._texts = texts
+
+    def read_text(self, path: str) -> str:
+        text = self._texts.get(path)
+        return self._files.read_text(path) if text is None else text
 
 
 def rate_in(text: str | None) -> int | None:

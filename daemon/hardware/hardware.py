@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from ...kernels.grid import FrequencyConfiguration, FrequencyGrid
@@ -25,8 +25,7 @@ from .clocks.domain import ClockDomain, Write
 from .clocks.driver import OthersValue, Reading, effective
 from .files import Files
 from .identity import Identity, described_boards, identify, read_identity
-from .limits import mode_limits, moved_limits
-from .offered import Offered
+from .offered import Offered, fixed_level, mode_limits, moved_limits, offered_levels_of, read_offered
 from .power_modes import RunningModes
 from .sensors.fan import Fan, read_fan
 from .sensors.sensors import Sensing, Sensors
@@ -35,19 +34,6 @@ from .transition import Transition
 
 LOCKED = "memory clock is locked by somebody else"
 """How a note on a lock of the memory clock begins."""
-
-
-@dataclass(frozen=True)
-class _Look:
-    """What was read of the board for one change.
-
-    Attributes:
-        again: True if drivers were looked for.
-        grid: the levels offered; None if they were not read yet.
-    """
-
-    again: bool = False
-    grid: FrequencyGrid | None = None
 
 
 class Hardware:
@@ -77,9 +63,7 @@ class Hardware:
         self._files = files
         self._clock = clock
         self._modes = RunningModes(files, description.cores)
-        self._look: _Look | None = None
         self._axes = Axes(files, description, leave, clusters or Clusters())
-        self._offered = Offered(self._axes, description, self._modes)
         self._keeper = None if baseline is None else BaselineKeeper(files, clock, baseline, older, description.name, self.stock)
 
     @classmethod
@@ -132,7 +116,7 @@ class Hardware:
     def notes(self) -> tuple[str, ...]:
         """What cannot be controlled or measured, and why."""
         notes = [
-            f"{title(name)} is fixed at {megahertz(name, self._offered.fixed_level(name))}: {fixed.reason}"
+            f"{title(name)} is fixed at {megahertz(name, self._fixed_level(name))}: {fixed.reason}"
             for name, fixed in self._axes.fixed.items()
         ]
         notes += [note for driver in self._axes.drivers.values() for note in driver.notes]
@@ -171,55 +155,32 @@ class Hardware:
         return self._keeper is not None and self._keeper.touched
 
     def grid(self) -> FrequencyGrid:
-        """What the board, its mode and its firmware allow now; an axis that cannot be controlled has one level.
+        """The grid of :meth:`offered`, with the same errors."""
+        return self.offered().grid
+
+    def offered(self) -> Offered:
+        """Read the levels that the board, its mode and its firmware allow now: once for a change, and passed to :meth:`apply`.
 
         Raises:
             HardwareBusy, HardwareRefused: a clock's table or limit cannot be read any more.
         """
-        if self._look is not None and self._look.grid is not None:
-            return self._look.grid
-        self._look_again()
-        grid = self._offered.grid(self._others)
-        if self._look is not None:
-            self._look = replace(self._look, grid=grid)
-        return grid
-
-    @contextlib.contextmanager
-    def one_look(self) -> Iterator[None]:
-        """Within the block, the levels that are offered are read once: at its beginning, for all that is decided by them."""
-        self._look = _Look()
-        try:
-            yield
-        finally:
-            self._look = None
-
-    def _look_again(self) -> None:
-        if self._look is None or not self._look.again:
-            self._axes.look_again()
-        if self._look is not None:
-            self._look = replace(self._look, again=True)
+        self._axes.look_again()
+        return read_offered(self._axes, self.description, self.mode(), self._others)
 
     @property
     def leader(self) -> str | None:
         """The cpufreq policy that ``cpu_khz`` sets alone; None where it sets them all."""
         return self._axes.leader
 
-    def clusters(self) -> dict[str, tuple[int, ...]]:
-        """What the CPU clusters that are set apart offer now in kHz, by cpufreq policy.
-
-        Raises:
-            HardwareBusy, HardwareRefused: as for :meth:`grid`.
-        """
-        self._look_again()
-        return self._apart()
-
     def levels(self, axis: str) -> tuple[int, ...]:
         """What an axis, or a cluster that is set apart, offers now.
 
         Raises:
-            HardwareBusy, HardwareRefused: as for :meth:`grid`.
+            HardwareBusy, HardwareRefused: as for :meth:`offered`.
         """
-        return self._offered.levels(axis, self._others)
+        if axis in self._axes.fixed:
+            return (self._fixed_level(axis),)
+        return offered_levels_of(self._axes.drivers[axis], self.mode(), self._others)
 
     def read(self) -> dict[str, tuple[Reading, ...]]:
         """What every clock under control says of itself, by axis or cluster that is set apart; one reading per domain.
@@ -236,7 +197,7 @@ class Hardware:
         Args:
             readings: what :meth:`read` said just now.
         """
-        levels = {name: self._offered.fixed_level(name) for name in self._axes.fixed}
+        levels = {name: self._fixed_level(name) for name in self._axes.fixed}
         for name, found in (self.read() if readings is None else readings).items():
             if name in TITLES:
                 levels[name] = min(effective(reading) for reading in found)
@@ -245,7 +206,7 @@ class Hardware:
     def memory_hz(self) -> int:
         """The memory clock as measured, or else as requested; 0 where neither can be read."""
         if "emc_hz" in self._axes.fixed:
-            return self._offered.fixed_level("emc_hz")
+            return self._fixed_level("emc_hz")
         return next((effective(reading) for reading in self._readings("emc_hz")), 0)
 
     def gpu_load(self) -> float | None:
@@ -277,7 +238,13 @@ class Hardware:
         """What one change of each clock under control costs, by axis."""
         return {name: driver.transition_ms for name, driver in self._axes.drivers.items()}
 
-    def apply(self, configuration: FrequencyConfiguration, reason: str, clusters: Mapping[str, int] | None = None) -> Applied:
+    def apply(
+        self,
+        configuration: FrequencyConfiguration,
+        reason: str,
+        clusters: Mapping[str, int] | None = None,
+        offered: Offered | None = None,
+    ) -> Applied:
         """Set all three clocks, wait (bounded) until they obey, and say what became of the request.
 
         Where a file refuses, everything already written is put back and the error is raised. A clock that the firmware
@@ -286,27 +253,27 @@ class Hardware:
         Args:
             reason: why; kept in the answer.
             clusters: for CPU clusters that are set apart, their clocks in kHz by cpufreq policy; the lowest by default.
+            offered: what was read of :meth:`offered` for this change; read now by default.
 
         Raises:
             NotOffered: a frequency is not offered; nothing was written.
             HardwareRefused, HardwareBusy: a file refused; the text says which, and whether everything could be put back.
         """
         started = self._clock.monotonic()
-        grid, apart = self.grid(), self._apart()
-        offered = {**{name: getattr(grid, name) for name in TITLES}, **apart}
-        wanted = {**configuration._asdict(), **{name: (clusters or {}).get(name, levels[0]) for name, levels in apart.items()}}
+        offered = self.offered() if offered is None else offered
+        levels, apart = offered.levels, offered.clusters
+        wanted = {**configuration._asdict(), **{name: (clusters or {}).get(name, apart[name][0]) for name in apart}}
         for name, level in wanted.items():
-            if level not in offered[name]:
+            if level not in levels[name]:
                 why = f" ({self._axes.fixed[name].reason})" if name in self._axes.fixed else ""
-                self._look = None if self._look is None else _Look()
                 raise NotOffered(
-                    f"{title(name)} {name}={level} is not offered now; valid: {', '.join(map(str, offered[name]))}{why}"
+                    f"{title(name)} {name}={level} is not offered now; valid: {', '.join(map(str, levels[name]))}{why}"
                 )
         keeper = self._writable()
-        baseline, read = keeper.ready(self._axes.domains, self._limits_by_mode)
+        baseline, read = keeper.ready(self._axes.domains, partial(self._limits_by_mode, offered))
         fresh = not baseline.used
         try:
-            transition = Transition(self._files, self._clock, self._axes.drivers.values(), wanted, offered)
+            transition = Transition(self._files, self._clock, self._axes.drivers.values(), wanted, levels, read)
             before = baseline.intend(transition.planned, read)
         except DaemonError:
             if fresh:
@@ -334,7 +301,7 @@ class Hardware:
         memory, baseline = self._axes.memory, self._keeper.baseline if self._keeper else None
         if memory is None or memory.kept_hz is None or baseline is None or not memory.no_longer_kept():
             return False
-        step = Step(memory, memory.kept_hz, (), memory.plan(memory.kept_hz))
+        step = Step(memory, memory.kept_hz, (), memory.plan(memory.kept_hz, self._files))
         memory.kept_hz = None
         setter = Setter(self._files, self._clock)
         baseline.intend(step.writes)
@@ -387,9 +354,8 @@ class Hardware:
             self._files.write_text(write.path, write.value)
         return writes
 
-    def _apart(self) -> dict[str, tuple[int, ...]]:
-        """What the CPU clusters that are set apart offer, of those found last."""
-        return {name: self.levels(name) for name in self._axes.apart}
+    def _fixed_level(self, axis: str) -> int:
+        return fixed_level(self._axes, self.description, axis, self.mode())
 
     def _readings(self, axis: str) -> tuple[Reading, ...]:
         try:
@@ -401,12 +367,11 @@ class Hardware:
     def _others(self) -> OthersValue:
         return self._keeper.baseline.others if self._keeper and self._keeper.baseline else self._files.read_text
 
-    def _limits_by_mode(self, domain: ClockDomain) -> tuple[int, int] | None:
-        """The limits that the power mode gives a domain; None where they are not known, or where heat limits nothing."""
+    def _limits_by_mode(self, offered: Offered, domain: ClockDomain) -> tuple[int, int] | None:
+        """The limits that the power mode gives a domain; None if unknown, or if heat limits nothing."""
         for axis, driver in self._axes.drivers.items():
-            if domain in driver.domains and axis != "emc_hz":
-                with contextlib.suppress(DaemonError):
-                    return mode_limits(driver, self.mode())
+            if domain in driver.domains and axis != "emc_hz" and axis in offered.tables:
+                return mode_limits(axis, offered.tables[axis], offered.mode)
         return None
 
     def _writable(self) -> BaselineKeeper:

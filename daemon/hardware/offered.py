@@ -1,59 +1,129 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The levels that a board's clocks may be set to now: what its tables, its power mode and others' limits leave."""
+"""Levels that a board's clocks may be set to now: its tables, cut by its power mode and by the limits that others set."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
 from ...kernels.grid import FrequencyGrid
 from ...profiles.board import BoardDescription, PowerMode
-from .axes import TITLES, Axes
-from .clocks.driver import OthersValue
-from .power_modes import RunningModes, bound_levels
+from .axes import TITLES, Axes, megahertz
+from .clocks.driver import Driver, OthersValue
+from .files import Files
+from .power_modes import bound_levels
 
 
+@dataclass(frozen=True)
 class Offered:
-    """What every axis, and every CPU cluster that is set apart, offers.
+    """Levels that the board offers, read once for one change.
 
-    Args:
-        modes: the power modes, whose caps bound the levels.
+    Attributes:
+        grid: of every axis, in the axis's unit; an axis that cannot be controlled has one.
+        clusters: in kHz, of each CPU cluster that is set apart, by cpufreq policy.
+        mode: the power mode in force; None if unknown.
+        tables: every frequency that the running system lists, whatever the limits, by axis or cluster under control.
     """
 
-    def __init__(self, axes: Axes, description: BoardDescription, modes: RunningModes) -> None:
-        self._axes = axes
-        self._described = description.grid
-        self._modes = modes
+    grid: FrequencyGrid
+    clusters: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    mode: PowerMode | None = None
+    tables: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
-    def grid(self, others: OthersValue) -> FrequencyGrid:
-        """The levels of every axis; one that cannot be controlled has one.
+    @property
+    def levels(self) -> dict[str, tuple[int, ...]]:
+        """The levels of every axis, and of every cluster that is set apart."""
+        return {**{axis: self.grid.levels(axis) for axis in TITLES}, **self.clusters}
 
-        Args:
-            others: tells a limit as others left it.
 
-        Raises:
-            HardwareBusy, HardwareRefused: a clock's table or limit cannot be read any more.
-        """
-        mode = self._modes.active()
-        return FrequencyGrid(**{name: self._levels(name, others, mode) for name in TITLES})
+def read_offered(axes: Axes, description: BoardDescription, mode: PowerMode | None, others: OthersValue) -> Offered:
+    """Read what the board offers.
 
-    def levels(self, axis: str, others: OthersValue) -> tuple[int, ...]:
-        """The levels of an axis or a cluster, rising.
+    Args:
+        mode: the power mode in force; its caps bound the levels.
+        others: tells a limit as others left it.
 
-        Raises:
-            HardwareBusy, HardwareRefused: as for :meth:`grid`.
-        """
-        return self._levels(axis, others, self._modes.active())
+    Raises:
+        HardwareBusy, HardwareRefused: a clock's table or limit cannot be read any more.
+    """
+    tables = {name: driver.table() for name, driver in axes.drivers.items()}
 
-    def fixed_level(self, axis: str) -> int:
-        """Where a clock that cannot be controlled is taken to be; unseen, at the highest level that the mode leaves it."""
-        return self._fixed_level(axis, self._modes.active())
+    def levels(axis: str) -> tuple[int, ...]:
+        if axis in axes.fixed:
+            return (fixed_level(axes, description, axis, mode),)
+        return _within_mode(axes.drivers[axis].levels(tables[axis], others), axis, mode)
 
-    def _levels(self, axis: str, others: OthersValue, mode: PowerMode | None) -> tuple[int, ...]:
-        if axis in self._axes.fixed:
-            return (self._fixed_level(axis, mode),)
-        levels = self._axes.drivers[axis].levels(others)
-        return levels if mode is None else bound_levels(levels, getattr(mode, axis if axis in TITLES else "cpu_khz"))
+    grid = FrequencyGrid(**{axis: levels(axis) for axis in TITLES})
+    return Offered(grid, {name: levels(name) for name in axes.apart}, mode, tables)
 
-    def _fixed_level(self, axis: str, mode: PowerMode | None) -> int:
-        fixed = self._axes.fixed[axis]
-        if fixed.seen or mode is None:
-            return fixed.level
-        return bound_levels(getattr(self._described, axis), getattr(mode, axis))[-1]
+
+def offered_levels_of(driver: Driver, mode: PowerMode | None, others: OthersValue) -> tuple[int, ...]:
+    """The levels of one axis or cluster under control, rising.
+
+    Raises:
+        HardwareBusy, HardwareRefused: as for :func:`read_offered`.
+    """
+    return _within_mode(driver.levels(driver.table(), others), driver.axis, mode)
+
+
+def fixed_level(axes: Axes, description: BoardDescription, axis: str, mode: PowerMode | None) -> int:
+    """The level at which a clock that cannot be controlled is taken to be; unseen, the highest that the mode leaves it."""
+    fixed = axes.fixed[axis]
+    if fixed.seen or mode is None:
+        return fixed.level
+    return bound_levels(getattr(description.grid, axis), getattr(mode, axis))[-1]
+
+
+def moved_limits(files: Files, drivers: Iterable[tuple[str, Driver]], mode: PowerMode | None) -> Iterator[str]:
+    """One line for each clock whose limits leave one frequency, or another highest one than the mode does.
+
+    Args:
+        drivers: each clock's name in messages, and its driver.
+        mode: the power mode in force, if known.
+
+    Raises:
+        HardwareBusy, HardwareRefused: a clock's table cannot be read.
+    """
+    for title, driver in drivers:
+        lowest, highest = mode_limits(driver.axis, driver.table(), mode)
+        cap = getattr(mode, _mode_axis(driver.axis), None)
+        named = f"power mode {mode.name}" if mode is not None else "the board"
+        top = megahertz(driver.axis, highest)
+        for low, high in sorted(set(_limits(files, driver))):
+            bottom, end = megahertz(driver.axis, low), megahertz(driver.axis, high)
+            if low == high and lowest < highest:
+                yield f"{title} is pinned at {bottom} by its limits: by jetson_clocks, a service, or a process that holds it"
+            elif high < highest:
+                yield f"{title} is limited to {end}, below the {top} of {named}: by a person, a service, or heat"
+            elif cap is not None and high > highest:
+                yield f"{title} may go up to {end}, above the {top} of {named}: raised since the mode was set"
+
+
+def mode_limits(axis: str, table: tuple[int, ...], mode: PowerMode | None) -> tuple[int, int]:
+    """The limits that a power mode sets; those of the hardware if the mode is unknown or sets none.
+
+    Args:
+        axis: an axis, or a CPU cluster that is set apart.
+        table: all of its frequencies, rising.
+    """
+    highest = bound_levels(table, getattr(mode, _mode_axis(axis), None))[-1]
+    floor = mode.cpu_min_khz if mode is not None and _mode_axis(axis) == "cpu_khz" else None
+    return min(bound_levels(table, floor)[-1] if floor else table[0], highest), highest
+
+
+def _mode_axis(axis: str) -> str:
+    """The name of a clock in a power mode: a CPU cluster that is set apart has the limits of them all."""
+    return axis if axis in TITLES else "cpu_khz"
+
+
+def _within_mode(levels: tuple[int, ...], axis: str, mode: PowerMode | None) -> tuple[int, ...]:
+    return levels if mode is None else bound_levels(levels, getattr(mode, _mode_axis(axis)))
+
+
+def _limits(files: Files, driver: Driver) -> Iterator[tuple[int, int]]:
+    """Both limits of every domain whose limits can be read now."""
+    for domain in driver.domains:
+        if domain.low is not None and domain.high is not None:
+            low, high = files.find_int(domain.low), files.find_int(domain.high)
+            if low is not None and high is not None:
+                yield low, high

@@ -10,7 +10,7 @@ from ..errors import DaemonError
 from .clocks.domain import Write, write_each
 from .clocks.driver import Driver, Reading, effective, obeyed
 from .clocks.emc import EmcClock
-from .files import Files
+from .files import Files, JustRead
 from .setter import Setter, Step
 
 
@@ -21,6 +21,7 @@ class Transition:
         drivers: the clocks under control.
         wanted: the level of each, by axis or cluster.
         offered: the levels that each offers now; the wanted one is among them.
+        read: files that were just read for this change, and what they hold.
 
     Raises:
         HardwareBusy, HardwareRefused: a file that decides about the writes or their order cannot be read.
@@ -33,13 +34,15 @@ class Transition:
         drivers: Iterable[Driver],
         wanted: Mapping[str, int],
         offered: Mapping[str, tuple[int, ...]],
+        read: Mapping[str, str | None],
     ) -> None:
         self._files = files
         self._wanted = wanted
         self._offered = offered
+        self._read = JustRead(files, read)
         self._setter = Setter(files, clock)
         self._steps = [
-            Step(driver, wanted[driver.axis], offered[driver.axis], driver.plan(wanted[driver.axis]))
+            Step(driver, wanted[driver.axis], offered[driver.axis], driver.plan(wanted[driver.axis], self._read))
             for driver in _in_turn(drivers, wanted)
         ]
 
@@ -62,7 +65,7 @@ class Transition:
         memory = next((step.driver for step in self._steps if isinstance(step.driver, EmcClock)), None)
         kept_before = memory.kept_hz if memory else None
         wanted, offered = self._wanted, self._offered
-        if memory and memory.trust_kernel(wanted["emc_hz"], wanted["cpu_khz"], offered["emc_hz"]):
+        if memory and memory.trust_kernel(wanted["emc_hz"], wanted["cpu_khz"], offered["emc_hz"], self._read):
             # The kernel raises the memory when the CPU rises: that is waited for first.
             self._steps.sort(key=lambda step: step.driver is memory)
         try:

@@ -18,10 +18,11 @@ from ...kernels.grid import FrequencyConfiguration
 from ...kernels.surface import Surface
 from ...kernels.units import AXES
 from ..errors import TargetNotAttainable
-from ..planner import Limits, outlook, plan
-from ..targets import Target, parse_target
-from .outlooks import in_time, longest_ms, requirements
-from .wishes import SAFE
+from .limits import Limits
+from .outlooks import in_time, longest_ms, outlook, requirements
+from .plan import plan
+from .requests import SAFE
+from .targets import Target, parse_target
 
 # So many configurations are looked at before the rates are known well enough to judge what is left to gain.
 _FIRST, _LOOKED_AT = 4, 10
@@ -73,7 +74,7 @@ def next_configuration(
 
     Args:
         surface: as it was predicted, or :func:`jetdvfs.kernels.correction.flat.flat_surface`.
-        target, fps, confidence, limits: as of :func:`jetdvfs.daemon.planner.plan`.
+        target, fps, confidence, limits: as of :func:`jetdvfs.daemon.planning.plan.plan`.
         observations: all that were made, as of :func:`jetdvfs.kernels.correction.correct.correct`.
 
     Raises:
@@ -107,7 +108,7 @@ def next_configuration(
     if count >= most or not open_cells.any():
         return Step(chosen.configuration, chosen.reason, False, corrected)
     objective = target.objective(expected)
-    hoped = objective * np.exp(-_HOPE * (now.latency_sigma if objective is expected.latency_ms else now.energy_sigma))
+    hoped = objective * np.exp(-_HOPE * target.sigma(now))
     best = objective[seen & safe].min(initial=np.inf)
     promising = open_cells & (hoped < best * (1 - _WORTH))
     if count >= _LOOKED_AT and not promising.any():

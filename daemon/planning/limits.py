@@ -1,20 +1,92 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Within what a plan is made, whatever its target, and which of equally good configurations is taken."""
+"""Limits: which clocks may be set, by the board, the operator, other work and the power budget.
+
+:func:`permitted` is the one rule. Of equally good configurations within the limits, :func:`lowest_clocks` are taken.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...kernels.grid import FrequencyGrid
 from ...kernels.units import AXES, CLOCKS, mhz_text
+from ...profiles.documents import Positive
 from ..errors import UsageError
+from ..leases.demand.floors import Floors
+from .constraints import BoardConstraints, Budget
+from .targets import Hours, Target
 
 TIE = 1e-3
 """Configurations this close in what a target prefers are as good as each other; the lowest clocks among them are taken."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The lowest and highest clock allowed on an axis, in the axis's unit; None where there is no bound."""
+
+    min: Positive | None = None
+    max: Positive | None = None
+
+    def __post_init__(self) -> None:
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise ValueError(f"expected min not above max, got {self.min} > {self.max}")
+
+    def inside(self, levels: Sequence[int]) -> tuple[int, ...]:
+        """The levels between both bounds; maybe none."""
+        low, high = self.min or 0, self.max if self.max is not None else levels[-1]
+        return tuple(level for level in levels if low <= level <= high)
+
+    def allowed(self, levels: Sequence[int]) -> tuple[int, ...]:
+        """The levels that may be set, at least one: those between both bounds; of none, the highest that is not above ``max``;
+        of none again, the lowest there is.
+
+        Args:
+            levels: all there are, rising.
+        """
+        below = [level for level in levels if self.max is None or level <= self.max]
+        return self.inside(levels) or tuple(below[-1:]) or tuple(levels[:1])
+
+
+@dataclass(frozen=True)
+class ClockLimits:
+    """Bounds of each axis; clocks outside are never set."""
+
+    cpu_khz: Bounds = field(default_factory=Bounds, metadata={"help": "CPU clock, in kHz"})
+    gpu_hz: Bounds = field(default_factory=Bounds, metadata={"help": "GPU clock, in Hz"})
+    emc_hz: Bounds = field(default_factory=Bounds, metadata={"help": "memory clock, in Hz"})
+
+    def allowed(self, clock: str, levels: Sequence[int]) -> tuple[int, ...]:
+        """The levels of a clock that may be set, at least one; a CPU cluster, by its cpufreq policy, has the CPU's bounds.
+
+        Args:
+            levels: all there are, rising.
+        """
+        bounds: Bounds = getattr(self, clock if clock in CLOCKS else "cpu_khz")
+        return bounds.allowed(levels)
+
+    def within(self, grid: FrequencyGrid) -> FrequencyGrid:
+        """The levels of a grid that may be set."""
+        return FrequencyGrid(**{axis: self.allowed(axis, grid.levels(axis)) for axis in AXES})
+
+    def missed(self, levels: Mapping[str, Sequence[int]]) -> Iterator[str]:
+        """One line for each clock that has no level within its bounds.
+
+        Args:
+            levels: what the board offers of each clock, rising; those of a CPU cluster by its cpufreq policy.
+        """
+        for clock, offered in levels.items():
+            axis = clock if clock in CLOCKS else "cpu_khz"
+            bounds: Bounds = getattr(self, axis)
+            if not bounds.inside(offered):
+                ends = (f"{name} {mhz_text(axis, end)} MHz" for name, end in vars(bounds).items() if end is not None)
+                (taken,) = bounds.allowed(offered)
+                whose = CLOCKS[axis] if axis == clock else f"CPU ({clock})"
+                none = f"limits.{axis}: no {whose} frequency that this board offers fits {' and '.join(ends)}"
+                yield f"{none}; {mhz_text(axis, taken)} MHz is set instead"
 
 
 @dataclass(frozen=True)
@@ -66,9 +138,44 @@ class Limits:
         return permitted
 
 
+def permitted(
+    offered: FrequencyGrid, operator: ClockLimits, demand: Floors | None = None, budget: Budget | None = None
+) -> Limits:
+    """Which clocks may be set.
+
+    Args:
+        offered: the levels that the board offers.
+        operator: the operator's bounds; where they are below the demand, they stand.
+        demand: the clocks that other work needs at least; None for no other work.
+        budget: the power that the board may draw; None for any.
+    """
+    ranges = {}
+    for axis in AXES:
+        levels = operator.allowed(axis, offered.levels(axis))
+        least = demand.least(axis) if demand is not None else 0
+        ranges[axis] = (max(levels[0], min(least, levels[-1])), levels[-1])
+    limits = Limits.within(ranges)
+    return limits if budget is None else replace(limits, power_mw=budget.power_mw, because=budget.reason)
+
+
 def lowest_clocks(grid: FrequencyGrid, among: NDArray[np.bool_]) -> tuple[int, int, int]:
     """Of several configurations the one whose clocks are lowest, in sum of parts of each clock's top."""
     parts = [np.array(grid.levels(name)) / grid.levels(name)[-1] for name in AXES]
     height = parts[0][:, None, None] + parts[1][:, None] + parts[2]
     cpu, gpu, emc = np.unravel_index(int(np.where(among, height, np.inf).argmin()), grid.shape)
     return int(cpu), int(gpu), int(emc)
+
+
+def lasting(target: Target, battery_wh: float | None, limits: Limits) -> Limits:
+    """What a plan without a board keeps to: these limits, and that a battery lasts as long as its target says, if it does.
+
+    Raises:
+        UsageError: what is left in the battery is not told, or told of another target.
+    """
+    hours = target.limit if isinstance(target, Hours) else None
+    BoardConstraints(hours=hours, battery_wh=battery_wh)
+    if hours is None:
+        return limits
+    if battery_wh is None:
+        raise UsageError(f"target {target}: expected what is left in the battery (battery_wh), such as --battery-wh 50")
+    return replace(limits, power_mw=1e3 * battery_wh / hours, because=f"so that {battery_wh:g} Wh last for {hours:g} h")

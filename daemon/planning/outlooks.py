@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ...kernels.surface import Surface
 from ..errors import InputError
-from ..targets import Bound, Outlook, Target, check_rate
+from .targets import Bound, Outlook, Target, check_rate
 
 Outlooks: TypeAlias = Callable[[Surface, "float | None", "float | None"], Outlook]
 """Tells what :func:`outlook` does, made anew or kept."""

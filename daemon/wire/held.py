@@ -41,7 +41,7 @@ class LoadedModel:
         self._client.call("Unload", {"network": self.handle})
 
 
-class LeasePlan(dict[str, Any]):
+class PlanReply(dict[str, Any]):
     """The ``PlanReport`` of the interface, whose repr is one line."""
 
     def __repr__(self) -> str:
@@ -119,7 +119,7 @@ class HeldLease:
 
     def _take(self, answer: Mapping[str, Any]) -> None:
         plan = answer.get("plan")
-        self.plan: Mapping[str, Any] | None = plan and LeasePlan(plan)
+        self.plan: Mapping[str, Any] | None = plan and PlanReply(plan)
         self.applied: Mapping[str, Any] | None = answer.get("applied")
         self.limit_ms: float | None = answer.get("limit_ms")
         self.shared: Mapping[str, Any] | None = answer.get("shared")

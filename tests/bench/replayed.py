@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jetdvfs.daemon.planner import Limits
+from jetdvfs.daemon.planning.limits import Limits
 from jetdvfs.kernels.correction.flat import flat_surface
 from jetdvfs.kernels.grid import FrequencyGrid
 from jetdvfs.kernels.surface import Surface

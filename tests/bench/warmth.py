@@ -14,7 +14,7 @@ import argparse
 import numpy as np
 
 from jetdvfs.daemon.planning.settling import Warmth, settled
-from jetdvfs.daemon.targets import EnergyTarget, LatencyTarget, MinEnergy, PowerTarget, Target
+from jetdvfs.daemon.planning.targets import EnergyTarget, LatencyTarget, MinEnergy, PowerTarget, Target
 from jetdvfs.kernels.cost.model import surface
 from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.bundle.bundle import load_bundle

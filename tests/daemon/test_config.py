@@ -10,20 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jetdvfs.daemon.config import (
-    Bounds,
-    ClientLimits,
-    ClockLimits,
-    Config,
-    ConfigFile,
-    Members,
-    WorkerRules,
-    load_config,
-    read_config,
-)
+from jetdvfs.daemon.config import ClientLimits, Config, ConfigFile, Members, WorkerRules, load_config, read_config
 from jetdvfs.daemon.errors import LimitReached, NotPermitted, UsageError
 from jetdvfs.daemon.hardware.clocks.clusters import Clusters
-from jetdvfs.daemon.leases import Holder, LeaseLimits, Leases, Need, combine, find, raised_by
+from jetdvfs.daemon.leases.lease import Holder, LeaseLimits, Leases, combine, find, raised_by
+from jetdvfs.daemon.planning.lease_plan import LeasePlan
+from jetdvfs.daemon.planning.limits import Bounds, ClockLimits
 from jetdvfs.kernels.grid import FrequencyConfiguration
 
 
@@ -120,8 +112,8 @@ def test_what_makes_no_sense_is_refused_in_one_line_naming_file_line_and_member(
     assert "\n" not in str(caught.value)
 
 
-def need(*clocks: int) -> Need:
-    return Need(FrequencyConfiguration(*clocks))
+def need(*clocks: int) -> LeasePlan:
+    return LeasePlan(FrequencyConfiguration(*clocks))
 
 
 def holder(connection: str = "a", uid: int = 1000) -> Holder:
@@ -133,10 +125,10 @@ configurations = st.builds(FrequencyConfiguration, *[st.integers(1, 9)] * 3)
 
 @given(st.lists(configurations, min_size=1, max_size=6))
 def test_no_lease_gets_less_than_it_needs_and_the_order_does_not_matter(wanted: list[FrequencyConfiguration]) -> None:
-    together = combine([Need(one) for one in wanted])
+    together = combine([LeasePlan(one) for one in wanted])
     assert all(have >= want for one in wanted for have, want in zip(together, one, strict=True))
     assert all(any(one[axis] == together[axis] for one in wanted) for axis in range(3))
-    assert together == combine([Need(one) for one in reversed(wanted)])
+    assert together == combine([LeasePlan(one) for one in reversed(wanted)])
 
 
 def test_a_lease_says_which_others_raise_it() -> None:

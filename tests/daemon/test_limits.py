@@ -10,15 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jetdvfs.daemon.config import Bounds, ClockLimits, Config
-from jetdvfs.daemon.controller import Controller
+from jetdvfs.daemon.config import Config
 from jetdvfs.daemon.errors import TargetNotAttainable, UsageError
 from jetdvfs.daemon.hardware.clocks.clusters import Clusters
 from jetdvfs.daemon.hardware.hardware import Hardware
-from jetdvfs.daemon.leases import Holder, Need
-from jetdvfs.daemon.planner import Limits
-from jetdvfs.daemon.watch.demand import Leased
-from jetdvfs.daemon.watch.floors import Demand, FloorRules
+from jetdvfs.daemon.leases.controller import Controller
+from jetdvfs.daemon.leases.demand.demand import Leased
+from jetdvfs.daemon.leases.demand.floors import Demand, FloorRules
+from jetdvfs.daemon.leases.lease import Holder
+from jetdvfs.daemon.planning.lease_plan import LeasePlan
+from jetdvfs.daemon.planning.limits import Bounds, ClockLimits, Limits
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.kernels.units import AXES
 from jetdvfs.profiles.board import load_board
@@ -89,7 +90,7 @@ def test_no_clock_is_set_above_the_limits_whatever_other_work_needs(
     limits = ClockLimits(cpu, in_hz(gpu), in_hz(emc))
     with tempfile.TemporaryDirectory() as folder:
         kernel, asked = controller(Path(folder), ClockLimits(), Demand({"policy0": busy_khz}, busy_hz))
-        asked.hold(Holder("a", 1, 0, "app"), Need(held), "test")
+        asked.hold(Holder("a", 1, 0, "app"), LeasePlan(held), "test")
         asked.reconfigure(Config(limits=limits))
         set_now = (kernel.store[f"{CPU}/scaling_setspeed"], kernel.store[f"{kernel.gpu}/userspace/set_freq"])
         for axis, text in zip(AXES, (*set_now, kernel.store[f"{EMC}/rate"]), strict=True):
@@ -101,12 +102,12 @@ def test_no_clock_is_set_above_the_limits_whatever_other_work_needs(
 def test_a_preview_is_what_a_lease_then_sets_with_the_demand_of_other_work(tmp_path: Path) -> None:
     kernel, asked = controller(tmp_path, ClockLimits(), Demand({"policy0": 1_000_000}))
     before = dict(kernel.store)
-    preview = asked.preview(Need(LOWEST))
+    preview = asked.preview(LeasePlan(LOWEST))
     assert preview.cpu_khz > LOWEST.cpu_khz and preview[1:] == LOWEST[1:]
     assert kernel.store == before and not len(asked.leases)
-    assert asked.hold(Holder("a", 1, 0, "app"), Need(LOWEST), "test")[1].requested == preview
+    assert asked.hold(Holder("a", 1, 0, "app"), LeasePlan(LOWEST), "test")[1].requested == preview
     with pytest.raises(UsageError, match="may not be set; nearest"):
-        asked.preview(Need(FrequencyConfiguration(LOWEST.cpu_khz + 1, *LOWEST[1:])))
+        asked.preview(LeasePlan(FrequencyConfiguration(LOWEST.cpu_khz + 1, *LOWEST[1:])))
 
 
 @pytest.mark.parametrize(
@@ -121,7 +122,7 @@ def test_limits_that_no_level_fits_set_the_level_below_them_and_are_named(
     tmp_path: Path, given: Bounds, set_mhz: float, warned: str
 ) -> None:
     kernel, asked = controller(tmp_path, ClockLimits())
-    asked.hold(Holder("a", 1, 0, "app"), Need(TOP), "test")
+    asked.hold(Holder("a", 1, 0, "app"), LeasePlan(TOP), "test")
     asked.reconfigure(Config(limits=ClockLimits(cpu_khz=given)))
     assert kernel.store[f"{CPU}/scaling_setspeed"] == str(round(set_mhz * 1000))
     expected = f"limits.cpu_khz: no CPU frequency that this board offers fits {warned} is set instead"
@@ -129,7 +130,7 @@ def test_limits_that_no_level_fits_set_the_level_below_them_and_are_named(
     assert expected in asked.notes
     assert asked.limits().cpu_khz == (set_mhz * 1000, set_mhz * 1000)
     with pytest.raises(UsageError, match=f"may not be set; nearest: {set_mhz:g} MHz"):
-        asked.hold(Holder("a", 1, 0, "app"), Need(FrequencyConfiguration(1190400, *TOP[1:])), "test")
+        asked.hold(Holder("a", 1, 0, "app"), LeasePlan(FrequencyConfiguration(1190400, *TOP[1:])), "test")
     asked.reconfigure(Config())
     assert asked.notes == ()
     assert kernel.store[f"{CPU}/scaling_setspeed"] == str(TOP.cpu_khz)
@@ -139,7 +140,7 @@ def test_a_cluster_set_apart_stays_within_the_limits_too(tmp_path: Path) -> None
     kernel, clock = Kernel(load_board("agx-orin-64gb"), emc=("bpmp",)), FakeClock()
     hardware = Hardware.probe(kernel, clock, baseline=tmp_path / "baseline.json", clusters=Clusters(apart=True))
     asked = Controller(hardware, Config(limits=ClockLimits(cpu_khz=Bounds(max=1000))), clock.monotonic)
-    asked.hold(Holder("a", 1, 0, "app"), Need(FrequencyConfiguration(115200, 306000000, 665600000)), "test")
+    asked.hold(Holder("a", 1, 0, "app"), LeasePlan(FrequencyConfiguration(115200, 306000000, 665600000)), "test")
     assert [kernel.store[f"{CPU[:-1]}{first}/scaling_setspeed"] for first in (0, 4, 8)] == ["115200"] * 3
     assert [text.split(" frequency")[0] for text in asked.check_limits()] == [
         "limits.cpu_khz: no CPU",
@@ -151,16 +152,16 @@ def test_a_cluster_set_apart_stays_within_the_limits_too(tmp_path: Path) -> None
 def test_new_limits_plan_anew_for_leases_and_say_which_target_they_keep_out_of_reach(tmp_path: Path) -> None:
     kernel, asked = controller(tmp_path, ClockLimits())
 
-    def again(limits: Limits) -> Need:
+    def again(limits: Limits) -> LeasePlan:
         assert limits.gpu_hz is not None
         if limits.gpu_hz[1] < 300_000_000:
             raise TargetNotAttainable("latency_ms=20 is not attainable")
         # With the GPU kept slower, a faster memory makes up for it.
-        return Need(
+        return LeasePlan(
             TOP._replace(gpu_hz=limits.gpu_hz[1], emc_hz=limits.emc_hz[1] if limits.emc_hz else 0), "min-energy", again=again
         )
 
-    asked.hold(Holder("a", 1, 0, "app"), Need(LOWEST, "min-energy", again=again), "test")
+    asked.hold(Holder("a", 1, 0, "app"), LeasePlan(LOWEST, "min-energy", again=again), "test")
     asked.reconfigure(Config(limits=ClockLimits(gpu_hz=Bounds(max=675750000))))
     assert kernel.store[f"{kernel.gpu}/userspace/set_freq"] == "675750000"
     assert kernel.store[f"{EMC}/rate"] == str(TOP.emc_hz)

@@ -32,8 +32,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from jetdvfs.daemon.leases import Holder, Lease
-from jetdvfs.daemon.planner import Limits
+from jetdvfs.daemon.leases.lease import Holder, Lease
+from jetdvfs.daemon.planning.limits import Limits
 from jetdvfs.kernels.cost.model import surface
 from jetdvfs.kernels.decompose import decompose
 from jetdvfs.kernels.network import Network, TensorSpec

@@ -28,7 +28,8 @@ from functools import cache
 from pathlib import Path
 
 from jetdvfs.daemon.errors import DaemonError
-from jetdvfs.daemon.leases import Holder, Lease, Need
+from jetdvfs.daemon.leases.lease import Holder, Lease
+from jetdvfs.daemon.planning.lease_plan import LeasePlan
 from jetdvfs.kernels.correction.flat import flat_surface
 from jetdvfs.kernels.cost.model import surface
 from jetdvfs.profiles.board import load_board
@@ -164,7 +165,7 @@ class Day:
         try:
             if what == "hold" and len(self._leases) < 8:
                 holder = Holder(draw.randrange(4), 1000 + draw.randrange(4), 1000, "soak")
-                self._leases.append(self.daemon.desk.granted(holder, Need(configuration), "a day"))  # type: ignore[arg-type]
+                self._leases.append(self.daemon.desk.granted(holder, LeasePlan(configuration), "a day"))  # type: ignore[arg-type]
             elif what == "release" and self._leases:
                 self.daemon.desk.ended(self._leases.pop(draw.randrange(len(self._leases))))
             elif what == "connection":

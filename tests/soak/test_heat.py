@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jetdvfs.daemon.leases import Holder, Need
+from jetdvfs.daemon.leases.lease import Holder
+from jetdvfs.daemon.planning.lease_plan import LeasePlan
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.tests.soak.endurance import Day
 
@@ -26,7 +27,7 @@ def test_what_heat_hides_is_given_back_all_the_same(tmp_path: Path) -> None:
         wait(day, 0.5)
     wait(day, 15)
     assert day._settings() != found, "the kernel throttles"
-    lease, _ = day.daemon.controller.hold(Holder(1, 1, 1, "x"), Need(LOW), "while it is hot")
+    lease, _ = day.daemon.controller.hold(Holder(1, 1, 1, "x"), LeasePlan(LOW), "while it is hot")
     wait(day, 10)
     day.daemon.controller.release(lease)
     wait(day, 10)
@@ -39,7 +40,7 @@ def test_limits_that_still_climb_after_the_heat_are_nobodys_choice(tmp_path: Pat
     day = Day(tmp_path)
     found = day._settings()
     lowered = LOW._replace(cpu_khz=192000)
-    first, _ = day.daemon.controller.hold(Holder(1, 1, 1, "x"), Need(MIDDLE), "before the heat")
+    first, _ = day.daemon.controller.hold(Holder(1, 1, 1, "x"), LeasePlan(MIDDLE), "before the heat")
     day.board.faults.fever_c = 50.0
     wait(day, 60)
     assert int(day._settings()[HIGHEST]) < MIDDLE.cpu_khz, "the kernel throttles"
@@ -49,7 +50,7 @@ def test_limits_that_still_climb_after_the_heat_are_nobodys_choice(tmp_path: Pat
     assert int(day._settings()[HIGHEST]) < MIDDLE.cpu_khz and not day.daemon.hardware.throttled(), (
         "it is cool, and limits still climb"
     )
-    second, _ = day.daemon.controller.hold(Holder(2, 2, 2, "y"), Need(lowered), "after the heat")
+    second, _ = day.daemon.controller.hold(Holder(2, 2, 2, "y"), LeasePlan(lowered), "after the heat")
     day.daemon.controller.release(first)
     wait(day, 60)
     day.daemon.controller.release(second)

@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 from ....profiles.timing import SystemClock
 from ... import arguments
-from ...board.left_behind import LAST_TRY_S, keeper_of
 from ...errors import DaemonError, HardwareBusy, HardwareRefused, NotPermitted
 from ...hardware.files import LONGEST_S, Files
 from ...hardware.hardware import Hardware
+from ...recovery import LAST_TRY_S, keeper_of
 from ...system.board_lock import is_running_system
 from ...system.state import BASELINE_FOLDER, NoAccess, default_runtime_dir, default_state_dir, locked_in_passing
 from ...wire.client import Client

@@ -26,7 +26,7 @@ from ....kernels.network import TensorSpec
 from ....kernels.text import printable
 from ... import arguments
 from ...errors import LeaseEnded, UsageError
-from ...targets import parse_target
+from ...planning.targets import parse_target
 from ...wire.client import Client
 from ...wire.kept import KeptLease
 from .. import output

@@ -30,9 +30,10 @@ from ....kernels.text import printable
 from ....profiles.board import load_board
 from ... import arguments
 from ...errors import TargetNotAttainable, UsageError
-from ...planner import Limits, Plan, plan
-from ...planning.advising import A100_SLICES, GIB, Choice, a100_slice, judged_modes, modes_of, smallest
-from ...targets import Hours, Target, parse_target
+from ...planning.limits import Limits
+from ...planning.modes import A100_SLICES, GIB, Choice, a100_slice, judged_modes, modes_of, smallest
+from ...planning.plan import Plan, plan
+from ...planning.targets import Hours, Target, parse_target
 from .. import output
 from . import common
 

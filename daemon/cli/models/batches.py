@@ -12,7 +12,8 @@ from ....kernels.inputs import parse_input
 from ....kernels.text import printable
 from ....profiles.bundle.bundle import Bundle
 from ...errors import TargetNotAttainable, UsageError
-from ...planner import Plan, parse_target, plan
+from ...planning.plan import Plan, plan
+from ...planning.targets import parse_target
 from .. import output
 from . import common
 

@@ -10,9 +10,9 @@ from typing import Any
 from ....kernels.grid import FrequencyConfiguration
 from ....kernels.surface import Surface
 from ....profiles.board import BoardDescription
-from ...planner import Plan
-from ...planning.advising import highest, modes_of, share_on
+from ...planning.modes import highest, modes_of, share_on
 from ...planning.outlooks import longest_ms, outlook
+from ...planning.plan import Plan
 from .. import output
 
 _NOTES = {1.0: "", None: "how much of the GPU it leaves on is not known"}

@@ -29,13 +29,12 @@ from ....kernels.inputs import Phase, parse_input, phase_of
 from ....kernels.text import printable
 from ....profiles.board import load_board
 from ... import arguments
-from ...budgets.granting import lasting
 from ...errors import UsageError
-from ...planner import Limits, Option, Plan, parse_target, plan
-from ...planning.plans import Plans
-from ...planning.proposing import Proposal, against_default
-from ...planning.wishes import Wish
-from ...targets import Hours, Target, check_phase
+from ...planning.limits import Limits, lasting
+from ...planning.modes import Proposal, against_default
+from ...planning.plan import Option, Plan, Plans, plan
+from ...planning.requests import PlanRequest
+from ...planning.targets import Hours, Target, check_phase, parse_target
 from .. import output
 from ..pictures.figures import say_drawn
 from . import batches, common, compare
@@ -166,7 +165,7 @@ def _proposal(network: Network, surface: Surface, target: Target, bundle: Bundle
     if not board.modes or isinstance(target, Hours):
         return None
     simulated = bundle.manifest.simulated
-    wish = Wish(Plans(), surface, str(target), args.fps, args.confidence, network.name, simulated, lambda: ())
+    wish = PlanRequest(Plans(), surface, str(target), args.fps, args.confidence, network.name, simulated, lambda: ())
     return against_default(wish, board.modes[-1])
 
 

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from ....kernels.grid import FrequencyConfiguration
 from ....kernels.surface import Surface
-from ...planner import Plan, in_time, outlook, pareto_front
-from ...targets import Outlook
+from ...planning.outlooks import in_time, outlook, pareto_front
+from ...planning.plan import Plan
+from ...planning.targets import Outlook
 from .figures import heading, interactive_axes, literal, new_figure, save
 
 if TYPE_CHECKING:

@@ -25,7 +25,8 @@ from ....profiles.adapt.prior import prior_of
 from ....profiles.bundle.bundle import Bundle, load_bundle
 from ....profiles.bundle.writing import install_bundle
 from ....profiles.errors import MeasurementError
-from ...planner import Limits, plan
+from ...planning.limits import Limits
+from ...planning.plan import plan
 from ...wire.client import Client
 from .board import Observed, SetUpBoard, spread_out
 from .cooling import cooled

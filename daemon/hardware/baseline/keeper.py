@@ -158,6 +158,8 @@ class BaselineKeeper:
             HardwareBusy, HardwareRefused: the boot's id cannot be read.
         """
         boot_id = read_boot_id(self._files)
+        if self._machine is None or self._machine[0] != boot_id:
+            self._machine = boot_id, _machine(self._files)  # the same for as long as the board is up
         kept = self._store.look(boot_id)
         record = kept.record
         self.lost = kept.lost if record is None else record.lost
@@ -171,7 +173,7 @@ class BaselineKeeper:
 
     def _elsewhere(self, record: BaselineRecord) -> bool:
         """Whether a baseline is another machine's: of what it covers, nothing is here."""
-        other = record.machine not in ("", _machine(self._files))
+        other = record.machine not in ("", self._machine[1] if self._machine else "")
         return other and not any(self._files.exists(path) for domain in record.domains for path in domain.paths)
 
     def _by_itself(self, found: Stock, *, dry_run: bool, longest_s: float) -> RestoreReport:
@@ -211,9 +213,8 @@ class BaselineKeeper:
     def _record(
         self, domains: tuple[ClockDomain, ...], values: dict[str, str], journal: dict[str, BaselineEntry]
     ) -> BaselineRecord:
-        if self._machine is None or self._machine[0] != self._boot_id:
-            self._machine = self._boot_id, _machine(self._files)  # the same for as long as the board is up
-        return BaselineRecord(self._boot_id, domains, values, journal, self._machine[1], lost=self.lost)
+        machine = self._machine[1] if self._machine else ""
+        return BaselineRecord(self._boot_id, domains, values, journal, machine, lost=self.lost)
 
     def _baseline(self, record: BaselineRecord) -> Baseline:
         return Baseline(self._files, self._clock, self._store, record, self._marker)

@@ -16,7 +16,7 @@ from ..clocks.domain import ClockDomain
 from ..clocks.driver import Driver
 from ..clocks.emc import EmcClock
 from ..files import Files
-from ..limits import mode_limits
+from ..offered import mode_limits
 
 # Governors that hold a frequency, which no kernel starts with.
 _HOLDING = ("userspace", "performance", "powersave")
@@ -78,7 +78,7 @@ def _values(
     *,
     pinned: bool,
 ) -> Iterator[tuple[str, str]]:
-    low, high = mode_limits(driver, mode)
+    low, high = mode_limits(driver.axis, driver.table(), mode)
     section = description.section("gpu" if driver.axis == "gpu_hz" else "cpu")
     if domain.mode is not None:
         if _sensible(files, domain, domain.mode.path) != domain.mode.value:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 
 from ....profiles.board import BoardDescription
 from ...errors import HardwareBusy, HardwareRefused
-from ..files import Files
+from ..files import Files, Reader
 from .domain import ClockDomain, Write
 from .driver import OthersValue, Reading
 from .governed import governed_domain, listed_levels, offered_levels
@@ -45,16 +44,11 @@ class CpuClock:
         names = (f"{policy}/scaling_available_frequencies" for policy in self.policies)
         return tuple(sorted(set.intersection(*(listed_levels(self.files, name, self.described_khz) for name in names))))
 
-    def levels(self, others: OthersValue) -> tuple[int, ...]:
+    def levels(self, table: tuple[int, ...], others: OthersValue) -> tuple[int, ...]:
         """The frequencies in kHz that every policy offers, rising."""
-        offered = [
-            offered_levels(self.files, domain, f"{policy}/scaling_available_frequencies", self.described_khz, others)
-            for policy, domain in zip(self.policies, self.domains, strict=True)
-        ]
-        common = reduce(set.intersection, offered)
-        if not common:
+        if not table:
             raise HardwareRefused(f"{', '.join(self.policies)}: have no frequency in common")
-        return tuple(sorted(common))
+        return min((offered_levels(domain, table, others) for domain in self.domains), key=len)
 
     def read(self) -> tuple[Reading, ...]:
         return tuple(self._read(policy, domain) for policy, domain in zip(self.policies, self.domains, strict=True))
@@ -70,8 +64,8 @@ class CpuClock:
             measured = self.files.find_rate(f"{policy}/scaling_cur_freq")
         return Reading(accepted, measured, mode or self.files.find_text(f"{policy}/scaling_governor") or "", domain.name)
 
-    def plan(self, level: int) -> tuple[Write, ...]:
-        return tuple(write for domain in self.domains for write in domain.plan(self.files, level))
+    def plan(self, level: int, files: Reader) -> tuple[Write, ...]:
+        return tuple(write for domain in self.domains for write in domain.plan(files, level))
 
 
 def probe(files: Files, description: BoardDescription, *, lead: str | None = "") -> CpuClock:

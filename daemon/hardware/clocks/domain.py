@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...errors import DaemonError, HardwareHangs
-from ..files import Files, rate_in
+from ..files import Files, Reader, rate_in
 
 _MOST_DIGITS = 20
 """Of a number that the kernel shows."""
@@ -61,7 +61,7 @@ class ClockDomain:
         named = (self.low, self.high, self.setpoint, *(c.path for c in self.companions), self.mode and self.mode.path)
         return tuple(path for path in named if path)
 
-    def plan(self, files: Files, level: int) -> tuple[Write, ...]:
+    def plan(self, files: Reader, level: int) -> tuple[Write, ...]:
         """The writes that set the clock to ``level``, in order.
 
         Modes and limits that are right already are left out. The setpoint never is: what it reads as may be what a
@@ -171,7 +171,7 @@ def _told(files: Files, path: str) -> str | None:
         return None
 
 
-def in_safe_order(files: Files, low: Write, high: Write) -> tuple[Write, Write]:
+def in_safe_order(files: Reader, low: Write, high: Write) -> tuple[Write, Write]:
     """Both limits in the order in which the lower never stands above the upper: raising the upper first, else the lower.
 
     Kernel 4.9 refuses the other order with EINVAL, 5.10 and later cut the value silently.

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from ...errors import HardwareRefused
+from ..files import Reader
 from .domain import ClockDomain, Write
 
 # A counter reads a little below the rate it was set to (EMC: 0.2%); neighbouring frequencies lie further apart.
@@ -87,8 +88,8 @@ class Driver(Protocol):
         """Every frequency that the running system lists, rising, whatever the limits."""
         ...
 
-    def levels(self, others: OthersValue) -> tuple[int, ...]:
-        """The frequencies that the running system offers within everybody else's limits, rising."""
+    def levels(self, table: tuple[int, ...], others: OthersValue) -> tuple[int, ...]:
+        """The frequencies of the table that the running system offers within everybody else's limits, rising."""
         ...
 
     def read(self) -> tuple[Reading, ...]:
@@ -99,6 +100,6 @@ class Driver(Protocol):
         """The measured frequency of each domain alone, in one read each; None where a full reading is needed to tell."""
         ...
 
-    def plan(self, level: int) -> tuple[Write, ...]:
-        """The writes that set every domain to ``level``, in order."""
+    def plan(self, level: int, files: Reader) -> tuple[Write, ...]:
+        """The writes that set every domain to ``level``, in order, by how its files stand."""
         ...

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ....profiles.board import BoardDescription
 from ...errors import DaemonError, HardwareBusy, HardwareRefused
-from ..files import Files
+from ..files import Files, Reader
 from .domain import ClockDomain, Write, clamp
 from .driver import OthersValue, Reading, agrees, whole_number
 from .emc_ways import LIMITS, MODE_WORDS, WAYS, past_limits, trained_hz
@@ -61,18 +61,16 @@ class EmcClock:
     def table(self) -> tuple[int, ...]:
         return self.trained_hz
 
-    def levels(self, others: OthersValue) -> tuple[int, ...]:
+    def levels(self, table: tuple[int, ...], others: OthersValue) -> tuple[int, ...]:
         """The frequencies in Hz that the memory is trained for, between the firmware's limits and below every cap."""
         low, high = self.domain.bounds(self.files)
         shared = self.domain.high or (self.domain.setpoint if self.domain.mode is None else None)
         # Zero is no limit.
         if shared is not None and (ceiling := whole_number(shared, others(shared))):
             high = ceiling if high is None else min(high, ceiling)
-        offered = tuple(level for level in self.trained_hz if clamp(level, (low, high)) == level)
+        offered = tuple(level for level in table if clamp(level, (low, high)) == level)
         if not offered:
-            raise HardwareRefused(
-                f"{self.domain.paths[0]}: no trained rate within {low} and {high}; trained: {self.trained_hz}"
-            )
+            raise HardwareRefused(f"{self.domain.paths[0]}: no trained rate within {low} and {high}; trained: {table}")
         return offered
 
     def read(self) -> tuple[Reading, ...]:
@@ -92,17 +90,17 @@ class EmcClock:
     def measured(self) -> tuple[int | None, ...]:
         return (self.files.find_rate(self.counter) if self.counter else None,)
 
-    def plan(self, level: int) -> tuple[Write, ...]:
-        return self.domain.plan(self.files, level)
+    def plan(self, level: int, files: Reader) -> tuple[Write, ...]:
+        return self.domain.plan(files, level)
 
-    def trust_kernel(self, level: int, cpu_khz: int, offered: tuple[int, ...]) -> bool:
+    def trust_kernel(self, level: int, cpu_khz: int, offered: tuple[int, ...], files: Reader) -> bool:
         """Leave a level to the kernel from now on where it keeps the memory there by itself at this CPU clock; whether it does.
 
         That is so at the highest level offered, where the floor that comes with the CPU clock is not below it.
         """
         floor = next((emc for khz, emc in self.floors if cpu_khz >= khz), 0)
         mode = self.domain.mode
-        unlocked = mode is not None and self.files.find_text(mode.path) != mode.value
+        unlocked = mode is not None and files.find_text(mode.path) != mode.value
         kept = unlocked and level == offered[-1] and not any(floor <= other < level for other in offered)
         self.kept_hz = level if kept else None
         return kept

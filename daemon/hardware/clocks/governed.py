@@ -41,23 +41,21 @@ def listed_levels(files: Files, table: str, otherwise: tuple[int, ...]) -> set[i
     return {rate for word in (files.find_text(table) or "").split() if (rate := rate_in(word))} or set(otherwise)
 
 
-def offered_levels(files: Files, domain: ClockDomain, table: str, otherwise: tuple[int, ...], others: OthersValue) -> set[int]:
-    """A governed clock's own frequencies, up to the limit that others set.
+def offered_levels(domain: ClockDomain, table: tuple[int, ...], others: OthersValue) -> tuple[int, ...]:
+    """A governed clock's own frequencies, up to the limit that others set, rising.
 
     The upper limit binds, for a power mode caps the board with it. The lower one does not: it is where a governor
     stops, not what the board needs, and it is lowered when a request is below.
 
     Args:
-        table: the file that lists the frequencies.
-        otherwise: the frequencies from the board's description, for kernels without that list.
+        table: all of its frequencies, rising.
 
     Raises:
         HardwareBusy, HardwareRefused: the limit cannot be read, or leaves nothing.
     """
     assert domain.high is not None
-    levels = listed_levels(files, table, otherwise)
     ceiling = whole_number(domain.high, others(domain.high))
-    offered = {level for level in levels if level <= ceiling}
+    offered = tuple(level for level in table if level <= ceiling)
     if not offered:
-        raise HardwareBusy(f"{domain.high}: {ceiling} is below every frequency of {table}: {min(levels)} and up")
+        raise HardwareBusy(f"{domain.high}: {ceiling} is below every frequency of {domain.name}: {table[0]} and up")
     return offered

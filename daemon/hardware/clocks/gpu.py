@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ....profiles.board import BoardDescription
 from ...errors import HardwareBusy
-from ..files import Files
+from ..files import Files, Reader
 from .domain import ClockDomain, Write, clamp
 from .driver import OthersValue, Reading
 from .governed import governed_domain, listed_levels, offered_levels
@@ -35,10 +35,9 @@ class GpuClock:
     def table(self) -> tuple[int, ...]:
         return tuple(sorted(listed_levels(self.files, f"{self.path}/available_frequencies", self.described_hz)))
 
-    def levels(self, others: OthersValue) -> tuple[int, ...]:
+    def levels(self, table: tuple[int, ...], others: OthersValue) -> tuple[int, ...]:
         """The frequencies in Hz that the device offers, rising."""
-        table = f"{self.path}/available_frequencies"
-        return tuple(sorted(offered_levels(self.files, self.domain, table, self.described_hz, others)))
+        return offered_levels(self.domain, table, others)
 
     def read(self) -> tuple[Reading, ...]:
         """One reading; an idle GPU that was power-gated measures 0 Hz."""
@@ -56,8 +55,8 @@ class GpuClock:
         load = self.files.find_int(f"{self.path}/device/load")
         return None if load is None else min(max(load / 1000, 0.0), 1.0)
 
-    def plan(self, level: int) -> tuple[Write, ...]:
-        return self.domain.plan(self.files, level)
+    def plan(self, level: int, files: Reader) -> tuple[Write, ...]:
+        return self.domain.plan(files, level)
 
 
 def probe(files: Files, description: BoardDescription) -> GpuClock:

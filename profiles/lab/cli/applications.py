@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from ....daemon import arguments
 from ....daemon.cli.output import SIMULATED, print_json, progress, table
 from ....daemon.errors import InputError, TargetNotAttainable
-from ....daemon.planner import Limits, plan
+from ....daemon.planning.limits import Limits
+from ....daemon.planning.plan import plan
 from ....kernels.correction.correct import correct
 from ....kernels.cost.model import surface
 from ....kernels.surface import Surface

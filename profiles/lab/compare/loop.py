@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....daemon.errors import TargetNotAttainable
-from ....daemon.planner import plan
 from ....daemon.planning.exploring import next_configuration
-from ....daemon.targets import LatencyTarget, MinEnergy, Target
+from ....daemon.planning.plan import plan
+from ....daemon.planning.targets import LatencyTarget, MinEnergy, Target
 from ....kernels.correction.correct import correct
 from ....kernels.correction.flat import flat_surface, overlap_fit
 from ....kernels.correction.observation import Observation

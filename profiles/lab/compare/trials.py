@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ....daemon.errors import TargetNotAttainable
-from ....daemon.planner import Plan, plan
 from ....daemon.planning.outlooks import outlook, requirements
-from ....daemon.targets import EnergyTarget, LatencyTarget, MinEnergy, Target
+from ....daemon.planning.plan import Plan, plan
+from ....daemon.planning.targets import EnergyTarget, LatencyTarget, MinEnergy, Target
 from ....kernels.surface import Surface
 
 TARGETS_IN_WORDS = (

@@ -21,7 +21,8 @@ from ....daemon.cli.output import print_json, table
 from ....daemon.cli.pictures.figures import check_drawing
 from ....daemon.errors import TargetNotAttainable, UsageError
 from ....daemon.hardware.files import Files
-from ....daemon.planner import Limits, Plan, plan
+from ....daemon.planning.limits import Limits
+from ....daemon.planning.plan import Plan, plan
 from ....kernels.cost.model import surface
 from ....kernels.grid import FrequencyConfiguration
 from ....kernels.surface import Surface

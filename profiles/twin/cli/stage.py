@@ -16,7 +16,7 @@ from typing import Any
 from ....daemon.cli.children import START_S, Child, ChildError, spawn, when_it_answers
 from ....daemon.hardware.files import Files
 from ....daemon.hardware.hardware import Hardware
-from ....daemon.planner import Limits
+from ....daemon.planning.limits import Limits
 from ....daemon.wire.client import Client
 from ....kernels.grid import FrequencyConfiguration
 from ....kernels.units import AXES

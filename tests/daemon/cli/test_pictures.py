@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from jetdvfs.daemon.errors import InputError
-from jetdvfs.daemon.planner import plan
+from jetdvfs.daemon.planning.plan import plan
 from jetdvfs.kernels.cost.model import surface
 from jetdvfs.tests.support.profiles.analytic import board, conv2d, matmul, network, relu
 

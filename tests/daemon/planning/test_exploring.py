@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jetdvfs.daemon.planner import Limits
 from jetdvfs.daemon.planning.exploring import Step, next_configuration
+from jetdvfs.daemon.planning.limits import Limits
 from jetdvfs.kernels.correction.flat import flat_surface
 from jetdvfs.kernels.correction.observation import Observation
 from jetdvfs.kernels.grid import FrequencyGrid

@@ -11,7 +11,7 @@ import pytest
 
 from jetdvfs.daemon.errors import UsageError
 from jetdvfs.daemon.hardware.sensors.thermal import Trip
-from jetdvfs.daemon.planner import plan
+from jetdvfs.daemon.planning.plan import plan
 from jetdvfs.daemon.planning.settling import Warmth, settled, warmth_of
 from jetdvfs.kernels.cost.model import surface
 from jetdvfs.kernels.heat import Heat

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from jetdvfs.daemon.targets import parse_target
+from jetdvfs.daemon.planning.targets import parse_target
 from jetdvfs.kernels.grid import FrequencyGrid
 from jetdvfs.kernels.surface import Surface
 from jetdvfs.profiles.lab.compare.trials import Outcome, plans_for, try_out, usual_targets

@@ -17,9 +17,10 @@ from typing import Any, TextIO
 import pytest
 
 from jetdvfs.daemon.config import Config
-from jetdvfs.daemon.controller import Controller
 from jetdvfs.daemon.hardware.hardware import Hardware
-from jetdvfs.daemon.leases import Holder, Need
+from jetdvfs.daemon.leases.controller import Controller
+from jetdvfs.daemon.leases.lease import Holder
+from jetdvfs.daemon.planning.lease_plan import LeasePlan
 from jetdvfs.daemon.system.journal import CLOCKS_SET, LEASE_BEGUN, LEASE_ENDED, TROUBLE, fields, log_handler
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.tests.support.boards.hardware_kernel import FakeClock, Kernel
@@ -110,7 +111,7 @@ def test_a_lease_and_the_clocks_set_for_it_are_told_in_fields(tmp_path: Path, ca
     clock = FakeClock()
     hardware = Hardware.probe(Kernel(), clock, baseline=tmp_path / "baseline.json")
     controller = Controller(hardware, Config(floors=None), clock.monotonic)
-    lease, _ = controller.hold(Holder("connection", 42, 1000, "camera"), Need(CLOCKS), "thirty frames")
+    lease, _ = controller.hold(Holder("connection", 42, 1000, "camera"), LeasePlan(CLOCKS), "thirty frames")
     controller.release(lease)
 
     def told(kind: str) -> dict[str, str]:

@@ -144,7 +144,7 @@ def test_processes_share_the_gpu_slice_by_slice(board: SimulatedBoard, shell: Sh
         once = iter([handed_in.wait])
 
         def wait_for_the_other() -> bool:
-            """Asked when this run's frames are handed in, and before time goes on."""
+            """BoardConstraints when this run's frames are handed in, and before time goes on."""
             for wait in once:
                 wait()
             return False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asking as another user, for tests that run as root."""
+"""LeaseConstraints as another user, for tests that run as root."""
 
 from __future__ import annotations
 

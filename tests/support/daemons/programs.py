@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from jetdvfs.daemon.leases import Holder, Lease
+from jetdvfs.daemon.leases.lease import Holder, Lease
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.kernels.surface import Surface
 from jetdvfs.kernels.units import AXES

@@ -16,26 +16,27 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from jetdvfs.daemon.board.desk import Desk
 from jetdvfs.daemon.config import Config
-from jetdvfs.daemon.controller import Controller
 from jetdvfs.daemon.hardware.hardware import Hardware
 from jetdvfs.daemon.hardware.sensors.energy import Metered
 from jetdvfs.daemon.hardware.sensors.sampled import Sample, SampledSensors
 from jetdvfs.daemon.hardware.sensors.sensors import Sensors, told
-from jetdvfs.daemon.learning.correcting import Corrections
-from jetdvfs.daemon.learning.course import Course
-from jetdvfs.daemon.learning.learner import Learner
-from jetdvfs.daemon.learning.memory import Key, Memory
-from jetdvfs.daemon.learning.unpredicted import Unpredicted
-from jetdvfs.daemon.leases import Holder, Lease, Need
-from jetdvfs.daemon.planner import Limits
-from jetdvfs.daemon.planning.plans import Plans
+from jetdvfs.daemon.leases.board.service import BoardService
+from jetdvfs.daemon.leases.board.slowdown import Events
+from jetdvfs.daemon.leases.controller import Controller
+from jetdvfs.daemon.leases.demand.demand import DemandMonitor
+from jetdvfs.daemon.leases.demand.floors import FloorRules
+from jetdvfs.daemon.leases.learning.correcting import Corrections
+from jetdvfs.daemon.leases.learning.learner import Learner
+from jetdvfs.daemon.leases.learning.memory import Key, Memory
+from jetdvfs.daemon.leases.learning.progress import LeaseProgress
+from jetdvfs.daemon.leases.learning.unpredicted import Unpredicted
+from jetdvfs.daemon.leases.lease import Holder, Lease
+from jetdvfs.daemon.planning.lease_plan import LeasePlan
+from jetdvfs.daemon.planning.limits import Limits
+from jetdvfs.daemon.planning.plan import Plans
+from jetdvfs.daemon.planning.requests import PlanRequest, is_known
 from jetdvfs.daemon.planning.settling import warmth_of
-from jetdvfs.daemon.planning.wishes import Wish, is_known
-from jetdvfs.daemon.watch.demand import DemandMonitor
-from jetdvfs.daemon.watch.events import Events
-from jetdvfs.daemon.watch.floors import FloorRules
 from jetdvfs.kernels.surface import Surface
 from jetdvfs.profiles.board import BoardDescription
 from jetdvfs.profiles.twin.simulated_board import SimulatedBoard
@@ -121,17 +122,17 @@ class ReadSensors:
         return self._sensors.over_current()
 
 
-class VirtualDesk(Desk):
+class VirtualDesk(BoardService):
     """A desk that does at once what it is asked, and replans after a while."""
 
-    async def replan(self, lease: Lease, again: Callable[[Limits], Need], reason: str) -> Need | None:
+    async def replan(self, lease: Lease, again: Callable[[Limits], LeasePlan], reason: str) -> LeasePlan | None:
         await asyncio.sleep(REPLANNED_S)
         try:
             return self._controller.replan(lease.id, again, reason)
         finally:
             self._publish()
 
-    def granted(self, holder: Holder, need: Need, reason: str) -> Lease:
+    def granted(self, holder: Holder, need: LeasePlan, reason: str) -> Lease:
         try:
             return self._controller.hold(holder, need, reason)[0]
         finally:
@@ -211,15 +212,19 @@ class VirtualDaemon:
         whose = Key(holder.uid, key)
         make = partial(self._corrections.make, surface, whose, fps)
         known = is_known(surface)
-        wish = Wish(
+        wish = PlanRequest(
             self._plans, make((), True) if known else surface, target, fps, confidence, key if known else "", True, lambda: ()
         )
         remembered = self.memory.summary(whose) if known else None
         predicted = self._corrections.predicted(surface, fps) if remembered is not None else None
-        course = Course(whose, wish, make, original=surface if known else None, predicted=predicted, remembered=remembered)
+        course = LeaseProgress(
+            whose, wish, make, original=surface if known else None, predicted=predicted, remembered=remembered
+        )
         if not known:
             make = partial(self._corrections.make, surface, None, fps)
-            course = Course(whose, wish, make, unknown=Unpredicted(wish, self.memory.observations(whose)), exploring=True)
+            course = LeaseProgress(
+                whose, wish, make, unknown=Unpredicted(wish, self.memory.observations(whose)), exploring=True
+            )
         lease = self.desk.granted(holder, course.first(self.controller.limits()), "")
         self.learner.began(lease, course)
         return lease

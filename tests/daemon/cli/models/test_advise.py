@@ -12,8 +12,8 @@ import pytest
 
 from jetdvfs.daemon.cli import main
 from jetdvfs.daemon.errors import TargetNotAttainable
-from jetdvfs.daemon.planning.advising import GIB, Choice, a100_slice, judged_modes, smallest
-from jetdvfs.daemon.targets import Bound
+from jetdvfs.daemon.planning.modes import GIB, Choice, a100_slice, judged_modes, smallest
+from jetdvfs.daemon.planning.targets import Bound
 from jetdvfs.kernels.cost.model import surface
 from jetdvfs.profiles.board import BoardDescription, GpuSlice, GpuSlices, ModeSet, PowerMode, load_board
 from jetdvfs.profiles.reference import reference_model

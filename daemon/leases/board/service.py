@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The board with its leases for the event loop: changes are requested here, and the last snapshot is read."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+from ....kernels.errors import KernelsError
+from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
+from ...config import Config
+from ...errors import DaemonError
+from ...hardware.applied import Applied
+from ...hardware.baseline.baseline import RestoreReport
+from ...hardware.hardware import Hardware
+from ...planning.lease_plan import LeasePlan
+from ...planning.limits import Limits
+from ..controller import Controller
+from ..lease import Holder, Lease
+from .slowdown import Events, Slowed
+from .snapshot import BoardReading, Changes, Snapshot, look
+from .thread import ANSWER_S, BoardThread
+
+T = TypeVar("T")
+
+FRESH_S = 1.0
+"""What was read so lately is not read again for a status."""
+_OLD_S = 3.0
+_NEVER = float("-inf")
+_FIRST_LOOK_S = 1.0  # whoever asks first is told how the board stands, those after them no later
+
+
+class BoardService:
+    """Runs a controller and all else that touches the board on a thread of its own.
+
+    Args:
+        writes: the last ones made, oldest first; kept up by the board's files.
+        ended: grows while calls to the board's files come back.
+
+    Attributes:
+        snapshot: how things stood last.
+        thread: where they are looked at and changed.
+    """
+
+    def __init__(
+        self,
+        hardware: Hardware,
+        controller: Controller,
+        events: Events,
+        writes: deque[tuple[str, str]],
+        ended: Callable[[], int],
+    ) -> None:
+        self._hardware = hardware
+        self._controller = controller
+        self._events = events
+        self._slowed = Slowed(self._slowing, time.monotonic)
+        self._writes = writes
+        self._look = BoardReading(_NEVER, None, (), None, ())
+        self._looking: asyncio.Task[None] | None = None
+        self._first_look_by_s: float | None = None
+        self._applied: Applied | None = None
+        self._changes = Changes()
+        self._limits: Limits | DaemonError | KernelsError = DaemonError("the board has not been looked at yet")
+        self.snapshot = Snapshot(self._look, self._limits)
+        self.thread = BoardThread(self._tend, lambda: controller.tend_in_s, self._publish, ended)
+
+    async def hold(self, holder: Holder, need: LeasePlan, reason: str) -> tuple[Lease, Applied]:
+        """As :meth:`Controller.hold`; a connection that ends meanwhile, or is told that the board hangs, holds nothing.
+
+        Raises:
+            HardwareBusy: the board does not answer in time.
+            DaemonError: as there.
+        """
+        return await self.thread.run(
+            self._changing(lambda: self._controller.hold(holder, need, reason)),
+            user=holder.uid,
+            owner=holder.connection,
+            undo=lambda granted: self._controller.release(granted[0]),
+        )
+
+    async def preview(self, need: LeasePlan, uid: int) -> FrequencyConfiguration:
+        """As :meth:`Controller.preview`, asked for by a user.
+
+        Raises:
+            HardwareBusy: the board does not answer in time.
+            DaemonError: as there.
+        """
+        return await self.thread.run(lambda: self._controller.preview(need), user=uid)
+
+    async def replan(self, lease: Lease, again: Callable[[Limits], LeasePlan], reason: str) -> LeasePlan | None:
+        """As :meth:`Controller.replan`.
+
+        Raises:
+            HardwareBusy: the board does not answer in time.
+            DaemonError: as there.
+        """
+        holder = lease.holder
+        return await self.thread.run(
+            self._changing(lambda: self._controller.replan(lease.id, again, reason)), user=holder.uid, owner=holder.connection
+        )
+
+    async def grid(self) -> FrequencyGrid:
+        """The levels that the board offers now.
+
+        Raises:
+            HardwareBusy: the board does not answer in time.
+            DaemonError: its tables cannot be read.
+        """
+        return await self.thread.run(self._hardware.grid)
+
+    async def release(self, lease: Lease, uid: int, by: str = "") -> None:
+        """As :meth:`Controller.release`.
+
+        Raises:
+            HardwareBusy: the board does not answer in time; the lease ends all the same.
+        """
+        await self.thread.run(self._changing(lambda: self._controller.release(lease, by)), user=uid, ends=True)
+
+    def drop(self, holder: Holder) -> None:
+        """End what a connection holds, or has asked for, without waiting for that."""
+        self.thread.forget(holder.connection)
+        self.thread.submit(self._changing(lambda: self._controller.drop(holder.connection)), user=holder.uid, ends=True)
+
+    async def give_back(self, longest_s: float = ANSWER_S, by: str = "") -> tuple[int, RestoreReport]:
+        """End every lease and restore the baseline; how many leases there were, and what became of it.
+
+        Raises:
+            HardwareBusy: the board does not answer in time.
+        """
+
+        def give_back() -> tuple[int, RestoreReport]:
+            return len(self._controller.leases), self._controller.give_back(by)
+
+        return await self.thread.run(self._changing(give_back), ends=True, longest_s=longest_s)
+
+    async def reconfigure(self, config: Config) -> tuple[str, ...]:
+        """As :meth:`Controller.reconfigure`; which of its limits no level of the board meets now.
+
+        Raises:
+            HardwareBusy: the board does not answer in time; the configuration counts all the same.
+        """
+
+        def reconfigure() -> tuple[str, ...]:
+            self._controller.reconfigure(config)
+            return self._controller.check_limits()
+
+        return await self.thread.run(self._changing(reconfigure), ends=True)
+
+    async def fresh(self, longest_s: float) -> Snapshot:
+        """How things stand; what is not so new is read again, and waited for where it is old or clocks were set since."""
+        seen = self.snapshot.look
+        age_s = float("inf") if seen.outdated else time.monotonic() - seen.seen_s
+        if age_s > FRESH_S:
+            if self._looking is None or self._looking.done():
+                self._looking = asyncio.get_running_loop().create_task(self._look_again())
+            if age_s > _OLD_S:
+                if seen.seen_s == _NEVER:
+                    self._first_look_by_s = self._first_look_by_s or time.monotonic() + _FIRST_LOOK_S
+                    longest_s = max(longest_s, self._first_look_by_s - time.monotonic())
+                await asyncio.wait({self._looking}, timeout=longest_s)
+        return self.snapshot
+
+    async def _look_again(self) -> None:
+        job = self.thread.submit(self.look)
+        await asyncio.wait({asyncio.wrap_future(job.future)})
+
+    def look(self) -> None:
+        """Read how the board stands; on the board's thread, or before it is started."""
+        self._look = look(self._hardware, time.monotonic())
+        try:
+            self._limits = self._controller.limits()
+        except (DaemonError, KernelsError) as error:
+            self._limits = error
+        self._publish()
+
+    @property
+    def floors(self) -> tuple[str, ...]:
+        """What is kept up for other work, for people; as of this moment, on whatever thread."""
+        return self._controller.floors.reasons
+
+    def _changing(self, function: Callable[[], T]) -> Callable[[], T]:
+        """The same, after which the clocks are not what was read last, and are read again once nothing else is asked."""
+
+        def change() -> T:
+            try:
+                return function()
+            finally:
+                self._look = replace(self._look, outdated=True)
+                self.thread.when_at_rest(self._look_once)
+
+        return change
+
+    def _look_once(self) -> None:
+        if self._look.outdated and not self.thread.ending:
+            self.look()
+
+    def _tend(self) -> None:
+        self._controller.tend()
+        self._events.look()
+        self._slowed.look()
+
+    def _slowing(self) -> dict[str, str]:
+        """What slows the board down now, by what stays the same of it."""
+        over_current = {f"over-current {name}": text for name, text in self._events.slowing.items()}
+        hot = {
+            f"heat ({text})": f"{text}: clocks are lowered until it is cooler" for text in self._hardware.sensors.throttled()
+        }
+        return hot | over_current
+
+    def _publish(self) -> None:
+        controller, budgets = self._controller, self._controller.budgets
+        applied, before = controller.applied, self._applied
+        if applied is not None and applied is not before and applied.writes:
+            self._changes = Changes(self._changes.count + 1, self._changes.total_ms + applied.elapsed_ms)
+        self._applied = applied
+        self.snapshot = Snapshot(
+            look=self._look,
+            limits=controller.last_limits or self._limits,
+            leases=controller.leases.by_id(),
+            ended=dict(controller.leases.ended),
+            unkept=dict(controller.judged.unkept),
+            fares=controller.judged.fares,
+            budget=None if budgets is None else budgets.budget,
+            ceiling_c=None if budgets is None else budgets.ceiling_c,
+            supply=None if budgets is None else budgets.supply,
+            applied=controller.applied,
+            set_s=controller.changed_s,
+            changes=self._changes,
+            deviating=controller.troubles,
+            floors=controller.floors,
+            troubles=(*self._events.notes, *controller.troubles, *controller.notes),
+            events=self._events.events,
+            touched=self._hardware.touched,
+            writes=tuple(self._writes),
+        )

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Slowdowns of the board by heat and over-current: counted events, and one log line at the begin and the end of each cause."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from ...system.journal import AT_SPEED, SLOWED, fields
+
+log = logging.getLogger(__name__)
+
+_ENDED_S = 5.0  # around a trip, the temperature goes up and down
+_LOOK_S = 2.0  # the counters are published about that often
+_WINDOW_S = 60.0
+
+
+@dataclass(frozen=True)
+class Event:
+    """One kind of event.
+
+    Attributes:
+        event: its name (``oc3``).
+        count: since boot.
+        per_minute: of late; over a shorter time scaled to a minute where the daemon has not run for one.
+    """
+
+    event: str
+    count: int
+    per_minute: float
+
+
+class Events:
+    """Follows counters; :meth:`look` is to be called from time to time.
+
+    Args:
+        read: the counts since boot, by name.
+    """
+
+    def __init__(self, read: Callable[[], Mapping[str, int]], monotonic: Callable[[], float]) -> None:
+        self._read = read
+        self._monotonic = monotonic
+        self._seen: deque[tuple[float, Mapping[str, int]]] = deque()
+
+    def look(self) -> None:
+        now = self._monotonic()
+        if self._seen and now - self._seen[-1][0] < _LOOK_S:
+            return
+        # Before the sensors were read first there is nothing to count from.
+        if counts := self._read():
+            self._seen.append((now, counts))
+        while self._seen and now - self._seen[0][0] > _WINDOW_S:
+            self._seen.popleft()
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """Every event that is counted; empty where nothing counts any."""
+        if not self._seen:
+            return ()
+        (began, first), (ended, last) = self._seen[0], self._seen[-1]
+        minutes = max(ended - began, _LOOK_S) / 60
+        return tuple(Event(name, count, max(count - first.get(name, count), 0) / minutes) for name, count in last.items())
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Why the board is slower than its clocks say."""
+        return tuple(self.slowing.values())
+
+    @property
+    def slowing(self) -> Mapping[str, str]:
+        """The same by event."""
+        what = "each cuts CPU and GPU clocks for a moment, which no clock shows"
+        return {
+            e.event: f"over-current event {e.event}: {e.per_minute:.3g} a minute; {what}" for e in self.events if e.per_minute
+        }
+
+
+class Slowed:
+    """Follows the reasons; :meth:`look` is to be called from time to time.
+
+    Args:
+        read: each reason in one line, by what stays the same of it while it lasts.
+    """
+
+    def __init__(self, read: Callable[[], Mapping[str, str]], monotonic: Callable[[], float]) -> None:
+        self._read = read
+        self._monotonic = monotonic
+        self._lasting: dict[str, tuple[float, float]] = {}
+
+    def look(self) -> None:
+        now = self._monotonic()
+        for name, text in self._read().items():
+            if name not in self._lasting:
+                log.warning("the board is slowed down: %s", text, extra=fields(SLOWED, reason=text))
+            began, _ = self._lasting.get(name, (now, now))
+            self._lasting[name] = began, now
+        for name, (began, last) in tuple(self._lasting.items()):
+            if now - last >= _ENDED_S:
+                del self._lasting[name]
+                seconds = f"{last - began:.0f}"
+                told = fields(AT_SPEED, reason=name, seconds=seconds)
+                log.info("no longer slowed down by %s, after %s s", name, seconds, extra=told)

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the board and its leases stood when the board's thread looked last: what everybody is answered from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ....kernels.errors import KernelsError
+from ....kernels.grid import FrequencyConfiguration
+from ....profiles.board import ModeSet, PowerMode
+from ...errors import DaemonError
+from ...hardware.applied import Applied
+from ...hardware.clocks.driver import Reading
+from ...hardware.hardware import Hardware
+from ...planning.constraints import Budget
+from ...planning.limits import Limits
+from ..budgets.budgets import Supply
+from ..demand.floors import Floors
+from ..lease import Lease
+from ..sharing.arbiter import SharedLatency
+from ..unmet_targets import UnmetTarget
+from .slowdown import Event
+
+
+@dataclass(frozen=True)
+class CpuPolicy:
+    """What one cpufreq policy says of itself, in kHz; ``leads`` where ``cpu_khz`` stands for it."""
+
+    policy: str
+    accepted_khz: int | None
+    effective_khz: int | None
+    governor: str
+    leads: bool
+
+
+@dataclass(frozen=True)
+class BoardReading:
+    """One sample of the board's clocks, power mode and notes.
+
+    Attributes:
+        seen_s: when, on the monotonic clock.
+        configuration: the clocks as measured; None where they cannot be read.
+        notes: what cannot be controlled or measured, and why.
+        outdated: clocks were set since.
+        modes: all power modes; None where they are not known.
+    """
+
+    seen_s: float
+    configuration: FrequencyConfiguration | None
+    policies: tuple[CpuPolicy, ...]
+    mode: PowerMode | None
+    notes: tuple[str, ...]
+    outdated: bool = False
+    modes: ModeSet | None = None
+
+
+@dataclass(frozen=True)
+class Changes:
+    """How often clocks were set otherwise than they stood, for leases, and how long that took in all."""
+
+    count: int = 0
+    total_ms: float = 0.0
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The board and its leases at one moment.
+
+    Attributes:
+        limits: within which may be planned, or why that is not known.
+        ended: who ended leases other than their holders, by lease.
+        unkept: the leases whose targets are not kept.
+        fares: how leases fare whose frames wait for those of others.
+        budget: what the board may draw; None for anything.
+        ceiling_c: the lowest temperature ceiling in force, in degrees Celsius.
+        supply: the battery that is to last, of several the one that bounds most.
+        troubles: what went wrong, and what stands although nothing did.
+        set_s: when the board was set last, on the monotonic clock.
+        changes: what setting it has cost since the daemon began.
+        deviating: what is otherwise than it was set, and why.
+        touched: whether anything may stand otherwise than it was found.
+        writes: the last ones, oldest first.
+    """
+
+    look: BoardReading
+    limits: Limits | DaemonError | KernelsError
+    leases: Mapping[str, Lease] = field(default_factory=dict)
+    ended: Mapping[str, str] = field(default_factory=dict)
+    unkept: Mapping[str, UnmetTarget] = field(default_factory=dict)
+    fares: Mapping[str, SharedLatency] = field(default_factory=dict)
+    budget: Budget | None = None
+    ceiling_c: float | None = None
+    supply: Supply | None = None
+    applied: Applied | None = None
+    set_s: float = 0.0
+    changes: Changes = field(default_factory=Changes)
+    deviating: tuple[str, ...] = ()
+    floors: Floors = field(default_factory=Floors)
+    troubles: tuple[str, ...] = ()
+    events: tuple[Event, ...] = ()
+    touched: bool = False
+    writes: tuple[tuple[str, str], ...] = ()
+
+
+def look(hardware: Hardware, now_s: float) -> BoardReading:
+    """Read how the board stands; what cannot be read is absent, and the notes say why."""
+    notes: list[str] = []
+    configuration: FrequencyConfiguration | None = None
+    policies: tuple[CpuPolicy, ...] = ()
+    mode: PowerMode | None = None
+    try:
+        notes += hardware.notes
+        mode = hardware.mode()
+        readings = hardware.read()
+        configuration = hardware.current(readings)
+        policies = tuple(_policies(readings))
+    except (DaemonError, KernelsError) as error:
+        notes.append(str(error))
+    return BoardReading(now_s, configuration, policies, mode, tuple(notes), modes=hardware.modes)
+
+
+def _policies(readings: Mapping[str, tuple[Reading, ...]]) -> list[CpuPolicy]:
+    return [
+        CpuPolicy(one.domain, one.accepted, one.effective, one.mode, axis == "cpu_khz")
+        for axis, found in readings.items()
+        if axis not in ("gpu_hz", "emc_hz")
+        for one in found
+    ]

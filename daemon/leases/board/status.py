@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ``Status`` of the interface, from what was read last."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from statistics import median
+from typing import Any, Protocol
+
+from ....kernels.surface import Guess
+from ....kernels.text import printable
+from ....profiles.board import BoardDescription
+from ...hardware.sensors.sensors import Sensing
+from ...profile import Profile
+from ..lease import Lease, raised_by
+from ..missed_targets import MissedTarget
+from .snapshot import Snapshot
+
+_GUESSES, _LONGEST = 4, 200  # of a lease: any user may hold one, of a network with any names
+
+
+class Watched(Protocol):
+    """What is known of leases beside what they asked for; :class:`jetdvfs.daemon.leases.learning.learner.Learner`."""
+
+    def missed(self, lease_id: str) -> MissedTarget | None: ...
+
+    def energy_mj(self, lease: Lease) -> float | None: ...
+
+    def doubt(self, lease_id: str) -> dict[str, Any] | None: ...
+
+    def corrected(self, lease: Lease) -> dict[str, Any] | None: ...
+
+    def silent(self, lease: Lease) -> str | None: ...
+
+
+def status(
+    snapshot: Snapshot,
+    sensors: Sensing,
+    description: BoardDescription,
+    profile: Profile | None,
+    troubles: tuple[str, ...],
+    frames: Watched,
+    proposed: Callable[[str], Mapping[str, Any] | None],
+) -> dict[str, Any]:
+    """All members but those of the process itself (``version``, ``uptime_s``). Figures that are none are left out.
+
+    Args:
+        troubles: what else keeps the daemon from doing all of its job.
+        frames: knows how leases fare.
+        proposed: tells of a power mode that would be better for a lease.
+    """
+    seen = snapshot.look
+    return {
+        "board": description.name,
+        "title": description.title,
+        "profile": None
+        if profile is None
+        else {
+            "name": profile.identity.name,
+            "board": profile.identity.board,
+            "simulated": profile.identity.simulated,
+        },
+        "configuration": None if seen.configuration is None else seen.configuration._asdict(),
+        "cpu_policies": [vars(policy) for policy in seen.policies],
+        "applied": None if snapshot.applied is None else snapshot.applied.to_json(),
+        "changes": vars(snapshot.changes),
+        "floors": [vars(floor) for floor in snapshot.floors.floors],
+        "leases": [{**_lease(lease, snapshot, frames), "proposal": proposed(lease.id)} for lease in snapshot.leases.values()],
+        "rails_mw": _finite(sensors.rails_mw()),
+        "energy_rails": list(description.energy_rails),
+        "energy_mj": sensors.energy_mj(),
+        "temperatures_mc": _finite(sensors.temperatures_mc()),
+        "mode": None if seen.mode is None else {"id": seen.mode.id, "name": seen.mode.name},
+        "budget": snapshot.budget and {"limit_mw": snapshot.budget.power_mw, "reason": snapshot.budget.reason},
+        "ceiling_c": snapshot.ceiling_c,
+        "battery": snapshot.supply and asdict(snapshot.supply),
+        "throttled": list(sensors.throttled()),
+        "over_current": [vars(event) for event in snapshot.events],
+        "baseline": "held" if snapshot.touched else "none",
+        "degraded": list(dict.fromkeys((*seen.notes, *snapshot.troubles, *troubles))),
+        "writes": [{"path": path, "value": value} for path, value in snapshot.writes],
+        "age_s": min(time.monotonic() - seen.seen_s, 1e6),
+    }
+
+
+def _lease(lease: Lease, snapshot: Snapshot, frames: Watched) -> dict[str, Any]:
+    need = lease.need
+    observed, missed = lease.frames.observed(), frames.missed(lease.id)
+    return {
+        "lease": lease.id,
+        "app": lease.holder.app,
+        "pid": lease.holder.pid,
+        "uid": lease.holder.uid,
+        "reason": lease.reason,
+        "target": need.target or None,
+        "network": printable(need.network) or None,
+        "fps": need.fps,
+        "limit_ms": need.limit_ms,
+        "configuration": need.configuration._asdict(),
+        "raised_by": raised_by(lease, snapshot.leases.values()),
+        **beside_others(lease.id, snapshot),
+        "held_s": time.monotonic() - lease.since_s,
+        "why": None if need.plan is None else need.plan["why"],
+        "predicted": need.predicted,
+        "method": need.method or None,
+        "observed": observed,
+        "missed": None if missed is None else missed.to_json(),
+        "doubted": frames.doubt(lease.id),
+        "corrected": frames.corrected(lease),
+        "silent": frames.silent(lease),
+        "frames": lease.frames.reported,
+        "late": lease.frames.late,
+        "first_frames": lease.frames.first_frames,
+        "first_ms": median(lease.frames.first_ms) if lease.frames.first_ms else None,
+        "energy_mj": frames.energy_mj(lease),
+        "boundary": need.boundary and need.boundary.to_json(),
+        "guessed": [_guess(each) for each in need.guessed[:_GUESSES]],
+        "guessed_more": max(len(need.guessed) - _GUESSES, 0),
+    }
+
+
+def _guess(guess: Guess) -> dict[str, Any]:
+    return {**asdict(guess), "kind": printable(guess.kind)[:_LONGEST], "why": printable(guess.why)[:_LONGEST]}
+
+
+def beside_others(lease_id: str, snapshot: Snapshot) -> dict[str, Any]:
+    """How a lease fares with others, and what of its target is not kept: its ``shared`` and ``unkept``."""
+    unkept, fare = snapshot.unkept.get(lease_id), snapshot.fares.get(lease_id)
+    return {
+        "shared": fare and {"leases": fare.leases, "latency_ms": fare.latency_ms, "limit_ms": fare.limit_ms},
+        "unkept": unkept and asdict(unkept),
+    }
+
+
+def _finite(figures: Mapping[str, float]) -> dict[str, float]:
+    return {name: value for name, value in figures.items() if math.isfinite(value)}

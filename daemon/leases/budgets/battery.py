@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is left in the board's battery, and what may be drawn so that it lasts.
+
+The files are those of Linux, Documentation/ABI/testing/sysfs-class-power.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ...hardware.files import Files
+from ...planning.constraints import BoardConstraints
+
+SUPPLIES = "/sys/class/power_supply/*"
+_J_PER_WH = 3600.0
+_EVERY_S = 60.0
+_CHANGED_BY = 0.03
+_STEP_MW = 10.0
+
+
+@dataclass(frozen=True)
+class Battery:
+    """Attributes:
+    name: what the kernel calls it; empty where somebody stated it.
+    left_wh: what is left.
+    drawn_mw: what is drawn from it now; None where it does not tell, or is being charged.
+    """
+
+    name: str
+    left_wh: float
+    drawn_mw: float | None = None
+
+
+def read_battery(files: Files) -> Battery | None:
+    """The first battery that tells what is left in it; None where there is none."""
+    for folder in files.glob(SUPPLIES):
+        if files.find_text(f"{folder}/type") != "Battery" or files.find_text(f"{folder}/scope") == "Device":
+            continue  # a mouse's or a remote control's
+        volts = (files.find_int(f"{folder}/voltage_now") or 0) / 1e6
+        left_wh = _energy_wh(files, folder, volts)
+        if left_wh is None:
+            continue
+        drawn_uw = files.find_int(f"{folder}/power_now")
+        if drawn_uw is None and (drawn_ua := files.find_int(f"{folder}/current_now")) is not None and volts:
+            drawn_uw = round(drawn_ua * volts)
+        discharging = files.find_text(f"{folder}/status") == "Discharging"
+        return Battery(folder.rsplit("/", 1)[1], left_wh, abs(drawn_uw) / 1e3 if drawn_uw and discharging else None)
+    return None
+
+
+def _energy_wh(files: Files, folder: str, volts: float) -> float | None:
+    if (energy_uwh := files.find_int(f"{folder}/energy_now")) is not None:
+        return energy_uwh / 1e6
+    if (charge_uah := files.find_int(f"{folder}/charge_now")) is not None and volts:
+        return charge_uah / 1e6 * volts
+    percent = files.find_int(f"{folder}/capacity")
+    full = files.find_int(f"{folder}/energy_full") or files.find_int(f"{folder}/energy_full_design")
+    return percent / 100 * full / 1e6 if percent is not None and full else None
+
+
+class Draining:
+    """One wish that a battery lasts, from now on. For one thread.
+
+    Attributes:
+        asked: the wish.
+    """
+
+    def __init__(self, now_s: float, asked: BoardConstraints) -> None:
+        self.asked = asked
+        self._until_s = now_s + 3600 * (asked.hours or 0.0)
+        self._stated_j = None if asked.battery_wh is None else asked.battery_wh * _J_PER_WH
+        self._counted_s = now_s
+        self._limit: tuple[float, float] | None = None
+
+    def drain(self, now_s: float, drawn_mw: float) -> None:
+        """Note what the board draws; to be called every few seconds."""
+        if self._stated_j is not None:
+            self._stated_j = max(self._stated_j - drawn_mw / 1e3 * (now_s - self._counted_s), 0.0)
+        self._counted_s = now_s
+
+    def left_wh(self, battery: Battery | None) -> float | None:
+        """What is left by what was stated, else by the battery; None where nobody knows."""
+        if self._stated_j is not None:
+            return self._stated_j / _J_PER_WH
+        return battery.left_wh if battery is not None else None
+
+    def hours(self, now_s: float) -> float:
+        """For how long it is still to last; 0 when it has."""
+        return max(self._until_s - now_s, 0.0) / 3600
+
+    def limit_mw(self, now_s: float, left_wh: float, beside_mw: float) -> float | None:
+        """What the energy rails may draw; None when it has lasted. It stands for a minute, and while it would change by little.
+
+        Args:
+            beside_mw: what is drawn from the battery beside the energy rails.
+        """
+        hours = self.hours(now_s)
+        if hours == 0.0:
+            return None
+        found_mw = max(1e3 * left_wh / hours - beside_mw, 0.0)
+        if self._limit is None or (
+            now_s - self._limit[1] >= _EVERY_S and abs(found_mw - self._limit[0]) > _CHANGED_BY * self._limit[0]
+        ):
+            self._limit = (_STEP_MW * math.floor(found_mw / _STEP_MW), now_s)
+        return self._limit[0]

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the board may draw now: the operator's ceiling and those of leases bound it, and batteries that are to last."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from ....profiles.board import BoardDescription
+from ...errors import UsageError
+from ...hardware.files import Files
+from ...hardware.sensors.sampled import SampledSensors
+from ...planning.constraints import BoardConstraints, Budget, LeaseConstraints, heeded
+from ...system.journal import BUDGET, fields
+from .battery import Battery, Draining, read_battery
+from .capping import Capping
+from .ceiling import Ceiling
+from .drawn import KeptDrawn
+
+log = logging.getLogger(__name__)
+
+ASKED = ""
+"""What a lease is called that is not granted yet."""
+_BATTERY_EVERY_S = 5.0
+
+
+@dataclass(frozen=True)
+class Supply:
+    """A battery that is to last.
+
+    Attributes:
+        battery: what the kernel calls it; None where what is left was stated.
+        left_wh: what is left.
+        hours: for how long it is still to last.
+        lasts_h: for how long it will, at what is drawn now; None where that is not known.
+    """
+
+    battery: str | None
+    left_wh: float
+    hours: float
+    lasts_h: float | None
+
+
+class Budgets:
+    """For one thread.
+
+    Args:
+        files: of the board, for its batteries.
+        operators: the users whose wishes bound everybody; those of others count while all leases are theirs.
+        drawn: keeps what the board drew of late; None where that is not worth keeping.
+
+    Attributes:
+        budget: what may be drawn; None where nothing bounds it.
+        supply: the battery that bounds it most; None where none does.
+        ceiling_c: the lowest ceiling asked for; None where there is none.
+        notes: what is asked for and not kept now, and why.
+        capping: what the budget leaves of configurations held outright.
+    """
+
+    def __init__(
+        self,
+        sensors: SampledSensors,
+        description: BoardDescription,
+        files: Files,
+        monotonic: Callable[[], float],
+        operators: Collection[int] = frozenset({0}),
+        drawn: KeptDrawn | None = None,
+    ) -> None:
+        self.budget: Budget | None = None
+        self.supply: Supply | None = None
+        self.ceiling_c: float | None = None
+        self.notes: tuple[str, ...] = ()
+        self.capping = Capping()
+        self._sensors = sensors
+        self._rails = description.energy_rails
+        self._files = files
+        self._monotonic = monotonic
+        self._operators = operators
+        self._k_per_w = float(description.section("thermal").get("k_per_w", 0.0))
+        self._drawn = drawn
+        self._ceiling = Ceiling(self._k_per_w, drawn.read(monotonic()) if drawn is not None else None)
+        self._draining: dict[str, Draining] = {}
+        self._battery: Battery | None = None
+        self._unread = False
+        self._battery_s = float("-inf")
+
+    def check(self, asked: BoardConstraints) -> None:
+        """Refuse what cannot be watched.
+
+        Raises:
+            UsageError: nobody knows what is left in the battery, or how hot the board is.
+        """
+        self._draining.pop(ASKED, None)
+        if asked.hours is not None and asked.battery_wh is None and self._read_battery(self._monotonic()) is None:
+            raise UsageError(
+                f"hours={asked.hours:g}: this board tells of no battery (/sys/class/power_supply); say what is left in it: "
+                "--battery-wh 50"
+            )
+        if asked.ceiling_c is not None and self._hottest_c() is None:
+            raise UsageError(f"ceiling_c={asked.ceiling_c:g}: no zone of this board can be read")
+
+    def wake(self) -> None:
+        """The machine has slept: its heat sink is cold, and its sensors and batteries are to be read anew."""
+        self._ceiling = Ceiling(self._k_per_w)
+        self._battery_s = float("-inf")
+        self._sensors.want()
+
+    def look(self, ceiling_c: float | None, leases: Sequence[LeaseConstraints]) -> bool:
+        """Find what may be drawn now; whether that is more or less than before.
+
+        Args:
+            ceiling_c: the operator's.
+            leases: all that are held, or asked for.
+        """
+        now_s, drawn_mw = self._monotonic(), self._drawn_mw()
+        if drawn_mw is not None:
+            self._ceiling.see(now_s, drawn_mw, self._hottest_c())
+            if self._drawn is not None and self._ceiling.drawn is not None:
+                self._drawn.keep(self._ceiling.drawn)
+        heard = heeded(leases, self._operators)
+        lasting = {one.lease: one.asked for one in leases if one.asked.hours is not None}
+        for name, one in lasting.items():
+            if name not in self._draining or self._draining[name].asked != one:
+                granted = self._draining.pop(ASKED, None)  # goes on where it was asked for
+                self._draining[name] = granted or Draining(now_s, one)
+        self._draining = {name: one for name, one in self._draining.items() if name in lasting}
+        ceilings = [one for one in (ceiling_c, *(one.asked.ceiling_c for one in heard)) if one is not None]
+        self.ceiling_c = min(ceilings, default=None)
+        if (self.ceiling_c is not None or lasting) and leases:
+            self._sensors.want()
+        self.notes = tuple(
+            f"{one.label} asks for less of the board than other users' leases need: that does not count while they are held"
+            for one in leases
+            if one.asked.anything and one not in heard
+        )
+        bounds = [self._cool(now_s), self._lasting(now_s, drawn_mw, {one.lease for one in heard})]
+        found = min((one for one in bounds if one is not None), key=lambda one: one.power_mw, default=None)
+        capped = self.capping.look(now_s, drawn_mw, None if found is None else found.power_mw)
+        if (found and found.power_mw) == (self.budget and self.budget.power_mw):
+            return capped
+        self.budget = found
+        text = f"the board may draw {found}" if found else "the board may draw anything again"
+        log.info("%s", text, extra=fields(BUDGET, reason=text))
+        return True
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """What may be drawn, in words; nothing where that is not bounded."""
+        return (f"the board may draw {self.budget}",) if self.budget is not None else ()
+
+    def _cool(self, now_s: float) -> Budget | None:
+        ceiling_c, hottest_c = self.ceiling_c, self._hottest_c()
+        if ceiling_c is None:
+            self._ceiling.forget()
+            return None
+        if hottest_c is None:
+            self.notes = (*self.notes, f"the ceiling of {ceiling_c:g} C is not watched: no zone can be read")
+            limit_mw = self._ceiling.last_mw
+        else:
+            if hottest_c > ceiling_c:
+                self.notes = (*self.notes, f"the hottest zone has {hottest_c:.1f} C, above the ceiling of {ceiling_c:g} C")
+            limit_mw = self._ceiling.limit_mw(now_s, hottest_c, ceiling_c)
+        if limit_mw is None:
+            self.notes = (*self.notes, f"the ceiling of {ceiling_c:g} C is not planned for: its sensors cannot be read")
+            return None
+        return Budget(limit_mw, f"so that no zone becomes hotter than {ceiling_c:g} C")
+
+    def _lasting(self, now_s: float, drawn_mw: float | None, heard: Collection[str]) -> Budget | None:
+        self.supply = None
+        if not self._draining:
+            return None
+        battery = self._read_battery(now_s)
+        if self._unread and any(draining.asked.battery_wh is None for draining in self._draining.values()):
+            self.notes = (*self.notes, "what is left in the battery can no longer be read; what was read last counts")
+        found: Budget | None = None
+        for name, draining in self._draining.items():
+            if drawn_mw is not None:
+                draining.drain(now_s, drawn_mw)
+            left_wh = draining.left_wh(battery)
+            if left_wh is None or name not in heard:
+                continue
+            beside_mw = max((battery.drawn_mw or 0.0) - (drawn_mw or 0.0), 0.0) if battery is not None and drawn_mw else 0.0
+            limit_mw, hours = draining.limit_mw(now_s, left_wh, beside_mw), draining.hours(now_s)
+            if limit_mw is None or (found is not None and limit_mw >= found.power_mw):
+                continue
+            found = Budget(limit_mw, f"so that the {left_wh:.3g} Wh left in the battery last for {hours:.3g} h")
+            spent_mw = drawn_mw + beside_mw if drawn_mw else None
+            lasts_h = 1e3 * left_wh / spent_mw if spent_mw else None
+            self.supply = Supply(battery.name if battery is not None else None, left_wh, hours, lasts_h)
+        return found
+
+    def _read_battery(self, now_s: float) -> Battery | None:
+        if now_s - self._battery_s >= _BATTERY_EVERY_S:
+            found, self._battery_s = read_battery(self._files), now_s
+            self._unread = found is None
+            self._battery = found or self._battery  # what was read last stands
+        return self._battery
+
+    def _hottest_c(self) -> float | None:
+        zones = {trip.zone for trip in self._sensors.trips}
+        read_mc = [value for name, value in self._sensors.temperatures_mc().items() if name in zones]
+        return max(read_mc) / 1e3 if read_mc else None
+
+    def _drawn_mw(self) -> float | None:
+        rails_mw = self._sensors.rails_mw()
+        if not self._rails or any(rail not in rails_mw for rail in self._rails):
+            return None
+        return sum(rails_mw[rail] for rail in self._rails)

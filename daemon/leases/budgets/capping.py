@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Configurations held outright, lowered while the board draws more than its budget.
+
+Nothing predicts the power of a program that holds a configuration, so the board's own power decides: while it is above the
+budget, each clock is capped at a smaller share of the configuration; when it has been well below for long, at a larger one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ....kernels.grid import FrequencyConfiguration
+from ....kernels.units import AXES
+
+_EVERY_S, _CALM_S = 2.0, 20.0
+_LOWER_TO, _LOWER_LEAST, _RAISE_BY = 0.7, 0.95, 1.1
+_ROOM = 0.9
+_LEAST_SHARE = 0.05
+
+
+class Capping:
+    """Share of each clock of a configuration that the budget leaves. For one thread.
+
+    Attributes:
+        share: above 0, at most 1.
+    """
+
+    def __init__(self) -> None:
+        self.share = 1.0
+        self._changed_s = float("-inf")
+
+    def look(self, now_s: float, drawn_mw: float | None, budget_mw: float | None) -> bool:
+        """Compare power with the budget; return True if the share has changed.
+
+        Args:
+            drawn_mw: of the energy rails; None if unknown.
+            budget_mw: None without a budget.
+        """
+        before = self.share
+        if budget_mw is None:
+            self.share, self._changed_s = 1.0, float("-inf")
+        elif drawn_mw is not None and drawn_mw > budget_mw and now_s - self._changed_s >= _EVERY_S:
+            factor = min(max(budget_mw / drawn_mw, _LOWER_TO), _LOWER_LEAST)
+            self.share, self._changed_s = max(self.share * factor, _LEAST_SHARE), now_s
+        elif drawn_mw is not None and drawn_mw < _ROOM * budget_mw and now_s - self._changed_s >= _CALM_S:
+            self.share, self._changed_s = min(self.share * _RAISE_BY, 1.0), now_s
+        return self.share != before
+
+    def cap(self, wanted: FrequencyConfiguration, levels: Mapping[str, Sequence[int]]) -> FrequencyConfiguration:
+        """The highest configuration whose clocks are within the share; the lowest levels if nothing is.
+
+        Args:
+            levels: permitted levels of each axis, rising.
+        """
+        if self.share == 1.0:
+            return wanted
+        capped = []
+        for axis in AXES:
+            level = getattr(wanted, axis)
+            below = [one for one in levels[axis] if one <= self.share * level]
+            capped.append(below[-1] if below else min(levels[axis][0], level))
+        return FrequencyConfiguration(*capped)

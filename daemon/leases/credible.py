@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Credible frames: those that can belong to the network that a lease was granted for.
+
+A frame that ends sooner than the network's roofline permits at the clocks in force is no frame of that network: mostly a launch
+time, because the application did not wait for the GPU. It corrects nothing. A frame that takes more than :data:`FAR` times as
+long as predicted, or less than a third of it, is doubted as well, unless much of the prediction is guessed. Such frames count
+for their own lease once they have kept coming for long (:data:`INSISTENT`), and for no other lease. An application can ask the
+daemon to believe all of them (``trust_frames``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, TypeAlias
+
+from ...kernels.grid import FrequencyConfiguration
+from ...kernels.surface import Surface
+from ..planning.plan import MUCH_GUESSED
+
+FAR = 3.0
+"""Factor beyond which a frame and a prediction that is not guessed are not of the same work."""
+SHORTEST_MS = 1e-3
+"""Shortest frame that says anything: below are timers that did not run."""
+INSISTENT: Mapping[str, tuple[int, float]] = {"slow": (32, 0.0), "fast": (256, 30.0)}
+"""Number of doubted frames in a row, and seconds, after which a lease is planned by them. Slow ones may be late meanwhile."""
+_DOUBTED_OF = 8
+_LEAST = 3
+
+Side: TypeAlias = Literal["impossible", "fast", "slow"]
+
+
+@dataclass(frozen=True)
+class Credible:
+    """Range of credible frames at one configuration, in ms.
+
+    Attributes:
+        least_ms: roofline of the network; :data:`SHORTEST_MS` if unknown.
+        predicted_ms: predicted latency, if frames are compared with it; otherwise None.
+        slow: True if frames may be doubted for taking long.
+    """
+
+    least_ms: float = SHORTEST_MS
+    predicted_ms: float | None = None
+    slow: bool = True
+
+    def side(self, latency_ms: float) -> Side | None:
+        """On which side of the range a frame is; None if inside."""
+        if latency_ms < self.least_ms:
+            return "impossible"
+        if self.predicted_ms is not None:
+            if latency_ms * FAR < self.predicted_ms:
+                return "fast"
+            if self.slow and latency_ms > FAR * self.predicted_ms:
+                return "slow"
+        return None
+
+
+def credible(
+    surface: Surface | None, configuration: FrequencyConfiguration | None, *, alone: bool = True, accepted: bool = False
+) -> Credible:
+    """Range of credible frames.
+
+    Args:
+        surface: the network's, as predicted; None for a program that was not predicted.
+        configuration: clocks in force; None if unknown, and the top clocks count.
+        alone: no other lease's frames delay these.
+        accepted: doubted frames are believed; the roofline still holds.
+    """
+    if surface is None:
+        return Credible()
+    known = configuration is not None and has(surface, configuration)
+    place = surface.grid.index(configuration if known and configuration is not None else surface.grid.top)
+    least_ms = max(float(surface.least_ms[place]), SHORTEST_MS)
+    if accepted or not known or surface.guessed_share[place] >= MUCH_GUESSED:
+        return Credible(least_ms)
+    return Credible(least_ms, float(surface.latency_ms[place]), alone)
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """Frames of a lease that do not count, and why.
+
+    Attributes:
+        side: how they are out of range.
+        observed_ms: their median.
+        bound_ms: the roofline, or the prediction that they are far from.
+        frames: number of them in a row.
+        reason: why, in one line.
+    """
+
+    side: Side
+    observed_ms: float
+    bound_ms: float
+    frames: int
+    reason: str
+
+    def __str__(self) -> str:
+        return self.reason
+
+    def to_json(self) -> dict[str, Any]:
+        """The ``Doubted`` of the interface."""
+        return asdict(self)
+
+
+def doubt(side: Side, observed_ms: float, where: Credible, frames: int, network: str) -> Doubt:
+    """The doubt about frames of a network, with its reason in words."""
+    name = network or "this program"
+    if side == "impossible":
+        if where.least_ms <= SHORTEST_MS:
+            reason = f"{observed_ms:.3g} ms is no frame's time: does the frame wait for the GPU?"
+        else:
+            reason = (
+                f"{observed_ms:.3g} ms is less than {name} can take at these clocks ({where.least_ms:.3g} ms): "
+                "does the frame wait for the GPU?"
+            )
+        return Doubt(side, observed_ms, where.least_ms, frames, reason)
+    predicted_ms = where.predicted_ms or math.nan
+    times = predicted_ms / observed_ms if side == "fast" else observed_ms / predicted_ms
+    question = "does the frame wait for the GPU?" if side == "fast" else "does the frame contain other work?"
+    reason = (
+        f"{observed_ms:.3g} ms is {times:.2g} times {'shorter' if side == 'fast' else 'longer'} than predicted for {name} "
+        f"at these clocks ({predicted_ms:.3g} ms): {question} (--trust-frames believes it)"
+    )
+    return Doubt(side, observed_ms, predicted_ms, frames, reason)
+
+
+class Doubts:
+    """Follows which of a lease's frames are out of range. For one thread.
+
+    Attributes:
+        frames: number of doubted frames in a row on the same side.
+    """
+
+    def __init__(self) -> None:
+        self.frames = 0
+        self._last: list[tuple[Side | None, float]] = []
+        self._side: Side | None = None
+        self._since_s = 0.0
+
+    def note(self, latencies_ms: list[float], where: Credible, now_s: float) -> None:
+        """Take in frames, oldest first."""
+        for latency_ms in latencies_ms:
+            side = where.side(latency_ms)
+            self._last = [*self._last[1 - _DOUBTED_OF :], (side, latency_ms)]
+            if side is None or side != self._side:
+                self.frames, self._side, self._since_s = 0, side, now_s
+            self.frames += side is not None
+
+    def found(self) -> tuple[Side, float] | None:
+        """Side and median of the last frames if most of them are out of range, at least three."""
+        sides: tuple[Side, ...] = ("impossible", "fast", "slow")
+        for side in sides:
+            own = sorted(latency_ms for one, latency_ms in self._last if one == side)
+            if len(own) >= _LEAST and 2 * len(own) > len(self._last):
+                return side, own[len(own) // 2]
+        return None
+
+    def insistent(self, now_s: float) -> bool:
+        """True if doubted frames have kept coming for long enough to be believed for their own lease."""
+        if self._side is None or self._side not in INSISTENT:
+            return False
+        frames, seconds = INSISTENT[self._side]
+        return self.frames >= frames and now_s - self._since_s >= seconds
+
+
+def has(surface: Surface, configuration: FrequencyConfiguration) -> bool:
+    """True if a configuration is one of the surface's."""
+    return all(level in surface.grid.levels(axis) for axis, level in configuration._asdict().items())

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lowest clocks that leave other work on the board what it uses now. A pure rule; :mod:`.demand` measures.
+
+CPU: other work may keep the busiest core of a cluster occupied for ``cpu_share`` of its time at the floor, which leaves it the
+headroom that schedutil leaves (a factor of 1.25) and a little more. Work that must be done much sooner than its period needs an
+operator's limit: an average does not show it.
+
+EMC: other work may use ``emc_share`` of the memory clock at the floor. The memory controller serves its isochronous clients
+(cameras, displays) first, but only up to a part of what the memory delivers; the rest is taken by whoever asks for most, and an
+inference on the GPU asks for all there is.
+
+Pressure: where tasks wait for a CPU, or for memory to be reclaimed, for a larger share of the time than before the first lease,
+the work wanted is taken to be more than the clock held by that share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, TypeAlias
+
+from msgspec import Meta
+
+from ....kernels.grid import FrequencyGrid
+from ....kernels.units import mhz, mhz_text
+
+Share: TypeAlias = Annotated[float, Meta(gt=0, le=1, description="a number above 0, at most 1")]
+
+_TITLES = {"cpu_khz": "CPU clock", "emc_hz": "memory clock"}
+
+
+@dataclass(frozen=True)
+class FloorRules:
+    """How much of a clock other work may fill at its floor, as shares of 1.
+
+    Attributes:
+        cpu_share: of a core's time.
+        emc_share: of the memory clock.
+        pressure: how much more of the time than before tasks may wait until it counts.
+        hold_s: for how long a demand counts after it was last seen.
+    """
+
+    cpu_share: Share = 0.7
+    emc_share: Share = 0.3
+    pressure: Share = 0.1
+    hold_s: Annotated[float, Meta(gt=0, le=3600, description="a number above 0, at most 3600")] = 10.0
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What work other than the leases' own asks of the board.
+
+    Attributes:
+        cpu_khz: by cpufreq policy, the clock that its busiest core would need if it never idled.
+        emc_hz: the memory clock in use; None where nothing counts it.
+        cpu_waiting, memory_waiting: share of the time in which tasks wait for a CPU, or for memory, above that before the
+            first lease.
+        held_khz, held_hz: the CPU clock (by policy) and the memory clock at which that was measured.
+    """
+
+    cpu_khz: Mapping[str, float] = field(default_factory=dict)
+    emc_hz: float | None = None
+    cpu_waiting: float = 0.0
+    memory_waiting: float = 0.0
+    held_khz: Mapping[str, int] = field(default_factory=dict)
+    held_hz: int = 0
+
+
+@dataclass(frozen=True)
+class Floor:
+    """One bound from below.
+
+    Attributes:
+        clock: ``cpu_khz``, ``emc_hz``, or the name of a cpufreq policy.
+        least: the lowest level that may be set, in the clock's unit.
+        reason: why, in one line.
+    """
+
+    clock: str
+    least: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Floors:
+    """The bounds in force; at most one for each clock, none where every level will do."""
+
+    floors: tuple[Floor, ...] = ()
+
+    def least(self, clock: str) -> int:
+        """The lowest level that may be set; 0 where there is no bound."""
+        return next((floor.least for floor in self.floors if floor.clock == clock), 0)
+
+    @property
+    def levels(self) -> dict[str, int]:
+        return {floor.clock: floor.least for floor in self.floors}
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        return tuple(floor.reason for floor in self.floors)
+
+
+def floors(demand: Demand, grid: FrequencyGrid, rules: FloorRules, *, leader: str | None = None) -> Floors:
+    """The bounds that follow from a demand.
+
+    Args:
+        grid: the levels that may be set; a need above them all gives the highest.
+        leader: the policy that ``cpu_khz`` sets where clusters are set apart; the others then have bounds by their names.
+            Without one, ``cpu_khz`` sets them all.
+    """
+    wanted: list[tuple[str, float, str]] = []
+    for policy in {**demand.cpu_khz, **demand.held_khz}:
+        used_khz = demand.cpu_khz.get(policy, 0.0)
+        clock = policy if leader not in (None, policy) else "cpu_khz"
+        used = f"other work uses {mhz('cpu_khz', used_khz):.0f} MHz of a core of {policy}"
+        wanted.append((clock, used_khz / rules.cpu_share, used))
+        for what, share in (("a CPU", demand.cpu_waiting), ("memory", demand.memory_waiting)):
+            if share >= rules.pressure:
+                need = demand.held_khz.get(policy, 0) * (1 + share)
+                wanted.append((clock, need, f"tasks wait for {what} for {share:.0%} more of the time than before"))
+    if demand.emc_hz is not None:
+        used = f"other work uses {mhz('emc_hz', demand.emc_hz):.0f} MHz of the memory clock"
+        wanted.append(("emc_hz", demand.emc_hz / rules.emc_share, used))
+    if demand.memory_waiting >= rules.pressure:
+        text = f"tasks wait for memory for {demand.memory_waiting:.0%} more of the time than before"
+        wanted.append(("emc_hz", demand.held_hz * (1 + demand.memory_waiting), text))
+    return Floors(tuple(_bounds(wanted, grid)))
+
+
+def _bounds(wanted: Iterable[tuple[str, float, str]], grid: FrequencyGrid) -> Iterator[Floor]:
+    highest: dict[str, tuple[float, str]] = {}
+    for clock, need, reason in wanted:
+        if need > highest.get(clock, (0.0, ""))[0]:
+            highest[clock] = (need, reason)
+    for clock, (need, reason) in highest.items():
+        levels = grid.emc_hz if clock == "emc_hz" else grid.cpu_khz
+        least = next((level for level in levels if level >= need), levels[-1])
+        if least > levels[0]:
+            title = _TITLES.get(clock) or f"CPU clock of {clock}"
+            yield Floor(clock, least, f"{title} at least {mhz_text(clock, least)} MHz: {reason}")

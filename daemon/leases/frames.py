@@ -1,0 +1,320 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The frames of one lease as its holder reported them, and which of them say something about the clocks they ran at.
+
+A report tells latencies and not when frames began. They are taken to have ended evenly spread since the report before; what may
+have begun before the clocks were set, the first frame at new clocks and the first after a pause count as late or in time like
+any other, but say nothing about the clocks.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, insort
+from collections import OrderedDict, deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from statistics import fmean, median
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...kernels.grid import FrequencyConfiguration
+from ..hardware.sensors.sampled import Sample
+from .credible import Credible, Doubts
+from .missed_targets import JUDGED, doubted, heavier, shifted, typical
+
+if TYPE_CHECKING:
+    from ...kernels.correction.observation import Observation
+
+FRAMES_KEPT = 512
+_TYPICAL_OF = 32
+_CONFIGURATIONS_KEPT = 32
+_POWERS_KEPT = 16
+_PAUSE_S = 1.0
+_POWER_SETTLES_S = 0.5
+_ALWAYS_BUSY = 0.9
+
+Company = frozenset[str]
+"""Other leases whose frames came at the same time."""
+
+
+class Setting(NamedTuple):
+    """The clocks in force, and since when on the monotonic clock.
+
+    ``disturbed``: whether something is known that makes what runs slower than its clocks: heat, over-current, clocks that stand
+    otherwise than they were set.
+    """
+
+    configuration: FrequencyConfiguration
+    since_s: float
+    disturbed: bool = False
+
+
+class _Drawn(NamedTuple):
+    """What the rails drew, and how hot the die was; None where nobody knows."""
+
+    power_mw: float
+    die_c: float | None
+
+
+@dataclass
+class _Seen:
+    """What was seen at one configuration, in one company."""
+
+    latencies_ms: deque[float] = field(default_factory=lambda: deque(maxlen=_TYPICAL_OF))
+    powers: deque[_Drawn] = field(default_factory=lambda: deque(maxlen=_POWERS_KEPT))
+    frames: int = 0
+    last_s: float = 0.0
+    period_ms: float | None = None
+    doubt: float = 0.0
+
+
+class Frames:
+    """For one thread.
+
+    Attributes:
+        reported: how many frames there were.
+        late: how many of them took longer than the limit that held.
+        recent_ms: the trusted ones at the clocks in force, oldest first.
+        last_s: when the last report came; None before the first.
+        first_ms: the first ones after a pause or at other clocks, of late; ``first_frames`` counts them all.
+        doubts: which of them are not credible; those are in no observation.
+    """
+
+    def __init__(self) -> None:
+        self.reported = 0
+        self.late = 0
+        self.recent_ms: deque[float] = deque(maxlen=_TYPICAL_OF)
+        self.last_s: float | None = None
+        self.first_frames = 0
+        self.first_ms: deque[float] = deque(maxlen=_TYPICAL_OF)
+        self.doubts = Doubts()
+        self._latencies_ms: deque[float] = deque()
+        self._ranked_ms: list[float] = []
+        self._setting: Setting | None = None
+        self._company: Company = frozenset()
+        self._untried = True
+        self._steady_s = 0.0
+        self._power_s = 0.0
+        self._seen: OrderedDict[tuple[FrequencyConfiguration, Company], _Seen] = OrderedDict()
+
+    def report(
+        self,
+        latencies_ms: Iterable[float],
+        now_s: float = 0.0,
+        setting: Setting | None = None,
+        *,
+        company: Company = frozenset(),
+        limit_ms: float | None = None,
+        period_ms: float | None = None,
+        where: Credible | None = None,
+    ) -> None:
+        """Note frames that have just ended, oldest first.
+
+        Args:
+            setting: the clocks in force; None where nobody knows them.
+            company: whose frames come at the same time.
+            limit_ms: what the target permits.
+            period_ms: from one frame to the next, where it was told.
+            where: range of credible frames; by default all that are longer than a timer's error.
+        """
+        where = where or Credible()
+        latencies = list(latencies_ms)
+        if not latencies:
+            return
+        before_s, self.last_s = self.last_s, now_s
+        self._rank(latencies)
+        self.reported += len(latencies)
+        self.late += sum(latency > limit_ms for latency in latencies) if limit_ms is not None else 0
+        if setting is None:
+            return
+        # What idles from one frame to the next as it always does makes no pause.
+        usual_s = (period_ms or 0.0) * len(latencies) / 1e3
+        paused = before_s is None or now_s - before_s - sum(latencies) / 1e3 > max(_PAUSE_S, usual_s)
+        moved = self._setting is None or setting[:2] != self._setting[:2]
+        if moved or company != self._company:
+            self.recent_ms.clear()
+        if paused or moved or company != self._company:
+            self._steady_s = now_s
+        self._setting, self._company = setting, company
+        trusted = _trusted(latencies, before_s, now_s, setting.since_s)
+        # What runs first after a pause, or at other clocks, is slow for its own reasons.
+        self._untried = self._untried or paused or moved
+        if self._untried and trusted:
+            self.first_ms.append(trusted[0])
+            self.first_frames += 1
+            trusted, self._untried = trusted[1:], False
+        self.recent_ms.extend(trusted)
+        self.doubts.note(trusted, where, now_s)
+        trusted = [latency for latency in trusted if where.side(latency) is None]
+        if not trusted or setting.disturbed:
+            return
+        seen = self._seen_at(setting.configuration, company)
+        if seen.doubt:  # it was of another load
+            seen.latencies_ms.clear()
+            seen.powers.clear()
+            seen.frames, seen.doubt = 0, 0.0
+        seen.latencies_ms.extend(trusted)
+        seen.frames += len(trusted)
+        seen.last_s = now_s
+        if period_ms is None and before_s is not None and not paused:
+            period_ms = 1e3 * (now_s - before_s) / len(latencies)
+        if period_ms is not None:
+            seen.period_ms = period_ms
+
+    def power(
+        self,
+        rails: Mapping[str, Sample[float]],
+        energy_rails: Collection[str],
+        die_c: Callable[[], float | None] = lambda: None,
+    ) -> None:
+        """Note what the rails draw, where all were read while frames came and the clocks stood still.
+
+        Args:
+            die_c: tells how hot the die is, in degrees Celsius; asked where something is noted.
+        """
+        setting = self._setting
+        if setting is None or setting.disturbed or not energy_rails or any(rail not in rails for rail in energy_rails):
+            return
+        samples = [rails[rail] for rail in energy_rails]
+        oldest_s = min(sample.time_s for sample in samples)
+        seen = self._seen.get((setting.configuration, self._company))
+        if seen is None or oldest_s <= self._power_s or oldest_s < max(setting.since_s, self._steady_s) + _POWER_SETTLES_S:
+            return
+        self._power_s = oldest_s
+        # A monitor that fails reads zero; a board that makes frames draws something.
+        if (drawn_mw := sum(sample.value for sample in samples)) > 0:
+            seen.powers.append(_Drawn(drawn_mw, die_c()))
+
+    def renew(self, unforeseen: float = 1.0) -> None:
+        """Let only the last frames count at the clocks in force, none from before these were set last: their target is missed.
+
+        Where they have become heavier, what was seen elsewhere counts as little as one frame that took so many times as long.
+
+        Args:
+            unforeseen: how many times as long as expected frames take, where what was seen elsewhere was sure of it; else 1.
+        """
+        if (here := self._here) is not None:
+            if (factor := heavier(tuple(here.latencies_ms))) != 1.0 or (factor := unforeseen) != 1.0:
+                self._other_load(here, factor)
+            last = min(len(self.recent_ms) or JUDGED, JUDGED)
+            here.latencies_ms = deque(list(here.latencies_ms)[-last:], maxlen=_TYPICAL_OF)
+
+    def shift(self) -> float:
+        """How many times as long frames take since they became heavier or lighter at the clocks in force; 1 where they did not.
+
+        Then, as of :meth:`renew`, what was seen before counts little, and what was drawn at these clocks not at all.
+        """
+        here = self._here
+        if here is None or (factor := shifted(tuple(here.latencies_ms))) == 1.0:
+            return 1.0
+        self._other_load(here, factor)
+        here.latencies_ms = deque(list(here.latencies_ms)[-JUDGED:], maxlen=_TYPICAL_OF)
+        here.powers.clear()
+        return factor
+
+    @property
+    def _here(self) -> _Seen | None:
+        return None if self._setting is None else self._seen.get((self._setting.configuration, self._company))
+
+    def _other_load(self, here: _Seen, factor: float) -> None:
+        """Frames take so many times as long as they did before: what was seen elsewhere counts as little as one that does."""
+        for seen in self._seen.values():
+            if seen is not here:
+                seen.latencies_ms = deque((factor * one for one in seen.latencies_ms), maxlen=_TYPICAL_OF)
+                seen.frames, seen.doubt = 1, math.hypot(seen.doubt, doubted(factor))
+                # It works for the same part of the time as when its power was read.
+                seen.period_ms = None if seen.period_ms is None else factor * seen.period_ms
+
+    def recall(self, before: Iterable[Observation], now_s: float) -> None:
+        """Count what was observed of the same program, alone, before it had this lease, where nothing was seen yet."""
+        for one in before:
+            if (one.configuration, frozenset()) not in self._seen and one.latency_ms is not None:
+                seen = self._seen_at(one.configuration, frozenset())
+                seen.latencies_ms.append(one.latency_ms)
+                seen.powers.extend(() if one.power_mw is None else (_Drawn(one.power_mw, one.temperature_c),))
+                seen.frames, seen.last_s, seen.period_ms = one.frames, now_s - one.age_s, one.period_ms
+                seen.doubt = one.doubt
+
+    def forget(self) -> None:
+        """Something else runs from now on: what was seen at the clocks says nothing of it."""
+        self._seen.clear()
+        self.recent_ms.clear()
+        self.doubts = Doubts()
+
+    @property
+    def credible(self) -> int:
+        """Number of frames in the observations that are kept."""
+        return sum(seen.frames for seen in self._seen.values())
+
+    @property
+    def powers(self) -> int:
+        """How often the rails were read at the clocks in force."""
+        return 0 if (here := self._here) is None else len(here.powers)
+
+    def observations(self, now_s: float, company: Company) -> list[Observation]:
+        """What was observed in this company, a line for each configuration."""
+        from ...kernels.correction.observation import Observation  # a daemon starts without
+
+        return [
+            Observation(
+                configuration,
+                latency_ms=latency_ms,
+                power_mw=fmean(one.power_mw for one in seen.powers) if seen.powers else None,
+                frames=seen.frames,
+                age_s=max(now_s - seen.last_s, 0.0),
+                period_ms=seen.period_ms if seen.period_ms and latency_ms < _ALWAYS_BUSY * seen.period_ms else None,
+                temperature_c=_mean_c(seen.powers),
+                doubt=seen.doubt,
+            )
+            for (configuration, with_whom), seen in self._seen.items()
+            if with_whom == company and (latency_ms := median(seen.latencies_ms)) > 0
+        ]
+
+    def observed(self) -> dict[str, float] | None:
+        """How many, mean and percentiles in ms of the last ones, and what the very last take; None before the first report."""
+        ranked = self._ranked_ms
+        if not ranked:
+            return None
+
+        def quantile(share: float) -> float:
+            return ranked[min(len(ranked) - 1, int(share * len(ranked)))]
+
+        return {
+            "frames": len(ranked),
+            "mean_ms": fmean(ranked),
+            "p50_ms": quantile(0.50),
+            "p95_ms": quantile(0.95),
+            "last_ms": typical(list(islice(reversed(self._latencies_ms), JUDGED))),
+        }
+
+    def _rank(self, latencies_ms: Iterable[float]) -> None:
+        """Keep the last ones in order: percentiles are told with every report."""
+        for latency in latencies_ms:
+            self._latencies_ms.append(latency)
+            insort(self._ranked_ms, latency)
+            if len(self._latencies_ms) > FRAMES_KEPT:
+                del self._ranked_ms[bisect_left(self._ranked_ms, self._latencies_ms.popleft())]
+
+    def _seen_at(self, configuration: FrequencyConfiguration, company: Company) -> _Seen:
+        key = (configuration, company)
+        seen = self._seen.setdefault(key, _Seen())
+        self._seen.move_to_end(key)
+        while len(self._seen) > _CONFIGURATIONS_KEPT:
+            self._seen.popitem(last=False)
+        return seen
+
+
+def _mean_c(powers: Iterable[_Drawn]) -> float | None:
+    known = [one.die_c for one in powers if one.die_c is not None]
+    return fmean(known) if known else None
+
+
+def _trusted(latencies_ms: Sequence[float], before_s: float | None, now_s: float, since_s: float) -> list[float]:
+    """Those of frames that began after the clocks were set."""
+    if before_s is not None and before_s >= since_s:
+        return list(latencies_ms)
+    began_s = before_s if before_s is not None else since_s
+    each_s = (now_s - began_s) / len(latencies_ms)
+    return [
+        latency for number, latency in enumerate(latencies_ms, 1) if began_s + number * each_s - latency / 1e3 >= since_s - 1e-9
+    ]

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A surface as what was observed of a lease leaves it, on a board as warm as it is."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from math import exp, hypot
+from statistics import median
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....kernels.correction.pinning import TELLING, pinned
+from ....kernels.grid import FrequencyConfiguration
+from ....kernels.surface import Surface
+from ...planning.requests import is_known
+from ...planning.settling import Warmth, settled
+from ..credible import has
+from ..missed_targets import HEAVIER_FROM, doubted
+from .memory import Key, Memory
+
+if TYPE_CHECKING:
+    from ....kernels.correction.observation import Observation
+
+_KEPT = 24
+# By how many standard deviations of what is expected of it a load is lighter or heavier; and how far the past alone corrects.
+_SIGMAS = 2.0
+
+_Seen = tuple["Observation", ...]
+_Asked = tuple[Surface, "Warmth | None", "float | None", _Seen, _Seen, bool]
+
+
+class Corrections:
+    """Makes surfaces, and keeps the last ones. May be shared between threads.
+
+    Args:
+        memory: what was observed before.
+        warmth: tells how warm the board is.
+    """
+
+    def __init__(self, memory: Memory, warmth: Callable[[], Warmth | None]) -> None:
+        self._memory = memory
+        self._warmth = warmth
+        self._kept: OrderedDict[_Asked, Surface] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def make(
+        self, original: Surface, key: Key | None, fps: float | None, observations: Sequence[Observation], cautious: bool
+    ) -> Surface:
+        """A surface for the board as warm as it is, by what was observed now and before.
+
+        Args:
+            original: as it was predicted; ``key`` is what it is remembered by, None if by nothing.
+            fps: how often an inference is made; None for one after the other.
+            observations: of this lease.
+            cautious: whether everything is taken to be as much slower than predicted as these were, or else those before.
+        """
+        asked = self._asked(original, key, fps, observations, cautious)
+        if (kept := self._get(asked)) is not None:
+            return kept
+        # Observations are of dies of several temperatures: first they correct what was predicted of one, then it settles.
+        warmth, evidence = asked[1], asked[3:]
+        anywhere: _Asked = (original, None, None, *evidence)
+        if (surface := self._get(anywhere)) is None:
+            surface = self._keep(anywhere, _seen_through(original, *evidence))
+        return self._keep(asked, settled(surface, warmth, fps))
+
+    def predicted(self, original: Surface, fps: float | None) -> Surface:
+        """The surface for the board as warm as it is, without any observation."""
+        return settled(original, self._warmth(), fps)
+
+    def kept(self, original: Surface, key: Key | None, fps: float | None) -> Surface | None:
+        """What :meth:`make` makes at the beginning of a lease, if that takes no time."""
+        return self._get(self._asked(original, key, fps, (), True))
+
+    def _asked(
+        self, original: Surface, key: Key | None, fps: float | None, observations: Sequence[Observation], cautious: bool
+    ) -> _Asked:
+        before = tuple(self._memory.observations(key)) if key is not None else ()
+        return original, self._warmth(), fps, tuple(observations), before, cautious and bool(observations or before)
+
+    def _get(self, asked: _Asked) -> Surface | None:
+        with self._lock:
+            if (surface := self._kept.get(asked)) is not None:
+                self._kept.move_to_end(asked)
+            return surface
+
+    def _keep(self, asked: _Asked, surface: Surface) -> Surface:
+        with self._lock:
+            self._kept[asked] = surface
+            while len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+        return surface
+
+
+def _seen_through(original: Surface, observations: _Seen, before: _Seen, cautious: bool) -> Surface:
+    """A surface by what was observed of a lease now, and before."""
+    seen = {one.configuration for one in observations}
+    if observations and before:
+        before = of_this_load(original, before, observations)
+    known = (*observations, *(one for one in before if one.configuration not in seen))
+    found = corrected(original, known, (observations or before) if cautious else ())
+    return found if observations else within_uncertainty(found, original)
+
+
+def within_uncertainty(surface: Surface, original: Surface) -> Surface:
+    """A surface corrected by the past alone, no farther from the prediction than that was uncertain.
+
+    New frames have to confirm the rest: the load, the board's owner or the application may be another one by now.
+    """
+    if original.terms is not None and original.terms.unpredicted:
+        return surface
+    latency_ms = _near(surface.latency_ms, original.latency_ms, original.latency_sigma)
+    power_mw = _near(surface.power_mw, original.power_mw, original.energy_sigma)
+    return replace(surface, latency_ms=latency_ms, power_mw=power_mw, energy_mj=power_mw * latency_ms / 1e3)
+
+
+def _near(value: NDArray[np.float64], predicted: NDArray[np.float64], sigma: NDArray[np.float64]) -> NDArray[np.float64]:
+    factor = np.exp(_SIGMAS * sigma)
+    return np.clip(value, predicted / factor, predicted * factor)
+
+
+def corrected(surface: Surface, observations: Sequence[Observation], slow: Sequence[Observation] = ()) -> Surface:
+    """The surface by what was observed at its configurations; as it is where that is nothing.
+
+    Args:
+        slow: of them, those by which everything is taken to be as much slower as they were, where the correction thinks less of
+            it: what one configuration tells may be laid to the wrong clock, and a target that is missed cannot wait for more of
+            them.
+    """
+    known = [seen for seen in observations if has(surface, seen.configuration)]
+    if not known:
+        return surface
+    from ....kernels.correction.correct import correct  # a daemon that was told nothing starts and lives without
+
+    found = correct(surface, known).surface
+    if slow and not (surface.terms and surface.terms.unpredicted):
+        slower = [
+            seen.latency_ms / surface.at(seen.configuration).latency_ms
+            for seen in known
+            if seen in slow and seen.latency_ms is not None and seen.frames >= TELLING
+        ]
+        found = replace(found, latency_ms=np.maximum(found.latency_ms, max(slower, default=0.0) * surface.latency_ms))
+    return pinned(found, known)
+
+
+def of_this_load(
+    surface: Surface, before: Sequence[Observation], observations: Sequence[Observation]
+) -> tuple[Observation, ...]:
+    """What was observed before a lease, in the light of its own: of another load as one frame each, so many times as long.
+
+    Args:
+        surface: as it was predicted.
+    """
+    known, telling = [one for one in before if has(surface, one.configuration)], []
+    for one in observations:
+        if one.latency_ms is not None and not one.disturbed and has(surface, one.configuration):
+            telling.append((surface.grid.index(one.configuration), one.latency_ms))
+    if not known or not telling:
+        return tuple(before)
+    then = corrected(surface, known)
+    factor = median(latency_ms / float(then.latency_ms[place]) for place, latency_ms in telling)
+    unsure = max(float(then.latency_sigma[place]) for place, _ in telling)
+    # To hold a load for lighter than it is costs late frames.
+    if exp(-_SIGMAS * unsure) / HEAVIER_FROM <= factor <= HEAVIER_FROM:
+        return tuple(before)
+    return tuple(map(partial(longer, factor=factor), before))
+
+
+def longer(one: Observation, factor: float) -> Observation:
+    """What was observed, as little as one frame of another load; it works for the same part of the time."""
+    latency_ms, period_ms = (None if figure is None else factor * figure for figure in (one.latency_ms, one.period_ms))
+    return replace(one, latency_ms=latency_ms, period_ms=period_ms, frames=1, doubt=hypot(one.doubt, doubted(factor)))
+
+
+def expected_ms(surface: Surface, configuration: FrequencyConfiguration) -> float | None:
+    """What a frame is to take at a configuration; None where nobody knows."""
+    return surface.at(configuration).latency_ms if is_known(surface) and has(surface, configuration) else None
+
+
+def unforeseen(surface: Surface, configuration: FrequencyConfiguration, observed_ms: float) -> float:
+    """How many times as long as expected a frame takes, where that is more than what is uncertain explains; else 1."""
+    expected = expected_ms(surface, configuration)
+    if expected is None:
+        return 1.0
+    factor, sigma = observed_ms / expected, float(surface.latency_sigma[surface.grid.index(configuration)])
+    return factor if factor > max(HEAVIER_FROM, exp(_SIGMAS * sigma)) else 1.0

@@ -1,0 +1,487 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Held leases in the light of their frames: targets that are missed are said at once, and plans that were wrong made again.
+
+Policy. A lease whose frames miss its target is planned again at once, by its surface as all that was observed corrects it.
+Where no configuration is predicted to meet the target, the best there is comes into force and is said. While throttling,
+over-current or somebody else's hands slow the board down, nothing is learned and nothing is planned: that is said instead. A
+lease that keeps its target is looked at after ten frames and then less and less often, and set otherwise only where that gains
+more than a change of clocks is worth. Everything here happens on the event loop, because of a report; plans are made and set
+elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from ....kernels.errors import KernelsError
+from ....kernels.grid import FrequencyConfiguration
+from ...errors import DaemonError
+from ...hardware.sensors.sampled import SampledSensors
+from ...planning.lease_plan import LeasePlan
+from ...planning.limits import Limits
+from ...planning.requests import PlanRequest, is_known
+from ...planning.settling import Settling, Warmth
+from ...system.journal import FRAMES_DOUBTED, FRAMES_MISSING, TARGET_KEPT, TARGET_MISSED, TROUBLE, fields
+from ...system.repeated import Repeated
+from ..board.service import BoardService
+from ..board.snapshot import Snapshot
+from ..credible import Credible, credible, doubt, has
+from ..frames import Company, Setting
+from ..lease import Lease
+from ..missed_targets import MissedTarget, is_missed, typical, why
+from ..sharing.arbiter import sharers
+from ..sharing.observed import without_waiting
+from .correcting import expected_ms, unforeseen
+from .memory import Memory
+from .progress import FIRST_WAIT_S, INSISTS, LEAST_PATIENCE, LONGEST_WAIT_S, LeaseProgress
+from .replanned import best_need, topmost, worth_trying, worth_while
+from .unpredicted import Unpredicted
+from .used import LeaseMeter, used
+
+if TYPE_CHECKING:
+    from ....kernels.correction.observation import Observation
+
+log = logging.getLogger(__name__)
+
+_COMPANY_S = 2.0
+_FIRST_LOOK_FRAMES = 10
+# What is looked at of a configuration that is tried: frames, how often the rails were read, and how long that is waited for.
+_TRIED_FRAMES, _TRIED_POWERS, _TRIED_S = 5, 2, 5.0
+_POWERS_WANTED = 3
+TEND_S = 10.0
+"""How often it is looked whether the board has settled elsewhere than was planned for."""
+_NOBODY: Company = frozenset()
+_CORRECTION = "....kernels.correction.correct"
+_EXPLORED = "nothing else is worth trying"
+SILENT_S = 10.0
+"""A lease for a target without a frame for this long: its application is told."""
+_SILENT = (
+    "no frames reported for {silent_s:.0f} s: the target is not checked{clocks} (report frames with jetdvfs.qos or --metrics)"
+)
+
+
+class Learner:
+    """For the event loop.
+
+    Args:
+        desk: the board and its leases.
+        sensors: the board's.
+        energy_rails: those whose sum is the board's power.
+        memory: keeps what was observed when a lease ends.
+        warmth: tells how warm the board is.
+    """
+
+    def __init__(
+        self,
+        desk: BoardService,
+        sensors: SampledSensors,
+        energy_rails: Sequence[str],
+        memory: Memory,
+        warmth: Callable[[], Warmth | None],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._desk = desk
+        self._sensors = sensors
+        self._energy_rails = tuple(energy_rails)
+        self._memory = memory
+        self._warmth = warmth
+        self._settling = Settling()
+        self._tending: asyncio.Task[None] | None = None
+        self._loading: asyncio.Future[object] | None = None
+        self._monotonic = monotonic
+        self._said = Repeated(log, monotonic)
+        self._courses: dict[str, LeaseProgress] = {}
+        self._meters: dict[str, LeaseMeter] = {}
+
+    def prepare(self) -> None:
+        """A lease for a target may begin in a moment."""
+        if self._loading is None:
+            # A daemon starts without; what is missed is not to wait for it.
+            self._loading = asyncio.get_running_loop().run_in_executor(None, import_module, _CORRECTION, __package__)
+
+    def began(self, lease: Lease, course: LeaseProgress | None) -> None:
+        """A lease was granted, for a target with its course or for a configuration."""
+        self._sensors.want()
+        self._meters[lease.id] = LeaseMeter(self._monotonic())
+        self.follow(lease, course)
+        if self._tending is None or self._tending.done():
+            self._tending = asyncio.get_running_loop().create_task(self._tend())
+
+    def follow(self, lease: Lease, course: LeaseProgress | None) -> None:
+        """Let a lease go on from here by another course, or by none."""
+        self._remember(self._courses.pop(lease.id, None))
+        if course is not None:
+            self._courses[lease.id] = course = replace(course, lease=lease)
+            self._planned(course, lease.need.configuration)
+
+    def ended(self) -> None:
+        """Leases have ended, or will have in a moment: what was observed of those that are held no longer is kept."""
+        held = self._desk.snapshot.leases
+        for name in [name for name in self._courses if name not in held]:
+            self._remember(self._courses.pop(name))
+        self._meters = {name: meter for name, meter in self._meters.items() if name in held}
+
+    def _remember(self, course: LeaseProgress | None) -> None:
+        if course is None or course.lease is None:
+            return
+        lease, original = course.lease, course.original
+        seen = lease.frames.observations(self._monotonic(), _NOBODY)
+        if not course.trusted:  # frames that their own lease insisted on count for no other
+            seen = [
+                one
+                for one in seen
+                if one.latency_ms is not None and credible(original, one.configuration).side(one.latency_ms) is None
+            ]
+
+        def predicted_ms(configuration: FrequencyConfiguration) -> float | None:
+            return None if original is None else expected_ms(original, configuration)
+
+        self._memory.remember(course.key, seen, name=course.wish.network, app=lease.holder.app, predicted_ms=predicted_ms)
+
+    def energy_mj(self, lease: Lease) -> float | None:
+        """Energy of the board's energy rails since a lease began, up to their last reading; None if unknown."""
+        measured = self._measured(lease)
+        return None if measured is None else measured[0]
+
+    def used(self, lease: Lease) -> dict[str, Any]:
+        """Summary of a lease up to now: the ``Used`` of the interface."""
+        return used(lease, self._monotonic(), self._measured(lease))
+
+    def _measured(self, lease: Lease) -> tuple[float, float] | None:
+        """Energy in mJ since a lease began, and the seconds it is of; None if unknown."""
+        meter = self._meters.get(lease.id)
+        if meter is None:
+            return None
+        meter.take(self._sensors.metered(meter.began_s))
+        return meter.measured(self._energy_rails)
+
+    def wish(self, lease_id: str) -> PlanRequest | None:
+        """What a lease was planned by last; None for a configuration asked for by itself, and where nothing is known."""
+        course = self._courses.get(lease_id)
+        return course.wish if course and is_known(course.wish.surface) else None
+
+    def missed(self, lease_id: str) -> MissedTarget | None:
+        """How a lease misses its target; None while it keeps it."""
+        course = self._courses.get(lease_id)
+        return course.missed if course else None
+
+    def report(self, lease: Lease, latencies_ms: Sequence[float]) -> None:
+        """Take in a lease's frames, and do what follows from them."""
+        snapshot, now_s = self._desk.snapshot, self._monotonic()
+        frames, need = lease.frames, lease.need
+        throttled = self._sensors.throttled()
+        over_current = tuple(f"{e.event} {e.per_minute:.3g} a minute" for e in snapshot.events if e.per_minute)
+        disturbed = bool(throttled or over_current or snapshot.deviating)
+        setting = None if (applied := snapshot.applied) is None else Setting(applied.accepted, snapshot.set_s, disturbed)
+        others = self._company(lease, snapshot, now_s)
+        company = frozenset(other.need.network or other.holder.app for other in others)
+        period_ms = 1e3 / need.fps if need.fps else None
+        course = self._courses.get(lease.id)
+        where = self._where(course, setting, company)
+        frames.report(latencies_ms, now_s, setting, company=company, limit_ms=need.limit_ms, period_ms=period_ms, where=where)
+        frames.power(self._sensors.rails_sampled(), self._energy_rails if not others else (), self._die_c)
+        if course is None or setting is None:
+            return
+        if latencies_ms:
+            course.silent = False
+            self._judge_frames(lease, course, where, company, now_s)
+        if course.due_at != (setting.configuration, company):
+            # Plans that changed nothing there may change something here.
+            course.tries = course.tries if course.due_at and course.due_at[1] == company else 0
+            course.due_frames, course.due_at, course.patience = 0, (setting.configuration, company), LEAST_PATIENCE
+        if frames.powers < _POWERS_WANTED:
+            self._sensors.want()
+        missed = None if need.limit_ms is None else is_missed(tuple(frames.recent_ms), need.limit_ms, need.confidence)
+        if missed and need.limit_ms is not None:
+            predicted_ms = expected_ms(course.wish.surface, setting.configuration)
+            observed_ms = typical(tuple(frames.recent_ms))
+            reason = why(
+                observed_ms,
+                predicted_ms,
+                throttled=throttled,
+                over_current=over_current,
+                deviating=snapshot.deviating,
+                company=[other.label for other in others],
+            )
+            self._say_missed(lease, course, observed_ms, predicted_ms, reason)
+            if not disturbed and frames.reported >= course.due_frames:
+                self._plan(lease.id, course, company, reason)
+            return
+        if missed is False:
+            self._say_kept(lease, course)
+        if course.doubt is not None:
+            return  # such frames neither gain nor lose anything
+        if not disturbed and not company and (factor := frames.shift()) != 1.0:
+            course.wait_s, reason = FIRST_WAIT_S, f"its frames take {factor:.3g} times as long as they did at the same clocks"
+            self._plan(lease.id, course, company, reason)
+            return
+        if course.exploring:
+            powers = _TRIED_POWERS if self._energy_rails and not others else 0
+            told = frames.powers >= powers or now_s - setting.since_s >= _TRIED_S
+            if not disturbed and told and len(frames.recent_ms) >= _TRIED_FRAMES and frames.reported >= course.due_frames:
+                self._plan(lease.id, course, company, None)
+            return
+        if not disturbed and len(frames.recent_ms) >= _FIRST_LOOK_FRAMES and now_s >= course.due_s:
+            course.due_s, course.wait_s = now_s + course.wait_s, min(2 * course.wait_s, LONGEST_WAIT_S)
+            self._plan(lease.id, course, company, None)
+
+    def _where(self, course: LeaseProgress | None, setting: Setting | None, company: Company) -> Credible:
+        """The range of frames of a lease that are believed at the clocks in force."""
+        if course is None or course.original is None or course.trusted:
+            return Credible()
+        configuration = None if setting is None or setting.disturbed else setting.configuration
+        return credible(course.original, configuration, alone=not company, accepted=course.accepted)
+
+    def _judge_frames(self, lease: Lease, course: LeaseProgress, where: Credible, company: Company, now_s: float) -> None:
+        """Say once that frames do not count, and believe them for their lease once they have kept coming."""
+        found, doubts = lease.frames.doubts.found(), lease.frames.doubts
+        if found is None:
+            course.doubt = None
+            return
+        if not company and not course.accepted and doubts.insistent(now_s):
+            course.accepted, course.doubt = True, None
+            text = f"{doubts.frames} frames in a row take as long: this lease, and no other, is planned by them from now on"
+            log.info("%s: %s", lease.label, text, extra=_about(lease, FRAMES_DOUBTED, reason=text))
+            return
+        before, (side, observed_ms) = course.doubt, found
+        course.doubt = doubt(side, observed_ms, where, doubts.frames, course.wish.network)
+        if before is None or before.side != side:
+            extra = _about(lease, FRAMES_DOUBTED, reason=course.doubt.reason)
+            log.warning("%s: its frames do not count: %s", lease.label, course.doubt, extra=extra)
+
+    def doubt(self, lease_id: str) -> dict[str, Any] | None:
+        """Why a lease's last frames do not count, the ``Doubted`` of the interface; None if they do."""
+        course = self._courses.get(lease_id)
+        return course.doubt.to_json() if course and course.doubt else None
+
+    def corrected(self, lease: Lease) -> dict[str, Any] | None:
+        """Frames that correct a lease's plan, the ``Corrected`` of the interface; None if none do."""
+        course = self._courses.get(lease.id)
+        if course is None or (course.remembered is None and not course.corrected):
+            return None
+        before, own = course.remembered, lease.frames.credible if course.corrected else 0
+        app = lease.holder.app if before is None or own else before.app
+        return {"frames": own + (before.frames if before is not None else 0), "app": app}
+
+    def silent(self, lease: Lease) -> str | None:
+        """What to say of a lease for a target whose frames do not come; None if they do, or it has no target."""
+        course = self._courses.get(lease.id)
+        if course is None:
+            return None
+        since_s = lease.since_s if lease.frames.last_s is None else lease.frames.last_s
+        silent_s = self._monotonic() - since_s
+        if silent_s < SILENT_S:
+            return None
+        clocks = "" if course.unknown is None or not course.exploring else ", and clocks stay at the highest"
+        return _SILENT.format(silent_s=silent_s, clocks=clocks)
+
+    def _say_silent(self) -> None:
+        for name, course in self._courses.items():
+            lease = self._desk.snapshot.leases.get(name)
+            if lease is None or course.silent or lease.frames.last_s is not None:
+                continue
+            if (text := self.silent(lease)) is not None:
+                course.silent = True
+                log.info("%s: %s", lease.label, text, extra=_about(lease, FRAMES_MISSING, reason=text))
+
+    def _die_c(self) -> float | None:
+        return None if (warmth := self._warmth()) is None else warmth.die_c
+
+    async def _tend(self) -> None:
+        """While leases have courses, have plans made again where the board has settled elsewhere than they were made for."""
+        while self._meters:
+            await asyncio.sleep(TEND_S)
+            self._say_silent()
+            self._sensors.want()
+            for meter in self._meters.values():
+                meter.take(self._sensors.metered(meter.began_s))
+            if (warmth := self._warmth()) is not None:
+                self._rewarmed(warmth, self._monotonic())
+
+    def _rewarmed(self, warmth: Warmth, now_s: float) -> None:
+        self._settling.see(now_s, warmth.die_c)
+        for name, course in self._courses.items():
+            reason = None if course.planned_c is None else self._settling.reason(course.planned_s, course.planned_c)
+            if reason is not None and name in self._desk.snapshot.leases:
+                course.planned_s, course.planned_c = now_s, warmth.die_c
+                lease = self._desk.snapshot.leases[name]
+                others = self._company(lease, self._desk.snapshot, now_s)
+                self._plan(name, course, frozenset(other.need.network or other.holder.app for other in others), reason)
+
+    def _planned(self, course: LeaseProgress, configuration: FrequencyConfiguration) -> None:
+        """Note when it was planned, and where the die was to settle."""
+        surface, course.planned_s = course.wish.surface, self._monotonic()
+        settled_c = surface.temperature_c if has(surface, configuration) else None
+        course.planned_c = None if settled_c is None else float(settled_c[surface.grid.index(configuration)])
+
+    def _company(self, lease: Lease, snapshot: Snapshot, now_s: float) -> list[Lease]:
+        return [
+            other
+            for other in snapshot.leases.values()
+            if other.id != lease.id and other.frames.last_s is not None and now_s - other.frames.last_s < _COMPANY_S
+        ]
+
+    def _say_missed(
+        self, lease: Lease, course: LeaseProgress, observed_ms: float, predicted_ms: float | None, reason: str
+    ) -> None:
+        before, limit_ms = course.missed, lease.need.limit_ms or 0.0
+        late = lease.frames.late - course.late_before
+        if before is None and course.frugal:
+            course.wait_s, course.frugal = LONGEST_WAIT_S, False  # what was gained was lost again
+        doing = lease.need.unmet or (before.doing if before else "")
+        course.missed = MissedTarget(lease.need.target, limit_ms, observed_ms, predicted_ms, late, reason, doing)
+        if before is None or (before.reason != reason and before.doing != doing):
+            extra = _about(lease, TARGET_MISSED, reason=reason, observed_ms=f"{observed_ms:.4g}", limit_ms=f"{limit_ms:.4g}")
+            log.warning("%s: %s", lease.label, course.missed, extra=extra)
+
+    def _say_kept(self, lease: Lease, course: LeaseProgress) -> None:
+        late, course.late_before = lease.frames.late - course.late_before, lease.frames.late
+        missed, course.missed = course.missed, None
+        if missed is not None:
+            course.due_frames, course.tries, course.patience = 0, 0, LEAST_PATIENCE
+            observed_ms = typical(tuple(lease.frames.recent_ms))
+            text = f"{lease.need.target} is kept again: {observed_ms:.4g} ms observed, after {late} late frames"
+            log.info("%s: %s", lease.label, text, extra=_about(lease, TARGET_KEPT, observed_ms=f"{observed_ms:.4g}"))
+
+    def _plan(self, lease_id: str, course: LeaseProgress, company: Company, reason: str | None) -> None:
+        """Plan again in the background, unless that is under way; without a reason, where that gains enough."""
+        if course.planning is None or course.planning.done():
+            course.planning = asyncio.get_running_loop().create_task(self._plan_again(lease_id, course, company, reason))
+
+    async def _plan_again(self, lease_id: str, course: LeaseProgress, company: Company, reason: str | None) -> None:
+        lease = self._desk.snapshot.leases.get(lease_id)
+        if lease is None:
+            return
+        before, frugal = lease.need.configuration, reason is None
+        try:
+            if course.missed is not None:
+                at, observed_ms = self._desk.snapshot.applied, course.missed.observed_ms
+                surface = course.wish.surface
+                lease.frames.renew(1.0 if company or at is None else unforeseen(surface, at.accepted, observed_ms))
+                course.tries += 1
+            seen = await self._seen(lease, course, company)
+            if course.exploring and course.unknown is not None:
+                known = seen if company else await self._recall(lease, course, course.unknown, seen)
+                need, wish = await self._explore(lease, course, known, reason)
+            else:
+                wish = replace(course.wish, surface=await asyncio.to_thread(course.make, seen, course.missed is not None))
+                if not is_known(wish.surface):
+                    return
+                course.corrected = bool(seen)
+                again, tried = partial(best_need, wish, observed=bool(seen)), None
+                if course.doubt is not None and course.missed is not None:
+                    again = partial(topmost, wish)  # late for a reason that no prediction explains
+                if reason is None:
+                    now = self._desk.snapshot
+                    shared_at = now.applied.accepted if company and now.applied else None
+                    reason = await asyncio.to_thread(worth_while, wish, lease.need, now.limits, shared_at)
+                    if reason is None:
+                        if company:
+                            return
+                        configurations = {one.configuration for one in seen}
+                        tried = await asyncio.to_thread(worth_trying, wish, lease.need, now.limits, configurations)
+                        if tried is None:
+                            return
+                        trial, reason = tried
+                        again = partial(_unless, now.limits, trial, again)
+                need = await self._desk.replan(lease, again, reason)
+                if tried is not None and need is not None and need.configuration != before:
+                    course.wait_s = FIRST_WAIT_S
+                if course.missed is not None and course.tries == INSISTS and lease_id in self._desk.snapshot.unkept:
+                    need = await self._desk.replan(lease, partial(topmost, wish), reason)
+                    course.wait_s = LONGEST_WAIT_S
+        except (DaemonError, KernelsError) as error:
+            log.warning("%s keeps its plan: %s", lease.label, error, extra=_about(lease, TROUBLE, error=type(error).__name__))
+            self._wait(lease, course)
+            return
+        except Exception as error:  # a fault here is ours; the lease keeps its clocks
+            text = f"{lease.label} keeps its plan: {type(error).__name__} while planning again"
+            self._said.say(logging.ERROR, text, _about(lease, TROUBLE, error=type(error).__name__), kind=type(error).__name__)
+            log.debug("%s", lease.label, exc_info=error)
+            self._wait(lease, course)
+            return
+        if need is None:
+            return
+        course.wish, course.due_s, course.frugal = wish, self._monotonic() + course.wait_s, frugal
+        if need.configuration != before:
+            self._planned(course, need.configuration)
+        course.due_frames = lease.frames.reported
+        if need.configuration == before:
+            self._wait(lease, course)
+        if course.missed is not None:
+            unkept = self._desk.snapshot.unkept.get(lease_id)
+            shared = unkept.reason if unkept is not None and lease_id in self._desk.snapshot.fares else ""
+            course.missed = replace(course.missed, doing=need.unmet or shared or f"planned again: {need.configuration}")
+
+    def _wait(self, lease: Lease, course: LeaseProgress) -> None:
+        """Let a plan stand that changed nothing: each time for twice as many frames, until clocks or company are others.
+
+        Where the target is kept that would delay what is to be done once it is not.
+        """
+        if course.missed is not None or course.exploring:
+            course.due_frames = lease.frames.reported + course.patience
+            course.patience *= 2
+
+    async def _explore(
+        self, lease: Lease, course: LeaseProgress, seen: Sequence[Observation], missed: str | None
+    ) -> tuple[LeasePlan | None, PlanRequest]:
+        """Have a lease run where its frames tell most, or best where that is known; what it needs now, and what is known."""
+        limits, unknown = self._desk.snapshot.limits, course.unknown
+        assert unknown is not None
+        if not isinstance(limits, Limits):
+            raise limits
+        found, learned, why_next = await asyncio.to_thread(unknown.next, seen, limits)
+
+        def again(others: Limits) -> LeasePlan:
+            return found if others == limits else unknown.next(seen, others)[0]
+
+        course.exploring = bool(why_next)
+        said = missed or f"its frames are not predicted: {why_next or _EXPLORED}"
+        return await self._desk.replan(lease, again, said), learned
+
+    async def _recall(
+        self, lease: Lease, course: LeaseProgress, unknown: Unpredicted, seen: Sequence[Observation]
+    ) -> Sequence[Observation]:
+        """What is known of a program that nobody predicted: also what was of its last lease, where it is the same."""
+        if not unknown.before or not seen:
+            return seen
+        course.unknown = replace(unknown, before=())
+        recalled = await asyncio.to_thread(unknown.recalled, seen)
+        if not recalled:
+            self._memory.forget(course.key)
+            return seen
+        lease.frames.recall(recalled, self._monotonic())
+        return lease.frames.observations(self._monotonic(), _NOBODY)
+
+    async def _seen(self, lease: Lease, course: LeaseProgress, company: Company) -> list[Observation]:
+        """What was observed of a lease's frames in this company; where they waited for frames that are known, without that."""
+        now_s = self._monotonic()
+        seen = lease.frames.observations(now_s, company)
+        others = self._company(lease, self._desk.snapshot, now_s)
+        known = list(sharers(others).values())
+        if not company or len(known) < len(others) or course.unknown is not None:
+            return seen
+        alone = lease.frames.observations(now_s, _NOBODY)
+        if not others:
+            return alone
+        surface = await asyncio.to_thread(course.make, alone, course.missed is not None)
+        own = replace(course.wish.work, surface=surface, process=lease.holder.pid)
+        return await asyncio.to_thread(partial(without_waiting, all_its_own=course.tries >= INSISTS), seen, alone, own, known)
+
+
+def _unless(limits: object, need: LeasePlan, again: Callable[[Limits], LeasePlan], others: Limits) -> LeasePlan:
+    """A need, unless limits have become others since."""
+    return need if others == limits else again(others)
+
+
+def _about(lease: Lease, kind: str, **more: Any) -> dict[str, str]:
+    more["uid"] = lease.holder.uid
+    values = {"lease": lease.id, "app": lease.holder.app, "pid": lease.holder.pid, "target": lease.need.target, **more}
+    return fields(kind, configuration=",".join(map(str, lease.need.configuration)), **values)

@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Observations that outlast their leases: kept by user and program, so that the next plan for the same is right at once.
+
+A program is a network as planned for, or an application whose frames were not predicted (:mod:`.unpredicted`). Each user has a
+share of the memory, and reads and drops only what its own frames said; root reads and drops everything.
+
+The file is JSON, with a version; a file of another version, or that cannot be read, counts as empty. Entries are ordered by
+arrival, so that a system clock that was set back displaces nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ....kernels.errors import KernelsError
+from ....kernels.grid import FrequencyConfiguration
+
+if TYPE_CHECKING:
+    from ....kernels.correction.observation import Observation
+
+log = logging.getLogger(__name__)
+
+PROGRAMS_KEPT = 256
+PROGRAMS_PER_USER = 32
+CONFIGURATIONS_KEPT = 16
+_VERSION = 2
+_LEAST_FRAMES = 3
+_HOUR_S = 3600.0
+_FORGOTTEN_S = 90 * 24 * _HOUR_S
+_UNKNOWN_AGE_S = 24 * _HOUR_S
+_MOST_BYTES = 8 << 20
+_NOT_OBSERVED = ("configuration", "seen_s", "predicted_ms")
+
+
+class Key(NamedTuple):
+    """A user's program.
+
+    Attributes:
+        uid: the user whose frames were observed.
+        program: the digest that a network's surface is known by, or an application's name.
+    """
+
+    uid: int
+    program: str
+
+
+@dataclass(frozen=True)
+class Learned:
+    """Summary of what is remembered of one program.
+
+    Attributes:
+        uid: the user whose frames these were.
+        name: of the network; empty for a program that was not predicted.
+        app: the application that reported last.
+        frames: number of frames observed, at ``configurations`` configurations.
+        seen_s: time of the last of them, in seconds since 1970.
+        factor: median of observed latency over predicted latency; None if nothing was predicted.
+    """
+
+    uid: int
+    name: str
+    app: str
+    frames: int
+    configurations: int
+    seen_s: float
+    factor: float | None
+
+
+@dataclass(frozen=True)
+class _Program:
+    name: str
+    app: str
+    observed: tuple[Mapping[str, Any], ...] = ()
+
+
+class Memory:
+    """Observations by user and program. For one thread, but for :meth:`save`.
+
+    Args:
+        path: the file.
+        clock: seconds since 1970.
+    """
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
+        self._path = path
+        self._clock = clock
+        self._known: OrderedDict[Key, _Program] = _read(path)
+        self._saved = True
+
+    def remember(
+        self,
+        key: Key,
+        observations: Sequence[Observation],
+        *,
+        name: str = "",
+        app: str = "",
+        predicted_ms: Callable[[FrequencyConfiguration], float | None] = lambda _: None,
+    ) -> None:
+        """Keep observations of a program; the newest one of a configuration counts.
+
+        Args:
+            name: the network's name.
+            app: the application that reported the frames.
+            predicted_ms: latency predicted at a configuration, uncorrected; None if there is none.
+        """
+        now_s = self._clock()
+        telling = [seen for seen in observations if seen.frames >= _LEAST_FRAMES and not seen.disturbed]
+        if not telling:
+            return
+        fresh = {tuple(seen.configuration) for seen in telling}
+        program = self._known.pop(key, _Program(name, app))
+        before = [one for one in program.observed if tuple(one["configuration"]) not in fresh]
+        news = [
+            {
+                **asdict(seen),
+                "configuration": list(seen.configuration),
+                "seen_s": now_s - seen.age_s,
+                "predicted_ms": predicted_ms(seen.configuration),
+            }
+            for seen in sorted(telling, key=lambda seen: -seen.age_s)
+        ]
+        self._known[key] = _Program(name, app, tuple([*before, *news][-CONFIGURATIONS_KEPT:]))
+        self._saved = False
+        self._bound(key.uid)
+
+    def _bound(self, uid: int) -> None:
+        """Drop the oldest programs beyond a user's share, and beyond all, of the user who has most."""
+        shares = Counter(key.uid for key in self._known)
+        while shares[uid] > PROGRAMS_PER_USER or len(self._known) > PROGRAMS_KEPT:
+            most = uid if shares[uid] > PROGRAMS_PER_USER else shares.most_common(1)[0][0]
+            del self._known[next(key for key in self._known if key.uid == most)]
+            shares[most] -= 1
+
+    def forget(self, key: Key) -> None:
+        """Drop a program."""
+        self._saved = self._known.pop(key, None) is None and self._saved
+
+    def drop(self, uid: int | None, name: str | None) -> int:
+        """Drop programs, and return how many.
+
+        Args:
+            uid: of this user; None for all users.
+            name: of this network or application; None for all.
+        """
+        gone = [key for key, program in self._known.items() if _meant(key, program, uid, name)]
+        for key in gone:
+            self.forget(key)
+        return len(gone)
+
+    def learned(self, uid: int | None, name: str | None = None) -> list[Learned]:
+        """Summaries of what is remembered, the newest first; arguments as of :meth:`drop`."""
+        return [_summary(key, program) for key, program in reversed(self._known.items()) if _meant(key, program, uid, name)]
+
+    def summary(self, key: Key) -> Learned | None:
+        """Summary of one program; None if nothing is remembered of it that still counts."""
+        return _summary(key, self._known[key]) if key in self._known and self.observations(key) else None
+
+    def observations(self, key: Key) -> tuple[Observation, ...]:
+        """Observations of a program, their age in whole hours."""
+        now_s = self._clock()
+        found = []
+        program = self._known.get(key)
+        for one in program.observed if program is not None else ():
+            age_s = now_s - one["seen_s"]
+            # The system clock was set back since: nothing tells how long ago that was.
+            age_s = _UNKNOWN_AGE_S if age_s < -_HOUR_S else max(age_s, 0.0)
+            if age_s < _FORGOTTEN_S:
+                found.append(replace(_observation(one), age_s=age_s // _HOUR_S * _HOUR_S))
+        return tuple(found)
+
+    def save(self) -> None:
+        """Write what is new into the file; a failure is logged."""
+        if self._saved:
+            return
+        self._saved = True
+        programs = [{**key._asdict(), **asdict(program)} for key, program in tuple(self._known.items())]
+        text = json.dumps({"version": _VERSION, "programs": programs})
+        beside = self._path.with_name(f".{self._path.name}.new")
+        try:
+            beside.write_text(text, encoding="utf-8")
+            beside.replace(self._path)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                beside.unlink(missing_ok=True)
+            log.warning("observations cannot be kept in %s: %s", self._path, error.strerror)
+
+
+def _meant(key: Key, program: _Program, uid: int | None, name: str | None) -> bool:
+    return uid in (None, key.uid) and name in (None, program.name or program.app)
+
+
+def _summary(key: Key, program: _Program) -> Learned:
+    factors = [
+        one["latency_ms"] / one["predicted_ms"] for one in program.observed if one["predicted_ms"] and one.get("latency_ms")
+    ]
+    return Learned(
+        uid=key.uid,
+        name=program.name,
+        app=program.app,
+        frames=sum(int(one["frames"]) for one in program.observed),
+        configurations=len(program.observed),
+        seen_s=max(float(one["seen_s"]) for one in program.observed),
+        factor=median(factors) if factors else None,
+    )
+
+
+def _observation(one: Mapping[str, Any]) -> Observation:
+    from ....kernels.correction.observation import Observation  # a daemon that remembers nothing starts without
+
+    figures = {name: value for name, value in one.items() if name not in _NOT_OBSERVED}
+    return Observation(FrequencyConfiguration(*map(int, one["configuration"])), **figures)
+
+
+def _read(path: Path) -> OrderedDict[Key, _Program]:
+    """The file's programs, each entry checked; empty if there is no file of this version."""
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            return OrderedDict()
+        data = json.loads(path.read_text(encoding="utf-8"))
+        if data["version"] != _VERSION:
+            return OrderedDict()
+        known: OrderedDict[Key, _Program] = OrderedDict()
+        for item in data["programs"]:
+            observed = tuple(item["observed"])[-CONFIGURATIONS_KEPT:]
+            for one in observed:
+                float(one["seen_s"])
+                if one["predicted_ms"] is not None and not float(one["predicted_ms"]) > 0:
+                    raise ValueError("predicted_ms")
+                _observation(one)
+            if observed:
+                key = Key(int(item["uid"]), str(item["program"]))
+                known[key] = _Program(str(item["name"]), str(item["app"]), observed)
+        return known
+    except FileNotFoundError:
+        return OrderedDict()
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, KernelsError) as error:
+        log.warning("%s is not read: %s", path, type(error).__name__)
+        return OrderedDict()

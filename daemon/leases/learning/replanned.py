@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a lease needs by what was observed of it, and whether that is worth another change of clocks."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from ....kernels.grid import FrequencyConfiguration
+from ....kernels.surface import Surface
+from ...errors import TargetNotAttainable
+from ...planning.lease_plan import LeasePlan
+from ...planning.limits import Limits
+from ...planning.outlooks import outlook, requirements
+from ...planning.requests import SAFE, PlanRequest
+from ...planning.targets import parse_target
+from ..credible import has
+from ..missed_targets import HEAVIER_FROM
+
+GAIN = 0.03
+"""By how much what a target prefers must become lower for clocks to be changed that keep it."""
+MOST_TRIED = 10
+"""Where so many configurations were seen of a lease, no others are tried for what they may gain."""
+CAUTION = 0.9
+"""With which probability a plan that was made again keeps the target, at least: one miss is enough. Where nothing was predicted
+but all is known from frames, with :data:`SAFE` if that leaves anything."""
+# What is tried may miss the target so many times as probably as a frame may be late, and keeps it at least with this.
+_RISK, _LEAST_HOPE = 4.0, 0.8
+
+
+def best_need(wish: PlanRequest, limits: Limits, *, observed: bool = True) -> LeasePlan:
+    """What a lease needs within limits; where nothing is predicted to meet its target, the configuration that comes closest.
+
+    Args:
+        observed: whether its frames have said something: then with :data:`CAUTION`, where that leaves anything.
+    """
+    again = partial(best_need, wish, observed=observed)
+    cautions = ((CAUTION,) if wish.network else (SAFE, CAUTION)) if observed else ()
+    for confidence in (*(max(wish.confidence or 0.0, caution) for caution in cautions), wish.confidence):
+        with contextlib.suppress(TargetNotAttainable):
+            need = replace(wish, confidence=confidence).need(limits)
+            return replace(need, again=again, confidence=wish.confidence, missed=wish.missed)
+    return replace(wish.closest(limits), again=again)
+
+
+def topmost(wish: PlanRequest, limits: Limits) -> LeasePlan:
+    """What a lease needs that stays late where its target is predicted to be missed by least: the highest clocks there are."""
+    surface, found = wish.surface, best_need(wish, limits)
+    place = tuple(map(int, np.argwhere(limits.permits(surface.grid))[-1]))
+    configuration = surface.grid.configuration(place)
+    affordable = limits.affords(wish.plans.outlook(surface, wish.fps, None).power_mw)[place]
+    if not affordable or configuration == found.configuration:
+        return found
+    need = wish.at(configuration, limits, partial(topmost, wish))
+    return replace(need, work=need.work and replace(need.work, frugal=False))
+
+
+def worth_while(
+    wish: PlanRequest, held: LeasePlan, limits: object, shared_at: FrequencyConfiguration | None = None
+) -> str | None:
+    """Why a lease that keeps its target is better planned again; None where it is not.
+
+    Args:
+        shared_at: the clocks in force, where others share the GPU: they count on what its plan says of its frames.
+    """
+    if not isinstance(limits, Limits):
+        return None
+    if (unkept := wish.missed(held.configuration)) is not None:
+        return f"by what was observed, {unkept}"
+    if shared_at is not None and held.work is not None and (longer := _longer(held.work.surface, wish.surface, shared_at)):
+        return f"by what was observed, its frames take {longer:.0%} longer than those that share the GPU were told"
+    need = best_need(wish, limits)
+    if need.unmet:
+        return None
+    gain = wish.gain(held.configuration, need.configuration)
+    return f"by what was observed, {gain:.0%} is gained" if gain >= GAIN else None
+
+
+def worth_trying(
+    wish: PlanRequest, held: LeasePlan, limits: object, seen: Collection[FrequencyConfiguration]
+) -> tuple[LeasePlan, str] | None:
+    """What a lease that keeps its target needs to run where that may gain more than is known, and why; None where nothing may.
+
+    Only until :data:`MOST_TRIED` configurations were seen, and only what keeps the target with a probability that leaves a risk
+    in proportion to the share of frames that may be late anyway: few frames are enough to see that it does not.
+
+    What nobody predicted is got to know more cautiously (:mod:`.unpredicted`).
+
+    Args:
+        seen: at which configurations something was observed of it.
+    """
+    surface = wish.surface
+    known = wish.network and has(surface, held.configuration)
+    if not isinstance(limits, Limits) or len(seen) >= MOST_TRIED or not known:
+        return None
+    share = max(wish.confidence or 0.0, CAUTION)
+    expected, hoped_for = wish.plans.outlook(surface, wish.fps, None), max(1 - _RISK * (1 - share), _LEAST_HOPE)
+    certain = replace(surface, latency_sigma=np.zeros(surface.grid.shape), energy_sigma=np.zeros(surface.grid.shape))
+    cautious = wish.plans.outlook(surface, wish.fps, hoped_for), outlook(certain, wish.fps, share)
+    target = parse_target(wish.target)
+    objective, sigma = target.objective(expected), target.sigma(surface)
+    open_cells = limits.permits(surface.grid) & limits.affords(expected.power_mw)
+    for bound in requirements(target, wish.fps):
+        for one in cautious:
+            open_cells &= getattr(one, bound.figure) <= bound.limit
+    for configuration in seen:
+        if has(surface, configuration):
+            open_cells[surface.grid.index(configuration)] = False
+    hoped = np.where(open_cells, objective * np.exp(-sigma), np.inf)
+    cell = int(hoped.argmin())
+    gain = 1 - float(hoped.ravel()[cell] / objective[surface.grid.index(held.configuration)])
+    if gain < GAIN:
+        return None
+    cpu, gpu, emc = (int(place) for place in np.unravel_index(cell, surface.grid.shape))
+    need = wish.at(surface.grid.configuration((cpu, gpu, emc)), limits, partial(best_need, wish))
+    return need, f"tried for ten frames, as it may gain {gain:.0%}"
+
+
+def _longer(told: Surface, now: Surface, configuration: FrequencyConfiguration) -> float:
+    """By which part frames take longer than was told at a configuration, where they have become heavier; else 0."""
+    if not (has(told, configuration) and has(now, configuration)):
+        return 0.0
+    factor = now.at(configuration).latency_ms / told.at(configuration).latency_ms
+    return factor - 1 if factor > HEAVIER_FROM else 0.0

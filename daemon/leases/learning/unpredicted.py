@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Leases for programs that nobody predicted: they begin at the highest clocks, and are got to know from there.
+
+What was observed of a program is remembered by its name. A name is no proof: the next program that is called so begins at the
+highest clocks as well, and only where its frames take there what they took before does the rest of it count.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ....kernels.correction.pinning import pinned
+from ....kernels.grid import FrequencyConfiguration
+from ....kernels.units import AXES
+from ....profiles.board import ModeSet
+from ...planning.lease_plan import LeasePlan
+from ...planning.limits import Limits
+from ...planning.requests import PlanRequest
+from ...planning.targets import check_confidence, check_rate
+from ..credible import has
+from .correcting import corrected
+from .replanned import best_need
+
+if TYPE_CHECKING:
+    from ....kernels.correction.observation import Observation
+
+_SAME, _SIGMAS = 0.05, 2.0
+"""A program is the one known by its name where its frames differ by no more than this part and so many standard deviations."""
+
+
+@dataclass(frozen=True)
+class Unpredicted:
+    """A program of which nothing was predicted.
+
+    Attributes:
+        wish: what is wished for it, with the flat surface.
+        before: what was observed of the program that was called so last.
+        modes: the board's power modes; None where they are not known.
+    """
+
+    wish: PlanRequest
+    before: Sequence[Observation] = ()
+    modes: ModeSet | None = None
+
+    def first(self, limits: Limits) -> LeasePlan:
+        """What it needs before any of its frames was seen: the highest clocks that the limits leave.
+
+        What the board may draw leaves those at which a program of its name drew no more; of one that nobody knows, those that
+        one of NVIDIA's power modes leaves, the greatest whose name has no more W.
+
+        Raises:
+            UsageError: they leave none, or what is asked for makes no sense.
+        """
+        check_rate(self.wish.fps)
+        check_confidence(self.wish.confidence)
+        return self.wish.at(self._highest(limits), limits, self.first)
+
+    def next(self, seen: Sequence[Observation], limits: Limits) -> tuple[LeasePlan, PlanRequest, str]:
+        """What it needs next by what was observed, what is known then, and why that is tried; empty where nothing is left.
+
+        Raises:
+            UsageError: the limits leave nothing.
+        """
+        from ...planning.exploring import next_configuration  # a daemon starts without
+
+        wish = self.wish
+        known = [one for one in seen if has(wish.surface, one.configuration)]
+        step = next_configuration(wish.surface, wish.target, known, fps=wish.fps, confidence=wish.confidence, limits=limits)
+        if step.corrected is None:
+            return self.first(limits), wish, step.reason
+        learned = replace(wish, surface=pinned(step.corrected.surface, known))
+        if not step.exploring:
+            need = best_need(learned, limits)
+            return need, learned, need.unmet
+        return learned.at(step.configuration, limits, partial(self._again, seen)), learned, step.reason
+
+    def recalled(self, seen: Sequence[Observation]) -> Sequence[Observation]:
+        """What was observed before, where the program is the same by what is seen of it now; nothing where it is another."""
+        if not self.before:
+            return ()
+        surface = corrected(self.wish.surface, self.before)
+        for one in seen:
+            if one.latency_ms is not None and has(surface, one.configuration):
+                place = surface.grid.index(one.configuration)
+                apart = abs(np.log(one.latency_ms / surface.latency_ms[place]))
+                if apart > _SAME + _SIGMAS * surface.latency_sigma[place]:
+                    return ()
+        return self.before
+
+    def _again(self, seen: Sequence[Observation], limits: Limits) -> LeasePlan:
+        return self.next(seen, limits)[0]
+
+    def _highest(self, limits: Limits) -> FrequencyConfiguration:
+        grid = self.wish.surface.grid
+        permitted = limits.permits(grid)
+        if limits.power_mw is not None and any(one.power_mw is not None for one in self.before):
+            known = corrected(self.wish.surface, self.before)
+            drawn_mw = self.wish.plans.outlook(known, self.wish.fps, None).power_mw
+            affordable = permitted & limits.affords(drawn_mw)
+            if affordable.any():
+                index = np.unravel_index(int(np.where(affordable, known.latency_ms, np.inf).argmin()), grid.shape)
+                return grid.configuration((int(index[0]), int(index[1]), int(index[2])))
+        caps = None if limits.power_mw is None else _within(self.modes, limits.power_mw)
+        chosen = []
+        for axis, places in zip(AXES, np.nonzero(permitted), strict=True):
+            levels = [grid.levels(axis)[place] for place in np.unique(places)]
+            cap = None if caps is None else caps[axis]
+            chosen.append(max((level for level in levels if cap is None or level <= cap), default=levels[0]))
+        return FrequencyConfiguration(*chosen)
+
+
+def _within(modes: ModeSet | None, power_mw: float) -> dict[str, int | None] | None:
+    """Up to where a power mode leaves each clock: of the greatest that is for no more than so much, else of the least."""
+    named = [] if modes is None else [(mode, re.search(r"(\d+)W", mode.name)) for mode in modes.table]
+    meant = [(1e3 * float(found[1]), mode) for mode, found in named if found is not None]
+    if not meant:
+        return None
+    least = min(watts for watts, _ in meant)
+    watts = max((watts for watts, _ in meant if watts <= power_mw), default=least)
+    # Several modes for the same power trade cores for clocks; that for all cores has the lowest.
+    among = [mode for one, mode in meant if one == watts]
+    return {axis: min((cap for mode in among if (cap := getattr(mode, axis)) is not None), default=None) for axis in AXES}

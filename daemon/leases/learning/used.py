@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Summary of a lease: time, the board's energy meanwhile, frames, and their energy compared with the top clocks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...hardware.sensors.energy import Metered
+from ..lease import Lease
+
+SHORTEST_S = 2.0
+"""Shortest time whose energy is reported: the sensors are read about once a second."""
+
+
+@dataclass
+class LeaseMeter:
+    """Energy of the board while a lease is held, from reading to reading. For one thread.
+
+    Attributes:
+        began_s: when the lease began.
+        first, last: the first reading since, and the last one.
+    """
+
+    began_s: float
+    first: Metered | None = None
+    last: Metered | None = None
+
+    def take(self, found: tuple[Metered, Metered] | None) -> None:
+        """Take in the first and the last reading since :attr:`began_s` that are still known."""
+        if found is not None:
+            self.first, self.last = self.first or found[0], found[1]
+
+    def measured(self, energy_rails: Sequence[str]) -> tuple[float, float] | None:
+        """Energy in mJ of the rails, and the seconds it is of; None if that is too short to tell."""
+        first, last = self.first, self.last
+        if first is None or last is None or not energy_rails or last.time_s - first.time_s < SHORTEST_S:
+            return None
+        return sum(last.energy_mj[rail] - first.energy_mj[rail] for rail in energy_rails), last.time_s - first.time_s
+
+
+def used(lease: Lease, now_s: float, measured: tuple[float, float] | None) -> dict[str, Any]:
+    """The ``Used`` of the interface.
+
+    Args:
+        measured: as of :meth:`LeaseMeter.measured`.
+    """
+    energy_mj, measured_s = measured or (None, None)
+    return {
+        "held_s": max(now_s - lease.since_s, 1e-9),
+        "energy_mj": energy_mj,
+        "measured_s": measured_s,
+        "mean_power_mw": None if energy_mj is None or measured_s is None else energy_mj / measured_s,
+        "frames": lease.frames.reported,
+        "late": lease.frames.late,
+        "saved_share": _saved_share(lease.need.plan) if lease.frames.reported else None,
+    }
+
+
+def _saved_share(plan: Mapping[str, Any] | None) -> float | None:
+    """Share of a frame's energy saved against the top clocks, as predicted; None without a plan."""
+    if plan is None:
+        return None
+    figure = "energy_per_frame_mj" if plan["top"].get("energy_per_frame_mj") else "energy_mj"
+    return 1 - float(plan["choice"][figure]) / float(plan["top"][figure])

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Leases in force, and the highest clocks that they need.
+
+Policy: a lease names the clocks it needs, by itself or through the plan made for its target. What the board gets for all of
+them is decided by :mod:`jetdvfs.daemon.leases.sharing.arbiter`. No lease is slowed down for another; one that wanted to save
+energy or power may be *raised* by another, and says so. When the last one ends, the board is given back as it was found.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ...kernels.grid import FrequencyConfiguration
+from ..errors import LeaseEnded, LimitReached, NotPermitted, UsageError
+from ..planning.lease_plan import LeasePlan
+from .frames import Frames
+
+_ENDED_KEPT = 256
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who a lease belongs to: a connection (any hashable), and what the kernel and the application say of it."""
+
+    connection: Hashable
+    pid: int
+    uid: int
+    app: str
+
+
+@dataclass(frozen=True)
+class Lease:
+    """One lease; ``since_s`` is on the caller's monotonic clock."""
+
+    id: str
+    holder: Holder
+    need: LeasePlan
+    reason: str
+    since_s: float
+    frames: Frames = field(default_factory=Frames, compare=False)
+
+    @property
+    def label(self) -> str:
+        return f"lease {self.id} of {self.holder.app}"
+
+
+@dataclass(frozen=True)
+class LeaseLimits:
+    """How many leases there may be.
+
+    Attributes:
+        total: of everybody.
+        per_user: of one user; root has no bound of its own.
+        per_connection: of one connection.
+        for_root: how many of all are kept free for root; at most an eighth.
+    """
+
+    total: int = 64
+    per_user: int = 16
+    per_connection: int = 8
+    for_root: int = 8
+
+
+class Leases:
+    """The leases in force. Purely a book: nothing here touches the board.
+
+    Attributes:
+        ended: who ended the last leases that their holders did not end, by lease.
+    """
+
+    def __init__(self, limits: LeaseLimits | None = None) -> None:
+        self._limits = limits or LeaseLimits()
+        self._leases: dict[str, Lease] = {}
+        self._count = 0
+        self.ended: OrderedDict[str, str] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._leases)
+
+    def __iter__(self) -> Iterator[Lease]:
+        return iter(tuple(self._leases.values()))
+
+    def new(self, holder: Holder, need: LeasePlan, reason: str, now_s: float) -> Lease:
+        """Make a lease without putting it into force.
+
+        Raises:
+            LimitReached: there are as many as there may be, in total, of this user or of this connection.
+        """
+        limits = self._limits
+        here = sum(lease.holder.connection == holder.connection for lease in self._leases.values())
+        own = sum(lease.holder.uid == holder.uid for lease in self._leases.values())
+        total, most_of_one = limits.total, limits.total
+        if holder.uid != 0:
+            total -= min(limits.for_root, limits.total // 8)
+            most_of_one = limits.per_user
+        if len(self._leases) >= total or own >= most_of_one or here >= limits.per_connection:
+            raise LimitReached(
+                f"{len(self._leases)} leases are held, {own} of them by uid {holder.uid}, {here} by this connection; "
+                f"at most {total}, {most_of_one} and {limits.per_connection}"
+            )
+        self._count += 1
+        return Lease(str(self._count), holder, need, reason, now_s)
+
+    def add(self, lease: Lease) -> None:
+        self._leases[lease.id] = lease
+
+    def remove(self, lease: Lease, by: str = "") -> None:
+        """End a lease.
+
+        Args:
+            by: who ends it, if not its holder; kept in ``ended`` for the holder to hear.
+        """
+        self._leases.pop(lease.id, None)
+        if by:
+            self.ended[lease.id] = by
+            while len(self.ended) > _ENDED_KEPT:
+                self.ended.popitem(last=False)
+
+    def renew(self, lease: Lease, need: LeasePlan) -> None:
+        """Let a lease that is in force need something else from now on."""
+        self._leases[lease.id] = replace(lease, need=need)
+
+    def by_id(self) -> dict[str, Lease]:
+        """Those in force now, by their names, in the order in which they came."""
+        return dict(self._leases)
+
+    def of(self, connection: Hashable) -> list[Lease]:
+        return [lease for lease in self._leases.values() if lease.holder.connection == connection]
+
+
+def find(leases: Mapping[str, Lease], lease_id: str, *, uid: int, ended: Mapping[str, str] | None = None) -> Lease:
+    """The lease of this name, for a caller of this user.
+
+    Args:
+        ended: as of :class:`Leases`.
+
+    Raises:
+        LeaseEnded: another than its holder ended it; the text says who.
+        UsageError: there is none; the text lists those there are.
+        NotPermitted: it is another user's, and the caller is not root.
+    """
+    lease = leases.get(lease_id)
+    if lease is None and ended and lease_id in ended:
+        raise LeaseEnded(f"lease {lease_id} was ended by {ended[lease_id]}")
+    if lease is None:
+        held = ", ".join(leases) or "none"
+        raise UsageError(f"lease {lease_id!r:.40} is not held; held: {held}")
+    if uid not in (0, lease.holder.uid):
+        raise NotPermitted(f"lease {lease_id} belongs to uid {lease.holder.uid}; only its holder or root may do that")
+    return lease
+
+
+def combine(needs: Sequence[LeasePlan]) -> FrequencyConfiguration:
+    """The configuration that serves every need: on each axis the highest clock that any of them asks for."""
+    configurations = [need.configuration for need in needs]
+    return FrequencyConfiguration(*(max(axis) for axis in zip(*configurations, strict=True)))
+
+
+def raised_by(lease: Lease, leases: Iterable[Lease]) -> list[str]:
+    """The leases that need a higher clock than this one on some axis."""
+    own = lease.need.configuration
+    return [
+        other.id
+        for other in leases
+        if other is not lease and any(theirs > mine for theirs, mine in zip(other.need.configuration, own, strict=True))
+    ]
+
+
+def about(lease: Lease) -> dict[str, object]:
+    """Journal fields that identify a lease."""
+    holder = lease.holder
+    return {"lease": lease.id, "app": holder.app, "pid": holder.pid, "uid": holder.uid, "target": lease.need.target}

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which clocks may be set: what the board offers now, within the operator's limits."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from ...kernels.grid import FrequencyConfiguration, FrequencyGrid, beside
+from ...kernels.units import AXES, CLOCKS, mhz_text
+from ..config import Config
+from ..errors import UsageError
+from ..hardware.offered import Offered
+from ..planning.constraints import Budget
+from ..planning.limits import Limits, permitted
+from ..system.journal import TROUBLE, fields
+from ..system.repeated import Repeated
+from .demand.floors import Floors
+from .seams import Board, BoardSetting
+
+KEPT_S = 5.0
+"""For how long the levels offered are taken to stand; they are seldom others, and reading them takes a dozen of the board's
+files."""
+
+
+class Permitted:
+    """For one thread. What was looked at up to :data:`KEPT_S` ago counts as what is offered now.
+
+    Attributes:
+        config: the operator's, as it is in force.
+        budget: what the board may draw; None for anything.
+        missed: the operator's limits that no level of the board met when it was looked at last, one line each.
+    """
+
+    def __init__(self, board: Board, config: Config, monotonic: Callable[[], float], said: Repeated) -> None:
+        self.config = config
+        self.missed: tuple[str, ...] = ()
+        self.budget: Budget | None = None
+        self._board = board
+        self._monotonic = monotonic
+        self._said = said
+        self._look: tuple[float, Offered] | None = None
+
+    def look(self) -> Offered:
+        """Read the levels that the board offers.
+
+        Raises:
+            HardwareBusy, HardwareRefused: its tables cannot be read.
+        """
+        offered = self._board.offered()
+        self._look = (self._monotonic(), offered)
+        self.missed = tuple(self.config.limits.missed(offered.levels))
+        for text in self.missed:
+            self._said.say(logging.WARNING, text, fields(TROUBLE))
+        return offered
+
+    def offered(self) -> Offered:
+        """The levels that the board offers, read :data:`KEPT_S` ago at most.
+
+        Raises:
+            HardwareBusy, HardwareRefused: as for :meth:`look`.
+        """
+        fresh = self._look is not None and self._monotonic() - self._look[0] < KEPT_S
+        return self._look[1] if self._look is not None and fresh else self.look()
+
+    def allowed(self) -> FrequencyGrid:
+        """The levels that the board offers and the operator allows.
+
+        Raises:
+            HardwareBusy, HardwareRefused: as for :meth:`look`.
+        """
+        return self.config.limits.within(self.offered().grid)
+
+    def limits(self, floors: Floors) -> Limits:
+        """Limits for plans, with the demand of other work.
+
+        Raises:
+            HardwareBusy, HardwareRefused: as for :meth:`look`.
+        """
+        return permitted(self.offered().grid, self.config.limits, floors, self.budget)
+
+    def last_limits(self, floors: Floors) -> Limits | None:
+        """The same by the last look; None before the first."""
+        return None if self._look is None else permitted(self._look[1].grid, self.config.limits, floors, self.budget)
+
+    def check(self, configuration: FrequencyConfiguration) -> None:
+        """Refuse a configuration that is not offered, or outside the operator's limits.
+
+        Raises:
+            UsageError: it is; the text says what is nearest.
+        """
+        allowed = self.allowed()
+        for axis in AXES:
+            level, levels = getattr(configuration, axis), allowed.levels(axis)
+            if level not in levels:
+                given = f"{CLOCKS[axis]} {mhz_text(axis, level)} MHz"
+                raise UsageError(f"{given} may not be set; nearest: {beside(axis, level, levels)}")
+
+    def setting(self, needed: FrequencyConfiguration, floors: Floors) -> BoardSetting:
+        """The setting that comes nearest to the clocks needed: each is moved into the limits as little as possible.
+
+        A cluster that the inference does not run on has no part in its latency, and its power only grows with its clock: the
+        lowest level that limits and other work allow is best, whatever the other clocks are.
+
+        Raises:
+            HardwareBusy, HardwareRefused: as for :meth:`look`.
+        """
+        offered, allowed = self.offered(), self.allowed()
+        nearest = (min(allowed.levels(axis), key=lambda one: abs(one - getattr(needed, axis))) for axis in AXES)
+        clusters = {}
+        for policy, levels in offered.clusters.items():
+            inside, least = self.config.limits.allowed(policy, levels), floors.least(policy)
+            clusters[policy] = next((level for level in inside if level >= least), inside[-1])
+        return BoardSetting(FrequencyConfiguration(*nearest), clusters)

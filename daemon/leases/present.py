@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Leases as they count now: without the work of an application that reports no frames, and within the board's budget.
+
+A lease whose application has been silent for :data:`SILENT_S` no longer counts as load for other leases. Under a budget it
+counts only once frames come, since the power of frames that do not run takes no other lease's clocks down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ...kernels.grid import FrequencyConfiguration
+from ..planning.lease_plan import LeasePlan
+from .budgets.capping import Capping
+from .lease import Lease
+
+SILENT_S = 60.0
+
+
+class Present:
+    """Makes the leases that count; what did not change keeps its identity. For one thread.
+
+    Attributes:
+        notes: configurations that the budget lowers, one line each.
+    """
+
+    def __init__(self) -> None:
+        self.notes: tuple[str, ...] = ()
+        self._made: dict[str, tuple[LeasePlan, bool, FrequencyConfiguration, LeasePlan]] = {}
+
+    def leases(
+        self,
+        leases: Sequence[Lease],
+        now_s: float,
+        *,
+        budget: str = "",
+        capping: Capping | None = None,
+        levels: Mapping[str, Sequence[int]] | None = None,
+    ) -> tuple[Lease, ...]:
+        """The leases as they count.
+
+        Args:
+            budget: what the board may draw, in words; empty if there is no budget.
+            capping: what the budget leaves of configurations.
+            levels: permitted levels of each axis; None if unknown.
+        """
+        found, made, notes = [], {}, []
+        for lease in leases:
+            need, idle = lease.need, lease.need.work is not None and idles(lease, now_s, budgeted=bool(budget))
+            configuration = need.configuration
+            if need.again is None and capping is not None and levels is not None:
+                configuration = capping.cap(configuration, levels)
+            if not idle and configuration == need.configuration:
+                found.append(lease)
+                continue
+            before = self._made.get(lease.id)
+            if before is None or before[0] is not need or before[1:3] != (idle, configuration):
+                changed = replace(need, work=None if idle else need.work, configuration=configuration)
+                before = (need, idle, configuration, changed)
+            made[lease.id] = before
+            found.append(replace(lease, need=before[3]))
+            if configuration != need.configuration:
+                notes.append(f"{lease.label}: lowered to {configuration}, as the board may draw {budget}")
+        self._made, self.notes = made, tuple(notes)
+        return tuple(found)
+
+
+def idles(lease: Lease, now_s: float, *, budgeted: bool) -> bool:
+    """True if no frames of a lease come.
+
+    Args:
+        budgeted: a lease without any frame yet counts as idle.
+    """
+    if lease.frames.last_s is None:
+        return budgeted or now_s - lease.since_s > SILENT_S
+    return now_s - lease.frames.last_s > SILENT_S

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The power modes proposed for leases that are held: found beside, and found anew once a lease was planned again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Hashable
+from typing import Any
+
+from ...kernels.errors import KernelsError
+from ...kernels.grid import FrequencyConfiguration
+from ..errors import DaemonError, TargetNotAttainable
+from ..planning.lease_plan import LeasePlan
+from ..planning.limits import ClockLimits
+from ..planning.modes import Proposal, propose
+from ..planning.requests import PlanRequest
+from .board.snapshot import BoardReading
+from .lease import Lease
+
+log = logging.getLogger(__name__)
+
+_KEPT = 32
+
+
+class Proposals:
+    """For the event loop.
+
+    Args:
+        look: what was read of the board last.
+        bounds: the operator's.
+    """
+
+    def __init__(self, look: Callable[[], BoardReading], bounds: ClockLimits) -> None:
+        self._look = look
+        self._bounds = bounds
+        self._made: OrderedDict[Hashable, Proposal | None] = OrderedDict()
+        self._found: dict[str, tuple[LeasePlan, Proposal | None]] = {}
+        self._finding: dict[str, asyncio.Task[None]] = {}
+
+    async def of(self, wish: PlanRequest, held: FrequencyConfiguration | None) -> Proposal | None:
+        """What is to be proposed for a wish, for which a configuration is held, or none could be."""
+        seen = self._look()
+        if seen.mode is None or seen.modes is None:
+            return None
+        asked = (wish.surface, wish.target, wish.fps, wish.confidence, seen.mode.id, held)
+        if asked in self._made:
+            self._made.move_to_end(asked)
+            return self._made[asked]
+        made = await asyncio.to_thread(propose, wish, seen.modes, seen.mode, held, self._bounds)
+        self._made[asked] = made
+        while len(self._made) > _KEPT:
+            self._made.popitem(last=False)
+        return made
+
+    async def told(self, error: TargetNotAttainable, wish: PlanRequest) -> TargetNotAttainable:
+        """Why a target is not attainable, and in which power mode it would be."""
+        proposal = await self.of(wish, None)
+        return error if proposal is None else TargetNotAttainable(f"{error}; {proposal.note}")
+
+    def follow(self, leases: Collection[Lease], wish: Callable[[str], PlanRequest | None]) -> None:
+        """Look whether there is something to propose for each lease, where that is not known yet."""
+        held = {lease.id for lease in leases}
+        self._found = {name: found for name, found in self._found.items() if name in held}
+        self._finding = {name: task for name, task in self._finding.items() if not task.done()}
+        for lease in leases:
+            known, asked = self._found.get(lease.id), wish(lease.id)
+            if asked is not None and lease.id not in self._finding and (known is None or known[0] is not lease.need):
+                self._finding[lease.id] = asyncio.get_running_loop().create_task(self._find(lease, asked))
+
+    def of_lease(self, lease_id: str) -> dict[str, Any] | None:
+        """The ``Proposal`` of the interface for a lease; None where there is none, or none was found yet."""
+        _, proposal = self._found.get(lease_id, (None, None))
+        return None if proposal is None else proposal.to_json()
+
+    async def _find(self, lease: Lease, wish: PlanRequest) -> None:
+        try:
+            found = await self.of(wish, None if lease.need.unmet else lease.need.configuration)
+        except (DaemonError, KernelsError) as error:
+            log.debug("%s: no power mode is proposed: %s", lease.label, error)
+            found = None
+        self._found[lease.id] = (lease.need, found)

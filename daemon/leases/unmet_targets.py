@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Targets that the clocks in force do not meet, and the other lease, other work or limit that overrides them.
+
+Clocks are the highest that anybody needs. So a lease may always be dearer than it asked for, and a deadline is missed where
+limits came down, or the board does not take what is asked.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from ..hardware.applied import Applied
+from ..system.journal import TROUBLE, fields
+from ..system.repeated import Repeated
+from .demand.floors import Floors
+from .lease import Lease, about, raised_by
+from .sharing.arbiter import Arbiter, SharedLatency
+
+
+@dataclass(frozen=True)
+class UnmetTarget:
+    """A target that is not met at the clocks in force.
+
+    Attributes:
+        target: what was asked for.
+        reason: which part of it is not kept, and because of what, in one line.
+        leases: those whose clocks are in force instead.
+    """
+
+    target: str
+    reason: str
+    leases: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.target} is not kept: {self.reason}"
+
+
+def find_unkept(
+    leases: Collection[Lease],
+    applied: Applied | None,
+    floors: Floors,
+    unmet: Mapping[str, str],
+    fares: Mapping[str, SharedLatency],
+) -> dict[str, UnmetTarget]:
+    """What is not kept now, by lease.
+
+    Args:
+        applied: what is in force.
+        floors: the clocks that are kept up for other work.
+        unmet: why no plan within the limits in force meets a lease's target, by lease, where none does.
+        fares: how leases fare with the frames of others, by lease.
+    """
+    found = {}
+    for lease in leases:
+        missed = lease.need.missed(applied.accepted) if lease.need.missed is not None and applied is not None else None
+        others = tuple(raised_by(lease, leases)) if missed else ()
+        if text := unmet.get(lease.id, lease.need.unmet):
+            found[lease.id] = UnmetTarget(lease.need.target, text, others)
+        elif (fare := fares.get(lease.id)) is not None and fare.unmet:
+            found[lease.id] = UnmetTarget(lease.need.target, fare.unmet, fare.leases)
+        elif missed:
+            others = others or (fare.leases if fare is not None else ())
+            found[lease.id] = UnmetTarget(lease.need.target, f"{missed}, {_because(lease, leases, others, floors)}", others)
+    return found
+
+
+class Judge:
+    """Finds, look by look, which targets are not kept; says each in the log once. For one thread.
+
+    Attributes:
+        unkept: what is not kept now, by lease.
+        fares: how leases fare whose frames wait for those of others.
+        texts: what is not kept, one line each.
+    """
+
+    def __init__(self, arbiter: Arbiter, said: Repeated) -> None:
+        self.unkept: dict[str, UnmetTarget] = {}
+        self.fares: dict[str, SharedLatency] = {}
+        self.texts: tuple[str, ...] = ()
+        self._arbiter = arbiter
+        self._said = said
+
+    def look(self, leases: Sequence[Lease], applied: Applied | None, floors: Floors, unmet: Mapping[str, str]) -> None:
+        """As :func:`find_unkept`."""
+        self.fares = self._arbiter.fares(leases, applied.accepted) if applied is not None else {}
+        before, self.unkept = self.unkept, find_unkept(leases, applied, floors, unmet, self.fares)
+        told = {lease.id: f"{lease.label}: {self.unkept[lease.id]}" for lease in leases if lease.id in self.unkept}
+        self.texts = tuple(told.values())
+        for lease in leases:
+            if lease.id in told and self.unkept[lease.id] != before.get(lease.id):
+                self._said.say(logging.WARNING, told[lease.id], fields(TROUBLE, **about(lease)))
+
+
+def _because(lease: Lease, leases: Collection[Lease], others: Collection[str], floors: Floors) -> str:
+    """Whose clocks are in force instead of a lease's own."""
+    if others:
+        return (
+            f"at the clocks that {' and '.join(one.label for one in leases if one.id in others)} need{'s' * (len(others) == 1)}"
+        )
+    if floors.reasons and any(
+        floor.least > getattr(lease.need.configuration, floor.clock, floor.least) for floor in floors.floors
+    ):
+        return f"at the clocks kept up for other work ({'; '.join(floors.reasons)})"
+    return "at the clocks that the board, its power mode and the operator's limits allow"

@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Power modes for a network: the smallest that is enough, and the one that would be better for a lease.
+
+Enough: a mode is judged at its highest clocks, where governors go under load. It is enough if memory, latency and power are as
+requested there; a slice of the GPU likewise. DIPPM (Euro-Par '23), section 3.5, selects a slice of an A100 by memory alone.
+
+Better: a mode caps clocks and takes cores offline. A mode is proposed, never switched to, if a target is met there that is not
+met now, or if the target's merit is lower by :data:`WORTH`; of equally good modes, the one with the fewest cores. The power of
+cores that are online and idle is in no profile, and is not counted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...kernels.grid import FrequencyConfiguration, FrequencyGrid
+from ...kernels.surface import Surface
+from ...kernels.units import AXES
+from ...profiles.board import BoardDescription, ModeSet, PowerMode
+from ..errors import TargetNotAttainable, UsageError
+from ..hardware.power_modes import bound_levels, changed_masks
+from .limits import ClockLimits, Limits, permitted
+from .outlooks import outlook
+from .requests import PlanRequest
+from .targets import FIGURE_NAMES, FIGURE_UNITS, Bound, Figure, check_confidence
+
+WORTH = 0.03
+_AS_GOOD = 0.005
+_UNITS_MASK = "tpc_pg_mask"
+GIB = 1 << 30
+
+#: The profiles that equation 2 of DIPPM chooses from, by how much memory they have, in GiB: an A100 of 40 GB.
+A100_SLICES: Mapping[str, int] = {"1g.5gb": 5, "2g.10gb": 10, "3g.20gb": 20, "7g.40gb": 40}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A power mode, or a slice of the GPU in one, and what a network comes to there.
+
+    Attributes:
+        name: of the mode, or of the slice.
+        mode: the mode.
+        configuration: its highest clocks.
+        latency_ms, power_mw: there; power is that over the period where there is a frame rate. With a confidence, what is not
+            exceeded with it.
+        gpu_share: the part of the GPU that it leaves on. Where that is not all, ``latency_ms`` is what it takes if all of it is
+            the GPU's and goes by that part, and ``power_mw`` what all of it draws: both are at most so. None where it is not
+            known; the mode then counts as not enough.
+        lacking: which requirements it does not keep, in words; none where it is enough.
+    """
+
+    name: str
+    mode: PowerMode
+    configuration: FrequencyConfiguration
+    latency_ms: float
+    power_mw: float
+    gpu_share: float | None
+    lacking: tuple[str, ...]
+
+    @property
+    def enough(self) -> bool:
+        return not self.lacking
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name, "mode": self.mode.id, "cores": self.mode.cores, "configuration": self.configuration._asdict(),
+            "latency_ms": self.latency_ms, "power_mw": self.power_mw, "gpu_share": self.gpu_share,
+            "enough": self.enough, "lacking": list(self.lacking),
+        }  # fmt: skip
+
+
+def judged_modes(
+    surface: Surface,
+    board: BoardDescription,
+    modes: ModeSet,
+    bounds: Sequence[Bound],
+    *,
+    memory_bytes: int = 0,
+    available_bytes: float = 0,
+    fps: float | None = None,
+    confidence: float | None = None,
+) -> list[Choice]:
+    """Every mode, and every slice of the GPU in each, those that draw least first.
+
+    Args:
+        surface: the network's, on a board with all of its GPU on.
+        bounds: what latency, power and energy must keep; a frame rate's period is one more.
+        memory_bytes: what the network needs.
+        available_bytes: what there is; 0 where nobody knows.
+
+    Raises:
+        UsageError: the rate or the confidence makes no sense.
+    """
+    check_confidence(confidence)
+    figures, busy = outlook(surface, fps, confidence), outlook(surface, None, confidence)
+    needed = [*bounds, *([Bound("latency_ms", 1e3 / fps)] if fps else [])]
+    short = []
+    if available_bytes and memory_bytes > available_bytes:
+        short = [f"memory {memory_bytes / GIB:.3g} GiB at least, of {available_bytes / GIB:.3g}"]
+    found = []
+    for mode in modes.table:
+        configuration = highest(surface.grid, mode)
+        index = surface.grid.index(configuration)
+        at = {name: float(getattr(figures, name)[index]) for name in FIGURE_NAMES}
+        share = share_on(mode, modes)
+        for name, part in ((mode.name, share), *_slices(board, mode, share)):
+            slower = 1.0 if part is None else 1 / part
+            here = {name: figure * slower for name, figure in at.items()}
+            here["power_mw"] = min(here["power_mw"], float(busy.power_mw[index]))  # no pause draws more than work
+            lacking = short + [_lack(bound, here) for bound in needed if here[bound.figure] > bound.limit]
+            lacking += ["which part of the GPU it leaves on is not known"] if part is None else []
+            found.append(
+                Choice(name, mode, configuration, here["latency_ms"], here["power_mw"], part, tuple(dict.fromkeys(lacking)))
+            )
+    return sorted(found, key=lambda choice: (choice.power_mw * (choice.gpu_share or 1.0), choice.mode.cores or 0))
+
+
+def smallest(choices: Sequence[Choice]) -> Choice:
+    """The first that is enough.
+
+    Raises:
+        TargetNotAttainable: none is; the text says what the fastest lacks.
+    """
+    for choice in choices:
+        if choice.enough:
+            return choice
+    best = min(choices, key=lambda choice: choice.latency_ms)
+    raise TargetNotAttainable(f"no power mode is enough; the fastest, {best.name}, lacks: {'; '.join(best.lacking)}")
+
+
+def modes_of(board: BoardDescription, firmware: str | None) -> ModeSet:
+    """The modes of a board with this firmware, by default the one that is described last.
+
+    Raises:
+        UsageError: there is no such firmware.
+    """
+    found = [modes for modes in board.modes if firmware in (None, modes.name)]
+    if not found:
+        raise UsageError(f"--firmware {firmware}: {board.name} has {', '.join(modes.name for modes in board.modes) or 'none'}")
+    return found[-1]
+
+
+def a100_slice(memory_bytes: float) -> str | None:
+    """The smallest slice of an A100 with 40 GB that holds so much; None where not even all of it does."""
+    return next((name for name, gib in A100_SLICES.items() if memory_bytes < gib * GIB), None)
+
+
+def highest(grid: FrequencyGrid, mode: PowerMode) -> FrequencyConfiguration:
+    """The highest clocks that a mode leaves."""
+    return FrequencyConfiguration(*(bound_levels(grid.levels(axis), getattr(mode, axis))[-1] for axis in AXES))
+
+
+def _lack(bound: Bound, figures: Mapping[Figure, float]) -> str:
+    unit = FIGURE_UNITS[bound.figure]
+    return f"{FIGURE_NAMES[bound.figure]} {figures[bound.figure]:.4g} {unit}, over {bound.limit:.4g} {unit}"
+
+
+def share_on(mode: PowerMode, modes: ModeSet) -> float | None:
+    """The part of the GPU that a mode leaves on, of what the board's least restrictive mode does."""
+    fullest = min(modes.table, key=lambda one: sum(mask.bit_count() for mask in one.masks.values()))
+    changed = {name for name, mask in mode.masks.items() if mask != fullest.masks.get(name, 0)}
+    if not changed:
+        return 1.0
+    if changed != {_UNITS_MASK}:
+        return None
+    masks = [one.masks.get(_UNITS_MASK, 0) for one in modes.table]
+    # A bit for each processing cluster, of which chips have four or eight.
+    units = 4 if max(masks).bit_length() <= 4 else 8
+    on, all_on = (units - one.masks.get(_UNITS_MASK, 0).bit_count() for one in (mode, fullest))
+    return on / all_on
+
+
+def _slices(board: BoardDescription, mode: PowerMode, share: float | None) -> Iterator[tuple[str, float]]:
+    if board.mig is not None and share == 1.0:
+        for one in board.mig.slices:
+            yield f"{mode.name}, MIG {one.name}", one.multiprocessors / board.mig.multiprocessors
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A power mode that would be better.
+
+    Attributes:
+        mode: which.
+        configuration: what would be set in it.
+        gain: by which share what the target prefers would be lower; None where the target is not met in the mode in force.
+        note: what to do and why, in one line.
+    """
+
+    mode: PowerMode
+    configuration: FrequencyConfiguration
+    gain: float | None
+    note: str
+
+    def to_json(self) -> dict[str, Any]:
+        """The ``Proposal`` of the interface."""
+        mode = {"id": self.mode.id, "name": self.mode.name}
+        held = self.configuration._asdict()
+        return {"mode": mode, "cores": self.mode.cores, "configuration": held, "gain": self.gain, "note": self.note}
+
+
+def propose(
+    wish: PlanRequest, modes: ModeSet, active: PowerMode, held: FrequencyConfiguration | None, bounds: ClockLimits | None = None
+) -> Proposal | None:
+    """The power mode that would be best for a wish, if it is worth a change.
+
+    Args:
+        modes: those that there are.
+        active: the one in force.
+        held: what is set in it; None where nothing of it meets the target.
+        bounds: the operator's.
+
+    Raises:
+        UsageError, InputError: as for :meth:`~jetdvfs.daemon.planning.requests.PlanRequest.plan`.
+    """
+    found = []
+    for mode in modes.table:
+        if mode.id == active.id or share_on(mode, modes) != 1.0:
+            continue
+        try:
+            configuration = wish.need(within_mode(wish.surface.grid, mode, bounds)).configuration
+        except (TargetNotAttainable, UsageError):
+            continue
+        gain = None if held is None else wish.gain(held, configuration)
+        if gain is None or gain >= WORTH:
+            found.append((mode, configuration, gain))
+    if not found:
+        return None
+    reference = found[0][1]
+    least = min(-wish.gain(reference, configuration) for _, configuration, _ in found)
+    alike = [one for one in found if -wish.gain(reference, one[1]) <= least + _AS_GOOD]
+    mode, configuration, gain = min(alike, key=lambda one: (one[0].cores or 0, one[1].gpu_hz, one[0].id))
+    return Proposal(mode, configuration, gain, _note(wish, mode, active, configuration, gain))
+
+
+def against_default(wish: PlanRequest, modes: ModeSet) -> Proposal | None:
+    """As :func:`propose`, for a board in the mode that it boots with."""
+    default = next(mode for mode in modes.table if mode.id == modes.default)
+    held: FrequencyConfiguration | None = None
+    with contextlib.suppress(TargetNotAttainable, UsageError):
+        held = wish.need(within_mode(wish.surface.grid, default)).configuration
+    return propose(wish, modes, default, held)
+
+
+def within_mode(grid: FrequencyGrid, mode: PowerMode, bounds: ClockLimits | None = None) -> Limits:
+    """Which clocks a mode leaves, within the operator's bounds."""
+    offered = FrequencyGrid(**{axis: bound_levels(grid.levels(axis), getattr(mode, axis)) for axis in AXES})
+    return permitted(offered, bounds or ClockLimits())
+
+
+def _note(
+    wish: PlanRequest, mode: PowerMode, active: PowerMode, configuration: FrequencyConfiguration, gain: float | None
+) -> str:
+    what = f"{wish.target} is met" if gain is None else f"{gain:.0%} {wish.merit} less for {wish.target}"
+    cores = f", {mode.cores} cores online" if mode.cores is not None else ""
+    reboot = "; it may need a reboot" if changed_masks(active, mode) else ""
+    return (
+        f"power mode {mode.name} instead of {active.name}{cores}: {what}, at {configuration} "
+        f"(sudo jetdvfs board mode {mode.name}{reboot})"
+    )

@@ -1,0 +1,405 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a surface and a target to one frequency configuration, with the reasons for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...kernels.boundary import Boundary
+from ...kernels.grid import FrequencyConfiguration, FrequencyGrid
+from ...kernels.surface import Guess, Surface
+from ...kernels.units import AXES, CLOCKS, mhz_text
+from ..errors import TargetNotAttainable
+from .limits import TIE, Limits, lowest_clocks
+from .outlooks import Outlooks, in_time, outlook, pareto_front, requirements
+from .targets import FIGURE_NAMES, Bound, Target, check_confidence, check_rate, parse_target
+
+_PLANS_KEPT = 32
+_OUTLOOKS_KEPT = 16
+# A client takes longer to read a front of hundreds than the daemon to find it; a picture needs no more than these.
+_FRONT_SENT = 32
+# Where guessed kernels take more than this part of the GPU's time, a plan says so before all else.
+MUCH_GUESSED = 0.1
+
+
+@dataclass(frozen=True)
+class Option:
+    """A configuration and what is predicted there.
+
+    Attributes:
+        latency_ms, power_mw, energy_mj: of one inference.
+        energy_per_frame_mj: with the idle energy until the next frame; None without a frame rate.
+        guessed_share: the part of the GPU's time that guessed kernels take there, 0 to 1.
+        temperature_c: the die's that was planned for; None where the profile knows one only, or one was told beforehand.
+        latency_high_ms, energy_high_mj: what latency and energy (per frame where there is a rate) stay under at the confidence
+            asked for; None without one.
+    """
+
+    configuration: FrequencyConfiguration
+    latency_ms: float
+    power_mw: float
+    energy_mj: float
+    guessed_share: float = 0.0
+    energy_per_frame_mj: float | None = None
+    latency_high_ms: float | None = None
+    energy_high_mj: float | None = None
+    temperature_c: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Its members by name, those that are None left out."""
+        data = {"configuration": self.configuration._asdict(), **{k: v for k, v in vars(self).items() if k != "configuration"}}
+        return {name: value for name, value in data.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """A neighbour of the choice: one clock one step up or down, and why it was not taken."""
+
+    step: str
+    option: Option
+    verdict: str
+
+
+@dataclass(frozen=True, repr=False)
+class Plan:
+    """One configuration and why.
+
+    Attributes:
+        target, fps, confidence: what was asked.
+        choice: the configuration taken.
+        top: the top clocks, for comparison.
+        front: of the permitted configurations (and, with a rate, those within the period) the ones no other beats in both
+            latency and energy (per frame where there is a rate), fastest first.
+        alternatives: the choice's neighbours.
+        considered: how many configurations the limits left; ``attaining``: how many of them meet the target.
+        reason: among what it is the best, and which requirement keeps a better one out.
+        saving: the choice against the top clocks.
+        guessed: the kernels whose cost is guessed, those that take most of the GPU's time first.
+        boundary: where the list of launches ends that was planned for, if before the end of its network.
+        execution, execution_note: as of :class:`jetdvfs.kernels.surface.Surface`.
+    """
+
+    target: Target
+    fps: float | None
+    confidence: float | None
+    choice: Option
+    top: Option
+    front: tuple[Option, ...]
+    alternatives: tuple[Alternative, ...]
+    considered: int
+    attaining: int
+    reason: str
+    saving: str
+    guessed: tuple[Guess, ...] = ()
+    boundary: Boundary | None = None
+    execution: str = "eager"
+    execution_note: str = ""
+
+    @property
+    def why(self) -> str:
+        """The reasons in full, for people: what binds, what one step of each clock would change, what is gained."""
+        steps = (f"One step {other.step}: {other.verdict}." for other in self.alternatives)
+        part = [f"All of this is of a part of the network: {self.boundary.note}."] if self.boundary else []
+        caution = [f"{self.caution}."] if self.caution else []
+        die_c = self.choice.temperature_c
+        warm = [] if die_c is None else [f"The die is taken to settle at {die_c:.0f} C."]
+        launched = [f"Executed as {self.execution}: {self.execution_note}."] if self.execution_note else []
+        return " ".join([*caution, self.reason, *steps, self.saving, *launched, *warm, *part])
+
+    @property
+    def caution(self) -> str:
+        """What a reader has to know before all else where much of the plan is guessed; empty where it is not."""
+        if self.choice.guessed_share < MUCH_GUESSED:
+            return ""
+        first, others = self.guessed[0], len(self.guessed) - 1
+        more = f", and {others} more" if others else ""
+        return f"Guessed: {self.choice.guessed_share:.0%} of the GPU's time ({first.kind}, {first.why}{more})"
+
+    def __repr__(self) -> str:
+        rate = f" at {self.fps:g} fps" if self.fps else ""
+        sure = f" with {self.confidence:g} confidence" if self.confidence else ""
+        figures = f"{self.latency_ms:.4g} ms, {self.power_mw / 1e3:.4g} W, {self.energy_mj:.4g} mJ"
+        return f"<plan for {self.target}{rate}{sure}: {self.configuration}, {figures}>"
+
+    @property
+    def configuration(self) -> FrequencyConfiguration:
+        return self.choice.configuration
+
+    @property
+    def latency_ms(self) -> float:
+        return self.choice.latency_ms
+
+    @property
+    def power_mw(self) -> float:
+        return self.choice.power_mw
+
+    @property
+    def energy_mj(self) -> float:
+        return self.choice.energy_mj
+
+    @property
+    def energy_per_frame_mj(self) -> float | None:
+        return self.choice.energy_per_frame_mj
+
+    def thinned_front(self, most: int | None) -> tuple[Option, ...]:
+        """At most so many of the front, evenly spaced, both ends included; all for None."""
+        if most is None or len(self.front) <= most:
+            return self.front
+        return tuple(self.front[round(index * (len(self.front) - 1) / (most - 1))] for index in range(most))
+
+    def to_json(self, front: int | None = None) -> dict[str, Any]:
+        """Its members by name, with at most so many options of the front."""
+        return {
+            "target": str(self.target),
+            "fps": self.fps,
+            "confidence": self.confidence,
+            "choice": self.choice.to_json(),
+            "top": self.top.to_json(),
+            "front": [option.to_json() for option in self.thinned_front(front)],
+            "alternatives": [
+                {"step": other.step, "verdict": other.verdict, **other.option.to_json()} for other in self.alternatives
+            ],
+            "guessed": [asdict(guess) for guess in self.guessed],
+            "considered": self.considered,
+            "attaining": self.attaining,
+            "why": self.why,
+            "execution": self.execution,
+            "execution_note": self.execution_note,
+            **({"boundary": self.boundary.to_json()} if self.boundary else {}),
+        }
+
+
+def plan(
+    surface: Surface,
+    target: Target | str,
+    *,
+    fps: float | None = None,
+    confidence: float | None = None,
+    limits: Limits | None = None,
+    outlooks: Outlooks = outlook,
+) -> Plan:
+    """Choose the configuration that meets a target best.
+
+    Args:
+        surface: the network's surface.
+        target: what is asked, as a target or its text.
+        fps: frames per second. Each inference must then end within its period, energy is counted per frame (with the idle
+            energy between frames, at the clocks held) and power over the period.
+        confidence: the probability, 0.5 to below 1, with which the target (and the period) must be met. What is preferred among
+            the configurations that do is judged by the median prediction.
+        limits: the range each clock must stay in.
+        outlooks: makes, or has kept, what the surface offers.
+
+    Raises:
+        TargetNotAttainable: no permitted configuration meets the target; the text names the best there is.
+        UsageError: an argument makes no sense.
+        InputError: the surface's figures do not.
+    """
+    check_rate(fps)
+    check_confidence(confidence)
+    target = parse_target(target) if isinstance(target, str) else target
+    return _Planner(surface, target, fps, confidence, limits or Limits(), outlooks).plan()
+
+
+class Planned(NamedTuple):
+    """A plan, and the same as JSON, which is not to be changed."""
+
+    plan: Plan
+    as_json: dict[str, Any]
+
+
+class Plans:
+    """Makes plans and keeps the last ones. May be shared between threads.
+
+    Attributes:
+        outlook: as :func:`jetdvfs.daemon.planning.outlooks.outlook`, of the last ones from memory.
+    """
+
+    def __init__(self) -> None:
+        self.outlook: Outlooks = lru_cache(maxsize=_OUTLOOKS_KEPT)(outlook)
+        self._kept = lru_cache(maxsize=_PLANS_KEPT)(self._make)
+
+    def plan(self, surface: Surface, target: str, fps: float | None, confidence: float | None, limits: Limits) -> Planned:
+        """As :func:`jetdvfs.daemon.planning.plan.plan`.
+
+        Raises:
+            TargetNotAttainable, UsageError, InputError: as there.
+        """
+        return self._kept(surface, target, fps, confidence, limits)
+
+    def _make(self, surface: Surface, target: str, fps: float | None, confidence: float | None, limits: Limits) -> Planned:
+        made = plan(surface, target, fps=fps, confidence=confidence, limits=limits, outlooks=self.outlook)
+        return Planned(made, made.to_json(_FRONT_SENT))
+
+
+class _Planner:
+    """The state of one planning: expected and cautious figures, and which configurations are permitted and attain."""
+
+    def __init__(
+        self,
+        surface: Surface,
+        target: Target,
+        fps: float | None,
+        confidence: float | None,
+        limits: Limits,
+        outlooks: Outlooks,
+    ) -> None:
+        self.surface, self.target, self.fps, self.confidence = surface, target, fps, confidence
+        self.grid = surface.grid
+        self.expected = outlooks(surface, fps, None)
+        self.cautious = outlooks(surface, fps, confidence)
+        self.limits = limits
+        self.permitted = limits.permits(self.grid)
+        self.requirements = requirements(target, fps)
+
+    def plan(self) -> Plan:
+        affordable = self.permitted & self.limits.affords(self.expected.power_mw)
+        if not affordable.any():
+            raise TargetNotAttainable(self._too_dear())
+        self.permitted = affordable
+        attaining = self.permitted.copy()
+        for bound in reversed(self.requirements):  # the period first: without it no target makes sense
+            met = attaining & self._meets(bound)
+            if not met.any():
+                raise TargetNotAttainable(self._unattainable(bound, attaining))
+            attaining = met
+        objective = self.target.objective(self.expected)
+        index = lowest_clocks(self.grid, attaining & (objective <= objective[attaining].min() * (1 + TIE)))
+        choice, top = self._option(index), self._option(_index_of_top(self.grid))
+        return Plan(
+            target=self.target,
+            fps=self.fps,
+            confidence=self.confidence,
+            choice=choice,
+            top=top,
+            front=tuple(
+                self._option(at) for at in pareto_front(self.expected, self.permitted & in_time(self.expected, self.fps))
+            ),
+            alternatives=tuple(self._alternatives(index, objective)),
+            considered=int(self.permitted.sum()),
+            attaining=int(attaining.sum()),
+            reason=self._choice_reason(attaining, objective) + self._budget_reason(),
+            saving=self._saving(choice, top),
+            guessed=self.surface.guessed,
+            boundary=self.surface.boundary,
+            execution=self.surface.execution,
+            execution_note=self.surface.execution_note,
+        )
+
+    def _meets(self, bound: Bound) -> NDArray[np.bool_]:
+        met: NDArray[np.bool_] = getattr(self.cautious, bound.figure) <= bound.limit
+        return met
+
+    def _option(self, index: tuple[int, int, int]) -> Option:
+        surface, paced, sure = self.surface, self.fps is not None, self.confidence is not None
+        return Option(
+            self.grid.configuration(index),
+            float(surface.latency_ms[index]),
+            float(surface.power_mw[index]),
+            float(surface.energy_mj[index]),
+            float(surface.guessed_share[index]),
+            float(self.expected.energy_mj[index]) if paced else None,
+            float(self.cautious.latency_ms[index]) if sure else None,
+            float(self.cautious.energy_mj[index]) if sure else None,
+            None if surface.temperature_c is None else float(surface.temperature_c[index]),
+        )
+
+    def _alternatives(self, index: tuple[int, int, int], objective: NDArray[np.float64]) -> Iterator[Alternative]:
+        for axis, name in enumerate(AXES):
+            levels = self.grid.levels(name)
+            for step, direction in ((-1, "down"), (1, "up")):
+                level = index[axis] + step
+                if not 0 <= level < len(levels):
+                    continue
+                other = (*index[:axis], level, *index[axis + 1 :])
+                neighbour = (other[0], other[1], other[2])
+                yield Alternative(
+                    f"{direction} on {CLOCKS[name]} ({mhz_text(name, levels[level])} MHz)",
+                    self._option(neighbour),
+                    self._verdict(neighbour, index, objective),
+                )
+
+    def _verdict(self, other: tuple[int, int, int], chosen: tuple[int, int, int], objective: NDArray[np.float64]) -> str:
+        """Why a neighbour was not taken."""
+        if not self.permitted[other]:
+            return "outside the limits"
+        for bound in self.requirements:
+            if not self._meets(bound)[other]:
+                value = getattr(self.cautious, bound.figure)[other]
+                return f"{FIGURE_NAMES[bound.figure]} {bound.text(value)}, over {bound.text(bound.limit)}"
+        if abs(objective[other] / objective[chosen] - 1) <= TIE:
+            return f"the same {self._merit()}"
+        return f"{self._merit()} {_share(objective[other], objective[chosen])}"
+
+    def _merit(self) -> str:
+        """The target's merit in words."""
+        return f"{self.target.merit} per frame" if self.fps and self.target.prefers == "energy_mj" else self.target.merit
+
+    def _choice_reason(self, attaining: NDArray[np.bool_], objective: NDArray[np.float64]) -> str:
+        """Among which configurations it is the best, and which of the requirements keeps a better one out."""
+        best = f"{self.target.best.capitalize()} {self._merit()}"
+        considered = int(self.permitted.sum())
+        if not self.requirements:
+            return f"{best} of {considered} configurations."
+        names = [str(bound) for bound in self.requirements]
+        if self.fps:
+            names[-1] = f"an inference within the period of {1e3 / self.fps:.4g} ms"
+        sure = f", with {self.confidence:g} confidence" if self.confidence is not None else ""
+        reason = f"{best} of the {int(attaining.sum())} configurations, of {considered}, with {' and '.join(names)}{sure}."
+        attained = objective[attaining].min()
+        for position, name in enumerate(names):
+            others = self.permitted.copy()
+            for bound in self.requirements[:position] + self.requirements[position + 1 :]:
+                others &= self._meets(bound)
+            if objective[others].min() < attained * (1 - TIE):
+                gain = _share(objective[others].min(), attained)
+                return f"{reason} What binds is {name}: without it, {self._merit()} could be {gain}."
+        return f"{reason} Nothing binds: none of the others would be better."
+
+    def _budget_reason(self) -> str:
+        return f" The board may draw {self.limits.budget}." if self.limits.budget else ""
+
+    def _too_dear(self) -> str:
+        power_mw = np.where(self.permitted, self.expected.power_mw, np.inf)
+        cpu, gpu, emc = np.unravel_index(int(power_mw.argmin()), self.grid.shape)
+        least = f"{power_mw.min() / 1e3:.4g} W at {self.grid.configuration((int(cpu), int(gpu), int(emc)))}"
+        return f"no configuration stays within {self.limits.budget}; the least is {least}"
+
+    def _saving(self, choice: Option, top: Option) -> str:
+        """The choice against the top clocks."""
+        if choice.configuration == top.configuration:
+            return "These are the top clocks."
+        mine, theirs = choice.energy_per_frame_mj or choice.energy_mj, top.energy_per_frame_mj or top.energy_mj
+        unit = "energy per frame" if self.fps else "energy"
+        return (
+            f"Against the top clocks: {unit} {_share(mine, theirs)} ({mine:.4g} instead of {theirs:.4g} mJ), latency "
+            f"{choice.latency_ms / top.latency_ms:.2f} times theirs ({choice.latency_ms:.4g} ms, {top.latency_ms:.4g} ms)."
+        )
+
+    def _unattainable(self, bound: Bound, among: NDArray[np.bool_]) -> str:
+        figures = np.where(among, getattr(self.cautious, bound.figure), np.inf)
+        cpu, gpu, emc = np.unravel_index(int(figures.argmin()), self.grid.shape)
+        best = f"{bound.text(figures.min())} at {self.grid.configuration((int(cpu), int(gpu), int(emc)))}"
+        sure = f" with {self.confidence:g} confidence" if self.confidence is not None else ""
+        if self.fps and bound == self.requirements[-1]:
+            need = f"{self.fps:g} frames per second need an inference within {bound.text(bound.limit)}{sure}"
+            return f"{need}; the fastest takes {best}"
+        within = f" within the period of {1e3 / self.fps:.4g} ms" if self.fps else ""
+        within += f" within {self.limits.budget}" if self.limits.budget else ""
+        return f"target {self.target}{within}{sure} is not attainable; the lowest {FIGURE_NAMES[bound.figure]} is {best}"
+
+
+def _index_of_top(grid: FrequencyGrid) -> tuple[int, int, int]:
+    return grid.index(grid.top)
+
+
+def _share(value: float, reference: float) -> str:
+    """How a value compares with a reference, in words."""
+    change = value / reference - 1
+    return f"{abs(change):.1%} {'higher' if change > 0 else 'lower'}"
