@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -20,11 +22,14 @@ from jetdvfs.profiles.twin.silicon.chip import load_chip
 from jetdvfs.tests.support.paths import SHARED_DATA
 
 DATA = SHARED_DATA
+LONG = {"agx-orin-64gb", "tx2"}
 MEASURED = [board for board in COMPARISONS if board != "agx-xavier"]
 
 
 @pytest.mark.shared_data
-@pytest.mark.parametrize("board", MEASURED)
+@pytest.mark.parametrize(
+    "board", [pytest.param(board, marks=pytest.mark.slow) if board in LONG else board for board in MEASURED]
+)
 def test_a_simulated_board_is_as_close_to_the_measured_one_as_it_claims(board: str) -> None:
     if not DATA.is_dir():
         pytest.skip(f"measured data not found at {DATA}")
@@ -64,8 +69,23 @@ def test_every_board_file_says_what_its_twin_was_calibrated_on() -> None:
     assert set(not_compared()) | set(COMPARISONS) == set(list_boards())
 
 
-def test_without_measurements_the_published_table_is_still_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["profile", "comparison", "--data", str(tmp_path), "--silicon", "1", "--json"]) == 0
+@pytest.fixture(scope="module")
+def nothing(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder without measurements."""
+    return tmp_path_factory.mktemp("nothing")
+
+
+@pytest.fixture(scope="module")
+def compared_once() -> Iterator[None]:
+    """Each report is computed once and printed by every test that asks for it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(COMPARISONS, "agx-xavier", cache(COMPARISONS["agx-xavier"]))
+        yield
+
+
+@pytest.mark.usefixtures("compared_once")
+def test_without_measurements_the_published_table_is_still_compared(nothing: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["profile", "comparison", "--data", str(nothing), "--silicon", "1", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert [board["board"] for board in said["boards"]] == ["agx-xavier"]
     assert said["boards"][0]["simulated"] and said["boards"][0]["parameters"]["version"] == "agx-xavier-1"
@@ -85,8 +105,9 @@ def test_a_board_that_cannot_be_compared_is_one_line(tmp_path: Path, capsys: pyt
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_one_board_s_report_shows_the_fit_and_what_was_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["profile", "comparison", "--data", str(tmp_path), "--silicon", "1", "--board", "agx-xavier"]) == 0
+@pytest.mark.usefixtures("compared_once")
+def test_one_board_s_report_shows_the_fit_and_what_was_set(nothing: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["profile", "comparison", "--data", str(nothing), "--silicon", "1", "--board", "agx-xavier"]) == 0
     said = capsys.readouterr().out
     assert "simulated board (silicon agx-xavier-1) against measurements of a real one" in said
     assert "every point within 15%" in said and "memory.fabric_bytes_per_cycle 160" in said

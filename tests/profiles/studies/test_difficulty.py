@@ -46,6 +46,7 @@ def test_boards_to_test_on_are_not_trained_on() -> None:
     assert not set(gate.TRAINING_NODES) & set(gate.TEST_NODES)
 
 
+@pytest.mark.slow
 def test_more_measurements_bring_batch_norm_near_the_paper(networks: list[Network]) -> None:
     pytest.importorskip("xgboost", reason="the gate trains XGBoost models")
     few, more = (gate.run_gate(networks, BOARD, {"batch_norm": count}, rounds=120, threads=1) for count in (1300, 26000))
