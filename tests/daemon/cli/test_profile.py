@@ -4,12 +4,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from jetdvfs.daemon.cli import main
+from jetdvfs.profiles.reference import reference_names, reference_network
+from jetdvfs.profiles.training import production
 from jetdvfs.tests.support.profiles import analytic
 from jetdvfs.tests.support.profiles.small_bundle import make_bundle
 
@@ -62,15 +66,37 @@ def test_real_boards_are_not_trained_on_from_here(tmp_path: Path, capsys: pytest
     assert "--simulated" in capsys.readouterr().err
 
 
-def test_a_dry_run_of_training_says_what_would_be_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def _planned(out: Path, capsys: pytest.CaptureFixture[str]) -> Any:
+    """What a dry run of training says."""
     pytest.importorskip("xgboost", reason="training needs xgboost")
-    out = tmp_path / "out"
     command = ["profile", "train", "--board", "agx-xavier", "--simulated", "--quick", "--out", str(out), "--dry-run", "--json"]
     assert main(command) == 0
     said = json.loads(capsys.readouterr().out)
-    assert said["networks"] == 10 and said["kernels"] > 500 and not out.exists()
+    assert said["networks"] == len(reference_names()) and not out.exists()
+    return said
 
 
+@pytest.fixture
+def few_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two random kernels of each kind: to choose as many as a profile is trained on takes a minute."""
+    size = replace(production.QUICK, random_kernels={}, random_kernels_default=2)
+    monkeypatch.setattr(production, "QUICK", size)
+
+
+@pytest.mark.usefixtures("few_kernels")
+def test_a_dry_run_of_training_says_what_would_be_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    of_networks = {launch.signature for name in reference_names() for launch in reference_network(name).launches}
+    assert _planned(tmp_path / "out", capsys)["kernels"] > len(of_networks)
+
+
+@pytest.mark.slow
+def test_a_dry_run_of_training_as_shipped_profiles_are_made_says_how_many_kernels(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _planned(tmp_path / "out", capsys)["kernels"] > sum(production.QUICK.random_kernels.values())
+
+
+@pytest.mark.usefixtures("few_kernels")
 def test_the_silicon_to_train_on_is_chosen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("xgboost", reason="training needs xgboost")
     command = ["profile", "train", "--board", "tx2", "--simulated", "--quick", "--out", str(tmp_path / "out"), "--dry-run"]

@@ -114,11 +114,13 @@ def test_each_shipped_profile_is_marked_simulated_small_and_of_the_silicon_there
     assert own["latency_percent"] <= (16 if small else 8) and own["energy_percent"] <= (16 if small else 12)
 
 
-@pytest.mark.parametrize("silicon", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.parametrize("silicon", [1, 2])
 def test_what_is_measured_is_the_version_of_the_silicon_that_the_manifest_names(
     silicon: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(production, "QUICK", replace(production.QUICK, random_kernels={}))  # idle power is enough
+    monkeypatch.setattr(
+        production, "QUICK", replace(production.QUICK, random_kernels={}, random_kernels_default=2)
+    )  # idle power is enough
     plan = plan_simulated("tx2", "tx2-sim", "command", quick=True, silicon=silicon)
     idle_first = replace(plan, campaign=replace(plan.campaign, units=plan.campaign.units[:1]))
     measurements = measure_simulated(idle_first, None, lambda done, total, text: None)
