@@ -31,6 +31,7 @@ def networks() -> list[Network]:
     return [reference_network(name) for name in reference_names()]
 
 
+@pytest.mark.slow
 def test_networks_and_the_sums_of_their_kernels_stand_as_in_the_paper(networks: list[Network]) -> None:
     rows = list(gate.sums(networks, BOARD))
     assert len(rows) == 4

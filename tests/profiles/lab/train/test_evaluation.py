@@ -109,7 +109,8 @@ def test_each_shipped_profile_is_marked_simulated_small_and_of_the_silicon_there
 
 
 def test_idle_power_is_measured_of_the_silicon_that_the_manifest_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(production, "QUICK", replace(production.QUICK, random_kernels={}))  # idle power is enough
+    few = replace(production.QUICK, random_kernels={}, random_kernels_default=2)  # idle power is enough
+    monkeypatch.setattr(production, "QUICK", few)
     plan = plan_simulated("tx2", "tx2-sim", "command", quick=True)
     idle_first = replace(plan, campaign=replace(plan.campaign, units=plan.campaign.units[:1]))
     measurements = measure_simulated(idle_first, None, lambda done, total, text: None)

@@ -44,7 +44,9 @@ def test_boards_of_other_silicon_are_not_warmed(tmp_path: Path) -> None:
         warm(load_bundle(tmp_path / "alien", cache_dir=tmp_path / "cache"), tmp_path / "new", 0, quiet)
 
 
-@pytest.mark.parametrize("name", ["agx-xavier-sim", "agx-orin-64gb-sim", "nano-sim"])
+@pytest.mark.parametrize(
+    "name", ["nano-sim", *(pytest.param(name, marks=pytest.mark.slow) for name in ("agx-xavier-sim", "agx-orin-64gb-sim"))]
+)
 def test_the_mean_error_of_shipped_profiles_does_not_move_with_the_temperature(name: str) -> None:
     """Of the boards that they were trained on: what others leak more or less, no profile can know."""
     bundle = load_bundle(name)
