@@ -49,7 +49,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: demo test test-slow test-tools soak fuzz profiles zoo zoo-judge test-oldest test-roots test-jtop test-system test-aarch64 bench lint docs deb install uninstall clean
 
 demo: $(VENV)/.demo
-	@$(BIN)/jetdvfs demo --out $(OUT)
+	@$(BIN)/jetdvfs twin demo --out $(OUT)
 
 # A test runs whatever its types are: style and types come last, and either failing fails.
 test: $(VENV)/.test

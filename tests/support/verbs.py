@@ -17,12 +17,14 @@ from typing import Any
 import pytest
 
 from jetdvfs.daemon.cli import main
+from jetdvfs.profiles.lab.cli import main as lab
+from jetdvfs.profiles.lab.cli.actions import LAB
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    """The exit code, the output and the messages of a command line."""
+    """The exit code, the output and the messages of a command line, of ``jetdvfs`` or of ``jetdvfs-lab`` by its verb."""
     try:
-        code = main(arguments)
+        code = (lab if arguments and arguments[0] in LAB.verbs else main)(arguments)
     except SystemExit as stop:
         code = int(stop.code or 0)
     captured = capsys.readouterr()

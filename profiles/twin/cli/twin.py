@@ -16,7 +16,7 @@ from pathlib import Path
 from ....daemon import arguments
 from ....daemon.errors import UsageError
 from ....kernels.engine.fusing import ENGINE_TYPES, engine_of
-from . import trying
+from . import demo, trying
 
 TAKES_COMMAND = True
 
@@ -56,11 +56,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     serve.add_argument("--json", action="store_true", help="say in JSON when ready")
     summary = "a simulated board, the daemon and a shell in one command"
     trying.configure(actions.add_parser("try", help=summary, description=trying.__doc__))
+    demo.configure(actions.add_parser("demo", help="run the whole product on a simulated board", description=demo.__doc__))
 
 
 def run(args: argparse.Namespace) -> int:
     if args.action == "try":
         return trying.run(args)
+    if args.action == "demo":
+        return demo.run(args)
     if args.command:
         raise UsageError("twin serve takes no command; jetdvfs twin try -- CMD runs one on a simulated board")
     # Before any library starts a thread: threads inherit the mask, so that only sigwait below sees these signals.

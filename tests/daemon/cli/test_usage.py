@@ -58,8 +58,10 @@ def test_a_command_that_cannot_be_run_ends_as_in_a_shell_before_anything_is_held
             "--confidence, --input need --target",
         ),
         (("hold", "--config", ""), "configuration ''"),
-        (("explain", MODEL, "--input", "1x3x224x224", "--profile", "agx-xavier-sim", "--config", ""), "configuration ''"),
-        (("characterize", "resnet18", "--config", ""), "configuration ''"),
+        (
+            ("predict", "--explain", MODEL, "--input", "1x3x224x224", "--profile", "agx-xavier-sim", "--config", ""),
+            "configuration ''",
+        ),
         (("predict", MODEL, "--save", ""), "--save: expected the name of a file"),
         (("plan", MODEL, "--target", "min-energy", "--plot", ""), "--plot: expected the name of a file"),
         (("board", "--root", "/nonexistent"), "--root: expected a folder, got '/nonexistent'"),
@@ -67,7 +69,7 @@ def test_a_command_that_cannot_be_run_ends_as_in_a_shell_before_anything_is_held
         (("restore", "--root", "/nonexistent"), "--root: expected a folder"),
         (("twin", "serve", "--mount", "x", "--seed", "-1"), "--seed: expected a whole number from 0"),
         (("twin", "serve", "--mount", "x", "--as", "engine", "--replay", "x", "--data", "."), "--as goes without --replay"),
-        (("demo", "--seed", "1.5"), "--seed: expected a whole number from 0"),
+        (("twin", "demo", "--seed", "1.5"), "--seed: expected a whole number from 0"),
     ],
 )
 def test_what_says_nothing_is_told_and_not_passed_over(words: tuple[str, ...], named: str, tmp_path: Path) -> None:
@@ -107,7 +109,7 @@ def test_a_slip_of_the_keys_is_told_what_was_meant(words: tuple[str, ...], meant
 @pytest.mark.parametrize(
     ("words", "meant"),
     [
-        (("demo", "--board", "agx-orin-64g"), "'agx-orin-64gb'"),
+        (("twin", "demo", "--board", "agx-orin-64g"), "'agx-orin-64gb'"),
         (("setup", "--board", "agx-orin-64g"), "'agx-orin-64gb'"),
         (("twin", "serve", "--board", "xavier-nxx", "--mount", "board"), "'xavier-nx'"),
         (("board", "show", "orin-nanoo-8gb"), "'orin-nano-8gb'"),

@@ -97,7 +97,11 @@ def test_a_profile_that_knows_times_only_says_so_instead_of_planning(
 ) -> None:
     capsys.readouterr()
     about = [models[0], *IMAGE, "--profile", str(profile)]
-    for words in (["plan", *about, "--target", "latency_ms=5"], ["explain", *about], ["predict", *about, "--save", "s.npz"]):
+    for words in (
+        ["plan", *about, "--target", "latency_ms=5"],
+        ["predict", "--explain", *about],
+        ["predict", *about, "--save", "s.npz"],
+    ):
         assert main(words) == 3
         told = capsys.readouterr().err
         assert "power was not measured" in told and told.count("\n") == 1
