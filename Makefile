@@ -1,5 +1,7 @@
 # make demo   set up and show the whole product on a simulated board
-# make test   set up, run every test on JOBS cores (or those of TESTS=FOLDERS), then make lint
+# make test   set up, run the tests on JOBS cores (or those of TESTS=FOLDERS) without the slow ones, then make lint
+# make test-slow   the slow tests: training, many seeds, hundreds of megabytes
+# make test-tools  the tests of zoo, soak and fuzz themselves; where they are as last passed, .ci/run leaves them out
 # make bench  timing figures, as ratios measured side by side
 # make test-jtop  the real jetson-stats service and client on simulated boards; as root
 # make soak   (root) SEEDS=2000 seeded scenarios against the real daemon, from SEED=0 on; CYCLES=10000 leases; HOURS=24 of a virtual day; programs while all about them changes
@@ -38,18 +40,27 @@ PREFIX  ?= /usr/local
 DESTDIR ?=
 # The tests of a file share what is dear to set up, so they stay together.
 SPREAD  := -n $(JOBS) --dist loadfile
+# The tests of tools run when somebody names their folder, or by `make test-tools`.
+QUICK   := not system and not slow$(if $(TESTS),, and not tool)
 
 # The programs that tests start, hundreds of them, would each compile all they import.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test soak fuzz profiles zoo zoo-judge test-oldest test-roots test-jtop test-system test-aarch64 bench lint docs deb install uninstall clean
+.PHONY: demo test test-slow test-tools soak fuzz profiles zoo zoo-judge test-oldest test-roots test-jtop test-system test-aarch64 bench lint docs deb install uninstall clean
 
 demo: $(VENV)/.demo
-	@$(BIN)/jetdvfs demo --out $(OUT)
+	@$(BIN)/jetdvfs twin demo --out $(OUT)
 
 # A test runs whatever its types are: style and types come last, and either failing fails.
 test: $(VENV)/.test
-	@code=0; $(BIN)/python -m pytest $(SPREAD) $(TESTS) || code=1; $(MAKE) --no-print-directory lint || code=1; exit $$code
+	@code=0; $(BIN)/python -m pytest $(SPREAD) -m '$(QUICK)' $(TESTS) || code=1; $(MAKE) --no-print-directory lint || code=1; exit $$code
+
+test-slow: $(VENV)/.test
+	$(BIN)/python -m pytest $(SPREAD) -m 'slow and not system' $(TESTS)
+
+test-tools: $(VENV)/.test
+	PYTHON=$(abspath $(BIN)/python) tests/system/tools.sh
+	@tests/system/tools.sh record
 
 # One scenario alone is one to be told in full: without the endurance.
 soak: $(VENV)/.test
@@ -117,8 +128,11 @@ define pack
 @$(MAKE) --no-print-directory PYTHON=$(PYTHON) VENV=$(PACKING) $(PACKING)/bin/pip
 @echo "installing jetdvfs and what it needs into $(PACKING)"
 @rm -rf build/lib* build/temp* build/bdist*
-@$(PACKING)/bin/python systemd/install_packages.py '.[package]'
+@$(PACKING)/bin/python systemd/install_packages.py '.[package,twin]'
+@$(PACKING)/bin/python systemd/install_packages.py --no-deps $(APART)
 endef
+
+APART := ./profiles/twin ./profiles/lab
 
 SYSTEM_RUNS := [ -z "$(DESTDIR)" ] && [ -d /run/systemd/system ]
 

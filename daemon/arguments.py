@@ -300,15 +300,15 @@ def add_simulated_board(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--board", default=BOARD, metavar="NAME", help=f"which board to simulate (default: {BOARD})")
 
 
-def add_silicon(parser: argparse.ArgumentParser, default: int | None = 2) -> None:
-    """--silicon, of verbs that simulate a board in one version of its silicon; None stands for the one of a profile."""
-    of = default or "the one that the profile was trained on"
+def add_perturbed(parser: argparse.ArgumentParser) -> None:
+    """--perturbed, of verbs that simulate a board."""
     parser.add_argument(
-        "--silicon",
-        type=int,
-        choices=(1, 2),
-        default=default,
-        help=f"version of the simulated silicon's behaviour (default: {of})",
+        "--perturbed",
+        type=whole(0),
+        default=0,
+        metavar="N",
+        help="simulate another silicon behind the same clocks: the Nth chip whose figures are changed at random (default: the "
+        "board's own)",
     )
 
 

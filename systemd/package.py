@@ -3,7 +3,8 @@
 
     python systemd/package.py install PREFIX DESTDIR  the files of an installation that brings all of its libraries
     python systemd/package.py remove PREFIX DESTDIR   all of them but the configuration
-    python systemd/package.py deb FOLDER              a package; libraries that this distribution has in time are left to it
+    python systemd/package.py deb FOLDER              packages: jetdvfs, and jetdvfs-twin and jetdvfs-lab, for no robot;
+                                                      libraries that this distribution has in time are left to it
 
 Run by the Makefile; but for `remove` with the Python of an environment that has the product and everything that it needs
 installed: files are copied from there. The commands run in an environment of their own (PREFIX/lib/jetdvfs) on that Python.
@@ -34,12 +35,18 @@ if TYPE_CHECKING:
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 PRODUCT = "jetdvfs"
+#: Distributions beside it, and what they are.
+APART = {"jetdvfs-twin": "simulated Jetson boards for jetdvfs", "jetdvfs-lab": "measuring, training and studies for jetdvfs"}
 PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
 #: Those of the distribution's packages that are not called after what they hold.
 DEBIAN_NAMES = {"pyyaml": "python3-yaml"}
 #: Where the distribution's own would not work with another release of the first.
 TOGETHER = ("numpy", "scipy")
-COMMANDS = {"jetdvfs": "jetdvfs.daemon.cli", "jetdvfsd": "jetdvfs.daemon.service"}
+COMMANDS = {
+    "jetdvfs": ("jetdvfs.daemon.cli", "main"),
+    "jetdvfs-lab": ("jetdvfs.daemon.cli", "lab"),
+    "jetdvfsd": ("jetdvfs.daemon.service", "main"),
+}
 #: What pip notes of its own work.
 LEFT_OUT = ("RECORD", "REQUESTED", "INSTALLER", "direct_url.json")
 MANIFEST = "lib/jetdvfs/installed"
@@ -94,10 +101,11 @@ class Tree:
 
     def add_the_rest(self) -> None:
         """Commands, units, configuration, manual pages, completion, headers, documents."""
-        for name, module in COMMANDS.items():
+        for name, (module, function) in COMMANDS.items():
             # -I: whatever is set in the environment, or lies in the user's home, is none of a root daemon's libraries.
             program = (
-                f"#!{self.prefix}/lib/jetdvfs/bin/python3 -I\nimport sys\n\nfrom {module} import main\n\nsys.exit(main())\n"
+                f"#!{self.prefix}/lib/jetdvfs/bin/python3 -I\nimport sys\n\n"
+                f"from {module} import {function}\n\nsys.exit({function}())\n"
             )
             self.write(f"bin/{name}", program, 0o755)
         for unit in HERE.glob("jetdvfsd.*"):
@@ -136,17 +144,20 @@ def configuration() -> str:
     return template()
 
 
-def needed(name: str, found: dict[str, Requirement] | None = None) -> dict[str, Requirement]:
+def needed(name: str, found: dict[str, Requirement] | None = None, extras: Iterable[str] = ()) -> dict[str, Requirement]:
     """Every distribution that one needs, directly or not, by name, each with a requirement that names it."""
     from packaging.requirements import Requirement
 
     found = {} if found is None else found
+    wanted = ("", *extras)
     for line in distribution(name).requires or ():
         requirement = Requirement(line)
         other = requirement.name.lower()
-        if other not in found and (requirement.marker is None or requirement.marker.evaluate({"extra": ""})):
+        if requirement.marker is not None and not any(requirement.marker.evaluate({"extra": extra}) for extra in wanted):
+            continue
+        if other not in found or requirement.extras:
             found[other] = requirement
-            needed(other, found)
+            needed(other, found, requirement.extras)
     return found
 
 
@@ -231,18 +242,17 @@ def remove(prefix: str, destdir: Path) -> None:
             folder.rmdir()
 
 
-def make_deb(folder: Path) -> Path:
+def make_debs(folder: Path) -> None:
+    """Make the packages of the product and of the distributions beside it."""
     if sys.base_prefix != "/usr":
         sys.exit(f"a package is for the distribution's own Python, in /usr, not for that in {sys.base_prefix}")
-    architecture = subprocess.run(["dpkg", "--print-architecture"], capture_output=True, text=True, check=True).stdout.strip()
-    libraries = needed(PRODUCT)
-    theirs = provided(libraries)
-    version = f"{distribution(PRODUCT).version}-1~{release()}"
+    said = subprocess.run(["dpkg", "--print-architecture"], capture_output=True, text=True, check=True).stdout
     with tempfile.TemporaryDirectory() as scratch:
-        root = Path(scratch)
-        root.chmod(0o755)
-        tree = Tree(root, "/usr")
-        tree.add_environment(sorted(libraries.keys() - theirs.keys()), system=True)
+        tree = Tree(Path(scratch), "/usr")
+        libraries = needed(PRODUCT)
+        theirs = provided(libraries)
+        brought = sorted(libraries.keys() - theirs.keys())
+        tree.add_environment(brought, system=True)
         # Where every program of the system's Python finds what applications import.
         tree.add_library(PRODUCT, "lib/python3/dist-packages")
         tree.add_the_rest()
@@ -250,35 +260,69 @@ def make_deb(folder: Path) -> Path:
         log = (ROOT / "CHANGELOG.md").read_bytes()
         tree.at(f"share/doc/{PRODUCT}/changelog.gz").write_bytes(gzip.compress(log, mtime=0))
         tree.at(f"share/doc/{PRODUCT}/CHANGELOG.md").unlink()
-        entry = f"jetdvfs ({version}) unstable; urgency=medium\n\n  * See changelog.gz.\n\n -- {maintainer()}  {made_at()}\n"
-        tree.at(f"share/doc/{PRODUCT}/changelog.Debian.gz").write_bytes(gzip.compress(entry.encode(), mtime=0))
-        tree.write(f"share/doc/{PRODUCT}/copyright", (HERE / "debian" / "copyright").read_text())
         tree.write(f"share/lintian/overrides/{PRODUCT}", (HERE / "debian" / "lintian-overrides").read_text())
-        files = list(tree.files())
-        size = sum(path.lstat().st_size for path in root.rglob("*") if not path.is_dir()) // 1024
-        major, minor = sys.version_info[:2]
-        depends = [f"python3 (>= {major}.{minor}~)", f"python3 (<< {major}.{minor + 1}~)", "systemd"]
-        depends += ["libc6", "libstdc++6", *theirs.values()]
-        fields = {"version": version, "architecture": architecture, "size": str(size), "depends": ", ".join(depends)}
-        control = (HERE / "debian" / "control").read_text()
-        tree.write("/DEBIAN/control", re.sub(r"\{(\w+)\}", lambda found: fields[found[1]], control))
-        tree.write("/DEBIAN/conffiles", "/etc/jetdvfs/jetdvfsd.yaml\n")
-        sums = [
-            f"{hashlib.md5((root / str(path)[1:]).read_bytes()).hexdigest()}  {str(path)[1:]}"
-            for path in files
-            if not (root / str(path)[1:]).is_symlink() and not str(path).startswith("/etc/")
-        ]
-        tree.write("/DEBIAN/md5sums", "\n".join((*sums, "")))
         for script in ("postinst", "prerm", "postrm"):
             tree.write(f"/DEBIAN/{script}", (HERE / "debian" / script).read_text(), 0o755)
-        folder.mkdir(parents=True, exist_ok=True)
-        package = folder / f"{PRODUCT}_{version}_{architecture}.deb"
-        subprocess.run(["dpkg-deb", "--root-owner-group", "--build", root, package], check=True, stdout=subprocess.DEVNULL)
-    brought = ", ".join(sorted(libraries.keys() - theirs.keys()))
+        tree.write("/DEBIAN/conffiles", "/etc/jetdvfs/jetdvfsd.yaml\n")
+        major, minor = sys.version_info[:2]
+        depends = [f"python3 (>= {major}.{minor}~)", f"python3 (<< {major}.{minor + 1}~)", "systemd", "libc6", "libstdc++6"]
+        build(tree, folder, PRODUCT, said.strip(), [*depends, *theirs.values()], "control", brought)
+    for name, summary in APART.items():
+        with tempfile.TemporaryDirectory() as scratch:
+            tree = Tree(Path(scratch), "/usr")
+            tree.add_library(name, "lib/python3/dist-packages")
+            more = needed(name)
+            there = set(libraries).union(*(needed(other) for other in APART if other in more), (PRODUCT, *APART))
+            own = {other: more[other] for other in more if other not in there}
+            theirs = provided(own)
+            brought = sorted(own.keys() - theirs.keys())
+            for library in brought:
+                tree.add_library(library, f"lib/jetdvfs/lib/{PYTHON}/site-packages")
+            depends = [f"{other} (= {{version}})" for other in (PRODUCT, *APART) if other in more]
+            build(tree, folder, name, "all", [*depends, *theirs.values()], "control-apart", brought, summary)
+
+
+def build(
+    tree: Tree,
+    folder: Path,
+    name: str,
+    architecture: str,
+    depends: Iterable[str],
+    control: str,
+    brought: Iterable[str],
+    summary: str = "",
+) -> None:
+    """Make one package of a tree.
+
+    Args:
+        depends: the packages that it needs; ``{version}`` stands for its own version.
+        control: the file of the package's description, in ``debian/``.
+        brought: the libraries that the tree holds.
+    """
+    root, version = tree.folder, f"{distribution(name).version}-1~{release()}"
+    root.chmod(0o755)
+    entry = f"{name} ({version}) unstable; urgency=medium\n\n  * See changelog.gz.\n\n -- {maintainer()}  {made_at()}\n"
+    tree.at(f"share/doc/{name}/changelog.Debian.gz").write_bytes(gzip.compress(entry.encode(), mtime=0))
+    tree.write(f"share/doc/{name}/copyright", (HERE / "debian" / "copyright").read_text())
+    files = [path for path in tree.files() if not str(path).startswith("/DEBIAN/")]
+    size = sum(path.lstat().st_size for path in root.rglob("*") if not path.is_dir()) // 1024
+    said = ", ".join(depends).format(version=version)
+    fields = {"name": name, "version": version, "architecture": architecture, "size": str(size), "depends": said}
+    text = (HERE / "debian" / control).read_text()
+    tree.write("/DEBIAN/control", re.sub(r"\{(\w+)\}", lambda found: {**fields, "summary": summary}[found[1]], text))
+    sums = [
+        f"{hashlib.md5((root / str(path)[1:]).read_bytes()).hexdigest()}  {str(path)[1:]}"
+        for path in files
+        if not (root / str(path)[1:]).is_symlink() and not str(path).startswith("/etc/")
+    ]
+    tree.write("/DEBIAN/md5sums", "\n".join((*sums, "")))
+    folder.mkdir(parents=True, exist_ok=True)
+    package = folder / f"{name}_{version}_{architecture}.deb"
+    subprocess.run(["dpkg-deb", "--root-owner-group", "--build", root, package], check=True, stdout=subprocess.DEVNULL)
     print(
-        f"{package} ({package.stat().st_size / 1e6:.1f} MB; brings {brought or 'no library'}, the rest is the distribution's)"
+        f"{package} ({package.stat().st_size / 1e6:.1f} MB; brings {', '.join(brought) or 'no library'}, "
+        "the rest is the distribution's)"
     )
-    return package
 
 
 if __name__ == "__main__":
@@ -289,6 +333,6 @@ if __name__ == "__main__":
         case ["remove", prefix, destdir]:
             remove(prefix, Path(destdir))
         case ["deb", folder]:
-            make_deb(Path(folder))
+            make_debs(Path(folder))
         case _:
             sys.exit(__doc__)

@@ -11,9 +11,17 @@ from pathlib import Path
 
 import pytest
 
+import jetdvfs
 from jetdvfs.profiles.twin.tree import fuse
 from jetdvfs.tests.support.daemons.board_daemon import Board, served_board
 from jetdvfs.tests.support.profiles.small_bundle import make_bundle
+
+
+def pytest_configure() -> None:
+    """End at once if these tests would try the code of another tree."""
+    found, here = Path(jetdvfs.__path__[0]), Path(__file__).parent
+    if not (found / "tests").samefile(here):
+        raise pytest.UsageError(f"tests of {here.parent} would run the code of {found}: install this tree, or set PYTHONPATH")
 
 
 @pytest.fixture(scope="session")

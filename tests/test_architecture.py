@@ -29,6 +29,7 @@ from jetdvfs.tests.support.imports import (
     syntax,
 )
 from jetdvfs.tests.support.paths import ROOT
+from jetdvfs.tests.support.sizes import sizes
 
 HEAVY = ("torch", "xgboost", "treelite", "optuna", "dask", "pandas", "sklearn", "scipy", "matplotlib", "jtop", "mfusepy")
 # What the resident daemon may load beside the standard library.
@@ -211,6 +212,13 @@ def test_the_twin_and_the_cost_models_share_no_formula_code() -> None:
         assert kernels <= allowed, name
         attributes = {node.attr for node in ast.walk(syntax(modules()[name])) if isinstance(node, ast.Attribute)}
         assert not attributes & {"flops", "bytes"}, f"{name} takes its work from the decomposition instead of from shapes"
+
+
+def test_no_part_outgrows_its_budget() -> None:
+    found = sizes()
+    for size in found:
+        print(f"{size.part}: {size.measured:,} of {size.budget:,}; goal {size.goal:,}")
+    assert not [size for size in found if size.measured > size.budget]
 
 
 def test_every_source_file_names_its_licence() -> None:

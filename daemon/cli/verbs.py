@@ -39,14 +39,11 @@ VERBS: dict[str, tuple[str, str]] = {
     "decompose": ("models.decompose", "list the kernel invocations of a model"),
     "predict": ("models.predict", "predict latency, power and energy at every frequency configuration"),
     "plan": ("models.plan", "choose the frequency configuration that meets a target best"),
-    "advise": ("models.advise", "find the smallest power mode that is enough for a model"),
-    "explain": ("models.explain", "show where an inference's time and energy go at one configuration"),
     "hold": ("leases.hold", "ask the daemon to keep a target or a configuration while a command runs"),
     "release": ("leases.release", "give up a lease"),
     "status": ("leases.status", "show what the daemon does and why"),
     "top": ("leases.top", "watch the board and its leases"),
     "web": ("web.web", "show the board and its leases in a browser, with live plots"),
-    "metrics": ("leases.metrics", "print the daemon's figures for Prometheus"),
     "log": ("leases.log", "show what the daemon decided lately, and why"),
     "board": ("boards.board", "show the board, its clocks, rails and limits"),
     "config": ("service.config", "check the daemon's configuration, or show what it comes to"),
@@ -55,12 +52,15 @@ VERBS: dict[str, tuple[str, str]] = {
     "measure": ("boards.measure", "measure time, power, energy and frames of a command"),
     "restore": ("boards.restore", "put every clock back to its baseline by hand"),
     "profile": ("profile", "list, inspect and install profiles"),
-    "twin": ("profiles.twin.cli.twin", "serve a simulated board"),
-    "demo": ("profiles.twin.cli.demo", "run the whole product on a simulated board"),
+    "twin": ("profiles.twin.cli.twin", "serve a simulated board, or run a demonstration on one"),
 }
 
 #: Former verbs, by their first words: the words of today.
 MOVED = {
+    "advise": "jetdvfs plan --modes",
+    "explain": "jetdvfs predict --explain",
+    "metrics": "jetdvfs status --prometheus",
+    "demo": "jetdvfs twin demo",
     "characterize": "jetdvfs-lab paper characterize",
     "trace": "jetdvfs-lab trace",
     **{
@@ -72,7 +72,7 @@ MOVED = {
             "export": "table export", "merge": "table merge", "kernels": "compare kernels", "layers": "compare layers",
             "real": "compare real", "tokens": "compare tokens", "batches": "compare batches", "replay": "compare replay",
             "transfer": "compare transfer", "report": "paper report", "table1": "paper table1", "gate": "silicon gate",
-            "comparison": "silicon comparison", "calibrate": "silicon calibrate",
+            "comparison": "silicon comparison",
         }.items()
     },
 }  # fmt: skip

@@ -7,6 +7,7 @@ by the time it sees a byte that was not ours.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import io
 import json
@@ -168,7 +169,8 @@ def _preparer(_: Executor | None) -> _Job:
     from ...profiles.bundle.tables import TableCache
     from . import answers
 
-    importlib.import_module("treelite")
+    with contextlib.suppress(ImportError):  # of models in its form alone; a message then says that it is missing
+        importlib.import_module("treelite")
 
     def job(work: _Work) -> tuple[Any, bytes]:
         bundle, cache, boards = work.folders

@@ -21,7 +21,6 @@ from ..errors import TwinError
 from ..timing import Clock, SystemClock
 from .faults import Faults
 from .parts import Workshop
-from .silicon.chip import CURRENT
 from .silicon.execution import execute
 from .silicon.silicon import Silicon
 from .tools.files import ToolFiles
@@ -344,7 +343,7 @@ def simulated_board(
     firmware: str = "",
     mode: str = "",
     desktop: bool = True,
-    version: int = CURRENT,
+    perturbed: int = 0,
     engine: str = "",
     dtype: str = "",
     battery_wh: float | None = None,
@@ -357,15 +356,15 @@ def simulated_board(
         jetpack: which JetPack it runs (``"5"``); by default its description's.
         firmware: which of the described firmwares it has; by default the one whose clocks the description's axes are.
         mode, desktop, battery_wh: as for :class:`SimulatedBoard`.
-        version: of the silicon's behaviour.
-        engine, dtype: what runs applications' networks, as for :class:`~jetdvfs.profiles.twin.silicon.silicon.Silicon`.
+        perturbed, engine, dtype: which silicon, and what runs applications' networks, as for
+            :class:`~jetdvfs.profiles.twin.silicon.silicon.Silicon`.
 
     Raises:
         BoardDescriptionError: the board is not described.
         TwinError: there is no silicon for it, that runs no engines, or it it has no such JetPack, firmware or power mode.
     """
     description = installed(load_board(name) if isinstance(name, str) else name, jetpack, firmware)
-    silicon = Silicon(node, description, version=version, engine=engine, dtype=dtype)
+    silicon = Silicon(node, description, perturbed=perturbed, engine=engine, dtype=dtype)
     powered = powered_sms(description, mode)
     if 0 < powered < silicon.chip.sm_count:
         silicon = Silicon(node, description, chip=silicon.chip.gated(powered), engine=engine, dtype=dtype)

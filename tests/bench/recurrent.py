@@ -18,7 +18,7 @@ import numpy as np
 from jetdvfs.kernels.cost.model import surface
 from jetdvfs.profiles.bundle.bundle import load_bundle
 from jetdvfs.profiles.lab.train.truth import mean_surface, true_surface
-from jetdvfs.profiles.twin.silicon.silicon import Silicon, version_of
+from jetdvfs.profiles.twin.silicon.silicon import Silicon
 from jetdvfs.tests.support.profiles.analytic import network, recurrent
 
 NODES = (8, 9, 10, 11)
@@ -39,8 +39,7 @@ def main() -> None:
     parser.add_argument("--profile", default="agx-xavier-sim")
     bundle = load_bundle(parser.parse_args().profile)
     manifest, cost = bundle.manifest, bundle.cost
-    version = version_of(manifest.silicon_version, manifest.board)
-    boards = [Silicon(node, manifest.board, version=version) for node in NODES]
+    boards = [Silicon(node, manifest.board) for node in NODES]
     bounded = replace(cost, kernels={kind: model for kind, model in cost.kernels.items() if kind != "matmul"})
     print(f"simulated {manifest.board}, boards {', '.join(map(str, NODES))}; predicted / true")
     for kind, sizes in LAYERS:

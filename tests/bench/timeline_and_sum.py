@@ -25,7 +25,7 @@ from jetdvfs.profiles.bundle.bundle import Bundle, load_bundle
 from jetdvfs.profiles.lab.measure.meters.simulated import twin_meter
 from jetdvfs.profiles.lab.train.production import EVALUATION_NODES
 from jetdvfs.profiles.reference import reference_names, reference_network
-from jetdvfs.profiles.twin.silicon.silicon import version_of
+from jetdvfs.profiles.twin.silicon.silicon import check_version
 
 LEVELS = 3
 CONFIGURATIONS = 40
@@ -73,7 +73,8 @@ def measure(bundle: Bundle, network: Network, node: int, index: NDArray[np.intp]
     """Latency and energy of a network at these configurations of one simulated board."""
     grid = bundle.cost.grid
     manifest = bundle.manifest
-    meter = twin_meter(manifest.board, node, 1, version_of(manifest.silicon_version, manifest.board))
+    check_version(manifest.silicon_version, manifest.board)
+    meter = twin_meter(manifest.board, node, 1)
     chosen = [grid.configuration([int(level) for level in np.unravel_index(flat, grid.shape)]) for flat in index]
     latency_ms = np.asarray(meter.network_latency_ms(network, chosen), np.float64)
     rails = meter.network_rails_mw(network, chosen)

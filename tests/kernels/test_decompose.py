@@ -23,6 +23,7 @@ from jetdvfs.tests.support.speed import multiples_of_unpickling  # noqa: E402
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore::Warning")]
 
 SIDES = oracle.MIRAGE_NETWORKS
+LARGE = {"densenet161", "inception_v3"}
 
 
 def image(batch: int, side: int) -> list[TensorSpec]:
@@ -38,7 +39,9 @@ def differences(network: Network, expected: Network) -> list[str]:
     return found[:3]
 
 
-@pytest.fixture(scope="module", params=SIDES)
+@pytest.fixture(
+    scope="module", params=[pytest.param(name, marks=pytest.mark.slow) if name in LARGE else name for name in SIDES]
+)
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -10,6 +10,7 @@ import os
 import statistics
 from collections.abc import Iterable
 from importlib.util import find_spec
+from typing import Any
 
 import pytest
 
@@ -44,6 +45,7 @@ SEGMENTERS = models.list_models(module=models.segmentation) if EVERY else ["fcn_
 DETECTORS = (
     models.list_models(module=models.detection) if EVERY else ["fasterrcnn_resnet50_fpn", "ssdlite320_mobilenet_v3_large"]
 )
+LONG = {"efficientnet_v2_s", "swin_v2_t", "densenet121"}
 FIXED_SIZE = ("vit", "maxvit")
 SIZE_TRACED = ("vit", "maxvit", "swin", "inception")
 
@@ -61,7 +63,11 @@ def plain(launches: Iterable[KernelInvocation], scopes: bool = True) -> list[Ker
     return list(launches) if scopes else [dataclasses.replace(launch, scope="") for launch in launches]
 
 
-@pytest.mark.parametrize("name", CLASSIFIERS)
+def slow_if_long(names: Iterable[str]) -> list[Any]:
+    return [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in names]
+
+
+@pytest.mark.parametrize("name", slow_if_long(CLASSIFIERS))
 def test_classifier_scripted_and_traced_is_what_pytorch_dispatches(name: str) -> None:
     side = 299 if name == "inception_v3" else 224
     thin = oracle.without_weights(oracle.build(name))
@@ -76,7 +82,7 @@ def test_classifier_scripted_and_traced_is_what_pytorch_dispatches(name: str) ->
             assert plain(decompose(traced, inputs).launches, False) == plain(expected, False)
 
 
-@pytest.mark.parametrize("name", ["densenet121", "googlenet", "resnext50_32x4d", "vgg11_bn"])
+@pytest.mark.parametrize("name", slow_if_long(["densenet121", "googlenet", "resnext50_32x4d", "vgg11_bn"]))
 def test_frozen_classifier_is_what_pytorch_dispatches_for_the_same_file(name: str) -> None:
     frozen = oracle.archive_of(oracle.without_weights(oracle.build(name)), "freeze")
     recorder = oracle.Recorder(torch.nn.Module())

@@ -55,7 +55,6 @@ from jetdvfs.tests.support.boards.hardware_kernel import FakeClock
 from jetdvfs.tests.support.daemons.programs import nearest
 from jetdvfs.tests.support.daemons.virtual_daemon import VirtualDaemon
 
-_SILICON = 1
 _CONFIDENCE = 0.95
 _TIMES_THE_SHORTEST = (1.5, 2.0, 3.0)
 _MOST_FPS = 10.0
@@ -107,10 +106,10 @@ class Scene:
         self.draw = random.Random(f"{name} {node}")
         self._bundle = bundle
         self.description = load_board(USUAL_BOARD)
-        self.silicon = Silicon(node, self.description, version=_SILICON)
+        self.silicon = Silicon(node, self.description)
         self.networks = {size: _sized(name, factor) for size, factor in _SIZES.items()}
         self.clock = FakeClock()
-        self.board = simulated_board(USUAL_BOARD, node, clock=self.clock, version=_SILICON)
+        self.board = simulated_board(USUAL_BOARD, node, clock=self.clock)
         self._metered = (self.clock.now, self._energy_mj())
         self.daemon = VirtualDaemon(self.board, self.clock, folder, self._drawn_mw)
         self.runners = {
@@ -265,7 +264,7 @@ def main() -> int:
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
         print(f"{name}: {len(minutes)} programs", file=sys.stderr, flush=True)
-    print(f"simulated, silicon {_SILICON}: {len(minutes)} programs")
+    print(f"simulated: {len(minutes)} programs")
     print("\n".join(lines(minutes)))
     return 0
 

@@ -53,7 +53,7 @@ from jetdvfs.tests.support.daemons.programs import Program, Programs
 
 _STEP_S = 0.5
 _NETWORKS = ("squeezenet1_0", "resnet18", "mobilenet_v2")
-_NODE, _SILICON = 7, 1
+_NODE = 7
 _RATES = (1.0, 2.0, 4.0)
 _TIMES_THE_SHORTEST = (1.5, 2.0, 3.0)
 _MOST_PROGRAMS = 3
@@ -119,7 +119,7 @@ class Day:
 
     def __init__(self, folder: Path) -> None:
         self.clock = FakeClock()
-        self.board: SimulatedBoard = simulated_board(USUAL_BOARD, _NODE, clock=self.clock, version=_SILICON)
+        self.board: SimulatedBoard = simulated_board(USUAL_BOARD, _NODE, clock=self.clock)
         self._known = _programs()
         self.programs = Programs(self.board, self.clock, folder, self._known[0].true)
         self.daemon = self.programs.daemon
@@ -228,7 +228,7 @@ class Day:
 @cache
 def _programs() -> list[Program]:
     bundle = load_bundle(resolve_bundle(f"{USUAL_BOARD}-sim"))
-    silicon = Silicon(_NODE, load_board(USUAL_BOARD), version=_SILICON)
+    silicon = Silicon(_NODE, load_board(USUAL_BOARD))
     made = []
     for name in _NETWORKS:
         network = reference_network(name)

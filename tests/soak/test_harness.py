@@ -21,6 +21,8 @@ from jetdvfs.tests.soak.wire import judged
 from jetdvfs.tests.soak.world import OTHER_BOARDS, USUAL_BOARD
 from jetdvfs.tests.support.daemons.board_daemon import CPU, LOW
 
+pytestmark = pytest.mark.tool
+
 HOLD = clients.Hold(0, LOW)
 
 

@@ -9,21 +9,58 @@ import os
 import pty
 import subprocess
 import sys
+import tempfile
+import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from jetdvfs.daemon.cli import main
+from jetdvfs.profiles.lab.cli import main as lab
+from jetdvfs.profiles.lab.cli.actions import LAB
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    """The exit code, the output and the messages of a command line."""
+    """The exit code, the output and the messages of a command line, of ``jetdvfs`` or of ``jetdvfs-lab`` by its verb."""
     try:
-        code = main(arguments)
+        code = (lab if arguments and arguments[0] in LAB.verbs else main)(arguments)
     except SystemExit as stop:
         code = int(stop.code or 0)
     captured = capsys.readouterr()
     return code, captured.out, captured.err
+
+
+def run_in(folder: Path, *arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a command line in this process like a process of its own: in a folder, with variables, its output in files.
+
+    The output of programs that it starts is not in there.
+    """
+    words = [str(argument) for argument in arguments]
+    with (
+        tempfile.TemporaryDirectory() as outputs,
+        pytest.MonkeyPatch.context() as patch,
+        warnings.catch_warnings(record=True) as warned,
+    ):
+        out, err = Path(outputs, "out"), Path(outputs, "err")
+        patch.chdir(folder)
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        # As outside of tests; and RuntimeWarning is that of an installation without the C core.
+        for category in (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning, RuntimeWarning):
+            warnings.simplefilter("ignore", category)
+        with (
+            out.open("w") as stdout,
+            err.open("w") as stderr,
+            contextlib.redirect_stdout(stdout),
+            contextlib.redirect_stderr(stderr),
+        ):
+            try:
+                code = main(words)
+            except SystemExit as stop:
+                code = int(stop.code or 0)
+        said = err.read_text() + "".join(f"warning: {one.message}\n" for one in warned)
+        return subprocess.CompletedProcess(words, code, out.read_text(), said)
 
 
 def run_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:

@@ -19,6 +19,8 @@ from jetdvfs.tests.zoo.comparison import judge
 from jetdvfs.tests.zoo.lists import ATTENTION, BIASED, CLONE, CONV, NORM, PICTURE, RELU, launch, listed, ran, within
 from jetdvfs.tests.zoo.rewritten import judge_rewritten
 
+pytestmark = pytest.mark.tool
+
 
 def test_the_same_launches_in_the_same_order_are_equal() -> None:
     assert judge(listed(CONV, NORM, RELU), ran(CONV, NORM, RELU)).verdict == "equal"

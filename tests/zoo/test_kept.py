@@ -21,7 +21,7 @@ from jetdvfs.tests.zoo.table import entries
 
 INPUTS = (TensorSpec((2, 160)),)
 HOW = {".pt": "traced", ".pt2": "exported", ".onnx": "onnx"}
-pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore::Warning")]
+pytestmark = [pytest.mark.tool, pytest.mark.torch, pytest.mark.filterwarnings("ignore::Warning")]
 
 
 @pytest.fixture(scope="module", params=[".pt", ".pt2", ".onnx"])

@@ -12,6 +12,8 @@ import pytest
 from jetdvfs.tests.zoo import report, run
 from jetdvfs.tests.zoo.table import entries
 
+pytestmark = pytest.mark.tool
+
 
 def test_a_run_goes_on_where_it_was_cut_off_and_its_table_counts_each_once(tmp_path: Path) -> None:
     records = [{"model": "a/b", "format": "traced", "verdict": verdict, "why": "so"} for verdict in ("wrong", "equal")]

@@ -16,6 +16,8 @@ from jetdvfs.tests.zoo import reference
 from jetdvfs.tests.zoo.lists import CONV, PICTURE, RELU, launch, listed, ran, within
 from jetdvfs.tests.zoo.rewritten import judge_rewritten
 
+pytestmark = pytest.mark.tool
+
 
 def test_of_onnx_adaptive_means_and_cells_are_explained_where_they_are_written_out_in_full() -> None:
     pool = within("adaptive_avg_pool2d", (1, 2, 2, 4), output=(1, 2, 3, 4))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Print the daemon's figures for Prometheus, in its text format; or write them into a textfile that its node exporter collects.
+"""``jetdvfs status --prometheus``: the daemon's figures in Prometheus' text format, or a textfile of them.
 
-Whoever may ask the daemon may run this, and it needs no right beyond: the daemon itself opens no port and writes no such file.
-A timer that runs it every 15 seconds is in docs/metrics.md. Without a daemon, ``jetdvfs_up`` is 0 and nothing else is told.
+A client of the daemon may run this, and it needs no right beyond: the daemon itself opens no port and writes no such file. A
+timer that runs it every 15 seconds is in docs/metrics.md. Without a daemon, ``jetdvfs_up`` is 0 and no other figure is given.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ....kernels.stored import replacing
-from ... import arguments
 from ...errors import NoDaemon, UsageError
 from ...wire.client import Client
 
@@ -33,10 +32,10 @@ class Metric(NamedTuple):
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--textfile", type=Path, metavar="FILE", help="replace this file (NAME.prom) instead of printing")
-    parser.add_argument("--describe", action="store_true", help="print which metrics there are, as a table for docs/metrics.md")
-    arguments.add_socket(parser)
-    parser.add_argument("--json", action="store_true", help="print the samples as JSON, by metric")
+    group = parser.add_argument_group("Prometheus")
+    group.add_argument("--prometheus", action="store_true", help="print the figures for Prometheus; with --json by metric")
+    group.add_argument("--textfile", type=Path, metavar="FILE", help="with --prometheus: replace this file (NAME.prom)")
+    group.add_argument("--describe", action="store_true", help="with --prometheus: print a table of the metrics")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -52,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
         code = 0
     except NoDaemon as error:
         code = error.exit_code
-        print(f"jetdvfs metrics: {error}", file=sys.stderr)
+        print(f"jetdvfs status: {error}", file=sys.stderr)
     text = json.dumps(_samples_by_name(status)) + "\n" if args.json else exposition(status)
     if args.textfile is None:
         sys.stdout.write(text)

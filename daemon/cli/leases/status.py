@@ -2,7 +2,7 @@
 """Show what the daemon does and why: clocks, leases, power, temperatures, and what keeps it from doing all of its job.
 
 With ``--learned`` it shows what the daemon remembers of your models and applications from their frames; ``--forget`` drops it.
-Root sees and drops everything.
+Root sees and drops everything. With ``--prometheus`` its figures are printed for Prometheus, or written into a textfile.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from ...errors import UsageError
 from ...wire.client import Client
 from .. import output
 from ..colour import Bold, Red, shown
+from . import metrics
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -33,11 +34,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--forget", action="store_true", help="with --learned: drop it")
     parser.add_argument("--watch", type=float, metavar="S", help="show it again every S seconds, until interrupted")
+    metrics.configure(parser)
     arguments.add_json(parser)
     arguments.add_socket(parser)
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.prometheus:
+        if args.learned is not None or args.forget or args.watch is not None:
+            raise UsageError("--prometheus: not with --learned, --forget or --watch")
+        return metrics.run(args)
+    if args.textfile is not None or args.describe:
+        raise UsageError("--textfile and --describe need --prometheus")
     if args.forget and args.learned is None:
         raise UsageError("--forget needs --learned: jetdvfs status --learned [MODEL] --forget")
     with Client(args.socket) as client:

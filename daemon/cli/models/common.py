@@ -106,7 +106,7 @@ def add_output_arguments(parser: argparse.ArgumentParser, *, plot: bool = False)
         )
 
 
-def add_measured_argument(parser: argparse.ArgumentParser) -> None:
+def add_measured_argument(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--measured",
         type=arguments.named_file,

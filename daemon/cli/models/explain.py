@@ -1,18 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Show where an inference's time and energy go at one frequency configuration, and what one step of each clock would change.
+"""``jetdvfs predict --explain``: time and energy of an inference by kernel at one configuration, and one step of each clock.
 
 Each distinct kernel is listed with what bounds it: compute or memory, whichever its roofline bound is made of, or launch, where
 the GPU waits for the host to issue it longer than it runs. "of roofline" is that bound as a part of the time it runs: what is
 far below 100% is held up by something else than the clocks' rates. Kernels' energy is what they draw above idle. "bound by"
 divides the whole latency in the same way; what the GPU waits, and what the host does after the last kernel, counts as launch.
 A step of a clock that bounds little changes little: that clock can go down.
-
---measured shows beside it what trtexec --exportProfile measured of an engine's layers, on whatever GPU and clocks that ran.
-
-examples:
-  jetdvfs explain resnet18.pt --input 1x3x224x224 --profile agx-xavier-sim
-  jetdvfs explain resnet18.pt --input 1x3x224x224 --profile agx-xavier-sim --config 1190.4,905.25,1600
-  jetdvfs explain engine.json --measured profile.json --profile agx-orin-64gb-sim
 """
 
 from __future__ import annotations
@@ -29,7 +22,6 @@ from ....kernels.network import Network
 from ....kernels.surface import Prediction
 from ....kernels.text import printable
 from ....kernels.units import CLOCKS, mhz_text
-from ... import arguments
 from .. import output
 from ..networks import measured_text, read_measured
 from . import common
@@ -38,18 +30,18 @@ _ROWS = 12
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    common.add_model_arguments(parser)
-    common.add_profile_arguments(parser)
-    arguments.add_config(parser, "the configuration (default: the top clocks)")
-    common.add_measured_argument(parser)
-    common.add_output_arguments(parser)
+    group = parser.add_argument_group("one configuration in detail")
+    group.add_argument(
+        "--explain", action="store_true", help="show where time and energy go at --config (default: the top clocks), by kernel"
+    )
+    common.add_measured_argument(group)
 
 
 def run(args: argparse.Namespace) -> int:
     bundle = common.read_profile_at(args)
     common.check_powered(bundle, "where energy goes")
     grid = bundle.cost.grid
-    configuration = common.on_grid(args.config, grid) if args.config is not None else grid.top
+    configuration = common.on_grid(args.config[0], grid) if args.config else grid.top
     network = common.read_network(args)
     times = read_measured(args.measured, network) if args.measured else None
     measured = _by_kernel(network, times) if times else {}

@@ -12,6 +12,11 @@ examples:
   jetdvfs plan resnet18.pt --input 1x3x224x224 --profile agx-xavier-sim --target min-energy --fps 30 --compare --battery-wh 50
   jetdvfs plan qwen3.gguf --prefill 512 --decode 1024 --profile agx-orin-64gb-sim --target ttft_ms=800 --target tokens_per_s=20
 
+Power modes: --modes finds the smallest one that keeps the targets; --target may then be given several times.
+  jetdvfs plan resnet18.pt --input 1x3x224x224 --profile agx-xavier-sim --modes --fps 60
+  jetdvfs plan resnet18.pt --input 1x3x224x224 --profile agx-orin-64gb-sim --modes --target latency_ms=8 --target power_mw=20000
+  jetdvfs plan resnet18.pt --input 64x3x224x224 --mig a100
+
 Throughput: --batches tries batch sizes, with the inputs' first size in the place of 1.
   jetdvfs plan resnet18.pt --input 1x3x224x224 --profile agx-xavier-sim --batches 1,2,4,8 --deadline 100
 
@@ -37,7 +42,7 @@ from ...planning.plan import Option, Plan, Plans, plan
 from ...planning.targets import Hours, Target, check_phase, parse_target
 from .. import output
 from ..pictures.figures import say_drawn
-from . import batches, common, compare
+from . import batches, common, compare, modes
 
 if TYPE_CHECKING:
     from ....kernels.network import Network
@@ -50,7 +55,7 @@ _FRONT_ROWS = 12
 def configure(parser: argparse.ArgumentParser) -> None:
     common.add_model_arguments(parser)
     common.add_profile_arguments(parser)
-    arguments.add_target(parser, several="of a language model one for its prompts and one for its tokens")
+    arguments.add_target(parser, several="with --modes any number; of a language model one each for prompts and tokens")
     arguments.add_battery(parser)
     parser.add_argument(
         "--compare",
@@ -64,10 +69,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="choose the batch size, too: of these, the one whose items cost least energy within --deadline; --fps: items",
     )
     parser.add_argument("--deadline", type=float, metavar="MS", help="with --batches: how long a batch may take")
+    modes.configure(parser)
     common.add_output_arguments(parser, plot=True)
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.modes or args.mig:
+        for option in ("batches", "deadline", "compare", "plot", "battery_wh"):
+            if getattr(args, option):
+                raise UsageError(f"--{option.replace('_', '-')}: not with {'--modes' if args.modes else '--mig'}")
+        return modes.run(args)
+    for option in ("memory_mib", "firmware"):
+        if getattr(args, option):
+            raise UsageError(f"--{option.replace('_', '-')} needs --modes")
     if args.batches:
         if args.battery_wh is not None:
             raise UsageError("--battery-wh: said of a target of hours, not of --batches")

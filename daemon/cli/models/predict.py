@@ -10,6 +10,8 @@ examples:
   jetdvfs predict resnet18.pt --input 1x3x224x224 --profile agx-xavier-sim
   jetdvfs predict resnet18.pt --input 1x3x224x224 --profile agx-xavier-sim --config 1190.4,905.25,1600
   jetdvfs predict resnet18.pt --input 1x3x224x224 --profile agx-xavier-sim --save surface.npz --plot surface.png
+  jetdvfs predict resnet18.pt --input 1x3x224x224 --profile agx-xavier-sim --explain --config 1190.4,905.25,1600
+  jetdvfs predict engine.json --profile agx-orin-64gb-sim --explain --measured profile.json
 
 The saved arrays: cpu_khz, gpu_hz, emc_hz (the axes); latency_ms, power_mw, energy_mj, idle_mw, latency_sigma, energy_sigma,
 guessed_share (over the axes, in that order); about, a JSON text with the method, what is guessed, what had no model, and where
@@ -30,9 +32,10 @@ from ....kernels.grid import FrequencyConfiguration
 from ....kernels.network import Network
 from ....kernels.surface import Prediction, Surface
 from ... import arguments
+from ...errors import UsageError
 from .. import output
 from ..pictures.figures import say_drawn
-from . import common
+from . import common, explain
 
 _OF_TIME = 6
 """So many columns of the table are of time."""
@@ -43,10 +46,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     common.add_profile_arguments(parser)
     arguments.add_config(parser, "also show this configuration; may be repeated", repeatable=True)
     parser.add_argument("--save", type=arguments.named_file, metavar="FILE.npz", help="write the whole surface")
+    explain.configure(parser)
     common.add_output_arguments(parser, plot=True)
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.explain:
+        if args.save or args.plot or len(args.config) > 1:
+            raise UsageError("--explain: takes one --config, no --save and no --plot")
+        return explain.run(args)
+    if args.measured:
+        raise UsageError("--measured needs --explain")
     bundle = common.read_profile_at(args)
     asked = [common.on_grid(text, bundle.cost.grid) for text in args.config]
     network = common.read_network(args)

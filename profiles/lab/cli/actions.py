@@ -31,7 +31,7 @@ _VERBS: dict[str, tuple[tuple[str, ...], str]] = {
     "table": (("importing", "sharing"), "import, export and merge records"),
     "compare": (("real", "applications", "replaying", "transferring"), "compare predictions with measurements of real boards"),
     "paper": (("paper.report", "paper.table1", "paper.characterize"), "reproduce the tables and figures of MIRAGE (SEC '21)"),
-    "silicon": (("silicon.checks", "silicon.comparison", "silicon.calibration"), "check the simulated chips"),
+    "silicon": (("silicon.gate", "silicon.comparison"), "check the simulated chips"),
     "trace": (("trace",), "compare a profiler trace with the decomposed kernel list"),
 }
 

@@ -25,7 +25,7 @@ from ...bundle.bundle import load_bundle
 from ...errors import ComparisonDataError
 from ...reference import reference_network
 from ..compare import batches as studied
-from .silicon.checks import MISSED
+from .silicon.gate import MISSED
 
 if TYPE_CHECKING:
     from ..compare.tokens.rates import Judged

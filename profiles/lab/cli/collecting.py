@@ -90,7 +90,6 @@ def configure(sub: argparse.ArgumentParser) -> None:
         help="with --meter simulated: individuals from --node on, measured at once by so many processes of this machine, or by "
         "the workers of the Dask cluster whose scheduler is there, such as tcp://10.0.0.1:8786",
     )
-    arguments.add_silicon(sub)
     sub.add_argument("--out", type=arguments.named_file, required=True, metavar="FILE", help="the record to write (.npz)")
     sub.add_argument(
         "--folder",
@@ -154,10 +153,10 @@ def _collect_simulated(args: argparse.Namespace) -> int:
     networks = named_networks(args.models, args.inputs)
     if args.boards is not None:
         return _collect_fleet(args, networks)
-    campaign = plan_twin(args.board, networks, _twins_size(args, args.node), args.silicon, args.seed, args.dtype)
+    campaign = plan_twin(args.board, networks, _twins_size(args, args.node), args.seed, args.dtype)
     what = _about_twins(args, campaign)
     if not args.dry_run:
-        meters = TwinMeters(args.board, args.silicon, args.seed)
+        meters = TwinMeters(args.board, args.seed)
         run_units(campaign, meters, args.folder, progress_bar).save(args.out)
     _print_about(what, args.json)
     return 0
@@ -171,10 +170,10 @@ def _collect_fleet(args: argparse.Namespace, networks: Sequence[Network]) -> int
         raise UsageError("--boards: counts individuals from --node on; valid: --node N --boards ..., or --node 0-12 without it")
     with cluster("--boards", args.boards) as client:
         nodes = tuple(range(args.node[0], args.node[0] + len(worker_names(client))))
-        campaign = plan_twin(args.board, networks, _twins_size(args, nodes), args.silicon, args.seed, args.dtype)
+        campaign = plan_twin(args.board, networks, _twins_size(args, nodes), args.seed, args.dtype)
         what: dict[str, Any] = _about_twins(args, campaign)
         if not args.dry_run:
-            meters = TwinMeters(args.board, args.silicon, args.seed)
+            meters = TwinMeters(args.board, args.seed)
             found = run_on_fleet(campaign, client, meters, args.folder, progress_bar)
             what["lost"] = ", ".join(map(str, found.environment["lost"])) or "none"
     if not args.dry_run:

@@ -24,7 +24,7 @@ examples:
   jetdvfs-lab evaluate --families-left-out --boards 10
   jetdvfs-lab evaluate resnet18 lists/*.json --temperature 80
   jetdvfs-lab evaluate --profile agx-orin-64gb-sim --as engine-half
-  jetdvfs-lab evaluate --silicon 2 mobilenet_v2 --json
+  jetdvfs-lab evaluate --perturbed 1 mobilenet_v2 --json
   jetdvfs-lab evaluate --networks records/cpu --predictor xgboost --predictor seernet --train-size 1000
 """
 
@@ -80,7 +80,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
         action="store_true",
         help="show what training recorded instead: each network predicted by models trained without it and without its board",
     )
-    arguments.add_silicon(sub, default=None)
+    arguments.add_perturbed(sub)
     sub.add_argument(
         "--families-left-out",
         action="store_true",
@@ -109,10 +109,10 @@ def run(args: argparse.Namespace) -> int:
         )
     if args.networks_left_out:
         return _left_out(args, manifest)
-    from ...twin.silicon.silicon import Silicon, version_of
+    from ...twin.silicon.silicon import Silicon, check_version
     from ..compare.plans import evaluate_profile, untrained_nodes
 
-    silicon = args.silicon or version_of(manifest.silicon_version, manifest.board)
+    check_version(manifest.silicon_version, manifest.board)
     nodes = untrained_nodes(bundle, args.boards or BOARDS) if args.node is None else tuple(dict.fromkeys(args.node))
     networks = named_networks(args.models, args.inputs, args.accept_boundary)
     networks += left_out_networks() if args.families_left_out else ()
@@ -121,15 +121,15 @@ def run(args: argparse.Namespace) -> int:
             bundle,
             networks,
             nodes,
-            silicon,
             configurations=args.configs,
             seed=args.seed,
             temperature_c=args.temperature,
             compiled=args.compiled,
+            perturbed=args.perturbed,
             progress=output.progress_bar,
         )
     )
-    version = Silicon(board=manifest.board, version=silicon).version
+    version = Silicon(board=manifest.board, perturbed=args.perturbed).version
     if args.json:
         output.print_json({**_to_json(bundle, results, nodes, version), "as": args.compiled or None})
     else:

@@ -16,7 +16,6 @@ from ....daemon.errors import InputError, UsageError
 from ....kernels.text import needing
 from ...bundle.bundle import Bundle
 from ...errors import BundleError
-from ...twin.silicon.chip import CURRENT
 from . import tables
 from .clusters import cluster
 
@@ -58,7 +57,6 @@ def configure(sub: argparse.ArgumentParser) -> None:
     )
     arguments.add_threads(sub)
     arguments.add_seed(sub)
-    arguments.add_silicon(sub)
     sub.add_argument("--dry-run", action="store_true", help="say what would be measured and written")
 
 
@@ -148,10 +146,9 @@ def _train_simulated(args: argparse.Namespace) -> Bundle | None:
     name = args.name or f"{args.board}-sim"
     quick = " --quick" if args.quick else ""
     seed = f" --seed {args.seed}" if args.seed else ""
-    silicon = f" --silicon {args.silicon}" if args.silicon != CURRENT else ""
-    command = f"jetdvfs-lab train --board {args.board} --simulated{silicon}{quick}{seed} --name {name} --out {name}"
+    command = f"jetdvfs-lab train --board {args.board} --simulated{quick}{seed} --name {name} --out {name}"
     plan = production.plan_simulated(
-        args.board, name, command, progress_bar, quick=args.quick, threads=args.threads, seed=args.seed, silicon=args.silicon
+        args.board, name, command, progress_bar, quick=args.quick, threads=args.threads, seed=args.seed
     )
     campaign = plan.campaign
     if args.dry_run:
@@ -165,4 +162,4 @@ def _train_simulated(args: argparse.Namespace) -> Bundle | None:
     measurements = production.measure_simulated(plan, args.campaign, progress_bar)
     bundle = production.make_bundle(plan, measurements, args.out, progress_bar)
     bounded = bounding.bound(bundle, args.out, args.seed, progress_bar)
-    return add_engines(bounded, args.out, args.seed, progress_bar) if plan.has_engines else bounded
+    return add_engines(bounded, args.out, args.seed, progress_bar)

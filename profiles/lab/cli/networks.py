@@ -52,7 +52,6 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
         help="measure nothing: networks that others measured on real boards, of --data",
     )
     sub.add_argument("--data", type=arguments.folder, metavar="DIR", help="with --published: the measurements, anywhere below")
-    arguments.add_silicon(sub, default=2)
 
 
 def measure(args: argparse.Namespace) -> int:
@@ -68,7 +67,7 @@ def measure(args: argparse.Namespace) -> int:
     with contextlib.ExitStack() as stack:
         if args.board:
             boards = [(load_board(name), node) for name in dict.fromkeys(args.board) for node in range(args.nodes)]
-            meter = BoardMeter(boards, args.configs, args.silicon)
+            meter = BoardMeter(boards, args.configs)
         else:
             known = about_of(args.folder)
             meter = stack.enter_context(contextlib.closing(ProcessorMeter(known.speed if known else None)))

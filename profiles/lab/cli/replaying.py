@@ -18,13 +18,13 @@ The tables are not part of jetdvfs: --data names their folder. Those known by na
 a YAML file that says what its columns mean (those shipped, in profiles/twin/replay/tables, are examples).
 
 With --profile the programs are the reference networks on simulated boards that the profile was not trained on, of the version
-of the silicon that --silicon says, and the planner begins with what the profile predicts. Their figures have no noise.
+and the planner begins with what the profile predicts. Their figures have no noise.
 
 examples:
   jetdvfs-lab compare replay --data DIR
   jetdvfs-lab compare replay --data DIR --only tx2 --plot loop.png
   jetdvfs-lab compare replay --data DIR --table mine.yaml --json
-  jetdvfs-lab compare replay --profile agx-xavier-sim --silicon 1 --boards 2
+  jetdvfs-lab compare replay --profile agx-xavier-sim --perturbed 1 --boards 2
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
     source = sub.add_mutually_exclusive_group(required=True)
     source.add_argument("--data", type=Path, metavar="DIR", help="folder of the tables, or one anywhere above it")
     source.add_argument("--profile", metavar="NAME|DIR", help="the reference networks on simulated boards, with this profile")
-    arguments.add_silicon(sub)
+    arguments.add_perturbed(sub)
     sub.add_argument("--boards", type=arguments.whole(1), default=2, help="how many simulated boards (default 2)")
     sub.add_argument(
         "--table", type=Path, action="append", default=[], metavar="FILE", help="what the columns of a further table mean"
@@ -73,7 +73,7 @@ def replay_tables(args: argparse.Namespace) -> int:
 
     starts: dict[str, Surface] = {}
     if args.profile:
-        programs = list(simulated_programs(load_bundle(args.profile), args.silicon, args.boards))
+        programs = list(simulated_programs(load_bundle(args.profile), args.boards, args.perturbed))
         tables = [table for table, _ in programs]
         starts = {table.workload: start for table, start in programs}
     else:

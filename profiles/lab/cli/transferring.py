@@ -43,7 +43,7 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
     arguments.add_input(sub)
     arguments.add_simulated_board(sub)
     sub.add_argument("--node", type=arguments.whole(0), default=3, metavar="N", help="which individual of it (default: 3)")
-    arguments.add_silicon(sub, 2)
+    arguments.add_perturbed(sub)
     sub.add_argument(
         "--orders",
         action="store_true",
@@ -70,11 +70,11 @@ def show(args: argparse.Namespace) -> int:
         from ..train.transfer.rivals import POWERTRAIN
         from ..train.transfer.shown import transferred
 
-        rows = transferred(bundle, args.board, args.silicon, args.node, networks, args.seed, progress_bar)
+        rows = transferred(bundle, args.board, args.perturbed, args.node, networks, args.seed, progress_bar)
     about = {
         "profile": bundle.manifest.name,
         "board": args.board,
-        "silicon": args.silicon,
+        "perturbed": args.perturbed,
         "node": args.node,
         "simulated": True,
     }
@@ -82,7 +82,7 @@ def show(args: argparse.Namespace) -> int:
         names = [network.name for network in networks]
         print_json({**about, "networks": names, "rows": [row.to_json() for row in rows], "published": asdict(POWERTRAIN)})
         return 0
-    print(f"profile {bundle.manifest.name} on a simulated {args.board}, individual {args.node} of silicon {args.silicon}")
+    print(f"profile {bundle.manifest.name} on a simulated {args.board}, individual {args.node}{_other(args.perturbed)}")
     print(f"mean absolute error over the grid, latency / power, {len(networks)} networks; observations of")
     shown = [
         [
@@ -134,6 +134,10 @@ def _profiles(named: str | None) -> Callable[[str], Bundle | None]:
     return profile_of
 
 
+def _other(perturbed: int) -> str:
+    return f" of another silicon ({perturbed})" if perturbed else ""
+
+
 def _pair(latency: float | None, power: float | None) -> str:
     if latency is None:
         return "-"
@@ -159,12 +163,12 @@ def _published() -> str:
 def _show_orders(args: argparse.Namespace, bundle: Bundle, networks: Sequence[Network]) -> int:
     from ..train.transfer.orders import orders_compared
 
-    rows = orders_compared(bundle, args.board, args.silicon, args.node, networks, args.seed, progress_bar)
-    about = {"profile": bundle.manifest.name, "board": args.board, "silicon": args.silicon, "node": args.node}
+    rows = orders_compared(bundle, args.board, args.perturbed, args.node, networks, args.seed, progress_bar)
+    about = {"profile": bundle.manifest.name, "board": args.board, "perturbed": args.perturbed, "node": args.node}
     if args.json:
         print_json({**about, "simulated": True, "rows": [row.to_json() for row in rows]})
         return 0
-    print(f"profile {bundle.manifest.name} on a simulated {args.board}, individual {args.node} of silicon {args.silicon}")
+    print(f"profile {bundle.manifest.name} on a simulated {args.board}, individual {args.node}{_other(args.perturbed)}")
     print(f"plans of {len(networks)} networks: mean error where they may choose, energy above the best's")
     cells = {(row.order, row.observations): row for row in rows}
     shown = []

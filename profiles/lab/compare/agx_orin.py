@@ -19,7 +19,7 @@ import numpy as np
 
 from ....kernels.network import KernelInvocation, Network
 from ...reference import reference_network
-from ...twin.silicon.chip import CURRENT, Array, Chip, Clocks, load_chip
+from ...twin.silicon.chip import Array, Chip, Clocks, load_chip
 from ...twin.silicon.execution import execute
 from ...twin.silicon.silicon import Silicon
 from .fit import Fit, Report, numbers, product, read_rows
@@ -114,13 +114,13 @@ def _layers(folder: Path) -> list[_Layer]:
     return layers
 
 
-def compare(folder: Path, version: int = CURRENT) -> Report:
+def compare(folder: Path) -> Report:
     """Compare with the measurements in a folder.
 
     Raises:
         ComparisonDataError: they are not there.
     """
-    chip = load_chip(BOARD, version=version)
+    chip = load_chip(BOARD)
     layers = _layers(folder)
     large, small = (_simulated(chip, [layer for layer in layers if layer.batch in batches]) for batches in ((16, 64), (1,)))
     return Report(

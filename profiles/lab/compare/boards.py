@@ -11,7 +11,7 @@ from . import agx_orin, orin_nano, thor, tx2, xavier
 from .fit import Report
 
 _PARTS = (tx2, orin_nano, agx_orin, xavier, thor)
-COMPARISONS: Mapping[str, Callable[[Path, int], Report]] = {part.BOARD: part.compare for part in _PARTS}
+COMPARISONS: Mapping[str, Callable[[Path], Report]] = {part.BOARD: part.compare for part in _PARTS}
 
 
 def not_compared() -> dict[str, str]:

@@ -35,9 +35,7 @@ Learn = Callable[[NDArray[np.float32], NDArray[np.float64]], Callable[[NDArray[n
 """Trains a model on features and times."""
 
 
-def errors(
-    kind: str, board: str, version: int, data: Path, learn: Learn, seed: int
-) -> tuple[dict[str, float], dict[str, float]]:
+def errors(kind: str, board: str, data: Path, learn: Learn, seed: int) -> tuple[dict[str, float], dict[str, float]]:
     """The mean error, in per cent, of kernels held out on each GPU, and of the simulated kernels of :data:`COMPARED`'s shapes.
 
     Raises:
@@ -50,15 +48,15 @@ def errors(
         features = np.array([_features(_call(kind, row)) for row in table], np.float32)
         real[gpu] = _held_out(features, numbers(table, "latency_ms", FILES[kind]), learn, seed)
         if gpu in COMPARED:
-            seconds = again_s(kind, table, board, version)
+            seconds = again_s(kind, table, board)
             kept = seconds < _LONGEST_S
             simulated[gpu] = _held_out(features[kept], seconds[kept], learn, seed)
     return real, simulated
 
 
-def again_s(kind: str, rows: Sequence[Mapping[str, str]], board: str, version: int) -> NDArray[np.float64]:
+def again_s(kind: str, rows: Sequence[Mapping[str, str]], board: str) -> NDArray[np.float64]:
     """What each kernel takes on a simulated board at top clocks, run again and again: its own time, or the host's."""
-    silicon, clocks = Silicon(None, board, version=version), Clocks.of([load_board(board).grid.top])
+    silicon, clocks = Silicon(None, board), Clocks.of([load_board(board).grid.top])
     calls = [_call(kind, row) for row in rows]
     busy = silicon.kernels(calls, clocks).seconds + silicon.gap_s(clocks)
     return np.asarray(np.maximum(busy, silicon.issue_s(calls, clocks))[:, 0])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gate of version 2: is the simulated AGX Xavier as hard to predict, and hard in the same places, as real boards were?
+"""The gate: is the simulated AGX Xavier as hard to predict, and hard in the same places, as real boards were?
 
 Each row is one figure with the band it must lie in, which follows from what real boards showed (:mod:`.gate_bands`). Before any
 other recipe is tried on the silicon, all rows pass.
@@ -34,7 +34,6 @@ from . import desktop
 from . import gate_bands as bands
 from .gate_kinds import Effort, KindModels, Row, table_6
 
-VERSION = 2
 BOARD = "agx-xavier"
 
 Doing = Callable[[str], None]
@@ -60,15 +59,15 @@ def rows(networks: Sequence[Network], effort: Effort, data: Path | None, doing: 
         yield from kernels(effort, data, doing)
     models = {}
     for kind in ALL_KINDS:
-        models[kind] = KindModels(kind, networks, board, VERSION, effort, doing)
+        models[kind] = KindModels(kind, networks, board, effort, doing)
         yield from models[kind].rows()
     doing("networks at random clocks")
-    yield from table_6(networks, board, VERSION, models, effort)
+    yield from table_6(networks, board, models, effort)
 
 
 def sums(networks: Sequence[Network], board: BoardDescription) -> Iterator[Row]:
     """Networks at top clocks, and their kernels timed one by one beside the whole."""
-    runs = {network.name: run_of(network, board, version=VERSION) for network in networks}
+    runs = {network.name: run_of(network, board) for network in networks}
     apart = [100.0 * abs(run.time_ms / PAPER[name].time_ms - 1.0) for name, run in runs.items()]
     for share, most in bands.RUNTIME_UP_TO.items():
         band = bands.Band(0.0, most, "MIRAGE, Table 1, Figure 2a")
@@ -88,7 +87,7 @@ def boards(networks: Sequence[Network], board: BoardDescription) -> Iterator[Row
     """How far the boards lie apart, at low, middle and top clocks."""
     found = {network.name: network for network in networks}
     three = [*_low_and_middle(board), board.grid.top]
-    silicons = [Silicon(node, board, version=VERSION) for node in range(NODES)]
+    silicons = [Silicon(node, board) for node in range(NODES)]
     for name, real in bands.POWER_RANGE.items():
         runs = [(execute(found[name], silicon, Clocks.of(three)), silicon) for silicon in silicons]
         watts = np.array([
@@ -115,7 +114,7 @@ def kernels(effort: Effort, data: Path, doing: Doing = lambda what: None) -> Ite
     """The mean error on a fifth of the kernels, of a model that was trained on the others."""
     for kind in desktop.FILES:
         doing(f"{kind} beside desktop GPUs")
-        real, simulated = desktop.errors(kind, BOARD, VERSION, data, effort.learn, effort.seed)
+        real, simulated = desktop.errors(kind, BOARD, data, effort.learn, effort.seed)
         band = bands.of_gpus(list(real.values()))
         for gpu, value in simulated.items():
             yield Row.of("kernels", f"{kind}, shapes measured on {gpu}, mean error in %", value, real[gpu], band)

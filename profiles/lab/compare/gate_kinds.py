@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plain recipe's models on version 2 of the silicon: each kind by itself, and networks as the sum of their kernels."""
+"""The plain recipe's models on simulated silicon: each kind by itself, and networks as the sum of their kernels."""
 
 from __future__ import annotations
 
@@ -90,7 +90,6 @@ class KindModels:
         kind: str,
         networks: Sequence[Network],
         board: BoardDescription,
-        version: int,
         effort: Effort,
         doing: Callable[[str], None] = lambda what: None,
     ) -> None:
@@ -104,7 +103,7 @@ class KindModels:
             real = each // 2 if kind == "conv2d" else 0
             sampler = Sampler(networks, seed=1000 * effort.seed + node)
             calls = sampler.draw(kind, real, real_share=1.0) + sampler.draw(kind, each - real)
-            parts.append(measured(kind, calls, board, node, effort.seed, version, real))
+            parts.append(measured(kind, calls, board, node, effort.seed, real))
         self._testing = [part for part in parts if part.node in TESTED]
         training = [part for part in parts if part.node in TRAINING_NODES]
         features = np.concatenate([part.features for part in training])
@@ -130,7 +129,7 @@ class KindModels:
 
 
 def table_6(
-    networks: Sequence[Network], board: BoardDescription, version: int, models: Mapping[str, KindModels], effort: Effort
+    networks: Sequence[Network], board: BoardDescription, models: Mapping[str, KindModels], effort: Effort
 ) -> Iterator[Row]:
     """Latency of networks on the boards left out, beside the sum of what is predicted of their kernels."""
     random = np.random.default_rng([effort.seed, 6])
@@ -144,9 +143,7 @@ def table_6(
             launches = [launch for launch in network.launches if launch.kind == kind]
             if launches:
                 total += _predicted(model, launches, configurations)
-        true = [
-            TwinMeter(Silicon(node, board, version=version), 6).network_latency_ms(network, configurations) for node in TESTED
-        ]
+        true = [TwinMeter(Silicon(node, board), 6).network_latency_ms(network, configurations) for node in TESTED]
         errors = 100.0 * np.abs(np.concatenate([total / one - 1.0 for one in true]))
         within[network.name] = np.array([_percent(errors < limit) for limit in LIMITS[:2]])
     for name, some in {"mean of networks": tuple(within), "resnet18": ("resnet18",)}.items():

@@ -102,12 +102,12 @@ def replay(
         yield _Loop(table, deadline, start or flat_surface(table.grid)).run()
 
 
-def simulated_programs(bundle: Bundle, silicon: int, boards: int) -> Iterator[tuple[MeasuredTable, Surface]]:
+def simulated_programs(bundle: Bundle, boards: int, perturbed: int = 0) -> Iterator[tuple[MeasuredTable, Surface]]:
     """The reference networks on simulated boards that a profile was not trained on, and what it predicts of each.
 
     Args:
-        silicon: the version of the boards' silicon.
         boards: how many boards.
+        perturbed: as for :class:`~jetdvfs.profiles.twin.silicon.silicon.Silicon`.
     """
     manifest = bundle.manifest
     description = load_board(manifest.board)
@@ -115,9 +115,9 @@ def simulated_programs(bundle: Bundle, silicon: int, boards: int) -> Iterator[tu
         network = reference_network(name)
         predicted = surface(network, bundle.cost)
         for node in untrained_nodes(bundle, boards):
-            silicon_of = Silicon(node, description, version=silicon)
+            silicon_of = Silicon(node, description, perturbed=perturbed)
             true = true_surface(network, silicon_of, manifest.grid, description.energy_rails)
-            source = f"simulated, silicon {silicon}"
+            source = f"simulated, silicon {silicon_of.version}"
             board = f"{name} on board {node}"
             yield (
                 MeasuredTable(manifest.name, board, manifest.board, source, manifest.grid, true.latency_ms, true.power_mw),

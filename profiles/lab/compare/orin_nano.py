@@ -16,7 +16,7 @@ import numpy as np
 from ....kernels.network import KernelInvocation, Network
 from ...board import load_board
 from ...reference import reference_network
-from ...twin.silicon.chip import CURRENT, Array, Chip, Clocks
+from ...twin.silicon.chip import Array, Chip, Clocks
 from ...twin.silicon.execution import execute
 from ...twin.silicon.passes import Pass
 from ...twin.silicon.silicon import Silicon
@@ -131,13 +131,13 @@ def _cell(group: str, name: str) -> _Cell | None:
     return _Cell(workload, 8.0)
 
 
-def compare(folder: Path, version: int = CURRENT) -> Report:
+def compare(folder: Path) -> Report:
     """Compare with the measurements in a folder.
 
     Raises:
         ComparisonDataError: they are not there.
     """
-    silicon = Silicon(None, BOARD, version=version)
+    silicon = Silicon(None, BOARD)
     return Report(
         BOARD,
         silicon.chip,

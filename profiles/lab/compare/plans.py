@@ -60,22 +60,22 @@ def evaluate_profile(
     bundle: Bundle,
     networks: Sequence[Network],
     nodes: Sequence[int],
-    silicon: int,
     *,
     configurations: int = 100,
     seed: int = 0,
     temperature_c: float | None = None,
     compiled: str = "",
+    perturbed: int = 0,
     progress: Callable[[int, int, str], None] = lambda done, total, text: None,
 ) -> Iterator[NetworkResult]:
     """Compare predictions with measurements at random configurations, and plans with exhaustive searches, network by network.
 
     Args:
         nodes: the boards to evaluate on.
-        silicon: version of the simulated boards' behaviour.
         configurations: how many each network is measured at on each board.
         temperature_c: of the boards' dies, which the predictions are told; by default that of the profile's idle power.
         compiled: one of :data:`jetdvfs.kernels.engine.fusing.ENGINE_TYPES` where the boards run engines.
+        perturbed: as for :class:`~jetdvfs.profiles.twin.silicon.silicon.Silicon`.
         progress: called with the steps done, the steps in all, and what is being done.
 
     Raises:
@@ -85,8 +85,8 @@ def evaluate_profile(
     """
     manifest, cost = bundle.manifest, bundle.cost if temperature_c is None else bundle.cost.warmed(temperature_c)
     die_c = manifest.measured_at_c if temperature_c is None else temperature_c
-    boards = {node: board_of(manifest.board, node, silicon, compiled) for node in {*nodes, *manifest.nodes}}
-    meters = {node: engine_meter(manifest.board, node, seed + 1, silicon, compiled, die_c) for node in nodes}
+    boards = {node: board_of(manifest.board, node, compiled, perturbed) for node in {*nodes, *manifest.nodes}}
+    meters = {node: engine_meter(manifest.board, node, seed + 1, compiled, die_c, perturbed) for node in nodes}
     steps, done = len(networks) * (len(manifest.nodes) + len(nodes)), 0
 
     def truth(network: Network, chip: Silicon) -> Surface:
@@ -101,7 +101,7 @@ def evaluate_profile(
             known.append(truth(network, boards[node]))
             done += 1
         mean = mean_surface(known)
-        targets = usual_targets(truth(network, board_of(manifest.board, None, silicon, compiled)))
+        targets = usual_targets(truth(network, board_of(manifest.board, None, compiled, perturbed)))
         own = predicted[METHODS[0]]
         plans = {
             PLAIN: plans_for(own, targets),

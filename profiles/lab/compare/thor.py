@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...twin.silicon.chip import CURRENT, Chip, Clocks
+from ...twin.silicon.chip import Chip, Clocks
 from ...twin.silicon.passes import Pass
 from ...twin.silicon.silicon import Silicon
 from .fit import Fit, Report, numbers, read_rows
@@ -25,13 +25,13 @@ def _frame(chip: Chip) -> Pass:
     return Pass.of(1, cycles=cycles, l2_bytes=1.5e9, dram_bytes=0.6e9, overlap=3.0, operations=2.2 * cycles * chip.lanes)
 
 
-def compare(folder: Path, version: int = CURRENT) -> Report:
+def compare(folder: Path) -> Report:
     """Compare with the measurements in a folder.
 
     Raises:
         ComparisonDataError: they are not there.
     """
-    silicon = Silicon(None, BOARD, version=version)
+    silicon = Silicon(None, BOARD)
     rows = list(read_rows(folder, POWER))
     gpu, per_s, offered, watts = (
         numbers(rows, name, POWER) for name in ("gpu_mhz", "completed_fps", "offered_fps_per_stream", "vdd_gpu_w")

@@ -14,7 +14,7 @@ import numpy as np
 
 from ....kernels.units import AXES
 from ...reference import reference_network
-from ...twin.silicon.chip import CURRENT, Array, Chip, Clocks
+from ...twin.silicon.chip import Array, Chip, Clocks
 from ...twin.silicon.execution import execute
 from ...twin.silicon.passes import Pass
 from ...twin.silicon.silicon import Silicon
@@ -78,13 +78,13 @@ def mixbench(chip: Chip, element: MixbenchType, iterations: Array) -> Pass:
     )
 
 
-def compare(folder: Path, version: int = CURRENT) -> Report:
+def compare(folder: Path) -> Report:
     """Compare with the measurements in a folder.
 
     Raises:
         ComparisonDataError: they are not there.
     """
-    silicon = Silicon(None, BOARD, version=version)
+    silicon = Silicon(None, BOARD)
     return Report(
         BOARD,
         silicon.chip,

@@ -8,23 +8,23 @@ from pathlib import Path
 import numpy as np
 
 from ...reference import reference_network
-from ...twin.silicon.chip import CURRENT, load_chip
+from ...twin.silicon.chip import load_chip
 from ..paper.table1 import PAPER, TOLERANCE, measure
 from .fit import Fit, Report
 
 BOARD = "agx-xavier"
 
 
-def compare(_: Path, version: int = CURRENT) -> Report:
+def compare(_: Path) -> Report:
     """Compare with the published table; it needs no folder of measurements."""
-    rows = {name: measure(reference_network(name), version=version) for name in PAPER}
+    rows = {name: measure(reference_network(name)) for name in PAPER}
     measured = np.array([paper.time_ms for paper in PAPER.values()])
     simulated = np.array([rows[name].time_ms for name in PAPER])
     theirs = np.array([paper.shares[0] / paper.all_kernels for paper in PAPER.values()])
     ours = np.array([rows[name].shares[0] / rows[name].all_kernels for name in PAPER])
     return Report(
         BOARD,
-        load_chip(BOARD, version=version),
+        load_chip(BOARD),
         "MIRAGE (SEC '21), Table 1",
         (
             Fit("inference time at top clocks, ms", measured, simulated, None, TOLERANCE, every=True),

@@ -61,9 +61,7 @@ def several_boards_size(nodes: Sequence[int], random_kernels: int, configuration
     )
 
 
-def plan_twin(
-    board: str, networks: Sequence[Network], size: CampaignSize, silicon: int, seed: int = 0, dtype: str = ""
-) -> Campaign:
+def plan_twin(board: str, networks: Sequence[Network], size: CampaignSize, seed: int = 0, dtype: str = "") -> Campaign:
     """Decide what is measured: the networks, their kernels and random ones around them, of one element type or of several.
 
     Raises:
@@ -81,14 +79,14 @@ def plan_twin(
         kinds=kinds,
         temperature_c=AMBIENT_DIE_C,
         warmer_c=WARMER_C,
-        silicon_version=Silicon(board=description, version=silicon).version,
+        silicon_version=Silicon(board=description).version,
         seed=seed,
     )
 
 
-def measure_twin(campaign: Campaign, board: str, silicon: int, folder: Path | None, progress: Progress) -> Measurements:
+def measure_twin(campaign: Campaign, board: str, folder: Path | None, progress: Progress) -> Measurements:
     """Run a campaign on simulated boards, in virtual time; noise goes on from step to step, as shipped profiles have it."""
-    return run_campaign(campaign, lambda node: twin_meter(board, node, campaign.seed, silicon), folder, progress)
+    return run_campaign(campaign, lambda node: twin_meter(board, node, campaign.seed), folder, progress)
 
 
 @dataclass(frozen=True)
@@ -96,8 +94,7 @@ class TwinMeters:
     """Gives the meters of simulated boards, whose noise follows from the board and the step."""
 
     board: str
-    silicon: int
     seed: int
 
     def __call__(self, node: int, step: int) -> TwinMeter:
-        return twin_meter(self.board, node, self.seed + _STEPS * step, self.silicon)
+        return twin_meter(self.board, node, self.seed + _STEPS * step)

@@ -115,15 +115,11 @@ def _process() -> TorchProcess:
 class BoardMeter:
     """Simulated boards, each at some random configurations: latency, and energy of the rails that count."""
 
-    def __init__(
-        self, boards: Sequence[tuple[BoardDescription, int]], configurations: int, version: int, seed: int = 0
-    ) -> None:
+    def __init__(self, boards: Sequence[tuple[BoardDescription, int]], configurations: int, seed: int = 0) -> None:
         self._boards, self._count, self._seed = boards, configurations, seed
-        self._silicons = [Silicon(node, board, version=version) for board, node in boards]
+        self._silicons = [Silicon(node, board) for board, node in boards]
         names = ", ".join(f"{board.name} {node}" for board, node in boards)
-        self.about = About(
-            f"simulated boards {names}, silicon {version}, {configurations} configurations", True, ("latency_ms", "energy_mj")
-        )
+        self.about = About(f"simulated boards {names}, {configurations} configurations", True, ("latency_ms", "energy_mj"))
 
     def rows(self, network: Network, path: Path) -> Sequence[Row]:
         rows = []

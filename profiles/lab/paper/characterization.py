@@ -24,7 +24,7 @@ from ....kernels.grid import FrequencyConfiguration
 from ....kernels.network import KernelInvocation, Network
 from ....kernels.units import Method
 from ...board import BoardDescription
-from ...twin.silicon.chip import CURRENT, Clocks
+from ...twin.silicon.chip import Clocks
 from ...twin.silicon.execution import execute
 from ...twin.silicon.silicon import Silicon
 
@@ -147,7 +147,6 @@ def measured(
     board: BoardDescription,
     configuration: FrequencyConfiguration | None = None,
     nodes: int = NODES,
-    version: int = CURRENT,
 ) -> NetworkRun:
     """Run a network on simulated boards: the medians over ``nodes`` of them, without measurement noise.
 
@@ -156,7 +155,6 @@ def measured(
         board: whose boards.
         configuration: the clocks; the top ones by default.
         nodes: how many boards.
-        version: of their silicon's behaviour.
 
     Raises:
         TwinError: there is no silicon for the board.
@@ -166,7 +164,7 @@ def measured(
     distinct = {launch.signature: launch for launch in network.launches}
     rows = []
     for node in range(nodes):
-        silicon = Silicon(node, board, version=version)
+        silicon = Silicon(node, board)
         run = execute(network, silicon, clocks)
         seconds = silicon.kernels(list(distinct.values()), clocks).seconds[:, 0] + silicon.timing_s(clocks)
         of_kind = _by_kind(distinct.values(), [1e3 * float(s) * counts[key] for s, key in zip(seconds, distinct, strict=True)])

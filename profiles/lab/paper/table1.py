@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from ....kernels.network import Network
 from ...board import load_board
-from ...twin.silicon.chip import CURRENT
 from .characterization import NODES, measured
 
 TOLERANCE = 0.15
@@ -53,8 +52,8 @@ class TwinRow:
         return self.time_ms / paper.time_ms - 1.0
 
 
-def measure(network: Network, nodes: int = NODES, version: int = CURRENT) -> TwinRow:
+def measure(network: Network, nodes: int = NODES) -> TwinRow:
     """Run a network at top clocks on every node."""
-    run = measured(network, load_board(BOARD), nodes=nodes, version=version)
+    run = measured(network, load_board(BOARD), nodes=nodes)
     shares = tuple(100 * run.share(kind) for kind in KINDS)
     return TwinRow(run.time_ms, shares, 100 * run.busy_ms / run.time_ms, run.host_ms, run.power_mw / 1e3)

@@ -33,7 +33,7 @@ from ...bundle.manifest import UNSEEN_BOARD, UNSEEN_FAMILY, BoundsEntry
 from ...bundle.writing import copy_bundle, write_manifest
 from ...errors import MeasurementError
 from ...reference import calibrating_networks, left_out_networks, reference_names, reference_network
-from ...twin.silicon.silicon import version_of
+from ...twin.silicon.silicon import check_version
 from ..measure.meters.simulated import twin_meter
 from .common_error import squared_parts
 from .evaluation import FRAMES, measure_network, with_frames
@@ -216,11 +216,11 @@ def bound(bundle: Bundle, directory: Path, seed: int, progress: Callable[[int, i
         TwinError: the silicon that it was trained on is not here.
     """
     manifest, cost = bundle.manifest, bundle.cost
-    silicon = version_of(manifest.silicon_version, manifest.board)
+    check_version(manifest.silicon_version, manifest.board)
     networks, measured = calibrating_networks(), []
     for number, node in enumerate(NODES):
         progress(number, len(NODES), f"board {node}: {len(networks)} networks")
-        meter = twin_meter(manifest.board, node, seed + 3, silicon)
+        meter = twin_meter(manifest.board, node, seed + 3)
         for position, network in enumerate(networks):
             choice = seed + 100 * node + position
             taken = measure_network(network, cost.grid, manifest.rails, meter, CONFIGURATIONS, choice)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A bundle from nothing: measure a simulated board's kernels, train, evaluate on a board left out, write.
 
-Everything follows from the board's name, the silicon's version and a seed, so that one command reproduces a shipped bundle.
+Everything follows from the board's name, and a seed, so that one command reproduces a shipped bundle.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from ...board import load_board
 from ...bundle.bundle import Bundle
 from ...bundle.manifest import UNSEEN_BOARD, UNSEEN_BOARD_AND_NETWORK, UNSEEN_FAMILY
 from ...reference import calibrating_networks, left_out_networks, reference_names, reference_network, trained_networks
-from ...twin.silicon.chip import AMBIENT_DIE_C, CURRENT
-from ...twin.silicon.silicon import Silicon, version_of
+from ...twin.silicon.chip import AMBIENT_DIE_C
+from ...twin.silicon.silicon import Silicon, check_version
 from ..measure.campaign import Campaign, CampaignSize, plan_campaign
 from ..measure.drawing.variation import MANY, Variations
 from ..measure.meters.engine import engine_meter, listed
@@ -83,16 +83,10 @@ class Production:
     campaign: Campaign
     options: TrainingOptions
     folds: int
-    silicon: int = CURRENT
 
     @property
     def networks(self) -> tuple[Network, ...]:
         return self.campaign.networks
-
-    @property
-    def has_engines(self) -> bool:
-        """Whether the simulated boards run engines: version 1 of their behaviour knows none."""
-        return self.silicon > 1
 
 
 Progress = Callable[[int, int, str], None]
@@ -107,12 +101,8 @@ def plan_simulated(
     quick: bool = False,
     threads: int = 1,
     seed: int = 0,
-    silicon: int = CURRENT,
 ) -> Production:
     """Decide what a simulated board's bundle is made of: a minute's work, unless it is ``quick``.
-
-    Args:
-        silicon: version of the simulated boards' behaviour.
 
     Raises:
         BoardDescriptionError: there is no such board.
@@ -136,18 +126,18 @@ def plan_simulated(
         temperature_c=AMBIENT_DIE_C,
         others=others,
         warmer_c=WARMER_C,
-        silicon_version=Silicon(board=board, version=silicon).version,
+        silicon_version=Silicon(board=board).version,
         seed=seed,
     )
     progress(len(KINDS), len(KINDS), "chosen")
     recipes, rounds = (_SMALL_RECIPES, 120) if quick else (_RECIPES, 300)
     options = TrainingOptions(recipes, rounds, threads=threads, seed=seed)
-    return Production(name, command, campaign, options, folds=2 if quick else 3, silicon=silicon)
+    return Production(name, command, campaign, options, folds=2 if quick else 3)
 
 
 def measure_simulated(production: Production, folder: Path | None, progress: Progress) -> Measurements:
     """Run the campaign on simulated boards, in virtual time."""
-    return measure_twin(production.campaign, production.campaign.board.name, production.silicon, folder, progress)
+    return measure_twin(production.campaign, production.campaign.board.name, folder, progress)
 
 
 def make_bundle(production: Production, measurements: Measurements, directory: Path, progress: Progress) -> Bundle:
@@ -191,10 +181,10 @@ def evaluate_simulated(
     Raises:
         TwinError: there is no such silicon here.
     """
-    silicon = version_of(bundle.manifest.silicon_version, bundle.manifest.board)
+    check_version(bundle.manifest.silicon_version, bundle.manifest.board)
     measured = []
     for node in nodes:
-        meter = engine_meter(bundle.manifest.board, node, seed + 1, silicon, compiled)
+        meter = engine_meter(bundle.manifest.board, node, seed + 1, compiled)
         for number, network in enumerate(networks):
             choice = seed + 100 * node + number
             taken = measure_network(network, bundle.cost.grid, bundle.manifest.rails, meter, configurations, choice)

@@ -15,7 +15,7 @@ from ...bundle.bundle import Bundle, load_bundle
 from ...bundle.files import ARRAYS
 from ...bundle.reading import MANIFEST
 from ...bundle.writing import board_file, copy_bundle
-from ...twin.silicon.silicon import version_of
+from ...twin.silicon.silicon import check_version
 from ..measure.meters.simulated import twin_meter
 from ..measure.one_twin import WARMER_C
 from .leakage_fit import fit_leakage
@@ -29,12 +29,12 @@ def warm(bundle: Bundle, directory: Path, seed: int, progress: Callable[[int, in
         TwinError: the silicon that it was trained on is not here.
     """
     manifest, cost = bundle.manifest, bundle.cost
-    silicon = version_of(manifest.silicon_version, manifest.board)
+    check_version(manifest.silicon_version, manifest.board)
     random = np.random.default_rng([seed, 5])
     parts = []
     for number, node in enumerate(manifest.nodes):
         progress(number, len(manifest.nodes), f"board {node}: idle power")
-        meter = twin_meter(manifest.board, node, seed + 2, silicon)
+        meter = twin_meter(manifest.board, node, seed + 2)
         for what, temperature_c in enumerate(WARMER_C):
             flat = random.choice(cost.grid.size, min(FULL.warm_configurations, cost.grid.size), replace=False)
             configurations = [cost.grid.configuration(np.unravel_index(index, cost.grid.shape)) for index in flat]

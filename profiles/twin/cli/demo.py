@@ -30,8 +30,7 @@ from ...adapt.application import Application
 from ...board import load_board
 from ...bundle.bundle import load_bundle
 from ...reference import reference_network
-from ..silicon.chip import CURRENT
-from ..silicon.silicon import version_of
+from ..silicon.silicon import check_version
 from .scene import CONFIDENCE, Run, Scene, ask_text
 from .stage import Stage, clock_files, offered
 
@@ -81,8 +80,9 @@ def run(args: argparse.Namespace) -> int:
     args.out.mkdir(parents=True, exist_ok=True)
     networks = {name: reference_network(name) for name in NETWORKS}
     surfaces = {name: surface(network, bundle.cost) for name, network in networks.items()}
-    silicon = version_of(bundle.manifest.silicon_version, args.board) if bundle.manifest.simulated else CURRENT
-    with Stage(args.board, args.seed, profile, args.backend, silicon) as stage:
+    if bundle.manifest.simulated:
+        check_version(bundle.manifest.silicon_version, args.board)
+    with Stage(args.board, args.seed, profile, args.backend) as stage:
         say(f"simulated {description.title}, individual {args.seed}, served by {stage.backend}; nothing here is a real board")
         if stage.notice:
             say(f"  note: {stage.notice}")

@@ -32,7 +32,7 @@ class Stage:
         node: which individual of it.
         profile: the daemon's profile; empty for none.
         backend: how the tree is served: ``auto``, ``fuse`` or ``folder``.
-        silicon: version of the simulated silicon's behaviour.
+        perturbed: which other silicon (:func:`~jetdvfs.profiles.twin.silicon.perturbed.perturbed`); 0 for the board's own.
 
     Attributes:
         root: the simulated board's file tree.
@@ -45,9 +45,9 @@ class Stage:
         ChildError: one of the two did not start.
     """
 
-    def __init__(self, board: str, node: int, profile: str, backend: str, silicon: int) -> None:
+    def __init__(self, board: str, node: int, profile: str, backend: str, perturbed: int = 0) -> None:
         self._names = (board, node, profile)
-        self._silicon = silicon
+        self._perturbed = perturbed
         self._stack = contextlib.ExitStack()
         self.root = Path()
         self.application_port = ""
@@ -82,10 +82,10 @@ class Stage:
             str(mount),
             "--seed",
             str(node),
-            "--silicon",
-            str(self._silicon),
             "--backend",
             self.backend,
+            "--perturbed",
+            str(self._perturbed),
             "--json",
         ]
         twin = spawn("the simulated board", command, folder)

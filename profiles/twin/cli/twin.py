@@ -16,7 +16,7 @@ from pathlib import Path
 from ....daemon import arguments
 from ....daemon.errors import UsageError
 from ....kernels.engine.fusing import ENGINE_TYPES, engine_of
-from . import trying
+from . import demo, trying
 
 TAKES_COMMAND = True
 
@@ -38,7 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     serve.add_argument(
         "--battery-wh", type=float, metavar="WH", help="a battery with so many watt hours feeds it (default: the mains)"
     )
-    arguments.add_silicon(serve)
+    arguments.add_perturbed(serve)
     serve.add_argument(
         "--as",
         dest="compiled",
@@ -56,11 +56,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     serve.add_argument("--json", action="store_true", help="say in JSON when ready")
     summary = "a simulated board, the daemon and a shell in one command"
     trying.configure(actions.add_parser("try", help=summary, description=trying.__doc__))
+    demo.configure(actions.add_parser("demo", help="run the whole product on a simulated board", description=demo.__doc__))
 
 
 def run(args: argparse.Namespace) -> int:
     if args.action == "try":
         return trying.run(args)
+    if args.action == "demo":
+        return demo.run(args)
     if args.command:
         raise UsageError("twin serve takes no command; jetdvfs twin try -- CMD runs one on a simulated board")
     # Before any library starts a thread: threads inherit the mask, so that only sigwait below sees these signals.
@@ -91,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
             firmware=args.firmware,
             mode=args.mode,
             desktop=not args.headless,
-            version=args.silicon,
+            perturbed=args.perturbed,
             engine=engine,
             dtype=dtype,
             battery_wh=args.battery_wh,
@@ -104,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
                 ready = {
                     "board": args.board,
                     "seed": args.seed,
-                    "silicon": args.silicon,
+                    "perturbed": args.perturbed,
                     "as": args.compiled or "eager",
                     "jetpack": board.description.jetpack,
                     "mount": str(mount),
@@ -115,11 +118,12 @@ def run(args: argparse.Namespace) -> int:
                 }
                 print(json.dumps(ready), flush=True)
             else:
-                engines = ", with engines" if args.compiled else ""
+                silicon = f"another silicon ({args.perturbed}), " if args.perturbed else ""
+                engines = "with engines, " if args.compiled else ""
                 notice = f" ({serving.notice})" if serving.notice else ""
                 print(
                     f"simulated {args.board} with JetPack {board.description.jetpack}, individual {args.seed}, "
-                    f"silicon {args.silicon}{engines}, on {mount} by {serving.backend}{notice}; "
+                    f"{silicon}{engines}on {mount} by {serving.backend}{notice}; "
                     f"application port {port.path}",
                     flush=True,
                 )

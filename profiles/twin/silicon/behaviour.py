@@ -1,25 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where one version of the silicon differs from another. This is version 1, which shipped profiles were trained on."""
+"""How a simulated chip behaves: it refuses what it does not know, and is uneven, warm, watched and shared where boards are."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ....kernels.network import Call, KernelInvocation, Network
+from ...errors import TwinError
 from .chip import AMBIENT_DIE_C, Array, Chip, Clocks
+from .detail import Detail, Engine, Regulator
+from .engine import START, compiled
+from .fused import Products, product_of
 from .host import issue_us
-from .kinds import passes
-from .passes import Pass
+from .irregular import mixed, seeds, spread, uniform
+from .kinds import ROWS, SiliconKind
+from .passes import Pass, seconds
+from .power import idle_w, pass_energy_j
 from .voltage import Variation
+
+_LEAST_SUPPLY = 0.25  # assumed: however much others move, the GPU gets so much of the bandwidth
+_NOTHING = Regulator(0.0, 0.0, 0.0)
+# Which of a shape's numbers is which.
+_OF_BOARD, _OF_CLOCKS, _OF_OPERANDS, _OF_ISSUE = 11, 12, 13, 14
 
 
 @dataclass(frozen=True)
 class Around:
-    """What goes on around a kernel. Version 1 feels ``inside`` only, by what the caches hold.
+    """What goes on around a kernel.
 
     Attributes:
         inside: whether it runs in a network: its parameters have left the caches, the host issues further work meanwhile,
@@ -47,56 +58,163 @@ class Felt:
 
 
 class Behaviour:
-    """Version 1.
+    """The behaviour of one simulated chip.
 
-    Attributes:
-        chip: whose behaviour.
+    Args:
         node: how the individual differs; ``number`` is which one, -1 the nominal chip.
+        engine: what runs networks, by its name in the chip's file; empty for the framework.
+        dtype: the element type that the engine builds for.
+
+    Raises:
+        TwinError: the chip has no such engine, or it does not build for that type.
     """
 
-    def __init__(self, chip: Chip, node: Variation, number: int) -> None:
+    def __init__(self, chip: Chip, node: Variation, number: int, engine: str = "", dtype: str = "") -> None:
         self.chip = chip
         self.node = node
         self.number = number
+        self._detail = chip.detail
+        self._engine = _engine(chip, chip.detail, engine, dtype)
+        self._dtype = dtype
+        self._products = Products(chip, chip.detail, self._engine)
 
     def prepared(self, network: Network) -> Network:
         """The network as it is launched."""
-        return network
+        return network if self._engine is None else compiled(network, self._engine, self._dtype)
 
     def passes(self, kind: str, calls: Sequence[KernelInvocation]) -> list[Pass]:
         """The passes of invocations of one kind.
 
         Raises:
-            TwinError: version 2 does not know the kind, or not in this form.
+            TwinError: the kind is not known, or not in this form.
         """
-        return passes(self.chip, kind, calls)
+        product = product_of(kind)
+        result = self._products.passes(product, calls) if product else self._row(kind).work(self.chip, calls)
+        name = product or kind
+        factor = np.array([self.chip.work(name, call.dtype) for call in calls], np.float64)
+        moved = self._detail.moved.get(name, 1.0)
+        return [
+            replace(
+                one,
+                cycles=one.cycles * factor,
+                operations=one.operations * factor,
+                dram_bytes=one.dram_bytes * moved,
+                cold_bytes=one.cold_bytes * moved,
+            )
+            for one in result
+        ]
+
+    def _row(self, kind: str) -> SiliconKind:
+        row = ROWS.get(product_of(kind) or kind)
+        if row is None:
+            raise TwinError(
+                f"simulated silicon {self.chip.version} knows no kernels of kind {kind!r}; valid: {', '.join(ROWS)}"
+            )
+        return row
 
     def felt(
         self, work: Pass, clocks: Clocks, calls: Sequence[KernelInvocation], rows: NDArray[np.intp], around: Around
     ) -> Felt:
         """How rows of a pass run, each at the clocks of the same position; ``rows`` says which call each row is of."""
-        return Felt(work, clocks)
+        exact, near = (mixed(one, self.chip.seed) for one in seeds(calls))
+        here = exact[rows]
+        uneven = self._detail.irregular.get(product_of(calls[0].kind) or calls[0].kind, self._detail.irregular["other"])
+        longer = np.exp(
+            (uneven.near * spread(near) + uneven.shape * spread(exact))[rows]
+            + (uneven.board * spread(mixed(here, _OF_BOARD, self.number)) if self.number >= 0 else 0.0)
+            + uneven.clocks * spread(mixed(here, _OF_CLOCKS, clocks.gpu_hz / 1e6, clocks.emc_hz / 1e6))
+        )
+        work = replace(work, toggling=work.toggling * self._activity(here, around))
+        supply = self._supply(clocks, around)
+        return Felt(work, self._limited(work, clocks, supply, around), supply, longer)
+
+    def _activity(self, shape: NDArray[np.uint64], around: Around) -> Array | float:
+        """The energy of an operation beside one on random operands."""
+        operands = self._detail.operands
+        if around.zeros:
+            return 1.0 - operands.share
+        if not around.inside:
+            return 1.0
+        kept = operands.inside + (1.0 - operands.inside) * uniform(mixed(shape, _OF_OPERANDS))
+        return 1.0 - operands.share * (1.0 - kept)
+
+    def _supply(self, clocks: Clocks, around: Around) -> Array:
+        """The share of the bandwidth that refresh and others, the host among them, leave to a kernel."""
+        refresh = self._detail.refresh
+        left = 1.0 - refresh.time * self._more_often(around.temperature_c) - around.bytes_s / self._peak(clocks)
+        return np.asarray(np.maximum(left, _LEAST_SUPPLY))
+
+    def _peak(self, clocks: Clocks) -> Array:
+        memory = self.chip.memory
+        return np.asarray(
+            memory.dram_bytes_per_cycle * clocks.emc_hz * np.interp(clocks.emc_hz, memory.emc_hz, memory.efficiency)
+        )
+
+    def _more_often(self, temperature_c: float) -> float:
+        """How much more often than at 45 degrees the DRAM is refreshed."""
+        refresh = self._detail.refresh
+        return float(np.interp(temperature_c, refresh.celsius, refresh.rate)) - 1.0
+
+    def _limited(self, work: Pass, clocks: Clocks, supply: Array, around: Around) -> Clocks:
+        """The clocks that a pass effectively has: over-current protection takes pulses from the GPU."""
+        limit = self._detail.limiter
+        if limit is None:
+            return clocks
+        busy = seconds(work, clocks, self.chip, self.node, cold=around.inside, supply=supply)
+        above = pass_energy_j(work, busy, clocks, self.chip, self.node, cold=around.inside)["gpu"] / busy
+        idle = idle_w(self.chip, clocks, self.node, around.temperature_c)["gpu"]
+        left = np.clip((limit.watts - idle) / np.maximum(above, 1e-9), limit.least, 1.0)
+        return Clocks(clocks.cpu_hz, clocks.gpu_hz * left, clocks.emc_hz)
 
     def issue_us(self, calls: Sequence[Call], launches: Sequence[float]) -> Array:
         """Issue times at the reference clocks, shape ``(len(calls),)``, in microseconds."""
-        return issue_us(calls, launches)
+        if self._engine is not None:
+            return np.array([self._engine.start_us if call == START else self._engine.launch_us for call in calls], np.float64)
+        listed = issue_us(calls, launches, self._row)
+        kernels = [number for number, call in enumerate(calls) if isinstance(call, KernelInvocation)]
+        if kernels:
+            exact, _ = seeds([call for call in calls if isinstance(call, KernelInvocation)])
+            listed[kernels] *= np.exp(self._detail.issue_spread * spread(mixed(exact, _OF_ISSUE, self.chip.seed)))
+        return listed
 
     def timing_s(self, clocks: Clocks) -> Array | float:
         """What timing a kernel by itself adds to its time."""
-        return 0.0
+        detail = self._detail
+        taken = detail.timing_cycles / clocks.cpu_hz + detail.timing_gpu_cycles / clocks.gpu_hz
+        return np.asarray(np.maximum(taken + detail.timing_s, 0.0))
 
     def host_bytes(self, listed_s: Array) -> Array | float:
         """What the host moves to and from DRAM while it issues work that takes so long at the reference clocks."""
-        return 0.0
+        return np.asarray(self._detail.traffic.bytes_per_cycle * self.chip.host.reference_cpu_hz * listed_s)
 
     def waits(self, clocks: Clocks, bytes_s: Array) -> Array | float:
         """How much longer issuing takes while the GPU moves so much."""
-        return 1.0
+        return np.asarray(1.0 + self._detail.traffic.waits * np.minimum(bytes_s / self._peak(clocks), 1.0))
 
     def refresh_w(self, temperature_c: float) -> float:
         """What the DRAM's refresh draws more than at 45 degrees."""
-        return 0.0
+        return self._detail.refresh.watts * self._more_often(temperature_c)
 
     def drawn(self, rails: Mapping[str, Array], before: Mapping[str, Array] | None) -> dict[str, Array]:
         """What rails draw for given loads behind their regulators, in W; beyond what they draw for loads ``before``."""
-        return dict(rails)
+        result = {}
+        for rail, watts in rails.items():
+            own = self._detail.regulators.get(rail, _NOTHING)
+            if before is None:
+                result[rail] = np.asarray(watts + own.fixed_w + own.share * watts + own.per_w * watts**2)
+            else:
+                result[rail] = np.asarray(watts * (1.0 + own.share + own.per_w * (2.0 * before[rail] + watts)))
+        return result
+
+
+def _engine(chip: Chip, detail: Detail, name: str, dtype: str) -> Engine | None:
+    if not name:
+        return None
+    engine = detail.engines.get(name)
+    if engine is None:
+        raise TwinError(
+            f"simulated silicon {chip.version} has no engine {name!r}; valid: {', '.join(detail.engines) or 'none'}"
+        )
+    if dtype not in engine.types:
+        raise TwinError(f"engine {name} of {chip.version} builds nothing for {dtype!r}; valid: {', '.join(engine.types)}")
+    return engine

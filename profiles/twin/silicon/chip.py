@@ -3,7 +3,7 @@
 it runs at.
 
 A file may be ``like`` another and then says only what differs; ``with`` names a file whose own part it takes in besides. Adding
-a chip is adding one file; one of version 2 of the behaviour is called ``NAME-2`` and has a ``detail``.
+a chip is adding one file. Families stand in ``chips/common``.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ class Chip:
         l2_floor: share of data that a kernel left in the L2, however little, that the next one finds in DRAM.
         clusters: CPU cores of each cpufreq policy, in the board's order.
         rails: what each rail of the board measures: a share (with losses) of each physical domain.
-        detail: what version 2 of the behaviour knows besides; None behaves as version 1.
+        detail: unevenness, regulators, refresh, engines and what else the behaviour knows of it.
     """
 
     name: str
@@ -238,7 +238,7 @@ class Chip:
     host: Host
     clusters: tuple[int, ...]
     rails: Mapping[str, Mapping[Domain, float]]
-    detail: Detail | None = None
+    detail: Detail
 
     @property
     def lanes(self) -> int:
@@ -274,12 +274,6 @@ class Chip:
 
 _OF_ONE_CHIP = ("like", "version", "seed")
 
-VERSIONS = (1, 2)
-"""Of the behaviour, each a chip file of its own."""
-
-CURRENT = VERSIONS[-1]
-"""The version that twins run and shipped profiles were trained on."""
-
 
 def list_chips(folder: Path = CHIPS_DIR) -> tuple[str, ...]:
     """The names of the chips that are described."""
@@ -287,13 +281,12 @@ def list_chips(folder: Path = CHIPS_DIR) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=64)
-def load_chip(name: str, folder: Path = CHIPS_DIR, *, version: int = CURRENT) -> Chip:
-    """Read one chip, as the version of the behaviour has it that is asked for.
+def load_chip(name: str, folder: Path = CHIPS_DIR) -> Chip:
+    """Read one chip.
 
     Raises:
         TwinError: there is no such chip (the text lists those there are), or its file is malformed.
     """
-    name = name if version == 1 else f"{name}-{version}"
     if name not in list_chips(folder):
         raise TwinError(f"no simulated silicon {name!r}; valid: {', '.join(list_chips(folder))}")
     try:
@@ -304,12 +297,12 @@ def load_chip(name: str, folder: Path = CHIPS_DIR, *, version: int = CURRENT) ->
 
 
 def own_parameters(name: str, folder: Path = CHIPS_DIR) -> dict[str, Any]:
-    """What a chip's own file sets, by dotted name, except its version and its seed.
+    """The parameters in a chip's own file, by dotted name, except its version and its seed.
 
     Raises:
         TwinError: there is no such chip, or its file is malformed.
     """
-    load_chip(name, folder, version=1)  # its name says which version it is
+    load_chip(name, folder)
     raw = _read(name, folder)
     return dict(_flat({key: value for key, value in raw.items() if key not in ("version", "seed")}))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What version 2 of the silicon knows of a chip besides, as data; a chip whose file has no ``detail`` behaves as version 1."""
+"""Details of a simulated chip, as data: unevenness, regulators, refresh, traffic, limiters, engines."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Detail:
-    """What version 2 knows besides.
+    """Details of a chip.
 
     Attributes:
         tensor_types: element types whose dense convolutions run on tensor cores where those of single precision do not.
@@ -127,7 +127,7 @@ class Detail:
         issue_spread: of the logarithm of what issuing a call costs, by its shape.
         timing_s: what timing a kernel by itself adds to it: ``timing_cycles`` of the CPU's, in which the kernel is handed over,
             and ``timing_gpu_cycles``, in which the GPU takes in the marks before and after it, less what passes meanwhile.
-        spread: how much farther than in version 1 individuals lie apart, by the names of Variation's factors: exponents.
+        spread: how much farther individuals lie apart than thirteen boards did, by the names of Variation's factors: exponents.
         moved: bytes to and from DRAM beside what is counted, by kind.
         engines: the runtimes that can be simulated, by name.
     """

@@ -40,7 +40,7 @@ def execute(network: Network, silicon: Silicon, clocks: Clocks, temperature_c: f
     Parameters come from DRAM (other layers ran since), activations from wherever the previous kernel left them.
 
     Raises:
-        TwinError: silicon of version 2 does not know one of its kinds, or an engine cannot be built of it.
+        TwinError: the silicon does not know one of its kinds, or an engine cannot be built of it.
     """
     network = silicon.prepared(network)
     unique: dict[object, int] = {}

@@ -14,7 +14,7 @@ import numpy as np
 
 from ....kernels.network import Call, KernelInvocation
 from .chip import Array, Chip, Clocks
-from .kinds import SiliconKind, kind_of
+from .kinds import HOST_US, SiliconKind
 from .voltage import Variation
 
 # As :attr:`~.kinds.SiliconKind.call_us`: calls that launch nothing.
@@ -41,24 +41,19 @@ Rows: TypeAlias = Callable[[str], SiliconKind]
 """A kind's row, by its name."""
 
 
-def call_us(call: Call, launches: float, rows: Rows = kind_of) -> float:
+def call_us(call: Call, launches: float, rows: Rows) -> float:
     """Issue time of one call at the reference clocks, in microseconds; ``launches`` is how many kernels it starts."""
     if not isinstance(call, KernelInvocation):
-        return _listed_us(call.name, _OTHER_HOST_ONLY_US, kind_of)
+        return HOST_US.get(call.name, _HOST_ONLY_US.get(call.name, _OTHER_HOST_ONLY_US))
     kind = rows(call.kind)
-    base = _listed_us(call.kind, _OTHER_LAUNCH_US, rows) + kind.tensor_us * len(call.inputs)
+    listed = kind.call_us if kind.call_us is not None else _HOST_ONLY_US.get(call.kind, _OTHER_LAUNCH_US)
+    base = listed + kind.tensor_us * len(call.inputs)
     if kind.depthwise_us is not None:
         weight, groups = call.params["weight"], call.params["groups"]
         assert isinstance(weight, (tuple, list)) and isinstance(groups, int)
         if groups > 1 and weight[1] == 1:
             base = kind.depthwise_us
     return base + _EXTRA_LAUNCH_US * max(launches - 1.0, 0.0)
-
-
-def _listed_us(name: str, otherwise: float, rows: Rows) -> float:
-    """The figure of a kind or of a call that launches nothing; what the host computes by itself has names of kinds, too."""
-    listed = rows(name).call_us
-    return listed if listed is not None else _HOST_ONLY_US.get(name, otherwise)
 
 
 def clock_factor(clocks: Clocks, chip: Chip, node: Variation) -> Array:
@@ -70,6 +65,6 @@ def clock_factor(clocks: Clocks, chip: Chip, node: Variation) -> Array:
     return np.asarray(node.issue * host.scale * (cycles + host.misses * memory * hidden + host.fixed))
 
 
-def issue_us(calls: Sequence[Call], launches: Sequence[float], rows: Rows = kind_of) -> Array:
+def issue_us(calls: Sequence[Call], launches: Sequence[float], rows: Rows) -> Array:
     """Issue times of calls at the reference clocks, shape ``(len(calls),)``, in microseconds."""
     return np.array([call_us(call, count, rows) for call, count in zip(calls, launches, strict=True)], np.float64)

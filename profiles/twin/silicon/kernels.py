@@ -52,14 +52,13 @@ _COPY_PATTERN = (0.70, 0.55, 0.32)  # of long rows, of short ones, of single ele
 _COPY_L2 = (1.2, 2.5)  # reads and writes for each byte, with full sectors and without
 
 
-def pointwise(instructions: float, *, by_size: bool = True, least_share: float = -np.inf) -> Family:
+def pointwise(instructions: float, *, least_share: float = -np.inf) -> Family:
     """Arithmetic on each element, in so many instructions beyond a load and a store.
 
     Args:
-        by_size: whether threads take four elements at once only where four divides how many there are.
         least_share: of the bandwidth that one operand has, what many have together at least.
     """
-    return partial(_pointwise, instructions, by_size, least_share)
+    return partial(_pointwise, instructions, least_share)
 
 
 def rowwise(readings: float, instructions: float) -> Family:
@@ -67,20 +66,13 @@ def rowwise(readings: float, instructions: float) -> Family:
     return partial(_rowwise, readings, instructions)
 
 
-def _pointwise(
-    instructions: float, by_size: bool, least_share: float, chip: Chip, calls: Sequence[KernelInvocation]
-) -> list[Pass]:
+def _pointwise(instructions: float, least_share: float, chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
     """Elementwise arithmetic: four elements per thread where everything is aligned and nothing is broadcast."""
     code = _POINTWISE
     elements = column(calls, lambda call: prod(call.output))
     size = column(calls, element)
     moved = (column(calls, read_elements) + elements) * size
-    vectors = np.array(
-        [
-            (prod(call.output) % VECTOR == 0 or not by_size) and all(prod(shape) == prod(call.output) for shape in call.inputs)
-            for call in calls
-        ]
-    )
+    vectors = np.array([all(prod(shape) == prod(call.output) for shape in call.inputs) for call in calls])
     work = instructions + _ACCESS
     blocks = np.ceil(elements / BLOCK)
     executed = elements * np.where(vectors, work + _VECTOR_INDEX, work * _SCALAR_WORK + _SCALAR_INDEX)

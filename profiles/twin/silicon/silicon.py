@@ -3,8 +3,8 @@
 
 Written from how such chips work and from published measurements, not from any predictor: it counts its own work from shapes,
 takes nothing from the cost models, and knows things that no model is told (algorithm choice, tile and block quantisation, cache
-reuse, voltage steps, leakage). What one chip is, is data (``chips/*.yaml``), and so is which version of the behaviour it has
-(:mod:`.behaviour`, :mod:`.second`). It is frozen: whoever trains on it relies on :attr:`Silicon.version` meaning one behaviour.
+reuse, voltage steps, leakage). What one chip is, is data (``chips/*.yaml``). It is frozen: a profile trained on it relies on
+:attr:`Silicon.version` meaning one behaviour.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from ....kernels.network import Call, KernelInvocation, Network
 from ...board import UNUSED, BoardDescription, load_board
 from ...errors import TwinError
 from .behaviour import Around, Behaviour
-from .chip import AMBIENT_DIE_C, CURRENT, VERSIONS, Array, Chip, Clocks, load_chip
+from .chip import AMBIENT_DIE_C, Array, Chip, Clocks, load_chip
 from .host import clock_factor
 from .passes import Pass, gap_seconds, launches, seconds
+from .perturbed import perturbed as other_silicon
 from .power import BUSY_DOMAINS, cpu_idle_w, idle_w, issue_power_w, pass_energy_j, traffic_w
-from .second.behaviour import Second
 from .voltage import Variation
 
 _SHUNT_STEP_UV = 40.0  # of an INA3221 (its data sheet: 13 bits over +-163.8 mV)
@@ -48,8 +48,8 @@ class Silicon:
         node: which individual; every number is another one, deterministically, spread like the thirteen boards of MIRAGE's
             Figure 2. None is the nominal chip, which is compared with real boards.
         board: the board it sits on, or its name; the description's ``twin.silicon`` names the chip (default: as the board).
-        version: of the chip's behaviour.
         chip: another chip than those say.
+        perturbed: which other silicon of that chip (:func:`.perturbed.perturbed`); 0 for the chip itself.
         engine: what runs networks, by its name in the chip's file; empty for the framework, operator by operator.
         dtype: the element type that the engine builds for.
 
@@ -69,8 +69,8 @@ class Silicon:
         node: int | None = 0,
         board: str | BoardDescription = "agx-xavier",
         *,
-        version: int = CURRENT,
         chip: Chip | None = None,
+        perturbed: int = 0,
         engine: str = "",
         dtype: str = "",
     ) -> None:
@@ -78,13 +78,13 @@ class Silicon:
         if node is not None and node < 0:
             raise TwinError(f"node {node}: expected a non-negative number")
         self.board = description.name
-        self.chip = chip or load_chip(_chip_of(description), version=version)
+        self.chip = other_silicon(chip or load_chip(_chip_of(description)), perturbed)
         self.node = 0 if node is None else node
         self.variation = Variation.none(self.chip) if node is None else _individual(node, self.chip)
-        if engine and self.chip.detail is not None and engine in self.chip.detail.engines:
+        if engine in self.chip.detail.engines:
             start = self.chip.detail.engines[engine].start
             self.variation = replace(self.variation, launch=start * self.variation.launch)
-        self._behaviour = _behaviour(self.chip, self.variation, -1 if node is None else node, engine, dtype)
+        self._behaviour = Behaviour(self.chip, self.variation, -1 if node is None else node, engine, dtype)
         self.rails = _measured(description, self.chip)
         self.sensor_step_mw = _sensor_steps(description)
         self.busy_rails = tuple(rail for rail in self.rails if set(self.chip.rails[rail]) & set(BUSY_DOMAINS))
@@ -116,12 +116,12 @@ class Silicon:
 
         Args:
             cold: as inside a network: parameters have left the caches since the kernel last ran.
-            temperature_c: of the die and the DRAM. This and what follows matters in version 2 only.
+            temperature_c: of the die and the DRAM.
             others_bytes_s: what others than the GPU move to and from DRAM, ``(len(clocks),)`` or at all clocks alike.
             zeros: whether it is given zeros in place of random operands.
 
         Raises:
-            TwinError: version 2 does not know a kind.
+            TwinError: a kind is not known.
         """
         rows, columns = np.indices((len(invocations), len(clocks)))
         others = np.broadcast_to(others_bytes_s, (len(clocks),))[columns.ravel()]
@@ -189,8 +189,6 @@ class Silicon:
     def _drawn_j(self, domains: Mapping[str, Array], seconds: Array, clocks: Clocks, temperature_c: float) -> dict[str, Array]:
         """What the rails that show a kernel's work draw for it above idle, regulators and all."""
         energy = self._on_rails(domains, self.busy_rails)
-        if self.chip.detail is None:
-            return energy
         lasting = np.maximum(seconds, 1e-12)
         watts = self._behaviour.drawn(
             {rail: joules / lasting for rail, joules in energy.items()}, self._idle_out(clocks, temperature_c)
@@ -286,18 +284,17 @@ class Silicon:
         return counts
 
 
-def version_of(name: str, board: str | BoardDescription) -> int:
-    """Which version of the behaviour a manifest's ``silicon_version`` is, on its board.
+def check_version(name: str, board: str | BoardDescription) -> None:
+    """Refuse a manifest's ``silicon_version`` that is not this release's of its board.
 
     Raises:
         BoardDescriptionError: there is no board of that name.
-        TwinError: the board's chip has no such version here.
+        TwinError: it is another one.
     """
     description = load_board(board) if isinstance(board, str) else board
-    known = {load_chip(_chip_of(description), version=version).version: version for version in VERSIONS}
-    if name not in known:
-        raise TwinError(f"board {description.name}: no simulated silicon {name!r}; valid: {', '.join(known)}")
-    return known[name]
+    known = load_chip(_chip_of(description)).version
+    if name != known:
+        raise TwinError(f"board {description.name}: no simulated silicon {name!r}; valid: {known}")
 
 
 def _chip_of(description: BoardDescription) -> str:
@@ -306,16 +303,7 @@ def _chip_of(description: BoardDescription) -> str:
 
 def _individual(node: int, chip: Chip) -> Variation:
     variation = Variation.of(node, chip)
-    farther = chip.detail.spread if chip.detail is not None else {}
-    return replace(variation, **{name: getattr(variation, name) ** power for name, power in farther.items()})
-
-
-def _behaviour(chip: Chip, variation: Variation, number: int, engine: str, dtype: str) -> Behaviour:
-    if chip.detail is not None:
-        return Second(chip, variation, number, chip.detail, engine, dtype)
-    if engine:
-        raise TwinError(f"simulated silicon {chip.version} runs no engine {engine!r}: it is of version 1, which knows none")
-    return Behaviour(chip, variation, number)
+    return replace(variation, **{name: getattr(variation, name) ** power for name, power in chip.detail.spread.items()})
 
 
 def _measured(description: BoardDescription, chip: Chip) -> tuple[str, ...]:

@@ -26,13 +26,13 @@ from jetdvfs.profiles.adapt.measurements import Measurements
 from jetdvfs.profiles.adapt.prior import prior_of
 from jetdvfs.profiles.adapt.trtexec import Trtexec
 from jetdvfs.profiles.board import load_board
-from jetdvfs.profiles.bundle.bundle import load_bundle, read_manifest
+from jetdvfs.profiles.bundle.bundle import load_bundle
 from jetdvfs.profiles.bundle.finding import resolve_bundle
 from jetdvfs.profiles.errors import MeasurementError
 from jetdvfs.profiles.reference import reference_input, reference_network
 from jetdvfs.profiles.twin.cli.stage import Stage, clock_files
 from jetdvfs.profiles.twin.silicon.chip import Clocks
-from jetdvfs.profiles.twin.silicon.silicon import Silicon, version_of
+from jetdvfs.profiles.twin.silicon.silicon import Silicon
 from jetdvfs.tests.support.models.handmade_engine import profile, small
 from jetdvfs.tests.support.paths import REFERENCE
 from jetdvfs.tests.support.profiles.trtexec_stand_in import write_engine, write_program
@@ -40,13 +40,13 @@ from jetdvfs.tests.support.profiles.trtexec_stand_in import write_engine, write_
 BOARD = load_board("agx-xavier")
 PRIOR = "agx-xavier-sim"
 NETWORKS = ("resnet18", "mobilenet_v2")
-OTHER_SILICON = 3 - version_of(read_manifest(resolve_bundle(PRIOR)).silicon_version, BOARD.name)
+OTHER_SILICON = 1
 
 
 @pytest.fixture(scope="module")
 def stage() -> Iterator[Stage]:
     """A simulated board of a silicon that no shipped profile has seen."""
-    with Stage(BOARD.name, 5, PRIOR, "auto", OTHER_SILICON) as stage:
+    with Stage(BOARD.name, 5, PRIOR, "auto", perturbed=OTHER_SILICON) as stage:
         yield stage
 
 
@@ -191,7 +191,7 @@ def test_a_board_that_throttles_all_the_time_is_told_and_given_back(
     about: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record = tmp_path / "record.npz"
-    with Stage(BOARD.name, 6, PRIOR, "auto", OTHER_SILICON) as hot:
+    with Stage(BOARD.name, 6, PRIOR, "auto", perturbed=OTHER_SILICON) as hot:
         before = clock_files(Files(hot.root), BOARD)
         with Application(hot.application_port) as application:
             application.request("fault", kind="heat", degrees=51)
@@ -208,9 +208,8 @@ def test_a_board_that_throttles_all_the_time_is_told_and_given_back(
 
 def test_what_is_observed_on_a_warm_board_is_what_a_profile_knows_of_a_cooler_one(tmp_path: Path) -> None:
     board, candidate, prior = BOARD, _candidate("squeezenet1_0"), load_bundle(PRIOR)
-    version = version_of(prior.manifest.silicon_version, board.name)
-    silicon = Silicon(5, board, version=version)
-    with Stage(board.name, 5, PRIOR, "auto", version) as stage:
+    silicon = Silicon(5, board)
+    with Stage(board.name, 5, PRIOR, "auto") as stage:
         with Application(stage.application_port) as application:
             application.request("fault", kind="heat", degrees=25)
         there = SetUpBoard(stage.root, board.name)

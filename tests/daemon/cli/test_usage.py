@@ -13,14 +13,20 @@ import pytest
 from jetdvfs.daemon.cli.verbs import parser_with
 from jetdvfs.profiles.lab.cli.actions import LAB
 from jetdvfs.tests.support.paths import REFERENCE
+from jetdvfs.tests.support.verbs import run_in
 
 CLI = [sys.executable, "-m", "jetdvfs.daemon.cli"]
 MODEL = REFERENCE / "squeezenet1_0.pt"
 
 
-def jetdvfs(*words: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    """A verb that finds no daemon."""
-    env = {**os.environ, "JETDVFS_SOCKET": "/nonexistent/socket", **environment}
+def jetdvfs(*words: object) -> subprocess.CompletedProcess[str]:
+    """A verb that finds no daemon, in this process."""
+    return run_in(Path.cwd(), *words, JETDVFS_SOCKET="/nonexistent/socket")
+
+
+def process(*words: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A verb as a process of its own."""
+    env = {**os.environ, **environment}
     return subprocess.run([*CLI, *map(str, words)], capture_output=True, text=True, check=False, env=env, timeout=60)
 
 
@@ -52,8 +58,10 @@ def test_a_command_that_cannot_be_run_ends_as_in_a_shell_before_anything_is_held
             "--confidence, --input need --target",
         ),
         (("hold", "--config", ""), "configuration ''"),
-        (("explain", MODEL, "--input", "1x3x224x224", "--profile", "agx-xavier-sim", "--config", ""), "configuration ''"),
-        (("characterize", "resnet18", "--config", ""), "configuration ''"),
+        (
+            ("predict", "--explain", MODEL, "--input", "1x3x224x224", "--profile", "agx-xavier-sim", "--config", ""),
+            "configuration ''",
+        ),
         (("predict", MODEL, "--save", ""), "--save: expected the name of a file"),
         (("plan", MODEL, "--target", "min-energy", "--plot", ""), "--plot: expected the name of a file"),
         (("board", "--root", "/nonexistent"), "--root: expected a folder, got '/nonexistent'"),
@@ -61,13 +69,18 @@ def test_a_command_that_cannot_be_run_ends_as_in_a_shell_before_anything_is_held
         (("restore", "--root", "/nonexistent"), "--root: expected a folder"),
         (("twin", "serve", "--mount", "x", "--seed", "-1"), "--seed: expected a whole number from 0"),
         (("twin", "serve", "--mount", "x", "--as", "engine", "--replay", "x", "--data", "."), "--as goes without --replay"),
-        (("demo", "--seed", "1.5"), "--seed: expected a whole number from 0"),
+        (("twin", "demo", "--seed", "1.5"), "--seed: expected a whole number from 0"),
     ],
 )
 def test_what_says_nothing_is_told_and_not_passed_over(words: tuple[str, ...], named: str, tmp_path: Path) -> None:
-    done = subprocess.run([*CLI, *map(str, words)], capture_output=True, text=True, check=False, cwd=tmp_path, timeout=60)
+    done = run_in(tmp_path, *words)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
     assert named in done.stderr and not list(tmp_path.iterdir())
+
+
+def test_wrong_usage_is_one_line_of_the_process_and_its_code() -> None:
+    done = process("stauts")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
 
 
 def test_the_daemon_tells_wrong_usage_in_one_line_too() -> None:
@@ -96,7 +109,7 @@ def test_a_slip_of_the_keys_is_told_what_was_meant(words: tuple[str, ...], meant
 @pytest.mark.parametrize(
     ("words", "meant"),
     [
-        (("demo", "--board", "agx-orin-64g"), "'agx-orin-64gb'"),
+        (("twin", "demo", "--board", "agx-orin-64g"), "'agx-orin-64gb'"),
         (("setup", "--board", "agx-orin-64g"), "'agx-orin-64gb'"),
         (("twin", "serve", "--board", "xavier-nxx", "--mount", "board"), "'xavier-nx'"),
         (("board", "show", "orin-nanoo-8gb"), "'orin-nano-8gb'"),
@@ -158,7 +171,7 @@ sys.exit(code)
 def test_a_terminal_that_knows_ascii_only_shows_what_it_can(tmp_path: Path) -> None:
     model = tmp_path / "modèle.pt"
     model.write_bytes(MODEL.read_bytes())
-    done = jetdvfs("decompose", model, "--input", "1x3x224x224", PYTHONIOENCODING="ascii")
+    done = process("decompose", model, "--input", "1x3x224x224", PYTHONIOENCODING="ascii")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("mod?le")
 

@@ -53,7 +53,7 @@ def test_decompose_lists_what_is_written_and_what_runs_when_asked(model: str, ca
 
 def test_predictions_take_what_runs_unless_told_otherwise(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     target = ("--target", "min-energy")
-    for verb, more in (("predict", ()), ("plan", target), ("explain", ())):
+    for verb, more in (("predict", ()), ("plan", target), ("predict", ("--explain",))):
         left, written = (answered(capsys, verb, model, *INPUT, *PROFILE, *more, *view) for view in ((), ("--no-optimized",)))
         assert (left["optimized"], written["optimized"]) == (True, False), verb
         assert "twice (optimized)" in said(capsys, verb, model, *INPUT, *PROFILE, *more)[1], verb
@@ -64,7 +64,8 @@ def test_predictions_take_what_runs_unless_told_otherwise(model: str, capsys: py
 
 def test_characterize_takes_what_runs(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     left, written = (
-        answered(capsys, "characterize", model, *INPUT, *PROFILE, *view)["networks"][0] for view in ((), ("--no-optimized",))
+        answered(capsys, "paper", "characterize", model, *INPUT, *PROFILE, *view)["networks"][0]
+        for view in ((), ("--no-optimized",))
     )
     assert (left["launches"], written["launches"]) == (2, 4)
 

@@ -103,7 +103,7 @@ def test_it_ends_with_the_plan_when_nothing_is_left_to_gain(table: MeasuredTable
 
 
 def test_the_plan_is_nowhere_that_frames_were_seen_late_whatever_the_others_say_of_it() -> None:
-    programs = islice(simulated_programs(load_bundle("agx-xavier-sim"), silicon=1, boards=3), 6, 9)  # GoogLeNet on three boards
+    programs = islice(simulated_programs(load_bundle("agx-xavier-sim"), boards=3, perturbed=1), 6, 9)  # GoogLeNet
     for table, predicted in programs:
         limit_ms = 1.15 * float(table.latency_ms.min())
         steps: list[Step] = []
@@ -144,7 +144,7 @@ def test_on_real_tables_it_is_within_its_goals_after_ten_configurations() -> Non
 
 
 def test_a_predicted_network_on_another_silicon_is_known_after_ten_configurations() -> None:
-    programs = simulated_programs(load_bundle("agx-xavier-sim"), silicon=1, boards=1)
+    programs = simulated_programs(load_bundle("agx-xavier-sim"), boards=1, perturbed=1)
     table, predicted = next(programs)
     (run,) = replay(table, predicted, deadlines=(1.5,))
     assert run.after[10].latency_error_all < 0.025 and run.after[10].power_error_all < 0.05

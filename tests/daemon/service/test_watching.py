@@ -209,7 +209,7 @@ def test_prometheus_is_told_joules_and_every_metric_is_documented(daemon: Daemon
         told = eventually(lambda: client.status()["leases"][0].get("energy_mj") and client.status()["leases"][0]["frames"] == 1)
         assert told, (client.status(), client.log())
         path = tmp_path / "jetdvfs.prom"
-        assert jetdvfs("metrics", "--textfile", str(path), *socket).stdout == ""
+        assert jetdvfs("status", "--prometheus", "--textfile", str(path), *socket).stdout == ""
         text = path.read_text()
     names = {line.split("{")[0].split(" ")[0] for line in text.splitlines() if not line.startswith("#")}
     assert names <= {metric.name for metric in METRICS}
@@ -223,7 +223,7 @@ def test_prometheus_is_told_joules_and_every_metric_is_documented(daemon: Daemon
 
 def test_metrics_and_measurements_are_printed_as_json(board: Board, daemon: Daemon) -> None:
     with daemon.client() as client, client.hold(configuration=LOW, app="viewer"):
-        told = json.loads(jetdvfs("metrics", "--json", "--socket", str(daemon.socket)).stdout)
+        told = json.loads(jetdvfs("status", "--prometheus", "--json", "--socket", str(daemon.socket)).stdout)
         assert told["jetdvfs_up"] == [{"value": 1}]
         assert {"gpu", "cpu", "emc"} == {sample["clock"] for sample in told["jetdvfs_clock_hertz"]}
     done = jetdvfs("measure", "--root", str(board.root), "--json", "--", "sleep", "0.5")
@@ -234,6 +234,6 @@ def test_metrics_and_measurements_are_printed_as_json(board: Board, daemon: Daem
 
 
 def test_without_a_daemon_prometheus_is_told_that(tmp_path: Path) -> None:
-    done = jetdvfs("metrics", "--socket", str(tmp_path / "none.sock"), code=6)
+    done = jetdvfs("status", "--prometheus", "--socket", str(tmp_path / "none.sock"), code=6)
     assert done.stdout.splitlines()[-1] == "jetdvfs_up 0"
-    assert os.linesep.join(done.stderr.splitlines()).startswith("jetdvfs metrics: no daemon")
+    assert os.linesep.join(done.stderr.splitlines()).startswith("jetdvfs status: no daemon")

@@ -301,8 +301,8 @@ def small_network(name: str) -> Any:
 @pytest.mark.parametrize(
     ("name", "how", "side"),
     [
-        ("inception_v3", "script", 75),
-        ("inception_v3", "trace", 75),
+        pytest.param("inception_v3", "script", 75, marks=pytest.mark.slow),
+        pytest.param("inception_v3", "trace", 75, marks=pytest.mark.slow),
         ("mobilenet_v3_small", "script", 64),
         ("swin", "script", 32),
         ("swin", "freeze", 32),

@@ -70,6 +70,7 @@ def assert_sweeps_as_predicted(booster: Any, rows: NDArray[Any], levels: tuple[N
         np.testing.assert_array_equal(surface.ravel(), ensemble.predict(everywhere))
 
 
+@pytest.mark.parametrize("compiled", [CORES[0], pytest.param(False, id="numpy", marks=pytest.mark.slow)], indirect=True)
 @pytest.mark.parametrize("grow", [{"max_depth": 8}, {"grow_policy": "lossguide", "max_depth": 0, "max_leaves": 90}])
 def test_sweep_equals_xgboost_at_all_xavier_configurations(grow: dict[str, Any], compiled: bool) -> None:
     rows, target = kernel_samples(3000, seed=1)

@@ -10,7 +10,7 @@ from jetdvfs.kernels.cost.model import surface
 from jetdvfs.profiles.bundle.bundle import load_bundle
 from jetdvfs.profiles.lab.train.truth import true_surface
 from jetdvfs.profiles.reference import reference_network
-from jetdvfs.profiles.twin.silicon.silicon import Silicon, version_of
+from jetdvfs.profiles.twin.silicon.silicon import Silicon
 
 _MANY = (96, 128, 256, 512)
 _MUCH = 1 / 3  # of the GPU's time
@@ -21,7 +21,7 @@ _FAR = 0.3
 @pytest.mark.parametrize("network", ["resnet18", "mobilenet_v2", "squeezenet1_0"])
 def test_large_batches_are_predicted_well_or_said_to_be_guessed(name: str, network: str) -> None:
     bundle = load_bundle(name)
-    silicon = Silicon(None, bundle.manifest.board, version=version_of(bundle.manifest.silicon_version, bundle.manifest.board))
+    silicon = Silicon(None, bundle.manifest.board)
     for batch in _MANY:
         many = reference_network(network, batch)
         predicted = surface(many, bundle.cost)

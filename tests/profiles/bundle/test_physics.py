@@ -19,7 +19,7 @@ from jetdvfs.profiles.lab.measure.drawing.variation import MANY, Variations
 from jetdvfs.profiles.lab.train.production import KINDS
 from jetdvfs.profiles.reference import left_out_networks, reference_network, trained_networks
 from jetdvfs.profiles.twin.silicon.chip import Clocks
-from jetdvfs.profiles.twin.silicon.silicon import Silicon, version_of
+from jetdvfs.profiles.twin.silicon.silicon import Silicon
 
 _ROUNDING = 1e-5
 _NEXT_TO_NOTHING = 20_000  # FLOPs and bytes: what takes such kernels their time is the launch
@@ -83,7 +83,7 @@ def least_ratios(bundle: Bundle, pairs: Pairs) -> NDArray[np.float64]:
     """By how much less the second of each pair takes where the board picks a better algorithm for it, else 1."""
     grid = bundle.cost.grid
     corners = [grid.configuration(tuple(place)) for place in product(*((0, size // 2, size - 1) for size in grid.shape))]
-    silicon = Silicon(None, bundle.manifest.board, version=version_of(bundle.manifest.silicon_version, bundle.manifest.board))
+    silicon = Silicon(None, bundle.manifest.board)
     once, both = (silicon.kernels(list(calls), Clocks.of(corners), cold=True).seconds for calls in zip(*pairs, strict=True))
     return np.asarray(np.minimum(1.0, (both / once).min(axis=1)))
 

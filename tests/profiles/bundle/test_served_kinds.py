@@ -14,7 +14,7 @@ from jetdvfs.kernels.kinds import ELEMENTWISE, KINDS, flops, served_by
 from jetdvfs.kernels.network import DTYPE_BYTES, KernelInvocation, Network, numel
 from jetdvfs.profiles.bundle.bundle import load_bundle
 from jetdvfs.profiles.twin.silicon.chip import Clocks
-from jetdvfs.profiles.twin.silicon.silicon import Silicon, version_of
+from jetdvfs.profiles.twin.silicon.silicon import Silicon
 
 _FAR = 0.35
 _SHAPES = ((1, 64, 64, 64), (1, 256, 32, 32), (1, 197, 768), (1, 128, 128, 128))
@@ -30,7 +30,7 @@ def pointwise(kind: str, dtype: str, shape: tuple[int, ...], operands: int) -> K
 @pytest.mark.parametrize("name", ["agx-xavier-sim", "agx-orin-64gb-sim", "nano-sim", "tx2-sim"])
 def test_pointwise_kernels_are_predicted_well_or_said_to_be_guessed(name: str) -> None:
     bundle = load_bundle(name)
-    silicon = Silicon(None, bundle.manifest.board, version=version_of(bundle.manifest.silicon_version, bundle.manifest.board))
+    silicon = Silicon(None, bundle.manifest.board)
     operands = {kind: _OPERANDS.get(kind, KINDS[kind].operands) for kind in sorted(served_by(ELEMENTWISE))}
     calls = [
         pointwise(kind, dtype, shape, operands[kind])

@@ -15,7 +15,7 @@ from jetdvfs.kernels.network import KernelInvocation, Network
 from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.errors import TwinError
 from jetdvfs.profiles.reference import reference_network
-from jetdvfs.profiles.twin.silicon.chip import VERSIONS, Clocks
+from jetdvfs.profiles.twin.silicon.chip import Clocks
 from jetdvfs.profiles.twin.silicon.execution import execute
 from jetdvfs.profiles.twin.silicon.silicon import Silicon
 from jetdvfs.profiles.twin.simulated_board import SimulatedBoard, simulated_board
@@ -280,16 +280,6 @@ def test_individuals_differ_in_what_their_rails_draw() -> None:
     assert len(drawn) == 3
 
 
-def test_a_board_runs_the_version_of_the_silicon_that_is_asked_for() -> None:
-    network = small_network()
-    first, second = (simulated_board("agx-xavier", 2, VirtualClock(), version=version) for version in VERSIONS)
-    assert first.watts != second.watts
-    for version, board in zip(VERSIONS, (first, second), strict=True):
-        stream = board.infer(network, frames=20)
-        true = execute(network, Silicon(2, version=version), Clocks.of([board.configuration]), board.thermal.hottest_c)
-        assert statistics.median(stream.latencies_s) == pytest.approx(float(true.latency_s[0]), rel=0.02)
-
-
 @pytest.mark.parametrize("way", ENGINE_TYPES)
 def test_engines_run_applications_networks_where_that_is_asked_for(way: str) -> None:
     engine, dtype = engine_of(way)
@@ -301,7 +291,7 @@ def test_engines_run_applications_networks_where_that_is_asked_for(way: str) -> 
 
 
 def test_a_network_that_the_silicon_does_not_know_is_refused_to_whom_asks_and_to_nobody_else() -> None:
-    board = simulated_board("agx-xavier", 2, VirtualClock(), version=2)
+    board = simulated_board("agx-xavier", 2, VirtualClock())
     unknown = KernelInvocation("linalg_inv_ex", "", ((8, 8),), (8, 8), "float32", {})
     with pytest.raises(TwinError, match="knows no kernels of kind 'linalg_inv_ex'"):
         board.infer(Network("inverse", (), (unknown,)))

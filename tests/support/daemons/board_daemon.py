@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 
@@ -26,8 +27,24 @@ GPU = "sys/devices/17000000.gv11b/devfreq/17000000.gv11b"
 EMC = "sys/kernel/debug/bpmp/debug/clk/emc"
 LOW = FrequencyConfiguration(1190400, 675750000, 1600000000)
 """Clocks of the simulated AGX Xavier, of which GPU and memory are found at others."""
+TESTS = Path(__file__).parents[2]
 LONGEST_S = 30.0
 """What is waited for comes much sooner, but on a machine that is busy."""
+
+
+@lru_cache
+def require_own_code(pythonpath: str) -> None:
+    """Ensure that a process started with this ``PYTHONPATH`` runs the code of the tree that these tests belong to.
+
+    Raises:
+        AssertionError: it runs that of another tree.
+    """
+    command = [sys.executable, "-c", "import jetdvfs; print(jetdvfs.__path__[0])"]
+    env = {**os.environ, "PYTHONPATH": pythonpath}
+    found = subprocess.run(command, env=env, cwd="/", capture_output=True, text=True, check=True).stdout.strip()
+    tests = Path(found, "tests")
+    if not tests.exists() or not tests.samefile(TESTS):
+        raise AssertionError(f"{sys.executable} with PYTHONPATH={pythonpath!r} runs the code of {found}, not of {TESTS.parent}")
 
 
 class BoardFiles:
@@ -90,7 +107,8 @@ class Daemon:
             str(self.socket),
         ]
         self._command += ["--state-dir", str(self.state), "--runtime-dir", str(self.runtime), *options]
-        self._env = {**os.environ, "PYTHONPATH": "", **(env or {})}
+        self._env = {**os.environ, **(env or {})}
+        require_own_code(self._env.get("PYTHONPATH", ""))
         self.start()
 
     def start(self) -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from .....daemon import arguments
 from .....daemon.cli.output import print_json
 from .....daemon.errors import TargetNotAttainable
 
@@ -16,7 +15,7 @@ MISSED = TargetNotAttainable.exit_code
 
 def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
     """Add the part; ``verb(name, summary, action)`` gives the parser of a new part."""
-    arguments.add_silicon(verb("table1", "print inference times of the simulated board next to MIRAGE's Table 1", table_1))
+    verb("table1", "print inference times of the simulated board next to MIRAGE's Table 1", table_1)
 
 
 def table_1(args: argparse.Namespace) -> int:
@@ -26,7 +25,7 @@ def table_1(args: argparse.Namespace) -> int:
     from ...paper.table1 import KINDS, PAPER, TOLERANCE, measure
 
     if not args.json:
-        version = Silicon(version=args.silicon).version
+        version = Silicon().version
         print(f"simulated silicon {version} at top clocks, median of {NODES} nodes, beside MIRAGE (SEC '21), Table 1")
         print("times in ms; shares of the inference time in per cent, simulated/paper; all = every kernel on the GPU")
         titles = [_TITLES.get(kind, kind) for kind in KINDS]
@@ -36,7 +35,7 @@ def table_1(args: argparse.Namespace) -> int:
         )
     figures, worst = [], 0.0
     for name, paper in PAPER.items():
-        row = measure(reference_network(name), version=args.silicon)
+        row = measure(reference_network(name))
         error = row.error(paper)
         worst = max(worst, abs(error))
         figures.append({"network": name, "simulated_ms": row.time_ms, "paper_ms": paper.time_ms, "error": error})

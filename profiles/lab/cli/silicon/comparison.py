@@ -16,7 +16,7 @@ from .....kernels.text import valid_instead
 from ....errors import ComparisonDataError
 from ....twin.silicon.chip import own_parameters
 from ...compare.fit import Fit, Report
-from .checks import MISSED
+from .gate import MISSED
 
 _COLUMNS = 5  # panels side by side
 _DECADE = 20.0  # a wider range than this is drawn on logarithmic axes
@@ -27,7 +27,6 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
     sub = verb("comparison", "compare simulated boards with measurements of real ones", run)
     arguments.add_data(sub)
     sub.add_argument("--board", action="append", metavar="NAME", help="may be repeated (default: every board compared)")
-    arguments.add_silicon(sub)
     sub.add_argument(
         "--plot", type=picture_file, metavar="FILE", help="draw simulated against measured values (needs matplotlib)"
     )
@@ -45,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     reports, missing = [], {}
     for board in args.board or COMPARISONS:
         try:
-            report = COMPARISONS[board](args.data, args.silicon)
+            report = COMPARISONS[board](args.data)
         except ComparisonDataError as error:
             if args.board:
                 raise InputError(str(error)) from error

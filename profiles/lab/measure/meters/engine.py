@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from .....kernels.engine.fusing import ENGINE_TYPES, as_engine, engine_of
 from .....kernels.network import Network
-from ....twin.silicon.chip import AMBIENT_DIE_C, CURRENT
+from ....twin.silicon.chip import AMBIENT_DIE_C
 from ....twin.silicon.silicon import Silicon
 from .simulated import TwinMeter
 
@@ -20,18 +20,18 @@ def listed(network: Network, compiled: str) -> Network:
     return as_engine(network, half=ENGINE_TYPES[compiled] == "float16") if compiled else network
 
 
-def board_of(board: str, node: int | None, silicon: int = CURRENT, compiled: str = "") -> Silicon:
+def board_of(board: str, node: int | None, compiled: str = "", perturbed: int = 0) -> Silicon:
     """A simulated board that runs networks by its engine, or by the framework where ``compiled`` is empty.
 
     Raises:
         TwinError: that silicon has no engine.
     """
     engine, dtype = engine_of(compiled)
-    return Silicon(node, board, version=silicon, engine=engine, dtype=dtype)
+    return Silicon(node, board, perturbed=perturbed, engine=engine, dtype=dtype)
 
 
 def engine_meter(
-    board: str, node: int, seed: int, silicon: int = CURRENT, compiled: str = "", temperature_c: float = AMBIENT_DIE_C
+    board: str, node: int, seed: int, compiled: str = "", temperature_c: float = AMBIENT_DIE_C, perturbed: int = 0
 ) -> TwinMeter:
     """The measuring instrument of such a board, as :func:`.simulated.twin_meter` of one that a framework runs on."""
-    return TwinMeter(board_of(board, node, silicon, compiled), seed + 1000 * node, temperature_c)
+    return TwinMeter(board_of(board, node, compiled, perturbed), seed + 1000 * node, temperature_c)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from .....kernels.grid import FrequencyConfiguration
 from .....kernels.network import Call, KernelInvocation, Network
-from ....twin.silicon.chip import AMBIENT_DIE_C, CURRENT, Array, Clocks
+from ....twin.silicon.chip import AMBIENT_DIE_C, Array, Clocks
 from ....twin.silicon.execution import Execution, execute
 from ....twin.silicon.silicon import Activity, Silicon
 from .meter import POWER_READINGS, TIMINGS, KernelPower
@@ -169,6 +169,6 @@ def _in_chunks(observe: Callable[[slice], Array], count: int) -> Array:
     return np.concatenate(parts) if parts else np.empty(0)
 
 
-def twin_meter(board: str, node: int, seed: int, silicon: int = CURRENT, temperature_c: float = AMBIENT_DIE_C) -> TwinMeter:
+def twin_meter(board: str, node: int, seed: int, temperature_c: float = AMBIENT_DIE_C) -> TwinMeter:
     """The measuring instrument of one simulated board, of that version of the silicon's behaviour, at that temperature."""
-    return TwinMeter(Silicon(node, board=board, version=silicon), seed + 1000 * node, temperature_c)
+    return TwinMeter(Silicon(node, board=board), seed + 1000 * node, temperature_c)

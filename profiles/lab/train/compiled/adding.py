@@ -26,7 +26,7 @@ from ....bundle.bundle import Bundle, load_bundle
 from ....bundle.manifest import UNSEEN_BOARD_ENGINE, BoundsEntry, EnginesEntry
 from ....bundle.writing import copy_bundle, write_manifest, write_with_host
 from ....reference import calibrating_networks, left_out_networks, reference_names, reference_network, trained_networks
-from ....twin.silicon.silicon import version_of
+from ....twin.silicon.silicon import check_version
 from ...measure.meters.engine import engine_meter, listed
 from ..bounding import NODES, fit_bounds
 from ..evaluation import FRAMES, measure_network, with_frames
@@ -53,7 +53,7 @@ def add_engines(bundle: Bundle, directory: Path, seed: int, progress: Callable[[
         TwinError: the silicon that it was trained on is not here, or has no engines.
     """
     manifest, cost = bundle.manifest, bundle.cost
-    silicon = version_of(manifest.silicon_version, manifest.board)
+    check_version(manifest.silicon_version, manifest.board)
     known = [reference_network(name) for name in reference_names()]
     fitted = [*known, *trained_networks()[::_EACH]]
     judging = [*known, *calibrating_networks()]
@@ -69,7 +69,7 @@ def add_engines(bundle: Bundle, directory: Path, seed: int, progress: Callable[[
         views = [listed(network, compiled) for network in networks]
         for node in on:
             told(f"board {node}: {len(networks)} networks as {compiled}")
-            meter = engine_meter(manifest.board, node, seed + 4, silicon, compiled)
+            meter = engine_meter(manifest.board, node, seed + 4, compiled)
             for position, (network, view) in enumerate(zip(networks, views, strict=True)):
                 choice = seed + 100 * node + position
                 taken = measure_network(network, cost.grid, manifest.rails, meter, CONFIGURATIONS, choice)
@@ -80,7 +80,7 @@ def add_engines(bundle: Bundle, directory: Path, seed: int, progress: Callable[[
         for node in nodes:
             told(f"board {node}: starts of engines")
             for compiled in ENGINE_TYPES:
-                meter = engine_meter(manifest.board, node, seed + 4, silicon, compiled)
+                meter = engine_meter(manifest.board, node, seed + 4, compiled)
                 for network in known:
                     flat = random.choice(cost.grid.size, min(_STARTS, cost.grid.size), replace=False)
                     at = [cost.grid.configuration(np.unravel_index(index, cost.grid.shape)) for index in flat]

@@ -67,7 +67,7 @@ class Row:
 def orders_compared(
     bundle: Bundle,
     board: str,
-    silicon: int,
+    perturbed: int,
     node: int,
     networks: Sequence[Network],
     seed: int = 0,
@@ -80,7 +80,7 @@ def orders_compared(
         BoardDescriptionError: there is no such board.
         TwinError: there is no silicon for it, or it does not know one of the networks' kinds.
     """
-    device, chip = load_board(board), Silicon(node, board, version=silicon)
+    device, chip = load_board(board), Silicon(node, board, perturbed=perturbed)
     truths = [true_surface(network, chip, device.grid, device.energy_rails) for network in networks]
     prior = prior_of(bundle, device)
     surfaces = [surface(network, prior.cost) for network in networks]

@@ -62,7 +62,7 @@ class Row:
 def transferred(
     bundle: Bundle,
     board: str,
-    silicon: int,
+    perturbed: int,
     node: int,
     networks: Sequence[Network],
     seed: int = 0,
@@ -74,7 +74,7 @@ def transferred(
         BoardDescriptionError: there is no such board.
         TwinError: there is no silicon for it, or it does not know one of the networks' kinds.
     """
-    device, chip = load_board(board), Silicon(node, board, version=silicon)
+    device, chip = load_board(board), Silicon(node, board, perturbed=perturbed)
     meter = TwinMeter(chip, seed + 1)
     truths = [true_surface(network, chip, device.grid, device.energy_rails) for network in networks]
     measured = [

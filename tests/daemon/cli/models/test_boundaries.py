@@ -17,7 +17,9 @@ from jetdvfs.tests.support.verbs import run, run_json
 PART = {"operator": "torchvision::nms", "place": "line 7", "reason": "boxes decide"}
 SENTENCE = "decomposed up to torchvision::nms at line 7: boxes decide; what follows is not counted"
 FOR_WHOLE_NETWORKS = pytest.mark.parametrize(
-    "verb", [["predict"], ["plan", "--target", "min-energy"], ["explain"], ["characterize"]], ids=lambda verb: verb[0]
+    "verb",
+    [["predict"], ["plan", "--target", "min-energy"], ["predict", "--explain"], ["paper", "characterize"]],
+    ids=lambda verb: verb[-1],
 )
 
 
@@ -41,7 +43,7 @@ def test_a_part_of_a_network_is_not_taken_for_it(verb: list[str], part: str, cap
     for accepted in ((), ("--accept-boundary", "aten::nms")):
         code, out, err = run(capsys, *verb, part, "--profile", "small-sim", *accepted)
         assert (code, out, err.count("\n")) == (3, "", 1)
-        assert f"jetdvfs {verb[0]}: handmade: the list of launches ends at torchvision::nms" in err
+        assert f" {verb[0]}: handmade: the list of launches ends at torchvision::nms" in err
         assert "boxes decide (line 7)" in err and "4 launches of 2" in err and "--accept-boundary torchvision::nms" in err
         assert ("not at aten::nms" in err) == bool(accepted)
 
@@ -55,7 +57,7 @@ def test_a_part_that_is_accepted_by_name_says_in_every_answer_what_it_is(
     assert (code, err) == (0, "")
     assert "handmade (up to torchvision::nms)" in out and SENTENCE in out
     data = run_json(capsys, *accepted)
-    assert (data["networks"][0] if verb == ["characterize"] else data)["boundary"] == PART
+    assert (data["networks"][0] if verb[0] == "paper" else data)["boundary"] == PART
     if verb[0] == "plan":
         assert data["why"].endswith(f"All of this is of a part of the network: {SENTENCE}.")
 
@@ -80,7 +82,7 @@ def test_a_picture_of_a_part_says_so_in_its_title(
 
     monkeypatch.setattr(figures.Figure, "savefig", keep)
     asked = ("--profile", "small-sim", "--accept-boundary", "torchvision::nms", "--plot", str(tmp_path / "part.png"))
-    for verb in (["predict"], ["plan", "--target", "min-energy"], ["characterize"]):
+    for verb in (["predict"], ["plan", "--target", "min-energy"], ["paper", "characterize"]):
         assert run(capsys, *verb, part, *asked)[0] == 0
     assert run(capsys, "decompose", part, "--plot", str(tmp_path / "part.png"))[0] == 0
     assert len(said) == 4 and all("handmade (up to torchvision::nms)" in words for words in said)
@@ -97,9 +99,9 @@ def test_a_list_from_before_operators_were_named_is_read(
         path.write_text(json.dumps({**NETWORK.to_json(), "boundary": sentence}))
         data = json.loads(run(capsys, "decompose", str(path), "--json")[1])
         assert data["boundary"] == {"operator": "unnamed", "place": place, "reason": reason}
-        assert "--accept-boundary unnamed" in run(capsys, "explain", str(path), "--profile", "small-sim")[2]
+        assert "--accept-boundary unnamed" in run(capsys, "predict", "--explain", str(path), "--profile", "small-sim")[2]
     path.write_text(json.dumps({**NETWORK.to_json(), "boundary": ""}))
-    assert "boundary" not in run_json(capsys, "explain", str(path), "--profile", "small-sim")
+    assert "boundary" not in run_json(capsys, "predict", "--explain", str(path), "--profile", "small-sim")
 
 
 @pytest.mark.parametrize(

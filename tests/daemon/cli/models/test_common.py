@@ -35,7 +35,7 @@ def test_the_fused_view_is_one_option_of_every_verb(
     assert note in run(capsys, "predict", str(frozen), *profile)[1]
     plan = run_json(capsys, "plan", *resnet, *profile, "--fused", "--target", "min-energy")
     assert plan["choice"]["latency_ms"] in np.array(fused["latency_ms"])
-    explained = run_json(capsys, "explain", *resnet, *profile, "--fused")
+    explained = run_json(capsys, "predict", "--explain", *resnet, *profile, "--fused")
     assert "fused_pointwise" in {part["kernel"]["kind"] for part in explained["kernels"]}
 
 
@@ -71,7 +71,7 @@ def test_the_fused_view_is_one_option_of_every_verb(
             "plan.txt: cannot write the picture: its",
         ),
         (
-            ["characterize", "/no/such.pt", "--plot", "/no/folder/x.png"],
+            ["paper", "characterize", "/no/such.pt", "--plot", "/no/folder/x.png"],
             3,
             "cannot write the picture (No such file or directory)",
         ),
@@ -95,7 +95,7 @@ def test_names_out_of_a_file_are_shown_as_they_stand(
     (tmp_path / "odd.json").write_text(json.dumps(named.to_json()))
     plot = ["--plot", str(tmp_path / "odd.png")]
     verbs = (["decompose", "--tree", *plot], ["decompose", "--launches"], ["plan", "--target", "min-energy", *plot])
-    for verb in (*verbs, ["characterize", *plot], ["explain"]):
+    for verb in (*verbs, ["paper", "characterize", *plot], ["predict", "--explain"]):
         code, out, err = run(capsys, *verb, "--profile", "small-sim", "--", str(tmp_path / "odd.json"))
         drawn = f"drawn in {plot[1]}\n" if "--plot" in verb else ""
         assert (code, err) == (0, drawn) and "?[2J$" in out and "\x1b" not in out
@@ -115,7 +115,7 @@ def test_a_warning_takes_one_line(model: str) -> None:
     assert done.stderr == "warning: jetdvfs was installed without its C core: tree ensembles are evaluated by NumPy, slowly\n"
 
 
-@pytest.mark.parametrize("verb", ["decompose", "predict", "plan", "explain", "characterize"])
+@pytest.mark.parametrize("verb", ["decompose", "predict", "plan"])
 def test_help_has_examples_and_exit_codes(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, verb, "--help")
     assert code == 0

@@ -17,7 +17,7 @@ from jetdvfs.tests.support.verbs import run, run_json
 def test_explain_prints_the_kernels_what_bounds_them_and_each_step(
     model: str, simulated: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, out, _ = run(capsys, "explain", model, "--profile", "small-sim", "--config", "1000,400,1600")
+    code, out, _ = run(capsys, "predict", "--explain", model, "--profile", "small-sim", "--config", "1000,400,1600")
     assert code == 0
     assert "handmade on agx-xavier, profile small-sim, at CPU 1000.0 MHz, GPU 400.00 MHz, EMC 1600.0 MHz" in out
     assert "simulated" in out
@@ -31,7 +31,7 @@ def test_explain_prints_the_kernels_what_bounds_them_and_each_step(
 def test_explain_json_holds_the_whole_and_its_parts(
     model: str, simulated: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    data = run_json(capsys, "explain", model, "--profile", "small-sim")
+    data = run_json(capsys, "predict", "--explain", model, "--profile", "small-sim")
     assert data["prediction"]["configuration"] == GRID.top._asdict() and data["simulated"] is True
     parts = data["idle_mj"] + data["host_mj"] + data["kernels_mj"]
     assert parts == pytest.approx(data["prediction"]["energy_mj"], rel=1e-5)
@@ -47,7 +47,7 @@ def test_what_was_measured_of_an_engines_layers_stands_beside_their_prediction(
     engine, times = tmp_path / "engine.json", tmp_path / "profile.json"
     engine.write_bytes(account(small(), "x", "y"))
     times.write_bytes(profile([made["Name"] for made in small()]))
-    asked = ["explain", str(engine), "--measured", str(times), "--profile", "small-sim"]
+    asked = ["predict", "--explain", str(engine), "--measured", str(times), "--profile", "small-sim"]
     code, out, _ = run(capsys, *asked)
     assert code == 0 and re.search(r"^kernel .* measured ms$", out, re.MULTILINE) and "measured by trtexec: " in out
     kernels = run_json(capsys, *asked)["kernels"]
@@ -60,5 +60,7 @@ def test_times_of_an_engine_are_not_another_models(
     model: str, simulated: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "profile.json").write_bytes(profile(["r"]))
-    code, _, error = run(capsys, "explain", model, "--measured", str(tmp_path / "profile.json"), "--profile", "small-sim")
+    code, _, error = run(
+        capsys, "predict", "--explain", model, "--measured", str(tmp_path / "profile.json"), "--profile", "small-sim"
+    )
     assert code == 2 and "its times are of an engine's layers; the model is none" in error and error.count("\n") == 1

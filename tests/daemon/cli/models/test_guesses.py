@@ -63,7 +63,7 @@ def test_a_recurrent_layer_is_named_and_said_to_be_taken_for_its_products(
     assert "no model for lstm (1 launches, " in said and "taken for the products it is made of, step by step" in said
 
 
-@pytest.mark.parametrize("verb", [("predict",), ("plan", "--target", "min-energy"), ("explain",)])
+@pytest.mark.parametrize("verb", [("predict",), ("plan", "--target", "min-energy"), ("predict", "--explain")])
 def test_what_is_guessed_is_named_with_its_share(
     verb: tuple[str, ...], strange: str, familiar: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -101,9 +101,9 @@ def test_decompose_tells_it_before_anything_is_predicted(
 
 
 def test_characterize_points_to_the_verb_that_has_them(strange: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "guessed in handmade: " in out_of(capsys, "characterize", strange)
+    assert "guessed in handmade: " in out_of(capsys, "paper", "characterize", strange)
 
 
 def test_explain_marks_the_kernels(strange: str, capsys: pytest.CaptureFixture[str]) -> None:
-    marked = [line for line in out_of(capsys, "explain", strange).splitlines() if line.endswith(" guessed")]
+    marked = [line for line in out_of(capsys, "predict", "--explain", strange).splitlines() if line.endswith(" guessed")]
     assert len(marked) == 1 and marked[0].startswith("conv2d")

@@ -83,7 +83,7 @@ def test_execution_and_what_a_frame_takes_besides_are_told(
     assert bare["execution"] == "eager" and bare["points"][0]["latency_ms"] + 2 < found["points"][0]["latency_ms"]
     code, out, _ = run(capsys, *asked)
     assert code == 0 and f"executed as graph: {found['execution_note']}" in out
-    code, out, _ = run(capsys, "explain", model, "--profile", "small-sim", "--execution", "engine")
+    code, out, _ = run(capsys, "predict", "--explain", model, "--profile", "small-sim", "--execution", "engine")
     assert code == 0 and "the host starts one engine in" in out
     code, _, err = run(capsys, "plan", model, "--profile", "small-sim", "--target", "min-energy", "--host-ms", "-1")
     assert code == 3 and "host_ms=-1" in err

@@ -25,7 +25,7 @@ from jetdvfs.profiles.board import load_board
 from jetdvfs.tests.support.boards.hardware_kernel import FakeClock, Killed
 from jetdvfs.tests.support.boards.shaky_kernel import GARBAGE, ShakyKernel
 
-SCENARIOS = range(400)
+SCENARIOS, MORE = range(100), range(100, 400)
 _SYSTEMS: tuple[Callable[[], ShakyKernel], ...] = (
     lambda: ShakyKernel(),
     lambda: ShakyKernel(rules="4.9"),
@@ -235,7 +235,7 @@ def held_by_us(scenario: Scenario) -> dict[str, str]:
     return marks
 
 
-@pytest.mark.parametrize("number", SCENARIOS, ids=str)
+@pytest.mark.parametrize("number", [*SCENARIOS, *(pytest.param(number, marks=pytest.mark.slow) for number in MORE)], ids=str)
 def test_scenario(number: int, tmp_path: Path) -> None:
     scenario = Scenario(number, tmp_path)
     for accident in scenario.random.choices(scenario.accidents, k=scenario.random.randint(1, 4)):

@@ -36,7 +36,7 @@ from jetdvfs.profiles.twin.cli.stage import Stage, clock_files
 from jetdvfs.profiles.twin.silicon.chip import Clocks
 from jetdvfs.profiles.twin.silicon.silicon import Silicon
 
-BOARD, NODE, SILICON = load_board("agx-xavier"), 6, 2
+BOARD, NODE = load_board("agx-xavier"), 6
 SHORT = Patience(kernel_s=0.02, network_s=0.1, power_s=0.4, timings=10)
 MEASURED = ("idle_mw", "network", "kernel_ms", "kernel_mw")
 PART = FrequencyGrid(BOARD.grid.cpu_khz[8:], BOARD.grid.gpu_hz[3:7], BOARD.grid.emc_hz[-2:])
@@ -44,7 +44,7 @@ PART = FrequencyGrid(BOARD.grid.cpu_khz[8:], BOARD.grid.gpu_hz[3:7], BOARD.grid.
 
 @pytest.fixture(scope="module")
 def stage() -> Iterator[Stage]:
-    with Stage(BOARD.name, NODE, "agx-xavier-sim", "auto", SILICON) as stage:
+    with Stage(BOARD.name, NODE, "agx-xavier-sim", "auto") as stage:
         yield stage
 
 
@@ -82,7 +82,7 @@ def test_kernels_are_measured_where_the_daemon_holds_the_clocks_which_go_back(
         campaign = few(model, worker.about["kinds"])
         found = measure_board(campaign, [model], worker, rails, clocks, SHORT, tmp_path, notebook=notebook)
     assert clock_files(Files(stage.root), BOARD) == before
-    grid, silicon = BOARD.grid, Silicon(NODE, BOARD, version=SILICON)
+    grid, silicon = BOARD.grid, Silicon(NODE, BOARD)
     (kernel,) = (campaign.invocations[what] for what in found.tables["kernel_ms"].what)
     places = {name: [grid.configuration(np.unravel_index(flat, grid.shape)) for flat in found.tables[name].configuration]
               for name in ("kernel_ms", "idle_mw", "network_ms")}  # fmt: skip
@@ -144,7 +144,7 @@ def test_a_gpu_that_runs_slower_than_the_clock_that_is_held_does_not_count(stage
 
 @pytest.mark.parametrize("name", ["nano", "tx2"])
 def test_where_no_zone_says_that_it_throttles_the_die_is_as_warm_as_its_processors(name: str) -> None:
-    with Stage(name, NODE, f"{name}-sim", "auto", SILICON) as stage:
+    with Stage(name, NODE, f"{name}-sim", "auto") as stage:
         die_c = SetUpBoard(stage.root, name).die_c()
     assert die_c is not None and 25 < die_c < 49  # the power supply's zone says 50 or 100 C always
 

@@ -28,6 +28,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return paths
 
 
+@pytest.mark.slow
 def test_networks_left_out_are_predicted_beside_what_they_took(
     models: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -64,6 +65,7 @@ def profile(models: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path
     return made
 
 
+@pytest.mark.slow
 def test_a_profile_is_made_of_this_machine_alone_and_predicts_a_network_it_never_measured(
     models: list[str], profile: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -89,12 +91,17 @@ def test_a_profile_is_made_of_this_machine_alone_and_predicts_a_network_it_never
     assert 0 < expected_ms < float("inf") and took_ms > 0
 
 
+@pytest.mark.slow
 def test_a_profile_that_knows_times_only_says_so_instead_of_planning(
     models: list[str], profile: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     capsys.readouterr()
     about = [models[0], *IMAGE, "--profile", str(profile)]
-    for words in (["plan", *about, "--target", "latency_ms=5"], ["explain", *about], ["predict", *about, "--save", "s.npz"]):
+    for words in (
+        ["plan", *about, "--target", "latency_ms=5"],
+        ["predict", "--explain", *about],
+        ["predict", *about, "--save", "s.npz"],
+    ):
         assert main(words) == 3
         told = capsys.readouterr().err
         assert "power was not measured" in told and told.count("\n") == 1
@@ -147,6 +154,7 @@ def test_a_simulated_boards_record_does_not_depend_on_interruptions(tmp_path: Pa
         assert (rows.value == two[name].value).all(), name
 
 
+@pytest.mark.slow
 def test_one_simulated_board_makes_a_profile_that_says_how_far_off_it_is_on_networks_left_out(
     twin_record: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

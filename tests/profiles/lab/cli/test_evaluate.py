@@ -90,7 +90,7 @@ def test_confidence_costs_energy_and_keeps_targets(found: Any) -> None:
 
 
 def test_the_report_shows_networks_the_floor_and_the_worst(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["evaluate", "alexnet", "--node", "3", "--configs", "10", "--silicon", "2"]) == 0
+    assert main(["evaluate", "alexnet", "--node", "3", "--configs", "10"]) == 0
     shown = capsys.readouterr()
     assert "simulated agx-xavier-2, boards 3; it was trained on board 3" in shown.out
     for words in ("alexnet", "mean", "floor", "missed", "guessed", "The worst", "regret, plan", "alexnet on board 3"):
@@ -122,5 +122,5 @@ def test_a_kind_that_the_silicon_does_not_know_is_named(tmp_path: Path, capsys: 
     made = network(relu()).to_json()
     unknown = json.loads(json.dumps(made).replace('"relu"', '"sponge"'))
     (tmp_path / "sponge.json").write_text(json.dumps(unknown))
-    assert main(["evaluate", str(tmp_path / "sponge.json"), "--silicon", "2", "--configs", "2"]) == 3
+    assert main(["evaluate", str(tmp_path / "sponge.json"), "--configs", "2"]) == 3
     assert "sponge" in capsys.readouterr().err.splitlines()[-1]

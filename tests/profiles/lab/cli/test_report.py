@@ -33,7 +33,7 @@ def collected(folder: Path, nodes: tuple[int, ...]) -> Path:
     networks = [reference_network(name) for name in NETWORKS]
     size = several_boards_size(nodes, 2, 12, 10)
     path = folder / f"{len(nodes)}.npz"
-    measure_twin(plan_twin("agx-xavier", networks, size, 2), "agx-xavier", 2, None, lambda *step: None).save(path)
+    measure_twin(plan_twin("agx-xavier", networks, size), "agx-xavier", None, lambda *step: None).save(path)
     return path
 
 
@@ -80,6 +80,7 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
 
+@pytest.mark.slow
 def test_the_page_has_every_table_and_figure_and_needs_no_other_file(made: tuple[Path, str]) -> None:
     text = made[0].read_text(encoding="utf-8")
     page = Page(text)
@@ -93,6 +94,7 @@ def test_the_page_has_every_table_and_figure_and_needs_no_other_file(made: tuple
     assert "3 (0, 1, 2)" in text
 
 
+@pytest.mark.slow
 def test_programs_get_the_same_tables_each_row_as_wide_as_its_headers(made: tuple[Path, str]) -> None:
     said = json.loads(made[1])
     assert said["simulated"] and not said["missing"] and list(said["parts"]) == list(PARTS)
@@ -123,6 +125,7 @@ def test_a_record_of_one_board_says_which_tables_need_more(tmp_path: Path, capsy
     assert Page(page.read_text(encoding="utf-8")).sections == ["figure-1"]
 
 
+@pytest.mark.slow
 def test_of_an_only_board_networks_and_kernels_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record = collected(tmp_path, (4,))
     parts = ["--only", "table-4", "--only", "table-6", "--only", "table-7"]
@@ -153,6 +156,7 @@ def test_parts_of_an_only_board_know_nothing_of_what_they_are_judged_by(tmp_path
     assert judged == random & set(record.tables["kernel_ms"].what.tolist())
 
 
+@pytest.mark.slow
 def test_table_2_shows_what_a_search_found(record: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     small = Measurements.load(record)
     relus = [number for number, kernel in enumerate(small.invocations) if kernel.kind == "relu"]
@@ -204,6 +208,7 @@ def test_boards_that_are_none_are_refused(nodes: str, tmp_path: Path, capsys: py
     assert "expected up to 100 different boards' numbers as 3, 0,4,7 or 0-12" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_random_kernel_that_trained_on_another_board_is_not_judged(record: Path) -> None:
     measured = Measurements.load(record)
     of_networks = {launch.signature for network in measured.networks for launch in network.launches}
@@ -233,7 +238,7 @@ def test_several_boards_are_collected_into_one_record(tmp_path: Path, capsys: py
 
 
 def test_several_boards_share_random_kernels_each_timed_once_in_one_element_type_where_that_is_wanted() -> None:
-    campaign = plan_twin("agx-xavier", [reference_network("alexnet")], several_boards_size((0, 1), 2, 12, 10), 2, 0, "float32")
+    campaign = plan_twin("agx-xavier", [reference_network("alexnet")], several_boards_size((0, 1), 2, 12, 10), 0, "float32")
     own = len({launch.signature for launch in reference_network("alexnet").launches})
     timed = [(unit, what) for unit in campaign.units if unit.kind == "kernel_ms" for what in unit.what if what >= own]
     assert sorted(what for _, what in timed) == list(range(own, len(campaign.invocations)))

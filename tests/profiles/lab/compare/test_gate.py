@@ -31,6 +31,7 @@ def networks() -> list[Network]:
     return [reference_network(name) for name in reference_names()]
 
 
+@pytest.mark.slow
 def test_networks_and_the_sums_of_their_kernels_stand_as_in_the_paper(networks: list[Network]) -> None:
     rows = list(gate.sums(networks, BOARD))
     assert len(rows) == 4
@@ -56,7 +57,7 @@ def test_every_kind_of_the_paper_has_raw_features_of_its_own(networks: list[Netw
 def test_convolutions_of_networks_and_random_ones_are_judged_apart(networks: list[Network]) -> None:
     pytest.importorskip("xgboost", reason="the gate trains XGBoost models")
     said: list[str] = []
-    rows = list(KindModels("conv2d", networks, BOARD, gate.VERSION, LITTLE, said.append).rows())
+    rows = list(KindModels("conv2d", networks, BOARD, LITTLE, said.append).rows())
     assert len(rows) == 4
     whole, own, drawn = (row.value for row in rows[:3])
     assert min(own, drawn) <= whole <= max(own, drawn)
@@ -69,8 +70,8 @@ def test_convolutions_of_networks_and_random_ones_are_judged_apart(networks: lis
 def test_whole_networks_are_judged_by_the_sum_of_their_kernels(networks: list[Network]) -> None:
     pytest.importorskip("xgboost", reason="the gate trains XGBoost models")
     few = [network for network in networks if network.name in ("resnet18", "alexnet")]
-    models = {kind: KindModels(kind, networks, BOARD, gate.VERSION, LITTLE) for kind in ("conv2d", "batch_norm")}
-    rows = list(table_6(few, BOARD, gate.VERSION, models, LITTLE))
+    models = {kind: KindModels(kind, networks, BOARD, LITTLE) for kind in ("conv2d", "batch_norm")}
+    rows = list(table_6(few, BOARD, models, LITTLE))
     assert [row.part for row in rows] == ["networks"] * 4
     assert all(0.0 <= row.value <= 100.0 for row in rows)
     assert rows[0].value <= rows[1].value and rows[2].value <= rows[3].value
@@ -101,9 +102,7 @@ def test_kernels_are_judged_beside_those_of_real_gpus(tmp_path: Path) -> None:
 
 def test_a_simulated_kernel_takes_no_less_than_the_host_to_issue_it() -> None:
     """As where it was measured: additions of a few elements and of a few thousand take the same."""
-    tiny, small, large = desktop.again_s(
-        "add", [{"B": "2", "H": str(width)} for width in (20, 2000, 20_000_000)], gate.BOARD, 2
-    )
+    tiny, small, large = desktop.again_s("add", [{"B": "2", "H": str(width)} for width in (20, 2000, 20_000_000)], gate.BOARD)
     assert tiny == pytest.approx(small, rel=0.2)
     assert large > 20 * small
 
@@ -144,7 +143,7 @@ def test_the_command_prints_every_row_and_fails_when_one_misses(
 ) -> None:
     found = [ROW, replace(ROW, name="vgg16", value=60.0)]
     monkeypatch.setattr(gate, "rows", lambda networks, effort, data, doing: iter(found))
-    asked = ["silicon", "gate", "--silicon", "2"]
+    asked = ["silicon", "gate"]
     assert main(asked) == 4
     said = capsys.readouterr().out
     assert "agx-xavier-2" in said and "MISSED" in said and "1 of 2 rows missed" in said and "MIRAGE, Table 4" in said

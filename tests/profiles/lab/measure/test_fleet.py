@@ -25,7 +25,7 @@ from jetdvfs.profiles.reference import reference_network
 
 distributed = pytest.importorskip("distributed", reason="a cluster needs dask and distributed")
 
-BOARD, METERS = "agx-xavier", TwinMeters("agx-xavier", 2, 0)
+BOARD, METERS = "agx-xavier", TwinMeters("agx-xavier", 0)
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def client() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def campaign() -> Campaign:
     size = replace(one_board_size(4, 4), nodes=(4, 5), idle_configurations=8, warm_configurations=4)
-    return plan_twin(BOARD, [reference_network("resnet18")], size, 2)
+    return plan_twin(BOARD, [reference_network("resnet18")], size)
 
 
 def broken(node: int, step: int) -> TwinMeter:

@@ -83,6 +83,15 @@ def run_verb(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, 
     return code, captured.out, captured.err
 
 
+def test_one_network_is_measured_on_simulated_boards(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run_verb(capsys, "squeezenet1_0", "--json")
+    data = json.loads(out)
+    assert code == 0 and data["simulated"] is True and data["origin"].startswith("measured")
+    assert [item["network"] for item in data["networks"]] == ["squeezenet1_0"]
+    assert data["selected"][0] == "conv2d" and set(data["t_k_kinds"]) <= set(KINDS)
+
+
+@pytest.mark.slow
 def test_without_a_model_it_is_the_papers_table_on_simulated_boards(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run_verb(capsys, "--json")
     data = json.loads(out)

@@ -107,6 +107,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[Bundle, Bundle]:
         return old, add_engines(old, tmp_path_factory.mktemp("engines") / "new", 0, quiet)
 
 
+@pytest.mark.slow
 def test_a_profile_learns_what_engines_cost_and_keeps_everything_else(found: tuple[Bundle, Bundle]) -> None:
     old, new = found
     again = load_bundle(new.path)
@@ -122,6 +123,7 @@ def test_a_profile_learns_what_engines_cost_and_keeps_everything_else(found: tup
     assert surface(one, again.cost).execution_note == ""
 
 
+@pytest.mark.slow
 def test_engines_of_families_and_boards_left_out_are_nearer_and_keep_their_bounds(found: tuple[Bundle, Bundle]) -> None:
     old, new = found
     for compiled, name in UNSEEN_BOARD_ENGINE.items():

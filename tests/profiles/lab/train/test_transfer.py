@@ -32,7 +32,7 @@ NETWORKS = tuple(map(reference_network, ("resnet18", "mobilenet_v2", "squeezenet
 
 def record(count: int, networks: int = 3) -> Measurements:
     """Networks of a simulated Orin Nano at random configurations."""
-    meter, random = TwinMeter(Silicon(2, BOARD.name, version=2), 1), np.random.default_rng(1)
+    meter, random = TwinMeter(Silicon(2, BOARD.name), 1), np.random.default_rng(1)
     tables = {name: Rows.joined([]) for name in TABLES}
     for what, network in enumerate(NETWORKS[:networks]):
         flat = random.choice(BOARD.grid.size, count, replace=False)
@@ -81,7 +81,7 @@ def test_an_adapted_bundle_predicts_networks_it_has_not_seen_better_than_the_one
     carried = again.manifest.carried
     assert carried is not None and carried.profile == PRIOR.manifest.name and carried.observations == 36
     mean = again.manifest.evaluation["unseen_network"]["mean"]["timeline"]
-    strange, meter = reference_network("googlenet"), TwinMeter(Silicon(2, BOARD.name, version=2), 9)
+    strange, meter = reference_network("googlenet"), TwinMeter(Silicon(2, BOARD.name), 9)
     every = list(BOARD.grid)
     true_ms = meter.network_latency_ms(strange, every)
     rails = meter.network_rails_mw(strange, every)

@@ -17,10 +17,9 @@ BOARD = load_board("agx-xavier")
 NETWORK = reference_network("alexnet")
 
 
-@pytest.mark.parametrize("silicon", [1, 2])
-def test_the_truth_is_what_measuring_comes_close_to(silicon: int) -> None:
-    truth = true_surface(NETWORK, Silicon(12, BOARD, version=silicon), BOARD.grid, BOARD.energy_rails)
-    meter = twin_meter(BOARD.name, 12, 5, silicon)
+def test_the_truth_is_what_measuring_comes_close_to() -> None:
+    truth = true_surface(NETWORK, Silicon(12, BOARD), BOARD.grid, BOARD.energy_rails)
+    meter = twin_meter(BOARD.name, 12, 5)
     measured = measure_network(NETWORK, BOARD.grid, BOARD.energy_rails, meter, 200, seed=1)
     for figure, tolerance in (("latency_ms", 0.01), ("energy_mj", 0.01)):
         ratio = getattr(measured, figure) / getattr(truth, figure).ravel()[measured.index]

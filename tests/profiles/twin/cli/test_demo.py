@@ -31,7 +31,18 @@ def shown(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     if request.param == "fuse" and not Path("/dev/fuse").exists():
         pytest.skip("needs /dev/fuse")
     out = tmp_path_factory.mktemp("pictures")
-    command = [sys.executable, "-m", "jetdvfs.daemon.cli", "demo", "--json", "--out", str(out), "--backend", request.param]
+    command = [
+        sys.executable,
+        "-m",
+        "jetdvfs.daemon.cli",
+        "twin",
+        "demo",
+        "--json",
+        "--out",
+        str(out),
+        "--backend",
+        request.param,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     report: dict[str, Any] = json.loads(done.stdout)
@@ -90,7 +101,7 @@ def test_the_pictures_show_the_plans_of_the_table(shown: dict[str, Any]) -> None
 
 def test_without_matplotlib_nothing_is_started(tmp_path: Path) -> None:
     program = "import sys; sys.modules['matplotlib'] = None; from jetdvfs.daemon.cli import main; sys.exit(main())"
-    command = [sys.executable, "-c", program, "demo", "--out", str(tmp_path / "out")]
+    command = [sys.executable, "-c", program, "twin", "demo", "--out", str(tmp_path / "out")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 3 and done.stdout == ""
     assert "sudo apt-get install python3-matplotlib, or from a clone: pip install '.[plot]'" in done.stderr
@@ -120,7 +131,7 @@ def test_a_change_of_any_clock_shows_in_the_files_that_are_compared(name: str, t
 def test_a_profile_of_another_board_is_refused_and_the_way_to_one_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["demo", "--board", "tx2", "--profile", "agx-xavier-sim", "--out", str(tmp_path / "out")]) == 2
+    assert main(["twin", "demo", "--board", "tx2", "--profile", "agx-xavier-sim", "--out", str(tmp_path / "out")]) == 2
     said = capsys.readouterr().err
     assert "valid: tx2-sim" in said and "jetdvfs-lab train --board tx2 --simulated" in said
     assert not (tmp_path / "out").exists()

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The simulated AGX Xavier behaves to the last digits as it did when a version of its silicon was frozen, and so do all chips
-of version 2. The shipped bundles were trained on version 2.
+"""The simulated AGX Xavier behaves to the last digits as it did when its silicon was frozen, and so do all other chips: the
+shipped bundles were trained on them.
 
-The golden figures are in ``tests/snapshots``; this file, run with a version, prints them. Those of version 1 were taken before
-chips became data. Another processor may round the last bit of a power differently, hence the tolerance.
+The golden figures are in ``tests/snapshots``; this file, run by itself, prints them. Another processor may round the last bit
+of a power differently, hence the tolerance.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 
 import numpy as np
@@ -23,19 +22,19 @@ from jetdvfs.profiles.twin.silicon.execution import execute
 from jetdvfs.profiles.twin.silicon.silicon import Silicon
 from jetdvfs.tests.support.paths import SNAPSHOTS
 
-GOLDEN = {1: SNAPSHOTS / "silicon_golden.txt", 2: SNAPSHOTS / "silicon_golden_2.txt"}
+GOLDEN = SNAPSHOTS / "silicon_golden_2.txt"
 NODES = (0, 7, 12)
 RELATIVE = 1e-12
 
 
-def figures(version: int) -> Iterator[tuple[str, list[float]]]:
+def figures() -> Iterator[tuple[str, list[float]]]:
     """Sums over configurations, each weighted by another number so that nothing cancels."""
     configurations = random_configurations(load_board("agx-xavier").grid, 25, np.random.default_rng(3))
     clocks = Clocks.of(configurations)
     weight = 1.0 + np.sqrt(np.arange(25.0))
     networks = [reference_network(name) for name in reference_names()]
     for node in NODES:
-        silicon = Silicon(node, version=version)
+        silicon = Silicon(node)
         for network in networks:
             run = execute(network, silicon, clocks, 60.0)
             yield (
@@ -52,17 +51,16 @@ def figures(version: int) -> Iterator[tuple[str, list[float]]]:
         yield f"idle {node}", [float(values @ weight) for values in idle.values()]
         power = TwinMeter(silicon, 4).kernel_powers(list(networks[0].launches)[:10], configurations[:10])
         yield f"meter {node}", [float(values.sum()) for values in power.rails_mw.values()]
-    if version != 1:
-        yield from surroundings(version)
+    yield from surroundings()
 
 
-def surroundings(version: int) -> Iterator[tuple[str, list[float]]]:
-    """What version 1 does not know: engines, heat, others' traffic, operands; and every chip."""
+def surroundings() -> Iterator[tuple[str, list[float]]]:
+    """Engines, heat, other traffic, operands; and every chip."""
     network = reference_network("resnet18")
     for board in list_boards():
         clocks = Clocks.of([load_board(board).grid.top])
         for engine, dtype in (("", ""), ("tensorrt", "float16")):
-            silicon = Silicon(3, board, version=version, engine=engine, dtype=dtype)
+            silicon = Silicon(3, board, engine=engine, dtype=dtype)
             run = execute(network, silicon, clocks, 88.0)
             yield (
                 f"{silicon.version} {engine or 'eager'}",
@@ -72,19 +70,18 @@ def surroundings(version: int) -> Iterator[tuple[str, list[float]]]:
         yield f"{silicon.version} zeros", [float(value.sum()) for value in (alone.seconds, *alone.energy_j.values())]
 
 
-def golden(version: int) -> dict[str, list[float]]:
-    lines = (line.partition(": ") for line in GOLDEN[version].read_text(encoding="utf-8").splitlines())
+def golden() -> dict[str, list[float]]:
+    lines = (line.partition(": ") for line in GOLDEN.read_text(encoding="utf-8").splitlines())
     return {name: [float(value) for value in numbers.split()] for name, _, numbers in lines}
 
 
-@pytest.mark.parametrize("version", GOLDEN)
-def test_each_version_is_what_it_was_when_it_was_frozen(version: int) -> None:
-    expected, measured = golden(version), dict(figures(version))
+def test_the_silicon_is_what_it_was_when_it_was_frozen() -> None:
+    expected, measured = golden(), dict(figures())
     assert measured.keys() == expected.keys() and len(expected) > 60
     for name, values in measured.items():
         assert values == pytest.approx(expected[name], rel=RELATIVE), name
 
 
 if __name__ == "__main__":
-    for name, values in figures(int(sys.argv[1])):
+    for name, values in figures():
         print(f"{name}: {' '.join(map(repr, values))}")

@@ -34,7 +34,7 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three networks and a few random kernels on two simulated boards."""
     networks = [reference_network(name) for name in ("squeezenet1_0", "resnet18", "alexnet")]
     size = replace(one_board_size(0, 1), nodes=(0, 1), idle_configurations=1, warm_configurations=0)
-    measured = measure_twin(plan_twin(BOARD, networks, size, 2), BOARD, 2, None, lambda done, total, text: None)
+    measured = measure_twin(plan_twin(BOARD, networks, size), BOARD, None, lambda done, total, text: None)
     path = tmp_path_factory.mktemp("record") / "two.npz"
     measured.save(path)
     return path
@@ -64,12 +64,12 @@ def test_what_validates_is_of_networks_and_boards_that_did_not_train(record: Pat
 
 
 def test_a_search_goes_on_where_it_ended_and_its_recipes_train_models(record: Path, client: Any, tmp_path: Path) -> None:
-    first = search(record, client, tmp_path, 3)
-    assert {found.trials for found in first.models["conv2d"].values()} == {3}
-    second = search(record, client, tmp_path, 5)
+    first = search(record, client, tmp_path, 2)
+    assert {found.trials for found in first.models["conv2d"].values()} == {2}
+    second = search(record, client, tmp_path, 3)
     assert set(second.models["conv2d"]) == {"time", "power"}
     for target, found in second.models["conv2d"].items():
-        assert found.trials == 5
+        assert found.trials == 3
         assert found.best_error <= first.models["conv2d"][target].best_error
         assert found.error <= 1.05 * found.best_error and found.leaves <= found.best_leaves
         assert SPACE.max_depth[0] <= found.recipe.max_depth <= SPACE.max_depth[1]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products in version 2: on tensor cores where a chip has them for the element type, and with what a library or an engine lets
+"""Products: on tensor cores where a chip has them for the element type, and with what a library or an engine lets
 their kernels do on the way out."""
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from .....kernels.network import KernelInvocation
-from ..algorithms.conv import convolution
-from ..algorithms.products import matmul
-from ..chip import Chip
-from ..counts import column, element
-from ..detail import Detail, Engine
-from ..passes import Pass
+from ....kernels.network import KernelInvocation
+from .algorithms.conv import convolution
+from .algorithms.products import matmul
+from .chip import Chip
+from .counts import column, element
+from .detail import Detail, Engine
 from .kinds import COSTS, flat
+from .passes import Pass
 
 MEMBERS = {"relu": ("relu",), "add_relu": ("add", "relu")}
 """What a fused kind's name says that a convolution does on its way out."""
@@ -62,7 +62,7 @@ class Products:
         return self._finished([self._narrow(work, calls, tensor) for work in merged], calls, bias=len(merged) - 1)
 
     def _narrow(self, work: Pass, calls: Sequence[KernelInvocation], tensor: NDArray[np.bool_]) -> Pass:
-        """Plain code in a narrow type: version 1 counts it as single precision."""
+        """Plain code in a narrow type: counted as single precision elsewhere."""
         narrow = np.array([call.dtype in self.detail.narrow_types for call in calls]) & ~tensor
         if not narrow.any():
             return work

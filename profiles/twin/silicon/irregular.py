@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .....kernels.network import KernelInvocation
-from ..chip import Array
+from ....kernels.network import KernelInvocation
+from .chip import Array
 
 Seeds = NDArray[np.uint64]
 _HALF_OCTAVES = 2.0

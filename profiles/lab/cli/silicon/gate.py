@@ -1,29 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``jetdvfs-lab silicon gate --silicon 2``: the gate of version 2 of the simulated silicon, one row for each figure."""
+"""``jetdvfs-lab silicon gate``: simulated silicon is as hard to predict as real boards, one row for each figure."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from .....daemon import arguments
 from .....daemon.cli.output import print_json
-from .....daemon.errors import InputError, TargetNotAttainable, UsageError
+from .....daemon.errors import InputError, TargetNotAttainable
 from .....kernels.text import needing
 from ....errors import ComparisonDataError
 
 if TYPE_CHECKING:
     from ...compare.gate_kinds import Row
 
+MISSED = TargetNotAttainable.exit_code
+"""Exit code if simulated boards are further off than a comparison allows."""
 ROUNDS, SAMPLES, CONFIGURATIONS = 600, 26_000, 40
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """What only this gate takes; ``--rounds``, ``--threads`` and ``--seed`` are those of the other."""
-    group = parser.add_argument_group("of version 2")
+def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
+    """Add the part; ``verb(name, summary, action)`` gives the parser of a new part."""
+    group = verb("gate", "check that simulated silicon is as hard to predict as real boards", run)
     group.add_argument(
         "--samples",
         type=arguments.whole(1),
@@ -39,24 +42,26 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help=f"at which networks are run (default {CONFIGURATIONS})",
     )
     group.add_argument(
+        "--rounds", type=arguments.whole(1), default=ROUNDS, metavar="N", help=f"boosting rounds (default {ROUNDS})"
+    )
+    group.add_argument(
         "--data", type=arguments.folder, metavar="DIR", help="folder with measurements of desktop GPUs, for the last rows"
     )
+    arguments.add_threads(group)
+    arguments.add_seed(group)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the table; what it returns says whether all rows passed."""
     from ....reference import reference_names, reference_network
     from ....twin.silicon.chip import load_chip
-    from ...compare.gate import BOARD, VERSION, rows
+    from ...compare.gate import BOARD, rows
     from ...compare.gate_kinds import Effort
 
-    if args.board != BOARD:
-        raise UsageError(f"--board: the gate of version {VERSION} is about the board of the paper; valid: {BOARD}")
-    rounds = args.rounds or ROUNDS
-    effort = Effort(args.samples, args.configurations, rounds, args.threads, args.seed)
+    effort = Effort(args.samples, args.configurations, args.rounds, args.threads, args.seed)
     began = time.process_time()
     if not args.json:
-        chip = load_chip(BOARD, version=VERSION)
+        chip = load_chip(BOARD)
         print(f"gate of simulated silicon {chip.version}: {effort.samples} kernels of each kind, {effort.rounds} rounds")
         print(f"{'part':<10}{'figure':<66}{'simulated':>10}{'real':>8}{'band':>14}  band from")
     found = []
@@ -79,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
         verdict = "gate passed" if passed else f"gate not passed: {missed} of {len(found)} rows missed"
         without = "" if args.data else "; without --data no kernels were compared with those of desktop GPUs"
         print(f"{verdict} ({time.process_time() - began:.0f} s of a processor{without})")
-    return 0 if passed else TargetNotAttainable.exit_code
+    return 0 if passed else MISSED
 
 
 def _line(row: Row) -> str:

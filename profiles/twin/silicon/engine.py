@@ -6,9 +6,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from math import prod
 
-from .....kernels.network import Call, HostOp, KernelInvocation, Network, ParamValue, Shape
-from ....errors import TwinError
-from ..detail import Engine
+from ....kernels.network import Call, HostOp, KernelInvocation, Network, ParamValue, Shape
+from ...errors import TwinError
+from .detail import Engine
 from .fused import PRODUCTS
 
 START = HostOp("engine", "")

@@ -1,21 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Find the smallest power mode (nvpmodel) of a board in which a model keeps its targets, or the smallest slice of an A100.
+"""``jetdvfs plan --modes``: the smallest power mode (nvpmodel) in which a model keeps its targets, or slice of an A100.
 
-A mode is judged at its highest clocks, where governors go under load. --target may be given several times, --fps is a target by
-itself; --confidence asks for that probability. Modes are listed by the power that the model draws in them; the first that is
-enough is advised, with the clocks that 'jetdvfs hold' would set within it for the first target.
-
-Where a mode leaves only a part of the GPU on, or a slice (MIG) is a part of it, latency is shown as if all of the inference
-were the GPU's and went by that part, and power as if all of it were on: both are at most so. Fewer processor cores count for
-nothing: one issues a network. Memory is what weights, inputs and activations take at least; --memory-mib says how much is free,
-by default what the board has.
-
---mig a100 needs no profile: it names the smallest slice of an A100 with 40 GB that holds the model, as DIPPM does.
-
-examples:
-  jetdvfs advise resnet18.pt --input 1x3x224x224 --profile agx-xavier-sim --fps 60
-  jetdvfs advise resnet18.pt --input 1x3x224x224 --profile agx-orin-64gb-sim --target latency_ms=8 --target power_mw=20000
-  jetdvfs advise resnet18.pt --input 64x3x224x224 --mig a100
+A mode is judged at its highest clocks, where governors go under load. Where a mode leaves only a part of the GPU on, or a slice
+(MIG) is a part of it, latency is shown as if all of the inference were the GPU's and went by that part, and power as if all of
+it were on: both are at most so. Fewer processor cores count for nothing: one issues a network.
 """
 
 from __future__ import annotations
@@ -41,15 +29,13 @@ _MIB = 1 << 20
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    common.add_model_arguments(parser)
-    common.add_profile_arguments(parser)
-    arguments.add_target(parser, several="any number")
-    parser.add_argument(
-        "--memory-mib", type=arguments.whole(1), metavar="MIB", help="memory that is free (default: all there is)"
+    group = parser.add_argument_group("power modes")
+    group.add_argument("--modes", action="store_true", help="find the smallest power mode that keeps every --target and --fps")
+    group.add_argument(
+        "--memory-mib", type=arguments.whole(1), metavar="MIB", help="with --modes: memory that is free (default: all there is)"
     )
-    parser.add_argument("--firmware", metavar="NAME", help="the modes of this firmware (default: the newest described)")
-    parser.add_argument("--mig", choices=("a100",), help="name a slice of this GPU instead, by memory alone")
-    common.add_output_arguments(parser)
+    group.add_argument("--firmware", metavar="NAME", help="with --modes: of this firmware (default: the newest described)")
+    group.add_argument("--mig", choices=("a100",), help="name a slice of this GPU instead, by memory alone; needs no profile")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -57,9 +43,9 @@ def run(args: argparse.Namespace) -> int:
         return _slice(common.read_network(args), args)
     targets = [parse_target(text) for text in args.targets]
     if any(isinstance(target, Hours) for target in targets):
-        raise UsageError("--target hours: a mode is not advised by a battery; say what may be drawn, as in power_mw=8000")
+        raise UsageError("--target hours: --modes knows no battery; valid: a power, as in power_mw=8000")
     if not targets and args.fps is None:
-        raise UsageError("say what the model has to keep: --target, --fps, or both")
+        raise UsageError("--modes needs --target, --fps, or both")
     bundle = common.read_profile_at(args)
     network = common.read_network(args)
     surface = common.predict_surface(network, bundle, args)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``jetdvfs advise``: the smallest power mode that is enough, on boards whose costs are formulas and on shipped profiles."""
+"""``jetdvfs plan --modes``: the smallest power mode that is enough, on boards whose costs are formulas and on shipped ones."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_slices_of_an_a100_are_those_of_dippm() -> None:
 
 
 def test_advise_names_a_mode_for_a_frame_rate(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["advise", *RESNET, "--profile", "agx-xavier-sim", "--fps", "60"]) == 0
+    assert main(["plan", "--modes", *RESNET, "--profile", "agx-xavier-sim", "--fps", "60"]) == 0
     shown = capsys.readouterr().out
     assert (
         "simulated" in shown
@@ -111,7 +111,7 @@ def test_advise_names_a_mode_for_a_frame_rate(capsys: pytest.CaptureFixture[str]
         and "sudo jetdvfs board mode" in shown
         and "'jetdvfs hold' would set" in shown
     )
-    assert main(["advise", *RESNET, "--profile", "agx-xavier-sim", "--fps", "60", "--json"]) == 0
+    assert main(["plan", "--modes", *RESNET, "--profile", "agx-xavier-sim", "--fps", "60", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert data["advised"]["enough"] and data["advised"]["latency_ms"] <= 1e3 / 60
     drawn = [mode["power_mw"] * mode["gpu_share"] for mode in data["modes"]]
@@ -119,7 +119,7 @@ def test_advise_names_a_mode_for_a_frame_rate(capsys: pytest.CaptureFixture[str]
 
 
 def test_advise_says_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ("advise", *RESNET, "--profile", "agx-xavier-sim")
+    asked = ("plan", "--modes", *RESNET, "--profile", "agx-xavier-sim")
     for more, code, words in (
         ((), 2, "--target, --fps, or both"),
         (("--fps", "2000"), 4, "no power mode is enough"),
@@ -131,11 +131,11 @@ def test_advise_says_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_advise_names_a_slice_without_a_profile(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["advise", *RESNET, "--mig", "a100"]) == 0
+    assert main(["plan", "--modes", *RESNET, "--mig", "a100"]) == 0
     assert "enough: 1g.5gb" in capsys.readouterr().out
     assert np.isclose(json.loads(_json(capsys, *RESNET))["memory_bytes"], 53.8e6, rtol=0.01)
 
 
 def _json(capsys: pytest.CaptureFixture[str], *asked: str) -> str:
-    assert main(["advise", *asked, "--mig", "a100", "--json"]) == 0
+    assert main(["plan", "--modes", *asked, "--mig", "a100", "--json"]) == 0
     return capsys.readouterr().out
