@@ -37,14 +37,14 @@ from .leases.learning.unpredicted import Unpredicted
 from .leases.lease import Holder, Lease, find
 from .leases.proposals import Proposals
 from .planning.constraints import BoardConstraints
-from .planning.lease_plan import LeasePlan
+from .planning.lease_plan import LeasePlan, PlanRequest
 from .planning.limits import Limits
-from .planning.plan import Plans
-from .planning.requests import PlanRequest
+from .planning.plan import Caveats, Plans
 from .planning.settling import warmth_of
 from .planning.targets import Hours, Outlook, check_phase, listing, parse_target
 from .surfaces import LoadedNetwork, Surfaces
 from .system.record import Record
+from .wire.hold_request import HoldRequest
 from .wire.interface import Interface
 from .wire.protocol import DEFINITIONS, INTERFACE, LONGEST_FRAME_MS, TEXT_CHARACTERS
 from .wire.serving.session import Session, process_name
@@ -58,6 +58,8 @@ _INPUTS = 64
 _ACCEPTED = 64
 _NETWORK_BYTES_PER_USER = 16 << 20
 _FRAMES_PER_REPORT = 1024
+# A client takes longer to read a front of hundreds than the daemon to find it; a picture needs no more than these.
+_FRONT_SENT = 32
 # For how long who asks waits until the board was looked at anew; then what was seen before will do.
 _STATUS_WAITS_S = 0.05
 _PLAN_WAITS_S = 1.0
@@ -90,7 +92,7 @@ class Api:
         self._holding: set[Session] = set()
         self._plans = Plans()
         self._flat = lru_cache(maxsize=1)(_flat)
-        self._asked: dict[str, _Parameters] = {}
+        self._asked: dict[str, HoldRequest] = {}
         warmth = partial(warmth_of, context.sensors, context.description)
         self._corrections = Corrections(context.memory, warmth)
         self._learner = Learner(context.board, context.sensors, context.description.energy_rails, context.memory, warmth)
@@ -162,7 +164,7 @@ class Api:
         return self._keep(session, loaded)
 
     async def _unload(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
-        self._network(session, parameters)
+        self._network(session, parameters["network"])
         del self._networks[session][parameters["network"]]
         return {}
 
@@ -180,75 +182,72 @@ class Api:
                 "frugal": _lowest(surface, np.where(allowed, figures.energy_mj, np.inf)),
             }
         predictions = {name: _prediction(surface, figures, configuration, fps) for name, configuration in wanted.items()}
-        boundary = surface.boundary and surface.boundary.to_json()
-        guessed = [asdict(guess) for guess in surface.guessed]
-        told = {"execution": surface.execution, "execution_note": surface.execution_note}
-        return {"predictions": predictions, "guessed": guessed, "simulated": self._simulated(), "boundary": boundary, **told}
+        return {"predictions": predictions, "simulated": self._simulated(), "boundary": None, **Caveats.of(surface).to_json()}
 
     async def _plan(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
-        course = await self._course(session, parameters)
+        course = await self._course(session, HoldRequest.read(parameters))
         wish = course.wish
-        if wish.asked.hours is not None:
+        if wish.constraints.hours is not None:
             raise UsageError(_BY_BATTERY.format("Plan", wish.target))
         limits = await self._limits()
         try:
-            plan = course.plan(limits)
+            plan = course.proposed(limits)
         except TargetNotAttainable as error:
             raise await self._proposals.told(error, wish) from error
-        proposal = await self._proposals.of(wish, FrequencyConfiguration(**plan["choice"]["configuration"]))
-        return {"plan": plan if proposal is None else {**plan, "proposal": proposal.to_json()}}
+        proposal = await self._proposals.of(wish, plan.configuration)
+        told = _told(plan)
+        return {"plan": told if proposal is None else {**(told or {}), "proposal": proposal.to_json()}}
 
     async def _hold(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
-        course, need = await self._need(session, parameters)
-        app = parameters.get("app") or process_name(session.peer)
+        request = HoldRequest.read(parameters)
+        course, plan = await self._planned(session, request)
+        app = request.app or process_name(session.peer)
         holder = Holder(session, session.peer.pid, session.peer.uid, printable(app))
         self._holding.add(session)
-        lease, applied = await self._context.board.hold(holder, need, printable(parameters.get("reason") or ""))
+        lease, applied = await self._context.board.hold(holder, plan, printable(request.reason))
         self._learner.began(lease, course)
-        self._asked[lease.id] = parameters
-        need = lease.need
+        self._asked[lease.id] = request
+        plan = lease.plan
         beside = beside_others(lease.id, self._context.board.snapshot)
-        told = {"lease": lease.id, "plan": need.plan, "applied": applied.to_json(), "limit_ms": need.limit_ms}
+        told = {"lease": lease.id, "plan": _told(plan), "applied": applied.to_json(), "limit_ms": plan.limit_ms}
         return {**told, **beside, "corrected": self._learner.corrected(lease)}
 
     async def _preview(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
-        need = (await self._need(session, parameters))[1]
-        if need.asked.hours is not None:
+        plan = (await self._planned(session, HoldRequest.read(parameters)))[1]
+        if plan.constraints.hours is not None:
             raise UsageError(_BY_BATTERY.format("Preview", parameters["target"]))
-        return {"configuration": (await self._context.board.preview(need, session.peer.uid))._asdict()}
+        return {"configuration": (await self._context.board.preview(plan, session.peer.uid))._asdict()}
 
-    async def _need(self, session: Session, parameters: _Parameters) -> tuple[LeaseProgress | None, LeasePlan]:
+    async def _planned(self, session: Session, request: HoldRequest) -> tuple[LeaseProgress | None, LeasePlan]:
         """The need of a request, and for a target how its lease begins.
 
         Raises:
             UsageError: the request contradicts itself.
             TargetNotAttainable: no permitted configuration meets the target.
         """
-        target, configuration = parameters.get("target"), await self._configuration(parameters)
+        configuration = await self._configuration(request)
         if configuration is not None:
-            if target is not None or parameters.get("network") is not None:
+            if request.target is not None or request.network is not None:
                 raise UsageError("Hold: expected either a network and a target, or a configuration")
-            return None, LeasePlan(FrequencyConfiguration(**configuration), asked=_asked(parameters))
-        if target is None:
+            return None, LeasePlan(configuration, constraints=_constraints(request))
+        if request.target is None:
             raise UsageError("Hold: expected a target, with a network or without, or a configuration")
         self._learner.prepare()
-        course = await self._course(session, parameters)
+        course = await self._course(session, request)
         # What the board may draw is known, with this lease, where it is granted.
         limits = replace(await self._limits(), power_mw=None, because="")
         try:
-            return course, course.first(limits)
+            return course, course.beginning.plan(limits)
         except TargetNotAttainable as error:
             raise await self._proposals.told(error, course.wish) from error
 
-    async def _configuration(self, parameters: _Parameters) -> Mapping[str, int] | None:
-        """The clocks asked for by themselves, by number or as text; None if a target is."""
-        given: Mapping[str, int] | None = parameters.get("configuration")
-        if (text := parameters.get("configuration_text")) is None:
-            return given
-        if given is not None:
-            raise UsageError("Hold: expected either configuration or configuration_text")
+    async def _configuration(self, request: HoldRequest) -> FrequencyConfiguration | None:
+        """The clocks requested by themselves, by number or as text; None for a target."""
+        given = request.configuration
+        if given is None or isinstance(given, Mapping):
+            return None if given is None else FrequencyConfiguration(**given)
         try:
-            return parse_configuration(text, await self._levels(await self._limits()))._asdict()
+            return parse_configuration(str(given), await self._levels(await self._limits()))
         except GridError as error:
             raise UsageError(str(error)) from error
 
@@ -271,20 +270,20 @@ class Api:
         board = self._context.board
         lease = self._lease(session, parameters)
         given = {name: value for name, value in parameters.items() if name != "lease" and value is not None}
-        asked = {**self._asked.get(lease.id, {}), **given}
-        if asked.get("target") is None:
+        request = replace(self._asked.get(lease.id, HoldRequest()), **{**given, "configuration": None})
+        if request.target is None:
             raise UsageError("Change: expected a lease for a target, or one")
-        asked["target"] = str(parse_target(asked["target"]))
-        course = await self._course(session, {**asked, "configuration": None})
-        need = await board.replan(lease, course.first, f"asked for {asked['target']} from now on")
-        if need is None:
+        request = replace(request, target=str(parse_target(request.target)))
+        course = await self._course(session, request)
+        plan = await board.replan(lease, course.beginning, f"asked for {request.target} from now on")
+        if plan is None:
             raise UsageError(f"lease {lease.id} has ended")
         if "network" in given:
             lease.frames.forget()
         self._learner.follow(lease, course)
-        self._asked[lease.id] = asked
+        self._asked[lease.id] = request
         applied = board.snapshot.applied
-        told = {"plan": need.plan, "applied": None if applied is None else applied.to_json(), "limit_ms": need.limit_ms}
+        told = {"plan": _told(plan), "applied": None if applied is None else applied.to_json(), "limit_ms": plan.limit_ms}
         return {**told, **beside_others(lease.id, board.snapshot)}
 
     async def _report(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
@@ -345,64 +344,62 @@ class Api:
         self._networks.setdefault(session, {})[handle] = loaded
         return {"network": {"network": handle, **loaded.info}}
 
-    def _network(self, session: Session, parameters: _Parameters) -> LoadedNetwork:
+    def _network(self, session: Session, handle: str) -> LoadedNetwork:
         known = self._networks.get(session, {})
-        loaded = known.get(parameters["network"])
+        loaded = known.get(handle)
         if loaded is None:
             names = ", ".join(known) or "none"
-            raise UsageError(f"network {parameters['network']!r:.40} is not loaded on this connection; loaded: {names}")
+            raise UsageError(f"network {handle!r:.40} is not loaded on this connection; loaded: {names}")
         return loaded
 
-    async def _course(self, session: Session, parameters: _Parameters) -> LeaseProgress:
+    async def _course(self, session: Session, request: HoldRequest) -> LeaseProgress:
         """How a lease for a target begins: its surface by what is remembered of it, and how to make it anew."""
-        if parameters.get("network") is None:
-            return await self._unpredicted(session, parameters)
-        network = self._network(session, parameters)
-        if target := parameters.get("target"):
-            check_phase(parse_target(target), network.info["phase"])
-        method, execution = parameters.get("method") or "timeline", parameters.get("execution")
-        stated = {name: value for name, value in (parameters.get("beside") or {}).items() if value is not None}
+        if request.network is None:
+            return await self._unpredicted(session, request)
+        network = self._network(session, request.network)
+        if request.target:
+            check_phase(parse_target(request.target), network.info["phase"])
+        method, execution, fps = request.method or "timeline", request.execution, request.fps
+        stated: dict[str, Any] = {name: value for name, value in (request.beside or {}).items() if value is not None}
         surfaces, beside = self._context.surfaces, Beside(**stated)
         original = await surfaces.surface(network, method, execution=execution, beside=beside, uid=session.peer.uid)
         key = Key(session.peer.uid, surfaces.name(network, method, execution, beside))
-        fps, remembered = parameters.get("fps"), self._context.memory.summary(key)
+        remembered = self._context.memory.summary(key)
         make = partial(self._corrections.make, original, key, fps)
         if (surface := self._corrections.kept(original, key, fps)) is None:
             surface = await asyncio.to_thread(make, (), True)
         return LeaseProgress(
             key,
-            self._wish(surface, parameters, network.name),
+            self._wish(surface, request, network.name),
             make,
             original=original,
             predicted=None if remembered is None else self._corrections.predicted(original, fps),
             remembered=remembered,
-            trusted=bool(parameters.get("trust_frames")),
+            trusted=request.trust_frames,
         )
 
-    async def _unpredicted(self, session: Session, parameters: _Parameters) -> LeaseProgress:
+    async def _unpredicted(self, session: Session, request: HoldRequest) -> LeaseProgress:
         """How a lease begins of whose frames nothing is predicted; it is remembered by its user and its name."""
-        if useless := [name for name in ("method", "execution", "beside") if parameters.get(name) is not None]:
+        if useless := [name for name in ("method", "execution", "beside") if getattr(request, name) is not None]:
             raise UsageError(f"Hold: {', '.join(useless)}: said of a network, and there is none")
         profile = self._context.surfaces.profile
         surface = self._flat(profile.identity.grid if profile is not None else await self._context.board.grid())
-        wish = self._wish(surface, parameters, "")
-        key = Key(session.peer.uid, printable(parameters.get("app") or process_name(session.peer)))
+        wish = self._wish(surface, request, "")
+        key = Key(session.peer.uid, printable(request.app or process_name(session.peer)))
         unknown = Unpredicted(wish, self._context.memory.observations(key), self._context.board.snapshot.look.modes)
         return LeaseProgress(
             key, wish, partial(self._corrections.make, surface, None, wish.fps), unknown=unknown, exploring=True
         )
 
     async def _surface(self, session: Session, parameters: _Parameters) -> Surface:
-        return (await self._course(session, {"target": "min-energy", **parameters})).wish.surface
+        return (await self._course(session, HoldRequest.read({"target": "min-energy", **parameters}))).wish.surface
 
-    def _wish(self, surface: Surface, parameters: _Parameters, network: str) -> PlanRequest:
+    def _wish(self, surface: Surface, request: HoldRequest, network: str) -> PlanRequest:
         """What a call asks for."""
-        fps, confidence = parameters.get("fps"), parameters.get("confidence")
-        # Read when the plan is made, which may be much later.
-        floors = partial(getattr, self._context.board, "floors")
-        simulated, asked = self._simulated(), _asked(parameters)
-        target = str(parse_target(parameters["target"]))
-        return PlanRequest(self._plans, surface, target, fps, confidence, network, simulated, floors, asked)
+        target, constraints = str(parse_target(request.target or "")), _constraints(request)
+        return PlanRequest(
+            self._plans, surface, target, request.fps, request.confidence, network, self._simulated(), constraints
+        )
 
     async def _limits(self) -> Limits:
         """Within which may be planned, as was seen last."""
@@ -414,6 +411,13 @@ class Api:
     def _simulated(self) -> bool:
         profile = self._context.surfaces.profile
         return profile is not None and profile.identity.simulated
+
+
+def _told(plan: LeasePlan) -> dict[str, Any] | None:
+    """The ``PlanReport`` of the interface; None for a configuration that no plan has chosen."""
+    if plan.chosen is None or plan.request is None:
+        return None
+    return {**plan.chosen.to_json(_FRONT_SENT), "simulated": plan.request.simulated}
 
 
 def _by(session: Session) -> str:
@@ -436,11 +440,11 @@ def _flat(grid: FrequencyGrid) -> Surface:
     return flat_surface(grid)
 
 
-def _asked(parameters: _Parameters) -> BoardConstraints:
-    """What is asked of the board as a whole."""
-    target = parse_target(parameters["target"]) if parameters.get("target") else None
+def _constraints(request: HoldRequest) -> BoardConstraints:
+    """The request's constraints on the whole board."""
+    target = parse_target(request.target) if request.target else None
     hours = target.limit if isinstance(target, Hours) else None
-    return BoardConstraints(parameters.get("ceiling_c"), hours, parameters.get("battery_wh"))
+    return BoardConstraints(request.ceiling_c, hours, request.battery_wh)
 
 
 def _accepted(parameters: _Parameters) -> Sequence[str]:

@@ -16,14 +16,14 @@ from ..hardware.axes import in_words, listed
 from ..hardware.baseline import RestoreReport
 from ..hardware.offered import Offered
 from ..planning.constraints import BoardConstraints, LeaseConstraints
-from ..planning.lease_plan import LeasePlan
+from ..planning.lease_plan import LeasePlan, Planner
 from ..planning.limits import Limits
 from ..system.journal import CLOCKS_SET, GIVEN_BACK, LEASE_BEGUN, LEASE_ENDED, PLANNED_AGAIN, TROUBLE, WOKEN, fields
 from ..system.repeated import Repeated
 from .budgets.budgets import ASKED, Budgets
 from .demand.demand import Leased
 from .demand.floors import Floors, floors
-from .drift import LEFT, Watch
+from .drift import Watch
 from .granting import planned
 from .lease import Holder, Lease, LeaseLimits, Leases, about
 from .permitted import Permitted
@@ -137,7 +137,7 @@ class Controller:
     def _limits(self) -> Limits:
         return self._permitted.limits(self.floors)
 
-    def hold(self, holder: Holder, need: LeasePlan, reason: str) -> tuple[Lease, Applied]:
+    def hold(self, holder: Holder, plan: LeasePlan, reason: str) -> tuple[Lease, Applied]:
         """Grant a lease and set the board for all of them together.
 
         What was planned within other limits than those in force is planned anew.
@@ -150,12 +150,12 @@ class Controller:
         """
         self._sample()
         offered = self._permitted.look()
-        need = self._admit(need, holder)
-        lease = self.leases.new(holder, need, reason, self._monotonic())
+        plan = self._admit(plan, holder)
+        lease = self.leases.new(holder, plan, reason, self._monotonic())
         self.leases.add(lease)
         try:
-            raised = [one.reason for one in self.floors.floors if one.least > getattr(need.configuration, one.clock, one.least)]
-            applied = self._set("; ".join([f"{lease.label}: {reason or need.target or 'configuration'}", *raised]), offered)
+            raised = [one.reason for one in self.floors.floors if one.least > getattr(plan.configuration, one.clock, one.least)]
+            applied = self._set("; ".join([f"{lease.label}: {reason or plan.target or 'configuration'}", *raised]), offered)
         except BaseException:
             self.leases.remove(lease)
             self._judge()
@@ -163,12 +163,12 @@ class Controller:
         self._judge()
         log.info(
             "%s, pid %d, holds %s (%s)",
-            *(lease.label, holder.pid, need.configuration, need.target or "as asked"),
-            extra=fields(LEASE_BEGUN, **about(lease), configuration=listed(need.configuration), reason=reason),
+            *(lease.label, holder.pid, plan.configuration, plan.target or "as asked"),
+            extra=fields(LEASE_BEGUN, **about(lease), configuration=listed(plan.configuration), reason=reason),
         )
         return lease, applied
 
-    def preview(self, need: LeasePlan) -> FrequencyConfiguration:
+    def preview(self, plan: LeasePlan) -> FrequencyConfiguration:
         """The clocks that :meth:`hold` would set for a lease alone, with the demand of other work; grants and sets nothing.
 
         Raises:
@@ -176,26 +176,26 @@ class Controller:
         """
         self._sample()
         self._permitted.look()
-        needed = self._raised(self._admit(need).configuration)
+        needed = self._raised(self._admit(plan).configuration)
         return self._permitted.setting(needed, self.floors).configuration
 
-    def _admit(self, need: LeasePlan, holder: Holder | None = None) -> LeasePlan:
+    def _admit(self, plan: LeasePlan, holder: Holder | None = None) -> LeasePlan:
         """The need as it can be granted now; without a holder, its own wishes for battery and heat bound nothing yet."""
         self._keep_up()
         if holder is not None:
-            self._afford(holder, need.asked)
+            self._afford(holder, plan.constraints)
         elif self.budgets is not None:
-            self.budgets.check(need.asked)
-        if need.again is not None and need.limits != (limits := self._limits()):
-            need = planned(need, limits, held=False)
-        self._permitted.check(need.configuration)
-        return need
+            self.budgets.check(plan.constraints)
+        if plan.planner is not None and plan.limits != (limits := self._limits()):
+            plan = planned(plan, limits, held=False)
+        self._permitted.check(plan.configuration)
+        return plan
 
-    def replan(self, lease_id: str, again: Callable[[Limits], LeasePlan], reason: str) -> LeasePlan | None:
-        """Let a lease need something else from now on: the one way in which what was learned of it comes into force.
+    def replan(self, lease_id: str, planner: Planner, reason: str) -> LeasePlan | None:
+        """Plan a lease anew: the one way in which what was learned of it comes into force.
 
         Returns:
-            What it needs now; None where it has ended.
+            Its plan now; None if it has ended.
 
         Raises:
             DaemonError: there is no plan, or the board did not take it; the lease keeps its plan.
@@ -203,24 +203,24 @@ class Controller:
         lease = self.leases.by_id().get(lease_id)
         if lease is None:
             return None
-        need = again(self._limits())
-        if self.budgets is not None and need.asked != lease.need.asked:
-            self.budgets.check(need.asked)
-        self.leases.renew(lease, need)
+        plan = planner.plan(self._limits())
+        if self.budgets is not None and plan.constraints != lease.plan.constraints:
+            self.budgets.check(plan.constraints)
+        self.leases.renew(lease, plan)
         self._unmet.pop(lease_id, None)
-        if need.configuration != lease.need.configuration or need.unmet != lease.need.unmet:
-            text = f"{in_words(need.configuration)}; {reason}{f'; {need.unmet}' if need.unmet else ''}"
-            said = {**about(lease), "configuration": listed(need.configuration), "reason": reason}
+        if plan.configuration != lease.plan.configuration or plan.unmet != lease.plan.unmet:
+            text = f"{in_words(plan.configuration)}; {reason}{f'; {plan.unmet}' if plan.unmet else ''}"
+            said = {**about(lease), "configuration": listed(plan.configuration), "reason": reason}
             log.info("%s is planned again: %s", lease.label, text, extra=fields(PLANNED_AGAIN, **said))
         try:
             if self.applied is None or self._setting().configuration != self.applied.requested:
                 self._set(f"{lease.label}: {reason}")
         except (DaemonError, OSError):
-            self.leases.renew(lease, lease.need)
+            self.leases.renew(lease, lease.plan)
             raise
         finally:
             self._judge()
-        return need
+        return plan
 
     def release(self, lease: Lease, by: str = "") -> None:
         """End a lease: what the others need together comes into force, or the baseline when it was the last.
@@ -314,7 +314,7 @@ class Controller:
     def _sample(self) -> None:
         if self._demands is not None and self._config.floors is not None:
             holders = frozenset(lease.holder.pid for lease in self.leases)
-            self._demands.sample(Leased(holders, all(lease.need.paced for lease in self.leases)))
+            self._demands.sample(Leased(holders, all(lease.plan.paced for lease in self.leases)))
 
     def _measure(self) -> None:
         self._sample()
@@ -347,7 +347,7 @@ class Controller:
         """
         if self.budgets is None:
             return
-        asking = [LeaseConstraints(lease.id, lease.label, lease.holder.uid, lease.need.asked) for lease in self.leases]
+        asking = [LeaseConstraints(lease.id, lease.label, lease.holder.uid, lease.plan.constraints) for lease in self.leases]
         if holder is not None and asked is not None:
             self.budgets.check(asked)
             asking.append(LeaseConstraints(ASKED, holder.app, holder.uid, asked))
@@ -358,10 +358,10 @@ class Controller:
     def _plan_again(self) -> None:
         self._unmet = {}
         for lease in self.leases:
-            if lease.need.again is None:
+            if lease.plan.planner is None:
                 continue
             try:
-                self.leases.renew(lease, planned(lease.need, self._limits(), held=True))
+                self.leases.renew(lease, planned(lease.plan, self._limits(), held=True))
             except TargetNotAttainable as error:
                 self._unmet[lease.id] = str(error)
             except DaemonError as error:
@@ -380,7 +380,7 @@ class Controller:
             if unsaved := self._board.keep_baseline():
                 texts = (*texts, unsaved)
             for text in set(texts).difference(self.troubles):
-                if not text.startswith(LEFT):
+                if text != self._watch.countdown:
                     self._said.say(logging.WARNING, text, fields(TROUBLE))
             if again:
                 reasons = texts or self.floors.reasons or (self.budgets.told if self.budgets is not None else ())

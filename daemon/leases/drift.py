@@ -24,8 +24,7 @@ LONGEST_WAIT_S = 300.0
 COOLS_S = 30.0
 """For how long the kernel may go on raising what it has lowered against heat, step by step, once the board is cool enough."""
 CALM_S = 60.0
-# Begins the text that counts down until what was taken is set again.
-LEFT = "what somebody else set is left to them"
+_LEFT = "what somebody else set is left to them"
 
 
 class Observed(Protocol):
@@ -132,7 +131,8 @@ class Watch:
     """Looks after what was set last.
 
     Attributes:
-        woken: whether the machine had slept before the last look.
+        woken: True if the machine had slept before the last look.
+        countdown: the line of the last look that counts down until a clock that was taken is set again; empty if none was.
     """
 
     def __init__(self, board: Observed, monotonic: Callable[[], float], slept: Callable[[], bool]) -> None:
@@ -142,6 +142,7 @@ class Watch:
         self._backoff = Backoff(monotonic)
         self._slept = slept
         self.woken = False
+        self.countdown = ""
 
     def look(
         self, applied: Applied, wish: FrequencyConfiguration, outdated: bool, changed: Callable[[], bool]
@@ -159,7 +160,7 @@ class Watch:
         Raises:
             HardwareBusy, HardwareRefused: the board's tables or limits cannot be read.
         """
-        self.woken = self._slept()
+        self.woken, self.countdown = self._slept(), ""
         now = self._monotonic()
         deviations = find_deviations(self._board, applied, self._heat if now - self._hot_s < COOLS_S else "")
         if heat := next((one.heat for one in deviations if one.heat), ""):
@@ -169,8 +170,8 @@ class Watch:
             if self.woken:
                 return (f"the machine has slept: {texts[0]}", *texts[1:]), True
             again = self._backoff.due()
-            wait = () if again else (f"{LEFT} for {max(1.0, self._backoff.wait_s):.0f} s more",)
-            return texts + wait, again
+            self.countdown = "" if again else f"{_LEFT} for {max(1.0, self._backoff.wait_s):.0f} s more"
+            return ((*texts, self.countdown) if self.countdown else texts), again
         self._backoff.settle()
         limited = any(one.cause == "limited" for one in deviations)
         slow = any(one.cause == "slow" for one in deviations)

@@ -10,8 +10,8 @@ from ..planning.lease_plan import LeasePlan
 from ..planning.limits import Limits
 
 
-def planned(need: LeasePlan, limits: Limits, *, held: bool) -> LeasePlan:
-    """What a lease needs within limits.
+def planned(plan: LeasePlan, limits: Limits, *, held: bool) -> LeasePlan:
+    """The plan of a lease within limits.
 
     Args:
         held: whether it is in force already: then it must keep to what the board may draw, whatever becomes of its target.
@@ -20,12 +20,13 @@ def planned(need: LeasePlan, limits: Limits, *, held: bool) -> LeasePlan:
         TargetNotAttainable: nothing meets its target, whatever the board may draw.
         UsageError, InputError: as for :func:`jetdvfs.daemon.planning.plan.plan`.
     """
-    assert need.again is not None
+    assert plan.planner is not None
     try:
-        return need.again(limits)
+        return plan.planner.plan(limits)
     except TargetNotAttainable:
-        if limits.power_mw is None or need.closest is None:
+        closest = None if limits.power_mw is None else plan.closest(limits)
+        if closest is None:
             raise
         if not held:
-            need.again(replace(limits, power_mw=None, because=""))
-        return replace(need.closest(limits), again=need.again)
+            plan.planner.plan(replace(limits, power_mw=None, because=""))
+        return closest

@@ -36,7 +36,7 @@ class Lease:
 
     id: str
     holder: Holder
-    need: LeasePlan
+    plan: LeasePlan
     reason: str
     since_s: float
     frames: Frames = field(default_factory=Frames, compare=False)
@@ -82,7 +82,7 @@ class Leases:
     def __iter__(self) -> Iterator[Lease]:
         return iter(tuple(self._leases.values()))
 
-    def new(self, holder: Holder, need: LeasePlan, reason: str, now_s: float) -> Lease:
+    def new(self, holder: Holder, plan: LeasePlan, reason: str, now_s: float) -> Lease:
         """Make a lease without putting it into force.
 
         Raises:
@@ -101,7 +101,7 @@ class Leases:
                 f"at most {total}, {most_of_one} and {limits.per_connection}"
             )
         self._count += 1
-        return Lease(str(self._count), holder, need, reason, now_s)
+        return Lease(str(self._count), holder, plan, reason, now_s)
 
     def add(self, lease: Lease) -> None:
         self._leases[lease.id] = lease
@@ -118,9 +118,9 @@ class Leases:
             while len(self.ended) > _ENDED_KEPT:
                 self.ended.popitem(last=False)
 
-    def renew(self, lease: Lease, need: LeasePlan) -> None:
+    def renew(self, lease: Lease, plan: LeasePlan) -> None:
         """Let a lease that is in force need something else from now on."""
-        self._leases[lease.id] = replace(lease, need=need)
+        self._leases[lease.id] = replace(lease, plan=plan)
 
     def by_id(self) -> dict[str, Lease]:
         """Those in force now, by their names, in the order in which they came."""
@@ -152,23 +152,23 @@ def find(leases: Mapping[str, Lease], lease_id: str, *, uid: int, ended: Mapping
     return lease
 
 
-def combine(needs: Sequence[LeasePlan]) -> FrequencyConfiguration:
+def combine(plans: Sequence[LeasePlan]) -> FrequencyConfiguration:
     """The configuration that serves every need: on each axis the highest clock that any of them asks for."""
-    configurations = [need.configuration for need in needs]
+    configurations = [plan.configuration for plan in plans]
     return FrequencyConfiguration(*(max(axis) for axis in zip(*configurations, strict=True)))
 
 
 def raised_by(lease: Lease, leases: Iterable[Lease]) -> list[str]:
     """The leases that need a higher clock than this one on some axis."""
-    own = lease.need.configuration
+    own = lease.plan.configuration
     return [
         other.id
         for other in leases
-        if other is not lease and any(theirs > mine for theirs, mine in zip(other.need.configuration, own, strict=True))
+        if other is not lease and any(theirs > mine for theirs, mine in zip(other.plan.configuration, own, strict=True))
     ]
 
 
 def about(lease: Lease) -> dict[str, object]:
     """Journal fields that identify a lease."""
     holder = lease.holder
-    return {"lease": lease.id, "app": holder.app, "pid": holder.pid, "uid": holder.uid, "target": lease.need.target}
+    return {"lease": lease.id, "app": holder.app, "pid": holder.pid, "uid": holder.uid, "target": lease.plan.target}

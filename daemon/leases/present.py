@@ -47,20 +47,20 @@ class Present:
         """
         found, made, notes = [], {}, []
         for lease in leases:
-            need, idle = lease.need, lease.need.work is not None and idles(lease, now_s, budgeted=bool(budget))
-            configuration = need.configuration
-            if need.again is None and capping is not None and levels is not None:
+            plan, idle = lease.plan, lease.plan.work is not None and idles(lease, now_s, budgeted=bool(budget))
+            configuration = plan.configuration
+            if plan.planner is None and capping is not None and levels is not None:
                 configuration = capping.cap(configuration, levels)
-            if not idle and configuration == need.configuration:
+            if not idle and configuration == plan.configuration:
                 found.append(lease)
                 continue
             before = self._made.get(lease.id)
-            if before is None or before[0] is not need or before[1:3] != (idle, configuration):
-                changed = replace(need, work=None if idle else need.work, configuration=configuration)
-                before = (need, idle, configuration, changed)
+            if before is None or before[0] is not plan or before[1:3] != (idle, configuration):
+                changed = replace(plan, idle=idle, configuration=configuration)
+                before = (plan, idle, configuration, changed)
             made[lease.id] = before
-            found.append(replace(lease, need=before[3]))
-            if configuration != need.configuration:
+            found.append(replace(lease, plan=before[3]))
+            if configuration != plan.configuration:
                 notes.append(f"{lease.label}: lowered to {configuration}, as the board may draw {budget}")
         self._made, self.notes = made, tuple(notes)
         return tuple(found)

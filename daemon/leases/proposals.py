@@ -12,10 +12,9 @@ from typing import Any
 from ...kernels.errors import KernelsError
 from ...kernels.grid import FrequencyConfiguration
 from ..errors import DaemonError, TargetNotAttainable
-from ..planning.lease_plan import LeasePlan
+from ..planning.lease_plan import LeasePlan, PlanRequest
 from ..planning.limits import ClockLimits
 from ..planning.modes import Proposal, propose
-from ..planning.requests import PlanRequest
 from .board.snapshot import BoardReading
 from .lease import Lease
 
@@ -66,7 +65,7 @@ class Proposals:
         self._finding = {name: task for name, task in self._finding.items() if not task.done()}
         for lease in leases:
             known, asked = self._found.get(lease.id), wish(lease.id)
-            if asked is not None and lease.id not in self._finding and (known is None or known[0] is not lease.need):
+            if asked is not None and lease.id not in self._finding and (known is None or known[0] is not lease.plan):
                 self._finding[lease.id] = asyncio.get_running_loop().create_task(self._find(lease, asked))
 
     def of_lease(self, lease_id: str) -> dict[str, Any] | None:
@@ -76,8 +75,8 @@ class Proposals:
 
     async def _find(self, lease: Lease, wish: PlanRequest) -> None:
         try:
-            found = await self.of(wish, None if lease.need.unmet else lease.need.configuration)
+            found = await self.of(wish, None if lease.plan.unmet else lease.plan.configuration)
         except (DaemonError, KernelsError) as error:
             log.debug("%s: no power mode is proposed: %s", lease.label, error)
             found = None
-        self._found[lease.id] = (lease.need, found)
+        self._found[lease.id] = (lease.plan, found)

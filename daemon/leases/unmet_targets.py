@@ -54,15 +54,15 @@ def find_unkept(
     """
     found = {}
     for lease in leases:
-        missed = lease.need.missed(applied.accepted) if lease.need.missed is not None and applied is not None else None
+        missed = lease.plan.missed(applied.accepted) if applied is not None else None
         others = tuple(raised_by(lease, leases)) if missed else ()
-        if text := unmet.get(lease.id, lease.need.unmet):
-            found[lease.id] = UnmetTarget(lease.need.target, text, others)
+        if text := unmet.get(lease.id, lease.plan.unmet):
+            found[lease.id] = UnmetTarget(lease.plan.target, text, others)
         elif (fare := fares.get(lease.id)) is not None and fare.unmet:
-            found[lease.id] = UnmetTarget(lease.need.target, fare.unmet, fare.leases)
+            found[lease.id] = UnmetTarget(lease.plan.target, fare.unmet, fare.leases)
         elif missed:
             others = others or (fare.leases if fare is not None else ())
-            found[lease.id] = UnmetTarget(lease.need.target, f"{missed}, {_because(lease, leases, others, floors)}", others)
+            found[lease.id] = UnmetTarget(lease.plan.target, f"{missed}, {_because(lease, leases, others, floors)}", others)
     return found
 
 
@@ -100,7 +100,7 @@ def _because(lease: Lease, leases: Collection[Lease], others: Collection[str], f
             f"at the clocks that {' and '.join(one.label for one in leases if one.id in others)} need{'s' * (len(others) == 1)}"
         )
     if floors.reasons and any(
-        floor.least > getattr(lease.need.configuration, floor.clock, floor.least) for floor in floors.floors
+        floor.least > getattr(lease.plan.configuration, floor.clock, floor.least) for floor in floors.floors
     ):
         return f"at the clocks kept up for other work ({'; '.join(floors.reasons)})"
     return "at the clocks that the board, its power mode and the operator's limits allow"

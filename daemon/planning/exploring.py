@@ -18,10 +18,10 @@ from ...kernels.grid import FrequencyConfiguration
 from ...kernels.surface import Surface
 from ...kernels.units import AXES
 from ..errors import TargetNotAttainable
+from .lease_plan import SAFE
 from .limits import Limits
 from .outlooks import in_time, longest_ms, outlook, requirements
 from .plan import plan
-from .requests import SAFE
 from .targets import Target, parse_target
 
 # So many configurations are looked at before the rates are known well enough to judge what is left to gain.

@@ -1,21 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Configuration planned for a lease, and the GPU load that its frames are."""
+"""Requests for a target, and the plans for their leases: made within one set of limits, and again within the next."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...kernels.boundary import Boundary
+from ...kernels.errors import GridError
 from ...kernels.grid import FrequencyConfiguration
-from ...kernels.surface import Guess, Surface
+from ...kernels.surface import Surface
+from ..errors import TargetNotAttainable
 from .constraints import BoardConstraints
 from .limits import Limits
+from .outlooks import longest_ms, requirements
+from .plan import Caveats, Option, Plan, Plans
+from .targets import FIGURE_NAMES, FIGURE_UNITS, parse_target
+
+SAFE = 0.99
+"""Probability with which a configuration must keep the target to be tried with a program that was not predicted."""
+_KEPT = 1 + 1e-9
+
+
+def is_known(surface: Surface) -> bool:
+    """True if the surface holds predictions, or was corrected by observations."""
+    return surface.terms is None or not surface.terms.unpredicted
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,51 +61,247 @@ class Work:
         return float(surface.latency_ms[index]) * math.exp(max(slower * float(surface.latency_sigma[index]), late))
 
 
+class Planner(Protocol):
+    """Plans a lease within limits; a frozen value, which is asked again where limits change."""
+
+    def plan(self, limits: Limits) -> LeasePlan:
+        """The plan within limits.
+
+        Raises:
+            TargetNotAttainable, UsageError, InputError: as for :func:`jetdvfs.daemon.planning.plan.plan`.
+        """
+        ...
+
+
 @dataclass(frozen=True)
 class LeasePlan:
     """Configuration planned for a lease, and the request behind it.
 
     Attributes:
-        configuration: the clocks it needs, each a level of the board's grid.
-        target: the target that was planned for, empty for a configuration asked for by itself.
-        network: the name of the network it was planned for, or empty.
-        fps: the frame rate it was planned for, if any.
-        predicted: what the plan promised, as it goes over the wire.
-        method: by which method it was predicted; empty where it was not.
-        again: plans anew within other limits; None for a configuration asked for by itself.
-        boundary: where the list of launches ends that was planned for, if before the end of its network.
-        limits: those that it was planned within.
-        plan: the plan, as it goes over the wire.
-        missed: which part of the target is not kept at a configuration, in words; None where all of it is.
-        limit_ms: how long a frame may take by target and frame rate; None for any time.
-        confidence: with which that is to be kept, None for by median.
-        unmet: why no configuration is predicted to meet the target, and which is the best; empty where one does.
-        work: what its frames ask of the GPU; None where nobody knows.
-        closest: plans for what comes closest to the target, whether anything meets it or not; None as ``again``.
-        asked: what it asks of the board as a whole.
-        guessed: the kernels whose cost is guessed, those that take most of the GPU's time first.
+        configuration: the clocks of the lease, each a level of the board's grid.
+        request: the request for a target; None for a configuration requested by itself.
+        constraints: those of the lease on the whole board.
+        chosen: the plan; None for a configuration that no plan has chosen: one to be tried, or the closest to a target.
+        planner: plans again within other limits; None for a configuration requested by itself.
+        limits: the limits that it was planned within.
+        unmet: why no configuration is predicted to meet the target, and the best attainable; empty if one does.
+        idle: no frames of the application come: it is no load for other leases.
+        firm: its clocks are not lowered where others share the GPU, whatever its target.
     """
 
     configuration: FrequencyConfiguration
-    target: str = ""
-    network: str = ""
-    fps: float | None = None
-    predicted: Mapping[str, Any] | None = None
-    again: Callable[[Limits], LeasePlan] | None = field(default=None, compare=False)
-    boundary: Boundary | None = None
+    request: PlanRequest | None = None
+    constraints: BoardConstraints = field(default_factory=BoardConstraints)
+    chosen: Plan | None = field(default=None, compare=False)
+    planner: Planner | None = field(default=None, compare=False)
     limits: Limits | None = None
-    plan: Mapping[str, Any] | None = field(default=None, compare=False)
-    missed: Callable[[FrequencyConfiguration], str | None] | None = field(default=None, compare=False)
-    limit_ms: float | None = None
-    confidence: float | None = None
     unmet: str = ""
-    work: Work | None = field(default=None, compare=False)
-    closest: Callable[[Limits], LeasePlan] | None = field(default=None, compare=False)
-    asked: BoardConstraints = field(default_factory=BoardConstraints)
-    method: str = ""
-    guessed: tuple[Guess, ...] = ()
+    idle: bool = False
+    firm: bool = False
+
+    @property
+    def target(self) -> str:
+        """Text of the target; empty for a configuration requested by itself."""
+        return "" if self.request is None else str(parse_target(self.request.target))
+
+    @property
+    def network(self) -> str:
+        """Name of the network; empty without one."""
+        return "" if self.request is None else self.request.network
+
+    @property
+    def fps(self) -> float | None:
+        """Requested frames per second; None without a rate."""
+        return None if self.request is None else self.request.fps
+
+    @property
+    def confidence(self) -> float | None:
+        """Requested probability of keeping the target; None for the median."""
+        return None if self.request is None else self.request.confidence
+
+    @property
+    def limit_ms(self) -> float | None:
+        """Longest time of a frame by target and frame rate; None for any."""
+        return None if self.request is None else self.request.limit_ms
+
+    @property
+    def predicted(self) -> Option | None:
+        """Prediction at the configuration; None if nothing is predicted."""
+        if self.chosen is not None:
+            return self.chosen.choice
+        return None if self._known is None else self._known.option(self.configuration)
+
+    @property
+    def caveats(self) -> Caveats | None:
+        """Caveats of the prediction; None if nothing is predicted."""
+        return None if self._known is None else Caveats.of(self._known.surface)
+
+    @property
+    def work(self) -> Work | None:
+        """GPU load of its frames, with the confidence that it was planned with; None if unknown, or if no frames come."""
+        if self._known is None or self.idle:
+            return None
+        work = self._known.work
+        confidence = work.confidence if self.chosen is None else self.chosen.confidence
+        return replace(work, confidence=confidence, frugal=work.frugal and not self.firm)
 
     @property
     def paced(self) -> bool:
-        """Whether the application is known to idle for at least half of the time."""
-        return self.fps is not None and self.predicted is not None and self.predicted["latency_ms"] * self.fps <= 500
+        """True if the application is known to idle for at least half of the time."""
+        predicted = self.predicted if self.fps is not None else None
+        return predicted is not None and self.fps is not None and predicted.latency_ms * self.fps <= 500
+
+    def missed(self, configuration: FrequencyConfiguration) -> str | None:
+        """The part of the target that is not kept at a configuration; None if all is, or if that is unknown."""
+        return None if self._known is None else self._known.missed(configuration)
+
+    def closest(self, limits: Limits) -> LeasePlan | None:
+        """The plan that comes closest to the target, made again likewise; None if nothing is predicted."""
+        return None if self._known is None else replace(self._known.closest(limits), planner=self.planner)
+
+    @property
+    def _known(self) -> PlanRequest | None:
+        return self.request if self.request is not None and is_known(self.request.surface) else None
+
+
+@dataclass(frozen=True)
+class PlanRequest:
+    """A network, a target and the conditions that it is planned under; plans leases (:class:`Planner`).
+
+    Attributes:
+        plans: makes plans, and keeps the last ones.
+        surface: of the network.
+        target, fps, confidence: as for :func:`jetdvfs.daemon.planning.plan.plan`.
+        network: its name.
+        simulated: True if the predictions were measured on a simulated board.
+        constraints: those on the whole board.
+    """
+
+    plans: Plans
+    surface: Surface
+    target: str
+    fps: float | None
+    confidence: float | None
+    network: str
+    simulated: bool
+    constraints: BoardConstraints = field(default_factory=BoardConstraints)
+
+    def plan(self, limits: Limits) -> LeasePlan:
+        """The best plan within these limits.
+
+        Raises:
+            TargetNotAttainable, UsageError, InputError: as for :func:`jetdvfs.daemon.planning.plan.plan`.
+        """
+        try:
+            chosen = self.plans.plan(self.surface, self.target, self.fps, self.confidence, limits)
+        except TargetNotAttainable as error:
+            if limits.demand:
+                raise TargetNotAttainable(f"{error}; {'; '.join(limits.demand)}") from error
+            raise
+        return LeasePlan(chosen.configuration, self, self.constraints, chosen, self, limits)
+
+    def closest(self, limits: Limits) -> LeasePlan:
+        """The configuration that comes closest to the target, for limits within which none meets it.
+
+        Raises:
+            UsageError, InputError: as for :meth:`plan`.
+        """
+        figures = self.plans.outlook(self.surface, self.fps, self.confidence)
+        bounds = requirements(parse_target(self.target), self.fps)
+        permitted = limits.permits(self.surface.grid)
+        power_mw = self.plans.outlook(self.surface, self.fps, None).power_mw
+        affordable = permitted & limits.affords(power_mw)
+        among = affordable if affordable.any() else permitted & (power_mw <= power_mw[permitted].min())
+        over = np.max([getattr(figures, bound.figure) / bound.limit for bound in bounds] or [power_mw], axis=0)
+        index = np.unravel_index(int(np.argmin(np.where(among, over, np.inf))), over.shape)
+        configuration = self.surface.grid.configuration((int(index[0]), int(index[1]), int(index[2])))
+        texts = (
+            f"{FIGURE_NAMES[bound.figure]} {float(getattr(figures, bound.figure)[index]):.4g} {FIGURE_UNITS[bound.figure]}"
+            for bound in bounds
+        )
+        within = f" within {limits.budget}" if limits.budget else ""
+        best = ", ".join(texts) or f"power {float(power_mw[index]) / 1e3:.4g} W"
+        unmet = f"no configuration is predicted to meet it{within}; the best attainable is {best} at {configuration}"
+        return replace(self.at(configuration, limits, ClosestPlanner(self)), unmet=unmet)
+
+    def at(self, configuration: FrequencyConfiguration, limits: Limits, planner: Planner) -> LeasePlan:
+        """A lease's plan at this configuration, whatever a plan would choose.
+
+        Args:
+            planner: plans again within other limits.
+        """
+        return LeasePlan(configuration, self, self.constraints, None, planner, limits)
+
+    def option(self, configuration: FrequencyConfiguration) -> Option:
+        """The median prediction at a configuration.
+
+        Raises:
+            GridError: it is not one of the surface's.
+        """
+        figures = self.surface.at(configuration)
+        return Option(configuration, figures.latency_ms, figures.power_mw, figures.energy_mj, figures.guessed_share)
+
+    @property
+    def work(self) -> Work:
+        """GPU load of its frames."""
+        return Work(self.surface, self.fps, self.confidence, self.limit_ms, parse_target(self.target).frugal)
+
+    def gain(self, held: FrequencyConfiguration, other: FrequencyConfiguration) -> float:
+        """By which share what the target prefers is lower at another configuration; 0 where that cannot be told."""
+        objective = parse_target(self.target).objective(self.plans.outlook(self.surface, self.fps, None))
+        try:
+            return 1 - float(objective[self.surface.grid.index(other)] / objective[self.surface.grid.index(held)])
+        except GridError:
+            return 0.0
+
+    @property
+    def merit(self) -> str:
+        """The merit of its target, in a word or two."""
+        return parse_target(self.target).merit
+
+    @property
+    def limit_ms(self) -> float | None:
+        """How long a frame may take by target and rate; None for any time."""
+        return longest_ms(parse_target(self.target), self.fps)
+
+    def missed(self, configuration: FrequencyConfiguration) -> str | None:
+        """Which part of what is asked for is not kept at a configuration; None where all is, or that cannot be told."""
+        try:
+            index = self.surface.grid.index(configuration)
+        except GridError:
+            return None
+        figures = self.plans.outlook(self.surface, self.fps, self.confidence)
+        for bound in requirements(parse_target(self.target), self.fps):
+            value = float(getattr(figures, bound.figure)[index])
+            if value > bound.limit * _KEPT:
+                unit = FIGURE_UNITS[bound.figure]
+                return f"{FIGURE_NAMES[bound.figure]} {value:.4g} {unit}, over {bound.limit:.4g} {unit}"
+        return None
+
+
+@dataclass(frozen=True)
+class ClosestPlanner:
+    """Plans what comes closest to a target, whether a configuration meets it or not."""
+
+    request: PlanRequest
+
+    def plan(self, limits: Limits) -> LeasePlan:
+        """As :meth:`PlanRequest.closest`."""
+        return self.request.closest(limits)
+
+
+@dataclass(frozen=True)
+class TrialPlanner:
+    """A plan within its limits; within others, the plan of another planner.
+
+    Attributes:
+        limits: those that the trial was planned within; anything else if they are unknown.
+    """
+
+    trial: LeasePlan
+    limits: object
+    otherwise: Planner
+
+    def plan(self, limits: Limits) -> LeasePlan:
+        """The trial, unless limits have changed since."""
+        return self.trial if limits == self.limits else self.otherwise.plan(limits)

@@ -96,6 +96,7 @@ class Limits:
     Attributes:
         cpu_khz, gpu_hz, emc_hz: the range each clock must stay in, lowest and highest included; None leaves a clock free.
         power_mw: what the board may draw in the mean; None for anything. ``because`` says why.
+        demand: why clocks are kept up for other work, one line each.
     """
 
     cpu_khz: tuple[int, int] | None = None
@@ -103,6 +104,7 @@ class Limits:
     emc_hz: tuple[int, int] | None = None
     power_mw: float | None = None
     because: str = ""
+    demand: tuple[str, ...] = field(default=(), compare=False)
 
     @classmethod
     def within(cls, ranges: Mapping[str, tuple[int, int]]) -> Limits:
@@ -154,7 +156,7 @@ def permitted(
         levels = operator.allowed(axis, offered.levels(axis))
         least = demand.least(axis) if demand is not None else 0
         ranges[axis] = (max(levels[0], min(least, levels[-1])), levels[-1])
-    limits = Limits.within(ranges)
+    limits = replace(Limits.within(ranges), demand=demand.reasons if demand is not None else ())
     return limits if budget is None else replace(limits, power_mw=budget.power_mw, because=budget.reason)
 
 

@@ -22,9 +22,9 @@ from ...kernels.units import AXES
 from ...profiles.board import BoardDescription, ModeSet, PowerMode
 from ..errors import TargetNotAttainable, UsageError
 from ..hardware.power_modes import bound_levels, changed_masks
+from .lease_plan import PlanRequest
 from .limits import ClockLimits, Limits, permitted
 from .outlooks import outlook
-from .requests import PlanRequest
 from .targets import FIGURE_NAMES, FIGURE_UNITS, Bound, Figure, check_confidence
 
 WORTH = 0.03
@@ -214,14 +214,14 @@ def propose(
         bounds: the operator's.
 
     Raises:
-        UsageError, InputError: as for :meth:`~jetdvfs.daemon.planning.requests.PlanRequest.plan`.
+        UsageError, InputError: as for :meth:`~jetdvfs.daemon.planning.lease_plan.PlanRequest.plan`.
     """
     found = []
     for mode in modes.table:
         if mode.id == active.id or share_on(mode, modes) != 1.0:
             continue
         try:
-            configuration = wish.need(within_mode(wish.surface.grid, mode, bounds)).configuration
+            configuration = wish.plan(within_mode(wish.surface.grid, mode, bounds)).configuration
         except (TargetNotAttainable, UsageError):
             continue
         gain = None if held is None else wish.gain(held, configuration)
@@ -241,7 +241,7 @@ def against_default(wish: PlanRequest, modes: ModeSet) -> Proposal | None:
     default = next(mode for mode in modes.table if mode.id == modes.default)
     held: FrequencyConfiguration | None = None
     with contextlib.suppress(TargetNotAttainable, UsageError):
-        held = wish.need(within_mode(wish.surface.grid, default)).configuration
+        held = wish.plan(within_mode(wish.surface.grid, default)).configuration
     return propose(wish, modes, default, held)
 
 

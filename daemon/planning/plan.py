@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,10 +22,40 @@ from .targets import FIGURE_NAMES, Bound, Target, check_confidence, check_rate, 
 
 _PLANS_KEPT = 32
 _OUTLOOKS_KEPT = 16
-# A client takes longer to read a front of hundreds than the daemon to find it; a picture needs no more than these.
-_FRONT_SENT = 32
 # Where guessed kernels take more than this part of the GPU's time, a plan says so before all else.
 MUCH_GUESSED = 0.1
+
+
+@dataclass(frozen=True)
+class Caveats:
+    """How far a prediction may be trusted.
+
+    Attributes:
+        method: by which it was made.
+        guessed: the kernels whose cost is guessed, those that take most of the GPU's time first.
+        boundary: where the list of launches ends that it is for, if before the end of its network.
+        execution, note: as ``execution`` and ``execution_note`` of :class:`jetdvfs.kernels.surface.Surface`.
+    """
+
+    method: str = ""
+    guessed: tuple[Guess, ...] = ()
+    boundary: Boundary | None = None
+    execution: str = "eager"
+    note: str = ""
+
+    @classmethod
+    def of(cls, surface: Surface) -> Caveats:
+        """The caveats of a surface."""
+        return cls(surface.method, surface.guessed, surface.boundary, surface.execution, surface.execution_note)
+
+    def to_json(self) -> dict[str, Any]:
+        """Its members but the method, as the interface has them; no boundary if there is none."""
+        return {
+            "guessed": [asdict(guess) for guess in self.guessed],
+            "execution": self.execution,
+            "execution_note": self.note,
+            **({"boundary": self.boundary.to_json()} if self.boundary else {}),
+        }
 
 
 @dataclass(frozen=True)
@@ -80,9 +110,7 @@ class Plan:
         considered: how many configurations the limits left; ``attaining``: how many of them meet the target.
         reason: among what it is the best, and which requirement keeps a better one out.
         saving: the choice against the top clocks.
-        guessed: the kernels whose cost is guessed, those that take most of the GPU's time first.
-        boundary: where the list of launches ends that was planned for, if before the end of its network.
-        execution, execution_note: as of :class:`jetdvfs.kernels.surface.Surface`.
+        caveats: how far the predictions may be trusted.
     """
 
     target: Target
@@ -96,20 +124,18 @@ class Plan:
     attaining: int
     reason: str
     saving: str
-    guessed: tuple[Guess, ...] = ()
-    boundary: Boundary | None = None
-    execution: str = "eager"
-    execution_note: str = ""
+    caveats: Caveats = Caveats()
 
     @property
     def why(self) -> str:
         """The reasons in full, for people: what binds, what one step of each clock would change, what is gained."""
         steps = (f"One step {other.step}: {other.verdict}." for other in self.alternatives)
-        part = [f"All of this is of a part of the network: {self.boundary.note}."] if self.boundary else []
+        end, note = self.caveats.boundary, self.caveats.note
+        part = [f"All of this is of a part of the network: {end.note}."] if end else []
         caution = [f"{self.caution}."] if self.caution else []
         die_c = self.choice.temperature_c
         warm = [] if die_c is None else [f"The die is taken to settle at {die_c:.0f} C."]
-        launched = [f"Executed as {self.execution}: {self.execution_note}."] if self.execution_note else []
+        launched = [f"Executed as {self.caveats.execution}: {note}."] if note else []
         return " ".join([*caution, self.reason, *steps, self.saving, *launched, *warm, *part])
 
     @property
@@ -117,7 +143,7 @@ class Plan:
         """What a reader has to know before all else where much of the plan is guessed; empty where it is not."""
         if self.choice.guessed_share < MUCH_GUESSED:
             return ""
-        first, others = self.guessed[0], len(self.guessed) - 1
+        first, others = self.caveats.guessed[0], len(self.caveats.guessed) - 1
         more = f", and {others} more" if others else ""
         return f"Guessed: {self.choice.guessed_share:.0%} of the GPU's time ({first.kind}, {first.why}{more})"
 
@@ -165,13 +191,10 @@ class Plan:
             "alternatives": [
                 {"step": other.step, "verdict": other.verdict, **other.option.to_json()} for other in self.alternatives
             ],
-            "guessed": [asdict(guess) for guess in self.guessed],
             "considered": self.considered,
             "attaining": self.attaining,
             "why": self.why,
-            "execution": self.execution,
-            "execution_note": self.execution_note,
-            **({"boundary": self.boundary.to_json()} if self.boundary else {}),
+            **self.caveats.to_json(),
         }
 
 
@@ -207,13 +230,6 @@ def plan(
     return _Planner(surface, target, fps, confidence, limits or Limits(), outlooks).plan()
 
 
-class Planned(NamedTuple):
-    """A plan, and the same as JSON, which is not to be changed."""
-
-    plan: Plan
-    as_json: dict[str, Any]
-
-
 class Plans:
     """Makes plans and keeps the last ones. May be shared between threads.
 
@@ -225,7 +241,7 @@ class Plans:
         self.outlook: Outlooks = lru_cache(maxsize=_OUTLOOKS_KEPT)(outlook)
         self._kept = lru_cache(maxsize=_PLANS_KEPT)(self._make)
 
-    def plan(self, surface: Surface, target: str, fps: float | None, confidence: float | None, limits: Limits) -> Planned:
+    def plan(self, surface: Surface, target: str, fps: float | None, confidence: float | None, limits: Limits) -> Plan:
         """As :func:`jetdvfs.daemon.planning.plan.plan`.
 
         Raises:
@@ -233,9 +249,8 @@ class Plans:
         """
         return self._kept(surface, target, fps, confidence, limits)
 
-    def _make(self, surface: Surface, target: str, fps: float | None, confidence: float | None, limits: Limits) -> Planned:
-        made = plan(surface, target, fps=fps, confidence=confidence, limits=limits, outlooks=self.outlook)
-        return Planned(made, made.to_json(_FRONT_SENT))
+    def _make(self, surface: Surface, target: str, fps: float | None, confidence: float | None, limits: Limits) -> Plan:
+        return plan(surface, target, fps=fps, confidence=confidence, limits=limits, outlooks=self.outlook)
 
 
 class _Planner:
@@ -286,10 +301,7 @@ class _Planner:
             attaining=int(attaining.sum()),
             reason=self._choice_reason(attaining, objective) + self._budget_reason(),
             saving=self._saving(choice, top),
-            guessed=self.surface.guessed,
-            boundary=self.surface.boundary,
-            execution=self.surface.execution,
-            execution_note=self.surface.execution_note,
+            caveats=Caveats.of(self.surface),
         )
 
     def _meets(self, bound: Bound) -> NDArray[np.bool_]:

@@ -16,18 +16,24 @@ import os
 import select
 import socket
 import struct
-import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import InputError, NoDaemon, NotPermitted, UsageError
 from . import asked, forked, protocol
 from .asked import Configuration
 from .held import HeldLease, LoadedModel
+from .hold_request import HoldOptions, HoldRequest
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 _Self = TypeVar("_Self", bound="Client")
+_OF_PLAN = ("network", "target", "fps", "confidence", "method", "execution", "beside")
+_OF_PREVIEW = ("target", "configuration", "configuration_text", "fps", "confidence", "app", "ceiling_c")
 
 
 class Client:
@@ -172,101 +178,52 @@ class Client:
         }
         return self._object("Predict", "predictions", parameters)
 
-    def plan(
-        self,
-        network: LoadedModel | str,
-        target: str,
-        *,
-        fps: float | None = None,
-        confidence: float | None = None,
-        method: str | None = None,
-        execution: str | None = None,
-        beside: Mapping[str, float] | None = None,
-    ) -> dict[str, Any]:
-        """The plan for a target such as ``latency_ms=20``; nothing is set. ``execution``, ``beside`` as in :meth:`predict`.
+    def plan(self, network: LoadedModel | str, target: str | HoldRequest, **options: Unpack[HoldOptions]) -> dict[str, Any]:
+        """The plan for a target such as ``latency_ms=20``, or for a request; nothing is set.
+
+        Args:
+            options: ``fps``, ``confidence``, ``method``, ``execution`` and ``beside`` of :meth:`hold`; others do not count.
 
         Raises:
             TargetNotAttainable: no permitted configuration meets it.
         """
-        asks = {"network": _handle(network), "target": target, "fps": fps, "confidence": confidence, "method": method}
-        parameters = {**asks, "execution": execution, "beside": beside}
-        return self._object("Plan", "plan", parameters)
+        request = replace(HoldRequest.of(target, options), network=_handle(network))
+        return self._object("Plan", "plan", request.members(_OF_PLAN))
 
     def hold(
         self,
         network: LoadedModel | str | None = None,
-        target: str | None = None,
-        *,
-        configuration: Configuration | None = None,
-        fps: float | None = None,
-        confidence: float | None = None,
-        method: str | None = None,
-        execution: str | None = None,
-        beside: Mapping[str, float] | None = None,
-        reason: str = "",
-        app: str | None = None,
-        ceiling_c: float | None = None,
-        battery_wh: float | None = None,
-        trust_frames: bool = False,
+        target: str | HoldRequest | None = None,
+        **options: Unpack[HoldOptions],
     ) -> HeldLease:
-        """Have the clocks set for a network and target, or to a configuration, until the lease is released; ``execution`` and
-        ``beside`` as in :meth:`predict`.
+        """Have the clocks set for a network and target, or to a configuration, until the lease is released.
 
         Args:
-            configuration: its text may say ``max`` and ``min``, of the clocks that may be set as the lease begins.
-            ceiling_c: no zone of the board is to become hotter while it is held, in degrees Celsius.
-            battery_wh: with a target of hours, what is left in the battery now, where the board does not tell.
-            trust_frames: have all frames believed, also those that the network's roofline or prediction speak against.
+            target: the target, or the whole request.
+            options: the other members of :class:`jetdvfs.daemon.wire.hold_request.HoldRequest`.
 
         Raises:
             TargetNotAttainable: no permitted configuration meets the target.
             HardwareRefused: the board did not take the setting; it is as it was before.
         """
-        parameters = {
-            "network": None if network is None else _handle(network),
-            "target": target,
-            **asked.clocks(configuration),
-            "fps": fps,
-            "confidence": confidence,
-            "method": method,
-            "execution": execution,
-            "beside": beside,
-            "reason": reason[: protocol.TEXT_CHARACTERS],
-            "app": asked.short(app or Path(sys.argv[0] or "python").name),
-            "ceiling_c": ceiling_c,
-            "battery_wh": battery_wh,
-            "trust_frames": trust_frames or None,
-        }
-        return HeldLease(self, self.call("Hold", parameters))
+        request = HoldRequest.of(target, options)
+        request = request if network is None else replace(request, network=_handle(network))
+        return HeldLease(self, self.call("Hold", request.parameters()))
 
     def release(self, lease: HeldLease | str, *, within_s: float | None = None) -> None:
         """End a lease, one's own or another of the same user; ``within_s`` as for :meth:`call`."""
         self.call("Release", {"lease": lease if isinstance(lease, str) else lease.id}, within_s=within_s)
 
-    def preview(
-        self,
-        target: str | None = None,
-        *,
-        configuration: Configuration | None = None,
-        fps: float | None = None,
-        confidence: float | None = None,
-        app: str | None = None,
-        ceiling_c: float | None = None,
-    ) -> dict[str, Any]:
+    def preview(self, target: str | HoldRequest | None = None, **options: Unpack[HoldOptions]) -> dict[str, Any]:
         """The clocks that :meth:`hold` would set for a configuration, or for a target without a network; nothing is set.
+
+        Args:
+            options: ``configuration``, ``fps``, ``confidence``, ``app`` and ``ceiling_c`` of :meth:`hold`; others do not count.
 
         Raises:
             UsageError: the configuration may not be set; the text names the nearest levels.
         """
-        parameters = {
-            "target": target,
-            **asked.clocks(configuration),
-            "fps": fps,
-            "confidence": confidence,
-            "app": asked.short(app or Path(sys.argv[0] or "python").name),
-            "ceiling_c": ceiling_c,
-        }
-        return self._object("Preview", "configuration", parameters)
+        return self._object("Preview", "configuration", HoldRequest.of(target, options).members(_OF_PREVIEW))
 
     def learned(self, name: str | None = None) -> list[dict[str, Any]]:
         """What the daemon remembers of this user's programs, the newest first; of all users' for root.

@@ -9,17 +9,21 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import DaemonError, InputError, LeaseEnded, NoDaemon, NotPermitted, UsageError
 from . import asked, forked
-from .asked import Configuration
 from .client import Client
 from .counted import counting
 from .held import RELEASE_S, HeldLease, LoadedModel
+from .hold_request import HoldOptions, HoldRequest
 from .opened import Loaded, OpenModel
 from .reports import Reporter
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 FIRST_WAIT_S = 0.1
 LONGEST_WAIT_S = 5.0
@@ -44,8 +48,9 @@ class KeptLease:
     The model's file is kept open: the application runs what it loaded, also when the file of that name has been replaced since.
 
     Args:
-        model, inputs, target, configuration, fps, confidence, reason, app, ceiling_c, battery_wh, method, execution,
-            beside, accept_boundary, trust_frames: as for :class:`Client`.
+        model, inputs, accept_boundary: as for :meth:`Client.load`.
+        target: the target, or the whole request.
+        options: the other members of :class:`HoldRequest`.
         required: raise where nobody answers at the start; otherwise the block runs without a lease until there is one.
         socket_path: the daemon's socket, by default as for :class:`Client`.
         on_change: called from the thread with one line per change or notice; by default they are warnings of the logger
@@ -65,41 +70,18 @@ class KeptLease:
         self,
         model: str | os.PathLike[str] | None = None,
         inputs: Sequence[Any] = (),
-        target: str | None = None,
+        target: str | HoldRequest | None = None,
         *,
-        configuration: Configuration | None = None,
-        fps: float | None = None,
-        confidence: float | None = None,
-        reason: str = "",
-        app: str | None = None,
-        ceiling_c: float | None = None,
-        battery_wh: float | None = None,
-        method: str | None = None,
-        execution: str | None = None,
-        beside: Mapping[str, float] | None = None,
         accept_boundary: Sequence[str] = (),
-        trust_frames: bool = False,
         required: bool = True,
         socket_path: str | os.PathLike[str] | None = None,
         on_change: Callable[[str], object] | None = None,
+        **options: Unpack[HoldOptions],
     ) -> None:
         self._model = None if model is None else OpenModel(model, inputs)
         self._accept_boundary = accept_boundary
-        self._target = target
-        asked.clocks(configuration)  # one that is none is refused here
-        self._wanted: dict[str, Any] = {
-            "configuration": configuration,
-            "fps": fps,
-            "confidence": confidence,
-            "reason": reason,
-            "app": app,
-            "ceiling_c": ceiling_c,
-            "battery_wh": battery_wh,
-            "method": method,
-            "execution": execution,
-            "beside": beside,
-            "trust_frames": trust_frames,
-        }
+        self._request = HoldRequest.of(target, options)
+        asked.clocks(self._request.configuration)  # one that is none is refused here
         self._required = required
         self._socket_path = socket_path
         self._on_change = on_change or _warn
@@ -123,7 +105,7 @@ class KeptLease:
 
     def __repr__(self) -> str:
         state = f"held as lease {self.id}" if self.held else f"not held: {self.error or 'no answer yet'}"
-        return f"<lease for {self._target or 'a configuration'}, {state}>"
+        return f"<lease for {self._request.target or 'a configuration'}, {state}>"
 
     @property
     def held(self) -> bool:
@@ -191,12 +173,16 @@ class KeptLease:
                 other.close()
             raise
         if other is not None:
-            before, self._model = self._model, other
-            if before is not None:
-                before.close()
-        given = {"fps": fps, "confidence": confidence}
-        self._wanted.update({name: value for name, value in given.items() if value is not None})
-        self._target = target or self._target
+            closed, self._model = self._model, other
+            if closed is not None:
+                closed.close()
+        before = self._request
+        self._request = replace(
+            before,
+            target=target or before.target,
+            fps=before.fps if fps is None else fps,
+            confidence=before.confidence if confidence is None else confidence,
+        )
 
     def report(self, latency_ms: float) -> None:
         """Note a frame's latency. It never waits and never raises; while nothing is held, it does nothing."""
@@ -327,7 +313,7 @@ class KeptLease:
         """Hold, as soon as the daemon grants it; None where that is not wanted any more. The model is read once only."""
         for wait_s in _waits():
             try:
-                return client.hold(network, self._target, **self._wanted)
+                return client.hold(network, self._request)
             except (NoDaemon, UsageError, InputError):
                 raise
             except DaemonError as error:

@@ -18,13 +18,16 @@ from jetdvfs.daemon.leases.controller import Controller
 from jetdvfs.daemon.leases.demand.demand import Leased
 from jetdvfs.daemon.leases.demand.floors import Demand, FloorRules
 from jetdvfs.daemon.leases.lease import Holder
-from jetdvfs.daemon.planning.lease_plan import LeasePlan
+from jetdvfs.daemon.planning.lease_plan import LeasePlan, PlanRequest
 from jetdvfs.daemon.planning.limits import Bounds, ClockLimits, Limits
+from jetdvfs.daemon.planning.plan import Plans
+from jetdvfs.kernels.correction.flat import flat_surface
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.kernels.units import AXES
 from jetdvfs.profiles.board import load_board
 from jetdvfs.tests.support.boards.hardware_kernel import CPU, EMC, XAVIER, FakeClock, Kernel
 
+REQUEST = PlanRequest(Plans(), flat_surface(XAVIER.grid), "min-energy", None, None, "", simulated=True)
 TOP, LOWEST = XAVIER.grid.top, FrequencyConfiguration(*(XAVIER.grid.levels(axis)[0] for axis in AXES))
 
 hertz = st.integers(1, 3_000_000_000)
@@ -152,16 +155,17 @@ def test_a_cluster_set_apart_stays_within_the_limits_too(tmp_path: Path) -> None
 def test_new_limits_plan_anew_for_leases_and_say_which_target_they_keep_out_of_reach(tmp_path: Path) -> None:
     kernel, asked = controller(tmp_path, ClockLimits())
 
-    def again(limits: Limits) -> LeasePlan:
-        assert limits.gpu_hz is not None
-        if limits.gpu_hz[1] < 300_000_000:
-            raise TargetNotAttainable("latency_ms=20 is not attainable")
-        # With the GPU kept slower, a faster memory makes up for it.
-        return LeasePlan(
-            TOP._replace(gpu_hz=limits.gpu_hz[1], emc_hz=limits.emc_hz[1] if limits.emc_hz else 0), "min-energy", again=again
-        )
+    class Faster:
+        """With the GPU kept slower, a faster memory makes up for it."""
 
-    asked.hold(Holder("a", 1, 0, "app"), LeasePlan(LOWEST, "min-energy", again=again), "test")
+        def plan(self, limits: Limits) -> LeasePlan:
+            assert limits.gpu_hz is not None
+            if limits.gpu_hz[1] < 300_000_000:
+                raise TargetNotAttainable("latency_ms=20 is not attainable")
+            configuration = TOP._replace(gpu_hz=limits.gpu_hz[1], emc_hz=limits.emc_hz[1] if limits.emc_hz else 0)
+            return LeasePlan(configuration, REQUEST, planner=self)
+
+    asked.hold(Holder("a", 1, 0, "app"), LeasePlan(LOWEST, REQUEST, planner=Faster()), "test")
     asked.reconfigure(Config(limits=ClockLimits(gpu_hz=Bounds(max=675750000))))
     assert kernel.store[f"{kernel.gpu}/userspace/set_freq"] == "675750000"
     assert kernel.store[f"{EMC}/rate"] == str(TOP.emc_hz)

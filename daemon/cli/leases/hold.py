@@ -28,6 +28,7 @@ from ... import arguments
 from ...errors import LeaseEnded, UsageError
 from ...planning.targets import parse_target
 from ...wire.client import Client
+from ...wire.hold_request import HoldRequest
 from ...wire.kept import KeptLease
 from .. import output
 from ..running import ENDING, NEVER_RAN, refused, run_command
@@ -110,27 +111,23 @@ def run(args: argparse.Namespace) -> int:
     check_url(args.metrics)
     inputs = [parse_input(text) for text in args.inputs]
     listed = _listed(model) if model is not None and not inputs else ()
-    if args.dry_run:
-        return _dry_run(args, inputs)
-    held = KeptLease(
-        model,
-        inputs,
-        args.target,
+    request = HoldRequest(
+        target=args.target,
         configuration=_configuration(args.config),
         fps=args.fps,
         confidence=args.confidence,
+        method=args.method,
+        execution=args.execution,
+        beside=arguments.stated_beside(args) or None,
         reason=args.reason,
         app=_app(command),
         ceiling_c=args.ceiling,
         battery_wh=args.battery_wh,
-        method=args.method,
-        execution=args.execution,
-        beside=arguments.stated_beside(args) or None,
-        accept_boundary=args.accept_boundary,
         trust_frames=args.trust_frames,
-        socket_path=args.socket,
-        on_change=_tell,
     )
+    if args.dry_run:
+        return _dry_run(args, inputs, request)
+    held = KeptLease(model, inputs, request, accept_boundary=args.accept_boundary, socket_path=args.socket, on_change=_tell)
     with held as lease, reported(args.metrics, phase_of(inputs or listed), lease, _tell):
         # From here on a request to end is for the command, or for the wait; none may fall in between.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
@@ -198,7 +195,7 @@ def _tell(text: str) -> None:
     print(f"jetdvfs hold: {printable(text)}", file=sys.stderr, flush=True)
 
 
-def _dry_run(args: argparse.Namespace, inputs: Sequence[TensorSpec]) -> int:
+def _dry_run(args: argparse.Namespace, inputs: Sequence[TensorSpec], request: HoldRequest) -> int:
     """Print what a hold would set now.
 
     Raises:
@@ -207,27 +204,12 @@ def _dry_run(args: argparse.Namespace, inputs: Sequence[TensorSpec]) -> int:
     """
     with Client(args.socket) as client:
         if args.model is None:
-            clocks = client.preview(
-                args.target,
-                configuration=_configuration(args.config),
-                fps=args.fps,
-                confidence=args.confidence,
-                app=_app(args.command),
-                ceiling_c=args.ceiling,
-            )
+            clocks = client.preview(request)
             told: dict[str, Any] = {"configuration": clocks}
             line = f"{output.short_clocks(clocks)} would be set"
         else:
             network = client.load(args.model, inputs, accept_boundary=args.accept_boundary)
-            told = client.plan(
-                network,
-                args.target,
-                fps=args.fps,
-                confidence=args.confidence,
-                method=args.method,
-                execution=args.execution,
-                beside=arguments.stated_beside(args) or None,
-            )
+            told = client.plan(network, request)
             line = f"{headline(told, Path(args.model).stem)} (dry run: nothing is set{simulated(told)})"
     if args.json:
         output.print_json(told)

@@ -35,10 +35,10 @@ from ....kernels.text import printable
 from ....profiles.board import load_board
 from ... import arguments
 from ...errors import UsageError
+from ...planning.lease_plan import PlanRequest
 from ...planning.limits import Limits, lasting
 from ...planning.modes import Proposal, against_default
 from ...planning.plan import Option, Plan, Plans, plan
-from ...planning.requests import PlanRequest
 from ...planning.targets import Hours, Target, check_phase, parse_target
 from .. import output
 from ..pictures.figures import say_drawn
@@ -168,7 +168,7 @@ def _planned(network: Network, target: Target, bundle: Bundle, args: argparse.Na
     print(_table([("", option) for option in chosen.thinned_front(_FRONT_ROWS)], chosen))
     if proposal is not None:
         print(f"\nas the board boots: {printable(proposal.note)}")
-    for note in common.model_notes(network, bundle.cost, chosen.guessed):
+    for note in common.model_notes(network, bundle.cost, chosen.caveats.guessed):
         print(note)
     return {}
 
@@ -179,7 +179,7 @@ def _proposal(network: Network, surface: Surface, target: Target, bundle: Bundle
     if not board.modes or isinstance(target, Hours):
         return None
     simulated = bundle.manifest.simulated
-    wish = PlanRequest(Plans(), surface, str(target), args.fps, args.confidence, network.name, simulated, lambda: ())
+    wish = PlanRequest(Plans(), surface, str(target), args.fps, args.confidence, network.name, simulated)
     return against_default(wish, board.modes[-1])
 
 

@@ -17,7 +17,7 @@ from ...errors import DaemonError
 from ...hardware.applied import Applied
 from ...hardware.baseline.baseline import RestoreReport
 from ...hardware.hardware import Hardware
-from ...planning.lease_plan import LeasePlan
+from ...planning.lease_plan import LeasePlan, Planner
 from ...planning.limits import Limits
 from ..controller import Controller
 from ..lease import Holder, Lease
@@ -68,7 +68,7 @@ class BoardService:
         self.snapshot = Snapshot(self._look, self._limits)
         self.thread = BoardThread(self._tend, lambda: controller.tend_in_s, self._publish, ended)
 
-    async def hold(self, holder: Holder, need: LeasePlan, reason: str) -> tuple[Lease, Applied]:
+    async def hold(self, holder: Holder, plan: LeasePlan, reason: str) -> tuple[Lease, Applied]:
         """As :meth:`Controller.hold`; a connection that ends meanwhile, or is told that the board hangs, holds nothing.
 
         Raises:
@@ -76,22 +76,22 @@ class BoardService:
             DaemonError: as there.
         """
         return await self.thread.run(
-            self._changing(lambda: self._controller.hold(holder, need, reason)),
+            self._changing(lambda: self._controller.hold(holder, plan, reason)),
             user=holder.uid,
             owner=holder.connection,
             undo=lambda granted: self._controller.release(granted[0]),
         )
 
-    async def preview(self, need: LeasePlan, uid: int) -> FrequencyConfiguration:
+    async def preview(self, plan: LeasePlan, uid: int) -> FrequencyConfiguration:
         """As :meth:`Controller.preview`, asked for by a user.
 
         Raises:
             HardwareBusy: the board does not answer in time.
             DaemonError: as there.
         """
-        return await self.thread.run(lambda: self._controller.preview(need), user=uid)
+        return await self.thread.run(lambda: self._controller.preview(plan), user=uid)
 
-    async def replan(self, lease: Lease, again: Callable[[Limits], LeasePlan], reason: str) -> LeasePlan | None:
+    async def replan(self, lease: Lease, planner: Planner, reason: str) -> LeasePlan | None:
         """As :meth:`Controller.replan`.
 
         Raises:
@@ -100,7 +100,7 @@ class BoardService:
         """
         holder = lease.holder
         return await self.thread.run(
-            self._changing(lambda: self._controller.replan(lease.id, again, reason)), user=holder.uid, owner=holder.connection
+            self._changing(lambda: self._controller.replan(lease.id, planner, reason)), user=holder.uid, owner=holder.connection
         )
 
     async def grid(self) -> FrequencyGrid:
@@ -176,11 +176,6 @@ class BoardService:
         except (DaemonError, KernelsError) as error:
             self._limits = error
         self._publish()
-
-    @property
-    def floors(self) -> tuple[str, ...]:
-        """What is kept up for other work, for people; as of this moment, on whatever thread."""
-        return self._controller.floors.reasons
 
     def _changing(self, function: Callable[[], T]) -> Callable[[], T]:
         """The same, after which the clocks are not what was read last, and are read again once nothing else is asked."""

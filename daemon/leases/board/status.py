@@ -87,7 +87,8 @@ def status(
 
 
 def _lease(lease: Lease, snapshot: Snapshot, frames: Watched) -> dict[str, Any]:
-    need = lease.need
+    plan, caveats = lease.plan, lease.plan.caveats
+    guessed = () if caveats is None else caveats.guessed
     observed, missed = lease.frames.observed(), frames.missed(lease.id)
     return {
         "lease": lease.id,
@@ -95,17 +96,17 @@ def _lease(lease: Lease, snapshot: Snapshot, frames: Watched) -> dict[str, Any]:
         "pid": lease.holder.pid,
         "uid": lease.holder.uid,
         "reason": lease.reason,
-        "target": need.target or None,
-        "network": printable(need.network) or None,
-        "fps": need.fps,
-        "limit_ms": need.limit_ms,
-        "configuration": need.configuration._asdict(),
+        "target": plan.target or None,
+        "network": printable(plan.network) or None,
+        "fps": plan.fps,
+        "limit_ms": plan.limit_ms,
+        "configuration": plan.configuration._asdict(),
         "raised_by": raised_by(lease, snapshot.leases.values()),
         **beside_others(lease.id, snapshot),
         "held_s": time.monotonic() - lease.since_s,
-        "why": None if need.plan is None else need.plan["why"],
-        "predicted": need.predicted,
-        "method": need.method or None,
+        "why": None if plan.chosen is None else plan.chosen.why,
+        "predicted": plan.predicted and plan.predicted.to_json(),
+        "method": None if caveats is None else caveats.method or None,
         "observed": observed,
         "missed": None if missed is None else missed.to_json(),
         "doubted": frames.doubt(lease.id),
@@ -116,9 +117,9 @@ def _lease(lease: Lease, snapshot: Snapshot, frames: Watched) -> dict[str, Any]:
         "first_frames": lease.frames.first_frames,
         "first_ms": median(lease.frames.first_ms) if lease.frames.first_ms else None,
         "energy_mj": frames.energy_mj(lease),
-        "boundary": need.boundary and need.boundary.to_json(),
-        "guessed": [_guess(each) for each in need.guessed[:_GUESSES]],
-        "guessed_more": max(len(need.guessed) - _GUESSES, 0),
+        "boundary": caveats and caveats.boundary and caveats.boundary.to_json(),
+        "guessed": [_guess(each) for each in guessed[:_GUESSES]],
+        "guessed_more": max(len(guessed) - _GUESSES, 0),
     }
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ....kernels.correction.pinning import TELLING, pinned
 from ....kernels.grid import FrequencyConfiguration
 from ....kernels.surface import Surface
-from ...planning.requests import is_known
+from ...planning.lease_plan import is_known
 from ...planning.settling import Warmth, settled
 from ..credible import has
 from ..missed_targets import HEAVIER_FROM, doubted

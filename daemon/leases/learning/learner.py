@@ -24,9 +24,8 @@ from ....kernels.errors import KernelsError
 from ....kernels.grid import FrequencyConfiguration
 from ...errors import DaemonError
 from ...hardware.sensors.sampled import SampledSensors
-from ...planning.lease_plan import LeasePlan
+from ...planning.lease_plan import LeasePlan, Planner, PlanRequest, TrialPlanner, is_known
 from ...planning.limits import Limits
-from ...planning.requests import PlanRequest, is_known
 from ...planning.settling import Settling, Warmth
 from ...system.journal import FRAMES_DOUBTED, FRAMES_MISSING, TARGET_KEPT, TARGET_MISSED, TROUBLE, fields
 from ...system.repeated import Repeated
@@ -41,8 +40,8 @@ from ..sharing.observed import without_waiting
 from .correcting import expected_ms, unforeseen
 from .memory import Memory
 from .progress import FIRST_WAIT_S, INSISTS, LEAST_PATIENCE, LONGEST_WAIT_S, LeaseProgress
-from .replanned import best_need, topmost, worth_trying, worth_while
-from .unpredicted import Unpredicted
+from .replanned import BestPlanner, TopmostPlanner, worth_trying, worth_while
+from .unpredicted import ExploringPlanner, Unpredicted
 from .used import LeaseMeter, used
 
 if TYPE_CHECKING:
@@ -119,7 +118,7 @@ class Learner:
         self._remember(self._courses.pop(lease.id, None))
         if course is not None:
             self._courses[lease.id] = course = replace(course, lease=lease)
-            self._planned(course, lease.need.configuration)
+            self._planned(course, lease.plan.configuration)
 
     def ended(self) -> None:
         """Leases have ended, or will have in a moment: what was observed of those that are held no longer is kept."""
@@ -175,17 +174,17 @@ class Learner:
     def report(self, lease: Lease, latencies_ms: Sequence[float]) -> None:
         """Take in a lease's frames, and do what follows from them."""
         snapshot, now_s = self._desk.snapshot, self._monotonic()
-        frames, need = lease.frames, lease.need
+        frames, plan = lease.frames, lease.plan
         throttled = self._sensors.throttled()
         over_current = tuple(f"{e.event} {e.per_minute:.3g} a minute" for e in snapshot.events if e.per_minute)
         disturbed = bool(throttled or over_current or snapshot.deviating)
         setting = None if (applied := snapshot.applied) is None else Setting(applied.accepted, snapshot.set_s, disturbed)
         others = self._company(lease, snapshot, now_s)
-        company = frozenset(other.need.network or other.holder.app for other in others)
-        period_ms = 1e3 / need.fps if need.fps else None
+        company = frozenset(other.plan.network or other.holder.app for other in others)
+        period_ms = 1e3 / plan.fps if plan.fps else None
         course = self._courses.get(lease.id)
         where = self._where(course, setting, company)
-        frames.report(latencies_ms, now_s, setting, company=company, limit_ms=need.limit_ms, period_ms=period_ms, where=where)
+        frames.report(latencies_ms, now_s, setting, company=company, limit_ms=plan.limit_ms, period_ms=period_ms, where=where)
         frames.power(self._sensors.rails_sampled(), self._energy_rails if not others else (), self._die_c)
         if course is None or setting is None:
             return
@@ -198,8 +197,8 @@ class Learner:
             course.due_frames, course.due_at, course.patience = 0, (setting.configuration, company), LEAST_PATIENCE
         if frames.powers < _POWERS_WANTED:
             self._sensors.want()
-        missed = None if need.limit_ms is None else is_missed(tuple(frames.recent_ms), need.limit_ms, need.confidence)
-        if missed and need.limit_ms is not None:
+        missed = None if plan.limit_ms is None else is_missed(tuple(frames.recent_ms), plan.limit_ms, plan.confidence)
+        if missed and plan.limit_ms is not None:
             predicted_ms = expected_ms(course.wish.surface, setting.configuration)
             observed_ms = typical(tuple(frames.recent_ms))
             reason = why(
@@ -313,7 +312,7 @@ class Learner:
                 course.planned_s, course.planned_c = now_s, warmth.die_c
                 lease = self._desk.snapshot.leases[name]
                 others = self._company(lease, self._desk.snapshot, now_s)
-                self._plan(name, course, frozenset(other.need.network or other.holder.app for other in others), reason)
+                self._plan(name, course, frozenset(other.plan.network or other.holder.app for other in others), reason)
 
     def _planned(self, course: LeaseProgress, configuration: FrequencyConfiguration) -> None:
         """Note when it was planned, and where the die was to settle."""
@@ -331,12 +330,12 @@ class Learner:
     def _say_missed(
         self, lease: Lease, course: LeaseProgress, observed_ms: float, predicted_ms: float | None, reason: str
     ) -> None:
-        before, limit_ms = course.missed, lease.need.limit_ms or 0.0
+        before, limit_ms = course.missed, lease.plan.limit_ms or 0.0
         late = lease.frames.late - course.late_before
         if before is None and course.frugal:
             course.wait_s, course.frugal = LONGEST_WAIT_S, False  # what was gained was lost again
-        doing = lease.need.unmet or (before.doing if before else "")
-        course.missed = MissedTarget(lease.need.target, limit_ms, observed_ms, predicted_ms, late, reason, doing)
+        doing = lease.plan.unmet or (before.doing if before else "")
+        course.missed = MissedTarget(lease.plan.target, limit_ms, observed_ms, predicted_ms, late, reason, doing)
         if before is None or (before.reason != reason and before.doing != doing):
             extra = _about(lease, TARGET_MISSED, reason=reason, observed_ms=f"{observed_ms:.4g}", limit_ms=f"{limit_ms:.4g}")
             log.warning("%s: %s", lease.label, course.missed, extra=extra)
@@ -347,7 +346,7 @@ class Learner:
         if missed is not None:
             course.due_frames, course.tries, course.patience = 0, 0, LEAST_PATIENCE
             observed_ms = typical(tuple(lease.frames.recent_ms))
-            text = f"{lease.need.target} is kept again: {observed_ms:.4g} ms observed, after {late} late frames"
+            text = f"{lease.plan.target} is kept again: {observed_ms:.4g} ms observed, after {late} late frames"
             log.info("%s: %s", lease.label, text, extra=_about(lease, TARGET_KEPT, observed_ms=f"{observed_ms:.4g}"))
 
     def _plan(self, lease_id: str, course: LeaseProgress, company: Company, reason: str | None) -> None:
@@ -359,7 +358,7 @@ class Learner:
         lease = self._desk.snapshot.leases.get(lease_id)
         if lease is None:
             return
-        before, frugal = lease.need.configuration, reason is None
+        before, frugal = lease.plan.configuration, reason is None
         try:
             if course.missed is not None:
                 at, observed_ms = self._desk.snapshot.applied, course.missed.observed_ms
@@ -369,33 +368,34 @@ class Learner:
             seen = await self._seen(lease, course, company)
             if course.exploring and course.unknown is not None:
                 known = seen if company else await self._recall(lease, course, course.unknown, seen)
-                need, wish = await self._explore(lease, course, known, reason)
+                plan, wish = await self._explore(lease, course, known, reason)
             else:
                 wish = replace(course.wish, surface=await asyncio.to_thread(course.make, seen, course.missed is not None))
                 if not is_known(wish.surface):
                     return
                 course.corrected = bool(seen)
-                again, tried = partial(best_need, wish, observed=bool(seen)), None
+                tried = None
+                again: Planner = BestPlanner(wish, observed=bool(seen))
                 if course.doubt is not None and course.missed is not None:
-                    again = partial(topmost, wish)  # late for a reason that no prediction explains
+                    again = TopmostPlanner(wish)  # late for a reason that no prediction explains
                 if reason is None:
                     now = self._desk.snapshot
                     shared_at = now.applied.accepted if company and now.applied else None
-                    reason = await asyncio.to_thread(worth_while, wish, lease.need, now.limits, shared_at)
+                    reason = await asyncio.to_thread(worth_while, wish, lease.plan, now.limits, shared_at)
                     if reason is None:
                         if company:
                             return
                         configurations = {one.configuration for one in seen}
-                        tried = await asyncio.to_thread(worth_trying, wish, lease.need, now.limits, configurations)
+                        tried = await asyncio.to_thread(worth_trying, wish, lease.plan, now.limits, configurations)
                         if tried is None:
                             return
                         trial, reason = tried
-                        again = partial(_unless, now.limits, trial, again)
-                need = await self._desk.replan(lease, again, reason)
-                if tried is not None and need is not None and need.configuration != before:
+                        again = TrialPlanner(trial, now.limits, again)
+                plan = await self._desk.replan(lease, again, reason)
+                if tried is not None and plan is not None and plan.configuration != before:
                     course.wait_s = FIRST_WAIT_S
                 if course.missed is not None and course.tries == INSISTS and lease_id in self._desk.snapshot.unkept:
-                    need = await self._desk.replan(lease, partial(topmost, wish), reason)
+                    plan = await self._desk.replan(lease, TopmostPlanner(wish), reason)
                     course.wait_s = LONGEST_WAIT_S
         except (DaemonError, KernelsError) as error:
             log.warning("%s keeps its plan: %s", lease.label, error, extra=_about(lease, TROUBLE, error=type(error).__name__))
@@ -407,18 +407,18 @@ class Learner:
             log.debug("%s", lease.label, exc_info=error)
             self._wait(lease, course)
             return
-        if need is None:
+        if plan is None:
             return
         course.wish, course.due_s, course.frugal = wish, self._monotonic() + course.wait_s, frugal
-        if need.configuration != before:
-            self._planned(course, need.configuration)
+        if plan.configuration != before:
+            self._planned(course, plan.configuration)
         course.due_frames = lease.frames.reported
-        if need.configuration == before:
+        if plan.configuration == before:
             self._wait(lease, course)
         if course.missed is not None:
             unkept = self._desk.snapshot.unkept.get(lease_id)
             shared = unkept.reason if unkept is not None and lease_id in self._desk.snapshot.fares else ""
-            course.missed = replace(course.missed, doing=need.unmet or shared or f"planned again: {need.configuration}")
+            course.missed = replace(course.missed, doing=plan.unmet or shared or f"planned again: {plan.configuration}")
 
     def _wait(self, lease: Lease, course: LeaseProgress) -> None:
         """Let a plan stand that changed nothing: each time for twice as many frames, until clocks or company are others.
@@ -439,11 +439,9 @@ class Learner:
             raise limits
         found, learned, why_next = await asyncio.to_thread(unknown.next, seen, limits)
 
-        def again(others: Limits) -> LeasePlan:
-            return found if others == limits else unknown.next(seen, others)[0]
-
         course.exploring = bool(why_next)
         said = missed or f"its frames are not predicted: {why_next or _EXPLORED}"
+        again = TrialPlanner(found, limits, ExploringPlanner(unknown, tuple(seen)))
         return await self._desk.replan(lease, again, said), learned
 
     async def _recall(
@@ -476,12 +474,7 @@ class Learner:
         return await asyncio.to_thread(partial(without_waiting, all_its_own=course.tries >= INSISTS), seen, alone, own, known)
 
 
-def _unless(limits: object, need: LeasePlan, again: Callable[[Limits], LeasePlan], others: Limits) -> LeasePlan:
-    """A need, unless limits have become others since."""
-    return need if others == limits else again(others)
-
-
 def _about(lease: Lease, kind: str, **more: Any) -> dict[str, str]:
     more["uid"] = lease.holder.uid
-    values = {"lease": lease.id, "app": lease.holder.app, "pid": lease.holder.pid, "target": lease.need.target, **more}
-    return fields(kind, configuration=",".join(map(str, lease.need.configuration)), **values)
+    values = {"lease": lease.id, "app": lease.holder.app, "pid": lease.holder.pid, "target": lease.plan.target, **more}
+    return fields(kind, configuration=",".join(map(str, lease.plan.configuration)), **values)

@@ -6,14 +6,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ....kernels.grid import FrequencyConfiguration
 from ....kernels.surface import Surface
 from ...errors import TargetNotAttainable
-from ...planning.lease_plan import LeasePlan
+from ...planning.lease_plan import LeasePlan, Planner, PlanRequest
 from ...planning.limits import Limits
-from ...planning.requests import PlanRequest
 from ..credible import Doubt
 from ..frames import Company
 from ..lease import Lease
@@ -88,31 +87,43 @@ class LeaseProgress:
     planned_s: float = 0.0
     planned_c: float | None = None
 
-    def first(self, limits: Limits) -> LeasePlan:
-        """Plan before any of its frames was seen.
-
-        What is remembered refuses nothing: where the prediction meets the target and the corrected one does not, the
-        configuration that comes closest is taken.
-
-        Raises:
-            TargetNotAttainable, UsageError, InputError: as for :meth:`jetdvfs.daemon.planning.requests.PlanRequest.need`.
-        """
+    @property
+    def beginning(self) -> Planner:
+        """The planner for before any of its frames was seen."""
         if self.unknown is not None:
-            return self.unknown.first(limits)
-        try:
-            need = self.wish.need(limits)
-            return need if self.remembered is None else replace(need, again=self.first)
-        except TargetNotAttainable:
-            if self.remembered is None or self.predicted is None:
-                raise
-            replace(self.wish, surface=self.predicted).need(limits)
-            return replace(self.wish.closest(limits), again=self.first)
+            return self.unknown
+        return self.wish if self.remembered is None else RememberingPlanner(self.wish, self.predicted)
 
-    def plan(self, limits: Limits) -> dict[str, Any]:
-        """The plan for a request that sets nothing, as it goes over the wire; errors as of :meth:`first`."""
+    def proposed(self, limits: Limits) -> LeasePlan:
+        """The plan for a request that sets nothing; errors as of :meth:`PlanRequest.plan`."""
         try:
             return self.wish.plan(limits)
         except TargetNotAttainable:
             if self.remembered is None or self.predicted is None:
                 raise
             return replace(self.wish, surface=self.predicted).plan(limits)
+
+
+@dataclass(frozen=True)
+class RememberingPlanner:
+    """Plans a lease by what earlier frames said, which refuses nothing.
+
+    If the prediction meets the target and the corrected one does not, the configuration that comes closest is taken.
+
+    Attributes:
+        request: with the surface as earlier frames correct it.
+        predicted: the surface as predicted, for the board as warm as it is.
+    """
+
+    request: PlanRequest
+    predicted: Surface | None
+
+    def plan(self, limits: Limits) -> LeasePlan:
+        """The plan within limits; errors as of :meth:`PlanRequest.plan`."""
+        try:
+            return replace(self.request.plan(limits), planner=self)
+        except TargetNotAttainable:
+            if self.predicted is None:
+                raise
+            replace(self.request, surface=self.predicted).plan(limits)
+            return replace(self.request.closest(limits), planner=self)

@@ -1,22 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a lease needs by what was observed of it, and whether that is worth another change of clocks."""
+"""Plans for a lease by its observed frames, and whether they are worth another change of clocks."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ....kernels.grid import FrequencyConfiguration
 from ....kernels.surface import Surface
 from ...errors import TargetNotAttainable
-from ...planning.lease_plan import LeasePlan
+from ...planning.lease_plan import SAFE, LeasePlan, PlanRequest
 from ...planning.limits import Limits
 from ...planning.outlooks import outlook, requirements
-from ...planning.requests import SAFE, PlanRequest
 from ...planning.targets import parse_target
 from ..credible import has
 from ..missed_targets import HEAVIER_FROM
@@ -32,31 +30,42 @@ but all is known from frames, with :data:`SAFE` if that leaves anything."""
 _RISK, _LEAST_HOPE = 4.0, 0.8
 
 
-def best_need(wish: PlanRequest, limits: Limits, *, observed: bool = True) -> LeasePlan:
-    """What a lease needs within limits; where nothing is predicted to meet its target, the configuration that comes closest.
+@dataclass(frozen=True)
+class BestPlanner:
+    """Plans the best for a request; if nothing is predicted to meet its target, the configuration that comes closest.
 
-    Args:
-        observed: whether its frames have said something: then with :data:`CAUTION`, where that leaves anything.
+    Attributes:
+        observed: its frames were observed: it is planned with :data:`CAUTION`, if that leaves anything.
     """
-    again = partial(best_need, wish, observed=observed)
-    cautions = ((CAUTION,) if wish.network else (SAFE, CAUTION)) if observed else ()
-    for confidence in (*(max(wish.confidence or 0.0, caution) for caution in cautions), wish.confidence):
-        with contextlib.suppress(TargetNotAttainable):
-            need = replace(wish, confidence=confidence).need(limits)
-            return replace(need, again=again, confidence=wish.confidence, missed=wish.missed)
-    return replace(wish.closest(limits), again=again)
+
+    request: PlanRequest
+    observed: bool = True
+
+    def plan(self, limits: Limits) -> LeasePlan:
+        """The plan within limits."""
+        request = self.request
+        cautions = ((CAUTION,) if request.network else (SAFE, CAUTION)) if self.observed else ()
+        for confidence in (*(max(request.confidence or 0.0, caution) for caution in cautions), request.confidence):
+            with contextlib.suppress(TargetNotAttainable):
+                return replace(replace(request, confidence=confidence).plan(limits), request=request, planner=self)
+        return replace(request.closest(limits), planner=self)
 
 
-def topmost(wish: PlanRequest, limits: Limits) -> LeasePlan:
-    """What a lease needs that stays late where its target is predicted to be missed by least: the highest clocks there are."""
-    surface, found = wish.surface, best_need(wish, limits)
-    place = tuple(map(int, np.argwhere(limits.permits(surface.grid))[-1]))
-    configuration = surface.grid.configuration(place)
-    affordable = limits.affords(wish.plans.outlook(surface, wish.fps, None).power_mw)[place]
-    if not affordable or configuration == found.configuration:
-        return found
-    need = wish.at(configuration, limits, partial(topmost, wish))
-    return replace(need, work=need.work and replace(need.work, frugal=False))
+@dataclass(frozen=True)
+class TopmostPlanner:
+    """Plans the highest clocks, for a request that stays late where its target is predicted to be missed by least."""
+
+    request: PlanRequest
+
+    def plan(self, limits: Limits) -> LeasePlan:
+        """The plan within limits."""
+        request, found = self.request, BestPlanner(self.request).plan(limits)
+        place = tuple(map(int, np.argwhere(limits.permits(request.surface.grid))[-1]))
+        configuration = request.surface.grid.configuration(place)
+        affordable = limits.affords(request.plans.outlook(request.surface, request.fps, None).power_mw)[place]
+        if not affordable or configuration == found.configuration:
+            return found
+        return replace(request.at(configuration, limits, self), firm=True)
 
 
 def worth_while(
@@ -73,10 +82,10 @@ def worth_while(
         return f"by what was observed, {unkept}"
     if shared_at is not None and held.work is not None and (longer := _longer(held.work.surface, wish.surface, shared_at)):
         return f"by what was observed, its frames take {longer:.0%} longer than those that share the GPU were told"
-    need = best_need(wish, limits)
-    if need.unmet:
+    plan = BestPlanner(wish).plan(limits)
+    if plan.unmet:
         return None
-    gain = wish.gain(held.configuration, need.configuration)
+    gain = wish.gain(held.configuration, plan.configuration)
     return f"by what was observed, {gain:.0%} is gained" if gain >= GAIN else None
 
 
@@ -116,8 +125,8 @@ def worth_trying(
     if gain < GAIN:
         return None
     cpu, gpu, emc = (int(place) for place in np.unravel_index(cell, surface.grid.shape))
-    need = wish.at(surface.grid.configuration((cpu, gpu, emc)), limits, partial(best_need, wish))
-    return need, f"tried for ten frames, as it may gain {gain:.0%}"
+    plan = wish.at(surface.grid.configuration((cpu, gpu, emc)), limits, BestPlanner(wish))
+    return plan, f"tried for ten frames, as it may gain {gain:.0%}"
 
 
 def _longer(told: Surface, now: Surface, configuration: FrequencyConfiguration) -> float:

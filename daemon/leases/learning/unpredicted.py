@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,13 +18,12 @@ from ....kernels.correction.pinning import pinned
 from ....kernels.grid import FrequencyConfiguration
 from ....kernels.units import AXES
 from ....profiles.board import ModeSet
-from ...planning.lease_plan import LeasePlan
+from ...planning.lease_plan import LeasePlan, PlanRequest
 from ...planning.limits import Limits
-from ...planning.requests import PlanRequest
 from ...planning.targets import check_confidence, check_rate
 from ..credible import has
 from .correcting import corrected
-from .replanned import best_need
+from .replanned import BestPlanner
 
 if TYPE_CHECKING:
     from ....kernels.correction.observation import Observation
@@ -48,8 +46,8 @@ class Unpredicted:
     before: Sequence[Observation] = ()
     modes: ModeSet | None = None
 
-    def first(self, limits: Limits) -> LeasePlan:
-        """What it needs before any of its frames was seen: the highest clocks that the limits leave.
+    def plan(self, limits: Limits) -> LeasePlan:
+        """The plan before any of its frames was seen: the highest clocks within the limits.
 
         What the board may draw leaves those at which a program of its name drew no more; of one that nobody knows, those that
         one of NVIDIA's power modes leaves, the greatest whose name has no more W.
@@ -59,10 +57,10 @@ class Unpredicted:
         """
         check_rate(self.wish.fps)
         check_confidence(self.wish.confidence)
-        return self.wish.at(self._highest(limits), limits, self.first)
+        return self.wish.at(self._highest(limits), limits, self)
 
     def next(self, seen: Sequence[Observation], limits: Limits) -> tuple[LeasePlan, PlanRequest, str]:
-        """What it needs next by what was observed, what is known then, and why that is tried; empty where nothing is left.
+        """The next plan by what was observed, what is known then, and why that is tried; empty if nothing is left.
 
         Raises:
             UsageError: the limits leave nothing.
@@ -73,12 +71,12 @@ class Unpredicted:
         known = [one for one in seen if has(wish.surface, one.configuration)]
         step = next_configuration(wish.surface, wish.target, known, fps=wish.fps, confidence=wish.confidence, limits=limits)
         if step.corrected is None:
-            return self.first(limits), wish, step.reason
+            return self.plan(limits), wish, step.reason
         learned = replace(wish, surface=pinned(step.corrected.surface, known))
         if not step.exploring:
-            need = best_need(learned, limits)
-            return need, learned, need.unmet
-        return learned.at(step.configuration, limits, partial(self._again, seen)), learned, step.reason
+            plan = BestPlanner(learned).plan(limits)
+            return plan, learned, plan.unmet
+        return learned.at(step.configuration, limits, ExploringPlanner(self, tuple(seen))), learned, step.reason
 
     def recalled(self, seen: Sequence[Observation]) -> Sequence[Observation]:
         """What was observed before, where the program is the same by what is seen of it now; nothing where it is another."""
@@ -92,9 +90,6 @@ class Unpredicted:
                 if apart > _SAME + _SIGMAS * surface.latency_sigma[place]:
                     return ()
         return self.before
-
-    def _again(self, seen: Sequence[Observation], limits: Limits) -> LeasePlan:
-        return self.next(seen, limits)[0]
 
     def _highest(self, limits: Limits) -> FrequencyConfiguration:
         grid = self.wish.surface.grid
@@ -113,6 +108,18 @@ class Unpredicted:
             cap = None if caps is None else caps[axis]
             chosen.append(max((level for level in levels if cap is None or level <= cap), default=levels[0]))
         return FrequencyConfiguration(*chosen)
+
+
+@dataclass(frozen=True)
+class ExploringPlanner:
+    """Plans where a program runs next by what was observed of it."""
+
+    program: Unpredicted
+    seen: tuple[Observation, ...]
+
+    def plan(self, limits: Limits) -> LeasePlan:
+        """As :meth:`Unpredicted.next`."""
+        return self.program.next(self.seen, limits)[0]
 
 
 def _within(modes: ModeSet | None, power_mw: float) -> dict[str, int | None] | None:

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ...hardware.sensors.energy import Metered
+from ...planning.plan import Plan
 from ..lease import Lease
 
 SHORTEST_S = 2.0
@@ -54,13 +55,14 @@ def used(lease: Lease, now_s: float, measured: tuple[float, float] | None) -> di
         "mean_power_mw": None if energy_mj is None or measured_s is None else energy_mj / measured_s,
         "frames": lease.frames.reported,
         "late": lease.frames.late,
-        "saved_share": _saved_share(lease.need.plan) if lease.frames.reported else None,
+        "saved_share": _saved_share(lease.plan.chosen) if lease.frames.reported else None,
     }
 
 
-def _saved_share(plan: Mapping[str, Any] | None) -> float | None:
+def _saved_share(plan: Plan | None) -> float | None:
     """Share of a frame's energy saved against the top clocks, as predicted; None without a plan."""
     if plan is None:
         return None
-    figure = "energy_per_frame_mj" if plan["top"].get("energy_per_frame_mj") else "energy_mj"
-    return 1 - float(plan["choice"][figure]) / float(plan["top"][figure])
+    if plan.top.energy_per_frame_mj and plan.choice.energy_per_frame_mj is not None:
+        return 1 - plan.choice.energy_per_frame_mj / plan.top.energy_per_frame_mj
+    return 1 - plan.choice.energy_mj / plan.top.energy_mj

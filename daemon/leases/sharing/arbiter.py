@@ -56,11 +56,11 @@ class Arbiter:
         Raises:
             DaemonError: the limits cannot be told.
         """
-        needs = tuple(lease.need for lease in leases)
+        plans = tuple(lease.plan for lease in leases)
         joint = self._joint(leases, limits()) if len(sharers(leases)) > 1 else None
         if joint is None:
-            return combine(needs)
-        return combine([replace(needs[0], configuration=joint.configuration), *(n for n in needs if n.work is None)])
+            return combine(plans)
+        return combine([replace(plans[0], configuration=joint.configuration), *(n for n in plans if n.work is None)])
 
     def forget(self) -> None:
         """Let go of what was found for leases that have ended."""
@@ -68,16 +68,16 @@ class Arbiter:
 
     def fares(self, leases: Sequence[Lease], configuration: FrequencyConfiguration) -> dict[str, SharedLatency]:
         """How the frames of each fare at a configuration; of nobody where at most one lease has a network."""
-        needs, fared = tuple(lease.need for lease in leases), self._fared
-        if fared is None or fared[1] != configuration or not _same(fared[0], needs):
-            self._fared = fared = (needs, configuration, self._fares(leases, configuration))
+        plans, fared = tuple(lease.plan for lease in leases), self._fared
+        if fared is None or fared[1] != configuration or not _same(fared[0], plans):
+            self._fared = fared = (plans, configuration, self._fares(leases, configuration))
         return fared[2]
 
     def _fares(self, leases: Sequence[Lease], configuration: FrequencyConfiguration) -> dict[str, SharedLatency]:
         works = sharers(leases)
         if len(works) < 2:
             return {}
-        asked = {one.id: replace(works[one.id], confidence=one.need.confidence) for one in leases if one.id in works}
+        asked = {one.id: replace(works[one.id], confidence=one.plan.confidence) for one in leases if one.id in works}
         try:
             found = fare_ms(asked, configuration)
         except GridError:
@@ -92,16 +92,16 @@ class Arbiter:
         return fares
 
     def _joint(self, leases: Sequence[Lease], limits: Limits) -> Joint | None:
-        decided, needs = self._decided, tuple(lease.need for lease in leases)
-        if decided is None or decided[1] != limits or not _same(decided[0], needs):
-            self._decided = decided = (needs, limits, _decide(leases, limits))
+        decided, plans = self._decided, tuple(lease.plan for lease in leases)
+        if decided is None or decided[1] != limits or not _same(decided[0], plans):
+            self._decided = decided = (plans, limits, _decide(leases, limits))
             self._fared = None
         return decided[2]
 
 
 def sharers(leases: Sequence[Lease]) -> Mapping[str, Work]:
     """What the frames of each lease ask of the GPU, where that is known and of one grid."""
-    works = {lease.id: replace(lease.need.work, process=lease.holder.pid) for lease in leases if lease.need.work is not None}
+    works = {lease.id: replace(lease.plan.work, process=lease.holder.pid) for lease in leases if lease.plan.work is not None}
     grids = {work.surface.grid for work in works.values()}
     return works if len(grids) == 1 else {}
 
@@ -112,10 +112,10 @@ def _same(ones: Sequence[LeasePlan], others: Sequence[LeasePlan]) -> bool:
 
 def _decide(leases: Sequence[Lease], limits: Limits) -> Joint | None:
     works = sharers(leases)
-    firm = [lease.need for lease in leases if lease.id not in works or not works[lease.id].frugal]
+    firm = [lease.plan for lease in leases if lease.id not in works or not works[lease.id].frugal]
     least = combine(firm) if firm else None
     cautious = list(works.values())
-    asked = [replace(works[lease.id], confidence=lease.need.confidence) for lease in leases if lease.id in works]
+    asked = [replace(works[lease.id], confidence=lease.plan.confidence) for lease in leases if lease.id in works]
     same = all(one.confidence == other.confidence for one, other in zip(cautious, asked, strict=True))
     try:
         found = jointly(cautious, limits, least)

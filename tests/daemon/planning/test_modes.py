@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from jetdvfs.daemon.errors import TargetNotAttainable
+from jetdvfs.daemon.planning.lease_plan import PlanRequest
 from jetdvfs.daemon.planning.limits import Bounds, ClockLimits
 from jetdvfs.daemon.planning.modes import against_default, propose, within_mode
 from jetdvfs.daemon.planning.plan import Plans
-from jetdvfs.daemon.planning.requests import PlanRequest
 from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.twin.serve import serve
 from jetdvfs.profiles.twin.simulated_board import simulated_board
@@ -26,7 +26,7 @@ FASTEST_MS = float(predicted().latency_ms.min())
 
 
 def wish(target: str) -> PlanRequest:
-    return PlanRequest(Plans(), predicted(), target, None, None, "squeezenet", True, lambda: ())
+    return PlanRequest(Plans(), predicted(), target, None, None, "squeezenet", True)
 
 
 def test_a_target_that_the_mode_in_force_cannot_meet_names_the_mode_that_can() -> None:
@@ -38,7 +38,7 @@ def test_a_target_that_the_mode_in_force_cannot_meet_names_the_mode_that_can() -
 
 def test_a_gain_is_told_and_what_is_not_worth_a_change_is_not_proposed() -> None:
     power = wish("power_mw=40000")
-    held = power.need(within_mode(predicted().grid, CAPPED)).configuration
+    held = power.plan(within_mode(predicted().grid, CAPPED)).configuration
     found = propose(power, MODES, CAPPED, held)
     assert found is not None and found.gain is not None and found.gain > 0.03
     assert f"{found.gain:.0%} latency less" in found.note

@@ -32,10 +32,8 @@ from jetdvfs.daemon.leases.learning.memory import Key, Memory
 from jetdvfs.daemon.leases.learning.progress import LeaseProgress
 from jetdvfs.daemon.leases.learning.unpredicted import Unpredicted
 from jetdvfs.daemon.leases.lease import Holder, Lease
-from jetdvfs.daemon.planning.lease_plan import LeasePlan
-from jetdvfs.daemon.planning.limits import Limits
+from jetdvfs.daemon.planning.lease_plan import LeasePlan, Planner, PlanRequest, is_known
 from jetdvfs.daemon.planning.plan import Plans
-from jetdvfs.daemon.planning.requests import PlanRequest, is_known
 from jetdvfs.daemon.planning.settling import warmth_of
 from jetdvfs.kernels.surface import Surface
 from jetdvfs.profiles.board import BoardDescription
@@ -125,10 +123,10 @@ class ReadSensors:
 class VirtualDesk(BoardService):
     """A desk that does at once what it is asked, and replans after a while."""
 
-    async def replan(self, lease: Lease, again: Callable[[Limits], LeasePlan], reason: str) -> LeasePlan | None:
+    async def replan(self, lease: Lease, planner: Planner, reason: str) -> LeasePlan | None:
         await asyncio.sleep(REPLANNED_S)
         try:
-            return self._controller.replan(lease.id, again, reason)
+            return self._controller.replan(lease.id, planner, reason)
         finally:
             self._publish()
 
@@ -213,7 +211,7 @@ class VirtualDaemon:
         make = partial(self._corrections.make, surface, whose, fps)
         known = is_known(surface)
         wish = PlanRequest(
-            self._plans, make((), True) if known else surface, target, fps, confidence, key if known else "", True, lambda: ()
+            self._plans, make((), True) if known else surface, target, fps, confidence, key if known else "", simulated=True
         )
         remembered = self.memory.summary(whose) if known else None
         predicted = self._corrections.predicted(surface, fps) if remembered is not None else None
@@ -225,7 +223,7 @@ class VirtualDaemon:
             course = LeaseProgress(
                 whose, wish, make, unknown=Unpredicted(wish, self.memory.observations(whose)), exploring=True
             )
-        lease = self.desk.granted(holder, course.first(self.controller.limits()), "")
+        lease = self.desk.granted(holder, course.beginning.plan(self.controller.limits()), "")
         self.learner.began(lease, course)
         return lease
 

@@ -16,10 +16,9 @@ from jetdvfs.daemon.leases.budgets.budgets import Budgets
 from jetdvfs.daemon.leases.controller import Controller
 from jetdvfs.daemon.leases.lease import Holder
 from jetdvfs.daemon.planning.constraints import BoardConstraints
-from jetdvfs.daemon.planning.lease_plan import LeasePlan
+from jetdvfs.daemon.planning.lease_plan import LeasePlan, PlanRequest
 from jetdvfs.daemon.planning.limits import Limits
 from jetdvfs.daemon.planning.plan import Plans
-from jetdvfs.daemon.planning.requests import PlanRequest
 from jetdvfs.profiles.board import load_board
 from jetdvfs.tests.support.boards.hardware_kernel import FakeClock, Kernel
 from jetdvfs.tests.support.daemons.paced import predicted
@@ -57,8 +56,8 @@ class Board:
         budgets = Budgets(cast(Any, self.sensed), hardware.description, self.kernel, monotonic)
         self.controller = Controller(hardware, Config(), monotonic, budgets=budgets)
         target = f"hours={asked['hours']:g}" if "hours" in asked else "latency_ms=9"
-        wish = PlanRequest(Plans(), predicted(), target, None, None, "squeezenet", True, lambda: (), BoardConstraints(**asked))
-        self.controller.hold(Holder("somebody", 1, uid, "app"), wish.need(Limits()), "test")
+        wish = PlanRequest(Plans(), predicted(), target, None, None, "squeezenet", True, BoardConstraints(**asked))
+        self.controller.hold(Holder("somebody", 1, uid, "app"), wish.plan(Limits()), "test")
 
     def left_wh(self, left_wh: float) -> None:
         self.kernel.store |= {f"{SUPPLY}/type": "Battery", f"{SUPPLY}/energy_now": str(round(1e6 * left_wh))}

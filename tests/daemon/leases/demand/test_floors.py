@@ -19,8 +19,10 @@ from jetdvfs.daemon.leases.controller import Controller
 from jetdvfs.daemon.leases.demand.demand import Leased
 from jetdvfs.daemon.leases.demand.floors import Demand, FloorRules, Floors, floors
 from jetdvfs.daemon.leases.lease import Holder
-from jetdvfs.daemon.planning.lease_plan import LeasePlan
+from jetdvfs.daemon.planning.lease_plan import LeasePlan, PlanRequest
 from jetdvfs.daemon.planning.limits import Bounds, ClockLimits, Limits
+from jetdvfs.daemon.planning.plan import Plans
+from jetdvfs.kernels.correction.flat import flat_surface
 from jetdvfs.kernels.grid import FrequencyConfiguration, FrequencyGrid
 from jetdvfs.profiles.board import load_board
 from jetdvfs.tests.support.boards.hardware_kernel import CPU, CPUFREQ, EMC, XAVIER, FakeClock, Kernel
@@ -191,15 +193,18 @@ def test_floors_can_be_switched_off(tmp_path: Path) -> None:
 def test_a_plan_is_made_anew_when_what_other_work_needs_changes(board: tuple[Kernel, Controller, Asked]) -> None:
     kernel, controller, asked = board
 
-    def again(limits: Limits) -> LeasePlan:
-        assert limits.emc_hz is not None
-        if limits.emc_hz[0] > 1e9:
-            raise TargetNotAttainable("power")
-        # With the memory faster, a lower GPU clock will do.
-        gpu_hz = 114750000 if limits.emc_hz[0] > 204000000 else 318750000
-        return LeasePlan(FrequencyConfiguration(115200, gpu_hz, limits.emc_hz[0]), "min-energy", again=again)
+    class Slower:
+        """With the memory faster, a lower GPU clock will do."""
 
-    controller.hold(Holder("a", APP, 0, "app"), again(controller.limits()), "test")
+        def plan(self, limits: Limits) -> LeasePlan:
+            assert limits.emc_hz is not None
+            if limits.emc_hz[0] > 1e9:
+                raise TargetNotAttainable("power")
+            gpu_hz = 114750000 if limits.emc_hz[0] > 204000000 else 318750000
+            request = PlanRequest(Plans(), flat_surface(XAVIER.grid), "min-energy", None, None, "", simulated=True)
+            return LeasePlan(FrequencyConfiguration(115200, gpu_hz, limits.emc_hz[0]), request, planner=self)
+
+    controller.hold(Holder("a", APP, 0, "app"), Slower().plan(controller.limits()), "test")
     assert kernel.store[f"{kernel.gpu}/userspace/set_freq"] == "318750000"
     asked.now = Demand(emc_hz=94e6)
     controller.tend()
