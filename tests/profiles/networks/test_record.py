@@ -119,6 +119,7 @@ def test_every_family_is_decomposed_with_edges_and_is_the_same_again(family: str
 
 
 @pytest.mark.torch
+@pytest.mark.slow
 def test_the_processor_and_simulated_boards_are_measured_from_the_command_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
