@@ -53,6 +53,7 @@ def run(command: str, folder: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_every_command_of_the_walk_does_what_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("xgboost", reason="training needs xgboost")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))

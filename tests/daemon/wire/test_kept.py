@@ -24,8 +24,6 @@ from jetdvfs.daemon.wire.kept import KeptLease
 from jetdvfs.tests.support.daemons.board_daemon import LOW, Board, Daemon, eventually
 from jetdvfs.tests.support.paths import REFERENCE
 
-pytestmark = pytest.mark.alone
-
 MODEL = REFERENCE / "squeezenet1_0.pt"
 IMAGE = ["1x3x224x224"]
 FRAMES = 4000
@@ -117,6 +115,7 @@ def test_the_model_that_was_loaded_is_held_for_also_when_its_file_was_replaced(d
     assert psutil.Process().num_fds() == descriptors
 
 
+@pytest.mark.alone
 def test_frames_never_wait_for_a_daemon_that_is_frozen_dead_or_new(board: Board, daemon: Daemon) -> None:
     costs: dict[str, list[float]] = {}
     with qos.hold(configuration=LOW) as lease:
@@ -137,6 +136,7 @@ def test_frames_never_wait_for_a_daemon_that_is_frozen_dead_or_new(board: Board,
         assert sorted_ms[int(0.99 * FRAMES)] < 1 and sum(sorted_ms) < 1000, state
 
 
+@pytest.mark.alone
 def test_the_end_of_a_block_waits_for_a_frozen_daemon_for_about_a_second_and_the_lease_ends_with_its_connection(
     board: Board, found: dict[str, str], daemon: Daemon
 ) -> None:
@@ -156,6 +156,7 @@ def test_the_end_of_a_block_waits_for_a_frozen_daemon_for_about_a_second_and_the
             assert board.clocks == LOW
 
 
+@pytest.mark.alone
 def test_an_application_that_can_do_without_has_its_lease_as_soon_as_there_is_a_daemon(board: Board, daemon: Daemon) -> None:
     assert daemon.stop() == 0
     heard: list[str] = []
@@ -287,6 +288,7 @@ with qos.hold(configuration=(1190400, 675750000, 1600000000)) as lease:
         os.kill(child, signal.SIGKILL)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("how", ["sys.exit(0)", "raise KeyboardInterrupt", "os._exit(0)"])
 def test_a_frozen_daemon_does_not_keep_an_application_from_ending(daemon: Daemon, how: str) -> None:
     program = f"""

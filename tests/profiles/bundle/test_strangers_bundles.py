@@ -136,7 +136,7 @@ def test_arrays_of_python_objects_and_files_that_are_no_zip_are_refused() -> Non
             check_npz(io.BytesIO(text), 1 << 20)
 
 
-@pytest.mark.parametrize("calls", [20_000, 1_500_000])
+@pytest.mark.parametrize("calls", [20_000, pytest.param(1_500_000, marks=pytest.mark.slow)])
 def test_host_times_of_more_calls_than_there_are_operators_are_refused(bundle: Path, tmp_path: Path, calls: int) -> None:
     text = json.dumps({"default": [0, 0, 0], "per_tensor": [0, 0, 0], "calls": {str(one): [1, 1, 1] for one in range(calls)}})
     replace_file(bundle, "host.json", text.encode())

@@ -104,7 +104,9 @@ def test_a_campaign_goes_on_where_it_stopped_and_names_what_it_left_out(tmp_path
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "family", [name if name in ("squeezenet", "resnet") else pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES]
+)
 def test_every_family_is_decomposed_with_edges_and_is_the_same_again(family: str, tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="makes the networks")
     from jetdvfs.kernels.graph import graph_of
@@ -119,6 +121,7 @@ def test_every_family_is_decomposed_with_edges_and_is_the_same_again(family: str
 
 
 @pytest.mark.torch
+@pytest.mark.slow
 def test_the_processor_and_simulated_boards_are_measured_from_the_command_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
