@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import json
 import signal
+import socket
 import sys
 from pathlib import Path
 
@@ -66,9 +67,7 @@ def run(args: argparse.Namespace) -> int:
         return demo.run(args)
     if args.command:
         raise UsageError("twin serve takes no command; jetdvfs twin try -- CMD runs one on a simulated board")
-    # Before any library starts a thread: threads inherit the mask, so that only sigwait below sees these signals.
-    ending = {signal.SIGINT, signal.SIGTERM}
-    signal.pthread_sigmask(signal.SIG_BLOCK, ending)
+    ended = _told_of_the_end()
     from ...adapt.application import application_port
     from ..application_port import ApplicationPort
     from ..serve import serve
@@ -127,6 +126,19 @@ def run(args: argparse.Namespace) -> int:
                     f"application port {port.path}",
                     flush=True,
                 )
-            ended_by = signal.Signals(signal.sigwait(ending)).name
+            ended_by = signal.Signals(ended.recv(1)[0]).name
     print(f"twin serve: ended by {ended_by}", file=sys.stderr)
     return 0
+
+
+def _told_of_the_end() -> socket.socket:
+    """A socket that gets the number of SIGINT or SIGTERM, in whichever thread of whichever library the kernel delivers it.
+
+    With handlers of Python's own, libfuse installs none.
+    """
+    reader, writer = socket.socketpair()
+    writer.setblocking(False)
+    signal.set_wakeup_fd(writer.detach(), warn_on_full_buffer=False)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
+    return reader
