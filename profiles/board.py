@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Board descriptions: everything the product knows about a board before it looks at a running one.
 
-Adding a board is adding one YAML file to ``profiles/boards``; nothing else names boards.
+Adding a board is adding one YAML file to ``profiles/boards``; nothing else names boards. A file that is ``like`` another says
+only what differs, and ``verified`` there is ``derived`` here.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from typing import Any, Literal, TypeAlias, get_args
 from ..kernels.errors import GridError
 from ..kernels.grid import FrequencyGrid
 from ..kernels.text import valid_instead
-from .documents import Count, DocumentError, NotNegative, Positive, Text, convert, load_yaml, unknown_members
+from .documents import Count, DocumentError, NotNegative, Positive, Text, convert, laid_over, load_yaml, unknown_members
 from .errors import BoardDescriptionError
-from .marks import MARKS, Mark, collect_marks, weakest
+from .marks import MARKS, Mark, collect_marks, derived, weakest
 
 Section: TypeAlias = Literal["identity", "axes", "cpu", "gpu", "emc", "rails", "thermal", "throttling", "fan", "modes"]
 SECTIONS: tuple[str, ...] = get_args(Section)
@@ -215,9 +216,36 @@ def load_board(name: str, folder: Path = BOARDS_DIR) -> BoardDescription:
 def _read(path: Path, _: int) -> BoardDescription:
     text = path.read_text(encoding="utf-8")
     try:
-        return parse_board(load_yaml(text))
+        return parse_board(_whole(load_yaml(text), path.parent, (path.stem,)))
     except DocumentError as error:
         raise BoardDescriptionError(error.in_file(f"board file {path}", text)) from error
+
+
+_ITS_OWN = ("name", "title", "model", "compatible", "modules")  # of a board that is like another one
+
+
+def _whole(raw: Any, folder: Path, on_the_way: tuple[str, ...]) -> Any:
+    """A description laid over that of the board that it is ``like``.
+
+    Raises:
+        BoardDescriptionError: there is no such board.
+        DocumentError: it leaves out what identifies a board, or is like itself.
+    """
+    if not isinstance(raw, dict) or "like" not in raw:
+        return raw
+    name = str(raw["like"])
+    if name in on_the_way:
+        raise DocumentError(f"a board that is like itself: {' -> '.join((*on_the_way, name))}", ("like",))
+    if missing := [key for key in _ITS_OWN if key not in raw]:
+        raise DocumentError(f"like {name}, but without {', '.join(missing)} of its own")
+    known = list_boards(folder)
+    if name not in known:
+        raise DocumentError(f"no board {name!r:.40}{valid_instead(name, known)}", ("like",))
+    below = _whole(load_yaml((folder / f"{name}.yaml").read_text(encoding="utf-8")), folder, (*on_the_way, name))
+    if not isinstance(below, dict):
+        raise DocumentError(f"board {name!r} cannot be read", ("like",))
+    twin = {"like": name, "silicon": below.get("twin", {}).get("silicon", name)}
+    return laid_over({**derived(below), "twin": twin}, {key: value for key, value in raw.items() if key != "like"})
 
 
 @dataclass(frozen=True)

@@ -151,6 +151,20 @@ def load_json(data: bytes) -> Any:
         raise DocumentError(f"not valid JSON: {error}") from error
 
 
+def laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """A mapping with another one laid over it: mappings are merged, None removes a key, any other value replaces."""
+    result = dict(below)
+    for key, value in above.items():
+        under = result.get(key)
+        if value is None:
+            result.pop(key, None)
+        elif isinstance(value, Mapping) and isinstance(under, Mapping):
+            result[key] = laid_over(under, value)
+        else:
+            result[key] = value
+    return result
+
+
 def convert(raw: Any, kind: type[T], *, exact: bool = False) -> T:
     """A document's content as a value of an annotated type: dataclasses from mappings, tuples from lists.
 

@@ -33,6 +33,19 @@ def collect_marks(raw: Mapping[str, Any]) -> dict[str, str]:
     return dict(_collect(raw, ()))
 
 
+def derived(raw: Any) -> Any:
+    """A description of which nothing is verified: what is so of one board was inferred for another."""
+    if isinstance(raw, Mapping):
+        return {key: _lowered(value) if key in ("status", "marks") else derived(value) for key, value in raw.items()}
+    return [derived(item) for item in raw] if isinstance(raw, list) else raw
+
+
+def _lowered(status: Any) -> Any:
+    if isinstance(status, Mapping):
+        return {part: _lowered(mark) for part, mark in status.items()}
+    return "derived" if status == "verified" else status
+
+
 def _collect(section: Mapping[str, Any], at: Place) -> Iterator[tuple[str, str]]:
     for name, part in section.items():
         if not isinstance(part, Mapping) or name == "status":

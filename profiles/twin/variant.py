@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..board import BoardDescription, ModeSet, PowerMode, load_board, parse_board
-from ..documents import DocumentError
+from ..documents import DocumentError, laid_over
 from ..errors import TwinError
 
 
@@ -59,20 +59,6 @@ def _twin(description: BoardDescription) -> Mapping[str, Any]:
     # What was measured on another board was not measured on this one.
     below = {**_twin(load_board(str(twin["like"]))), "calibrated_on": "nothing"}
     return laid_over(below, own)
-
-
-def laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """A mapping with another one laid over it."""
-    result = dict(below)
-    for key, value in above.items():
-        under = result.get(key)
-        if value is None:
-            result.pop(key, None)
-        elif isinstance(value, Mapping) and isinstance(under, Mapping):
-            result[key] = laid_over(under, value)
-        else:
-            result[key] = value
-    return result
 
 
 def mode_set(description: BoardDescription) -> ModeSet:

@@ -17,6 +17,7 @@ from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.profiles.board import BOARDS_DIR, SECTIONS, BoardDescription, list_boards, load_board
 from jetdvfs.profiles.errors import BoardDescriptionError
 from jetdvfs.profiles.marks import MARKS
+from jetdvfs.profiles.twin.silicon.silicon import Silicon
 from jetdvfs.tests.support.boards.hardware_kernel import TREE, XAVIER, FakeClock, Kernel
 from jetdvfs.tests.support.paths import DOCS
 
@@ -125,6 +126,53 @@ def test_adding_a_board_is_adding_one_file(folder: Path, tmp_path: Path) -> None
     assert applied.verified
     assert "/sys/class/devfreq/new/min_freq" in {write.path for write in applied.writes}
     assert not hardware.restore().failed
+
+
+INDUSTRIAL = """\
+# NVIDIA Jetson AGX Orin Industrial: the 64GB's chip at other clocks.
+like: agx-orin-64gb
+name: agx-orin-industrial
+title: NVIDIA Jetson AGX Orin Industrial
+model: NVIDIA Jetson AGX Orin Industrial
+compatible: ["nvidia,p3737-0000+p3701-0008", "nvidia,p3701-0008", "nvidia,tegra234"]
+modules: [p3701-0008]
+identity:
+  status: {modules: verified, model: derived, compatible: derived}
+axes:
+  gpu_hz: [306000000, 408000000, 510000000, 612000000, 714000000, 816000000, 918000000, 1185000000]
+  status: {cpu_khz: derived, gpu_hz: unknown, emc_hz: derived}
+"""
+
+
+def test_a_board_on_a_known_chip_says_only_what_differs(folder: Path) -> None:
+    (folder / "agx-orin-industrial.yaml").write_text(INDUSTRIAL)
+    new, known = (load_board(name, folder) for name in ("agx-orin-industrial", "agx-orin-64gb"))
+    assert (new.title, new.modules, new.grid.gpu_hz[-1]) == ("NVIDIA Jetson AGX Orin Industrial", ("p3701-0008",), 1185000000)
+    assert (new.monitors, new.modes, new.grid.cpu_khz) == (known.monitors, known.modes, known.grid.cpu_khz)
+    verified = [name for name, mark in new.marks.items() if mark == "verified"]
+    assert verified == ["identity.modules"] and new.mark("cpu") in ("derived", "unknown")
+    silicon = Silicon(None, new)
+    assert silicon.version == Silicon(None, known).version and set(silicon.rails) <= set(known.roles)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("like: agx-orin-64g", "no board 'agx-orin-64g'; did you mean 'agx-orin-64gb'"),
+        ("like: agx-orin-industrial", "a board that is like itself: agx-orin-industrial -> agx-orin-industrial"),
+    ],
+)
+def test_a_board_that_is_like_none_or_itself_is_refused_in_one_line(folder: Path, line: str, said: str) -> None:
+    (folder / "agx-orin-industrial.yaml").write_text(INDUSTRIAL.replace("like: agx-orin-64gb", line))
+    with pytest.raises(BoardDescriptionError, match=said) as caught:
+        load_board("agx-orin-industrial", folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_board_that_is_like_another_has_an_identity_of_its_own(folder: Path) -> None:
+    (folder / "agx-orin-industrial.yaml").write_text(INDUSTRIAL.replace("modules: [p3701-0008]\n", ""))
+    with pytest.raises(BoardDescriptionError, match="like agx-orin-64gb, but without modules of its own"):
+        load_board("agx-orin-industrial", folder)
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,10 @@ from jetdvfs.daemon.leases.demand.demand import DemandMonitor
 from jetdvfs.daemon.leases.demand.floors import FloorRules
 from jetdvfs.kernels.grid import FrequencyConfiguration, FrequencyGrid
 from jetdvfs.profiles.board import BOARDS_DIR, list_boards, load_board, parse_board
+from jetdvfs.profiles.documents import laid_over
 from jetdvfs.profiles.errors import TwinError
 from jetdvfs.profiles.twin.simulated_board import simulated_board
-from jetdvfs.profiles.twin.variant import installed, laid_over
+from jetdvfs.profiles.twin.variant import installed
 from jetdvfs.tests.support.boards.twin_fakes import TreeFiles, VirtualClock, fake_board
 from jetdvfs.tests.support.boards.twin_family import FAMILY, USUAL, Found, System
 from jetdvfs.tests.support.snapshots import record, recorded

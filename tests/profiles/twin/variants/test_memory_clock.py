@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from jetdvfs.profiles.board import load_board, parse_board
-from jetdvfs.profiles.twin.variant import laid_over
+from jetdvfs.profiles.documents import laid_over
 from jetdvfs.tests.support.boards.twin_fakes import EMC, POLICY, Shell, VirtualClock, fake_board, shell, sleep
 
 HALT = "/sys/kernel/debug/bpmp/debug/bwmgr/bwmgr_halt"
