@@ -18,7 +18,7 @@ from ...profiles.errors import ProfilesError
 from .. import arguments
 from .output import print_json, table
 
-_NOT_SEEN = "errors are of networks and kernels held out on that board"
+_NOT_SEEN = "other boards were not seen: errors are of networks and kernels held out on that board"
 _UNPOWERED = "none: power was not measured; this profile predicts times only"
 
 

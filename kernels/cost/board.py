@@ -144,7 +144,8 @@ class BoardCost:
         return replace(self, idle_mw=idle_mw, leakage_mw=None, heat=None)
 
     def run_by(self, execution: str) -> BoardCost:
-        """The costs as an execution (:data:`.execution.EXECUTIONS`) makes them: of engines where one runs the network."""
+        """The costs as an execution (:data:`jetdvfs.kernels.execution.EXECUTIONS`)
+        makes them: of engines where one runs the network."""
         if execution != "engine" or self.in_engine:
             return self
         running, own = replace(self, in_engine=True), self.engines

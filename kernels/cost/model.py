@@ -134,7 +134,7 @@ def surface(
             active power for the time it issues calls, and each kernel's power above idle for its GPU time. ``sum`` adds kernel
             times, and kernel power times kernel time, as in MIRAGE; the host costs nothing.
         each: as of :func:`kernel_costs`.
-        execution: one of :data:`.execution.EXECUTIONS`; by default the one that the launches are listed for.
+        execution: one of :data:`jetdvfs.kernels.execution.EXECUTIONS`; by default the one that the launches are listed for.
         beside: what a frame takes besides; with ``sum`` it is left out like all that the host does.
 
     Raises:

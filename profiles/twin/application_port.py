@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The application port of a simulated board, on the board's side: applications' requests, and what answers them.
 
-What is asked and answered, and how it is written, stands in :mod:`.application`.
+What is asked and answered, and how it is written, stands in :mod:`jetdvfs.profiles.adapt.application`.
 """
 
 from __future__ import annotations

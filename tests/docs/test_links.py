@@ -14,6 +14,8 @@ import pytest
 
 from jetdvfs.daemon.cli import main
 from jetdvfs.daemon.cli.verbs import VERBS
+from jetdvfs.profiles.lab.cli import main as lab
+from jetdvfs.profiles.lab.cli.actions import LAB
 from jetdvfs.tests.support.imports import modules
 from jetdvfs.tests.support.paths import DOCS, ROOT
 from jetdvfs.tests.support.references import followed, references
@@ -83,12 +85,15 @@ def test_targets_of_make_are_there(document: Path) -> None:
     assert asked <= rules
 
 
+PROGRAMS = {"jetdvfs": (main, VERBS), "jetdvfs-lab": (lab, LAB.verbs)}
+
+
 @cache
-def help_of(*words: str) -> str:
-    """What ``--help`` prints; nothing where there is no such verb or part of one."""
+def help_of(program: str, *words: str) -> str:
+    """The help of a verb of a program; empty if there is no such verb or part of one."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()), contextlib.suppress(SystemExit):
-        main([*words, "--help"])
+        PROGRAMS[program][0]([*words, "--help"])
     return out.getvalue()
 
 
@@ -96,17 +101,17 @@ def help_of(*words: str) -> str:
 def test_commands_and_their_options_are_there(document: Path) -> None:
     wrong = []
     for line in code(document):
-        for command in re.findall(r"^(?:\$ |sudo )*jetdvfs ((?:(?! -- |#).)*)", line):
+        for program, command in re.findall(r"^(?:\$ |sudo )*(jetdvfs|jetdvfs-lab) ((?:(?! -- |#).)*)", line):
             words = command.split()
-            if not words or not re.fullmatch("[a-z]+", words[0]):
+            if not words or not re.fullmatch("[a-z-]+", words[0]) or words[0].startswith("-"):
                 continue
-            shown = help_of(words[0])
+            shown = help_of(program, words[0])
             part = re.escape(words[1]) if len(words) > 1 else ""
             if part and re.search(rf"^ +{part}\b|[{{,]{part}[,}}]", shown, re.MULTILINE):
-                shown += help_of(words[0], words[1])
+                shown += help_of(program, words[0], words[1])
             options = {word.partition("=")[0] for word in words if word.startswith("--")} - {"--help"}
-            if words[0] not in VERBS or not all(re.search(rf"{option}\b", shown) for option in options):
-                wrong.append(command)
+            if words[0] not in PROGRAMS[program][1] or not all(re.search(rf"{option}\b", shown) for option in options):
+                wrong.append(f"{program} {command}")
     assert not wrong
 
 

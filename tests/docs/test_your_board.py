@@ -18,7 +18,7 @@ import pytest
 from jetdvfs.tests.support.paths import ROOT
 
 TEXT = (ROOT / "docs" / "your-board.md").read_text(encoding="utf-8").partition("## On a simulated board")[2]
-MODULES = {"jetdvfs": "jetdvfs.daemon.cli", "jetdvfsd": "jetdvfs.daemon.service"}
+MODULES = {"jetdvfs": "jetdvfs.daemon.cli", "jetdvfs-lab": "jetdvfs.profiles.lab.cli", "jetdvfsd": "jetdvfs.daemon.service"}
 GOES_ON = ("jetdvfs twin serve", "jetdvfsd")
 PATIENCE_S = 600.0
 

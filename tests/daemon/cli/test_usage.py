@@ -145,7 +145,7 @@ def test_an_interrupt_ends_in_one_line_whenever_it_comes(after_s: float) -> None
     # The time runs from the command's first import on: before it there is no command to interrupt.
     program = f"""
 import signal, sys
-from jetdvfs.profiles.lab.cli import main
+from jetdvfs.daemon.cli import main
 
 class Arming:
     @staticmethod

@@ -14,6 +14,7 @@ import jetdvfs
 from jetdvfs.daemon.cli import main
 from jetdvfs.daemon.worker.workers import Workers
 from jetdvfs.kernels.network import TensorSpec
+from jetdvfs.profiles.lab.cli import main as lab
 from jetdvfs.tests.support.daemons.attached import attached
 from jetdvfs.tests.support.models.handmade import archive, forward
 
@@ -31,7 +32,7 @@ def model(tmp_path: Path) -> str:
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
-    code = main(arguments)
+    code = (lab if arguments[0] == "paper" else main)(arguments)
     captured = capsys.readouterr()
     return code, captured.out + captured.err
 

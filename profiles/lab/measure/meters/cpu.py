@@ -56,7 +56,8 @@ class Patience:
 
 
 class Worker(Protocol):
-    """What runs kernels and networks: :class:`~.torch_process.TorchProcess`, or a simulated board in its place."""
+    """What runs kernels and networks: :class:`~jetdvfs.profiles.adapt.torch_process.TorchProcess`, or a
+    simulated board in its place."""
 
     @property
     def about(self) -> Mapping[str, Any]:
@@ -64,7 +65,7 @@ class Worker(Protocol):
         ...
 
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer to a request of :mod:`.torch_worker`.
+        """The answer to a request of :mod:`jetdvfs.profiles.adapt.torch_worker`.
 
         Raises:
             RequestRefused: it cannot do that, and goes on.

@@ -13,6 +13,7 @@ import pytest
 from jetdvfs.daemon.cli import main
 from jetdvfs.kernels.cost.features import feature_rows
 from jetdvfs.kernels.cost.region import Pair, Region, spans_of
+from jetdvfs.profiles.lab.cli import main as lab
 from jetdvfs.tests.support.paths import REFERENCE
 from jetdvfs.tests.support.profiles.analytic import conv2d, network, recurrent, relu
 from jetdvfs.tests.support.profiles.only import COST, only_profile
@@ -46,7 +47,7 @@ def written(path: Path, made: Any) -> str:
 
 
 def out_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    assert main((*arguments, "--profile", "small-sim")) == 0
+    assert (lab if arguments[0] == "paper" else main)((*arguments, "--profile", "small-sim")) == 0
     return capsys.readouterr().out
 
 

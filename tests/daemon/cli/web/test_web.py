@@ -166,6 +166,8 @@ def test_a_browser_shows_the_figures_of_the_status_draws_them_and_outlives_the_d
 
     with Browser() as browser:
         browser.open(f"http://localhost:{port}/")
+        # The first point is of the clocks as they are before the lease.
+        browser.until("return document.querySelector('[data-figure=cpu_khz]') !== null")
         with daemon.client() as client, client.hold(configuration=LOW, app="<b>viewer</b>", reason="camera") as lease:
             for latency_ms in FRAMES_MS:
                 lease.report(latency_ms)

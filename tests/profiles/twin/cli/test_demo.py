@@ -21,15 +21,17 @@ from jetdvfs.profiles.reference import reference_network
 from jetdvfs.profiles.twin.cli.demo import applied_plan
 from jetdvfs.profiles.twin.cli.scene import Run
 from jetdvfs.profiles.twin.cli.stage import clock_files, offered
+from jetdvfs.profiles.twin.tree import fuse
 from jetdvfs.tests.support.boards.twin_fakes import TreeFiles, VirtualClock, fake_board
 
-BACKENDS = ("fuse", "folder")
+# Where there is FUSE, the demonstration on a plain folder is told apart by its backend alone.
+BACKENDS = ["fuse", "folder" if fuse.missing() else pytest.param("folder", marks=pytest.mark.slow)]
 
 
 @pytest.fixture(scope="module", params=BACKENDS)
 def shown(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    if request.param == "fuse" and not Path("/dev/fuse").exists():
-        pytest.skip("needs /dev/fuse")
+    if request.param == "fuse" and fuse.missing():
+        pytest.skip(f"needs FUSE: {fuse.missing()}")
     out = tmp_path_factory.mktemp("pictures")
     command = [
         sys.executable,
