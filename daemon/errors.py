@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Errors of this package, each with the exit code the command line answers with.
 
-A ``TransientError`` is worth another try, which :func:`jetdvfs.daemon.hardware.retry.retried` makes; every other one would fail
-again.
+A ``TransientError`` is worth another try, which :func:`jetdvfs.daemon.hardware.patience.retried` makes; every other one would
+fail again.
 """
 
 from __future__ import annotations

@@ -45,11 +45,10 @@ from .recovery import LAST_TRY_S, keeper_of
 from .surfaces import Surfaces, table_folder
 from .system import notify
 from .system.board_lock import board_held
-from .system.failures import task_failures
 from .system.folders import make_trusted, runtime_base
 from .system.quota import LogQuota
 from .system.record import Record
-from .system.repeated import Repeated
+from .system.repeated import Repeated, task_failures
 from .system.signals import RELOADING, Signals
 from .system.sleep import Sleep, since_boot
 from .system.state import (

@@ -17,8 +17,7 @@ from typing import TypeVar
 
 from ...profiles.timing import Clock, SystemClock
 from ..errors import DaemonError, HardwareBusy, HardwareRefused
-from .patience import Patience
-from .retry import retried
+from .patience import Patience, retried
 
 WriteObserver = Callable[[str, str], None]
 T = TypeVar("T")

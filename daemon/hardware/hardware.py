@@ -27,7 +27,7 @@ from .files import Files
 from .identity import Identity, described_boards, identify, read_identity
 from .offered import Offered, fixed_level, mode_limits, moved_limits, offered_levels_of, read_offered
 from .power_modes import RunningModes
-from .sensors.fan import Fan, read_fan
+from .sensors.hwmon import Fan, read_fan
 from .sensors.sensors import Sensing, Sensors
 from .setter import Setter, Step
 from .transition import Transition

@@ -24,11 +24,9 @@ from .budgets.budgets import ASKED, Budgets
 from .demand.demand import Leased
 from .demand.floors import Floors, floors
 from .drift import Watch
-from .granting import planned
 from .lease import Holder, Lease, LeaseLimits, Leases, about
-from .permitted import Permitted
+from .permitted import Board, BoardSetting, Demands, Permitted
 from .present import Present
-from .seams import Board, BoardSetting, Demands
 from .sharing.arbiter import Arbiter
 from .unmet_targets import Judge
 
@@ -187,7 +185,7 @@ class Controller:
         elif self.budgets is not None:
             self.budgets.check(plan.constraints)
         if plan.planner is not None and plan.limits != (limits := self._limits()):
-            plan = planned(plan, limits, held=False)
+            plan = plan.within(limits, held=False)
         self._permitted.check(plan.configuration)
         return plan
 
@@ -361,7 +359,7 @@ class Controller:
             if lease.plan.planner is None:
                 continue
             try:
-                self.leases.renew(lease, planned(lease.plan, self._limits(), held=True))
+                self.leases.renew(lease, lease.plan.within(self._limits(), held=True))
             except TargetNotAttainable as error:
                 self._unmet[lease.id] = str(error)
             except DaemonError as error:

@@ -4,23 +4,79 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, Protocol
 
 from ...kernels.grid import FrequencyConfiguration, FrequencyGrid, beside
 from ...kernels.units import AXES, CLOCKS, mhz_text
 from ..config import Config
 from ..errors import UsageError
+from ..hardware.applied import Applied
+from ..hardware.baseline.baseline import RestoreReport
+from ..hardware.clocks.driver import Reading
 from ..hardware.offered import Offered
 from ..planning.constraints import Budget
 from ..planning.limits import Limits, permitted
 from ..system.journal import TROUBLE, fields
 from ..system.repeated import Repeated
-from .demand.floors import Floors
-from .seams import Board, BoardSetting
+from .demand.demand import Leased
+from .demand.floors import Demand, FloorRules, Floors
 
 KEPT_S = 5.0
 """For how long the levels offered are taken to stand; they are seldom others, and reading them takes a dozen of the board's
 files."""
+
+
+class Board(Protocol):
+    """What the controller needs of :class:`jetdvfs.daemon.hardware.hardware.Hardware`."""
+
+    @property
+    def touched(self) -> bool: ...
+
+    @property
+    def leader(self) -> str | None: ...
+
+    def offered(self) -> Offered: ...
+
+    def levels(self, axis: str) -> tuple[int, ...]: ...
+
+    def read(self) -> dict[str, tuple[Reading, ...]]: ...
+
+    def throttled(self) -> tuple[str, ...]: ...
+
+    def apply(
+        self,
+        configuration: FrequencyConfiguration,
+        reason: str,
+        clusters: Mapping[str, int] | None = None,
+        offered: Offered | None = None,
+    ) -> Applied: ...
+
+    def keep_memory(self) -> bool: ...
+
+    def keep_baseline(self) -> str: ...
+
+    def restore(self, longest_s: float = 0.0) -> RestoreReport: ...
+
+
+class Demands(Protocol):
+    """What the controller needs of :class:`jetdvfs.daemon.leases.demand.demand.DemandMonitor`."""
+
+    rules: FloorRules
+
+    @property
+    def notes(self) -> tuple[str, ...]: ...
+
+    def sample(self, leased: Leased) -> None: ...
+
+    def demand(self) -> Demand: ...
+
+
+class BoardSetting(NamedTuple):
+    """What the board is set to: the clocks, and those of CPU clusters that are set apart, in kHz by cpufreq policy."""
+
+    configuration: FrequencyConfiguration
+    clusters: Mapping[str, int]
 
 
 class Permitted:

@@ -159,6 +159,28 @@ class LeasePlan:
         """The plan that comes closest to the target, made again likewise; None if nothing is predicted."""
         return None if self._known is None else replace(self._known.closest(limits), planner=self.planner)
 
+    def within(self, limits: Limits, *, held: bool) -> LeasePlan:
+        """The plan made again within limits; by a power budget that leaves nothing for the target, the closest to it.
+
+        Args:
+            held: the lease is in force: it must keep to the budget, whatever becomes of its target.
+
+        Raises:
+            TargetNotAttainable: no configuration meets its target, whatever the budget.
+            UsageError, InputError: as for :func:`jetdvfs.daemon.planning.plan.plan`.
+        """
+        if self.planner is None:
+            return self
+        try:
+            return self.planner.plan(limits)
+        except TargetNotAttainable:
+            closest = None if limits.power_mw is None else self.closest(limits)
+            if closest is None:
+                raise
+            if not held:
+                self.planner.plan(replace(limits, power_mw=None, because=""))
+            return closest
+
     @property
     def _known(self) -> PlanRequest | None:
         return self.request if self.request is not None and is_known(self.request.surface) else None

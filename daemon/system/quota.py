@@ -6,9 +6,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection
+from contextvars import ContextVar
 
-from .acting import ACTING
 from .journal import TROUBLE, fields
+
+ACTING: ContextVar[int | None] = ContextVar("acting", default=None)
+"""The user's id; None for what the daemon does by itself. Tasks inherit it from the call that created them."""
 
 log = logging.getLogger(__name__)
 

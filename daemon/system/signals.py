@@ -37,6 +37,8 @@ class Signals:
             signal.signal(number, signal.SIG_IGN)
         for number in (*ENDING, RELOADING):
             signal.signal(number, lambda number, _: self._told(number))
+        # A parent that blocks signals hands that on.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (*ENDING, RELOADING))
 
     def tell(self, told: Callable[[int], object]) -> None:
         """Call ``told`` with each signal of ``ENDING`` and ``RELOADING``: with those that wait, and as they come from now on.

@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any
 from ..errors import DaemonError, InputError, LeaseEnded, NoDaemon, NotPermitted, UsageError
 from . import asked, forked
 from .client import Client
-from .counted import counting
 from .held import RELEASE_S, HeldLease, LoadedModel
 from .hold_request import HoldOptions, HoldRequest
 from .opened import Loaded, OpenModel
-from .reports import Reporter
+from .reports import Reporter, counting
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -5,14 +5,19 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import signal
+import socket
+import struct
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from queue import Empty, SimpleQueue
 
 from . import forked
 
+COUNTED = "JETDVFS_FRAMES"
+"""The environment's name for the socket that latencies are sent to."""
 FRAMES_KEPT = 4096
 FRAMES_SENT = 256
 EVERY_S = 0.25
@@ -126,3 +131,18 @@ class Reporter:
             if self._asleep and self._frames:
                 self._asleep = False
         self.dropped += len(self._leaving) + len(self._frames)
+
+
+def counting(environment: Mapping[str, str] = os.environ) -> Callable[[Sequence[float]], bool] | None:
+    """What sends latencies in ms to whoever measures this process; None where nobody does."""
+    path = environment.get(COUNTED)
+    if not path:
+        return None
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+
+    def send(latencies_ms: Sequence[float]) -> bool:
+        with contextlib.suppress(OSError, struct.error, TypeError):
+            sock.sendto(struct.pack(f"<{len(latencies_ms)}d", *latencies_ms), path)
+        return True
+
+    return send

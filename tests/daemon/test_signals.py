@@ -62,6 +62,18 @@ def test_a_signal_that_ends_it_leaves_the_board_as_it_was_found(
     assert f"ending, by {name}" in daemon.log.read_text()
 
 
+def test_a_signal_that_its_parent_blocks_ends_it_all_the_same(board: Board, tmp_path: Path) -> None:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        daemon = Daemon(board, tmp_path)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    with daemon:
+        daemon.client().close()
+        daemon.process.terminate()
+        assert daemon.process.wait(15) == 0
+
+
 def test_a_signal_that_another_thread_takes_ends_it_too(board: Board, found: dict[str, str], daemon: Daemon) -> None:
     with daemon.client() as client:
         client.status()

@@ -31,7 +31,7 @@ from ...hardware.files import LONGEST_S, Files
 from ...hardware.hardware import Hardware
 from ...hardware.sensors.energy import PowerTrace
 from ...hardware.sensors.sensors import Sensors
-from ...wire.counted import COUNTED
+from ...wire.reports import COUNTED
 from ..output import table
 from ..running import ENDING, refused, run_command
 

@@ -1,18 +1,82 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A board's power rails, whichever chips measure them."""
+"""A board's power rails, and the chips that measure them.
+
+INA3221: three rails, as hwmon shows them since JetPack 5 (Linux, Documentation/hwmon/ina3221.rst) and as the industrial I/O
+driver of JetPack 4 does; its limits and averaging are never written. INA238: one rail, whose power the chip itself works out
+(Linux, Documentation/hwmon/ina238.rst).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 from ....profiles.board import BoardDescription, PowerMonitor
 from ..files import Files
-from . import ina238, ina3221
-from .channel import Channel
+
+# The label of an input that is wired to nothing.
+UNUSED = "NC"
+_LEGACY_DRIVER = "/sys/bus/i2c/drivers/ina3221x"
+_DEVICES = "/sys/bus/i2c/devices"
+# No rail of a Jetson comes near it; a reading beyond, or below zero, is no power.
+_MOST_MW = 1e6
+
+
+@dataclass(frozen=True)
+class Channel:
+    """One rail: its power in mW is the product of what its files hold, times a scale."""
+
+    label: str
+    paths: tuple[str, ...]
+    scale: float
+
+    def read_mw(self, files: Files) -> float | None:
+        """Power in mW, or None where it cannot be read now or makes no sense."""
+        power = self.scale
+        for path in self.paths:
+            value = files.find_int(path)
+            if value is None:
+                return None
+            power *= value
+        return power if 0 <= power <= _MOST_MW else None
+
+
+def hwmon_node(files: Files, address: str, driver: str) -> str | None:
+    """A monitor's hwmon node; hwmon numbers its nodes as drivers load, so that only the I2C address names one for good."""
+    for place in (f"{driver}/{address}", f"{_DEVICES}/{address}"):
+        if nodes := files.glob(f"{place}/hwmon/hwmon*"):
+            return nodes[0]
+    return None
+
+
+def _ina3221(files: Files, monitor: PowerMonitor, driver: str) -> Iterator[Channel]:
+    """The rails that this monitor measures, by the labels the running system gives them, else by the description's."""
+    node = hwmon_node(files, monitor.address, driver)
+    legacy = None if node else next(iter(files.glob(f"{_LEGACY_DRIVER}/{monitor.address}/iio:device*")), None)
+    for index, described in enumerate(monitor.channels):
+        if node is not None:
+            label = files.find_text(f"{node}/in{index + 1}_label") or described
+            paths = (f"{node}/in{index + 1}_input", f"{node}/curr{index + 1}_input")
+        elif legacy is not None:
+            label = files.find_text(f"{legacy}/rail_name_{index}") or described
+            paths = (f"{legacy}/in_voltage{index}_input", f"{legacy}/in_current{index}_input")
+        else:
+            return
+        if label != UNUSED:
+            # Millivolts times milliamperes are microwatts.
+            yield Channel(label, paths, 1e-3)
+
+
+def _ina238(files: Files, monitor: PowerMonitor, driver: str) -> Iterator[Channel]:
+    """The rail that this monitor measures, in microwatts."""
+    node = hwmon_node(files, monitor.address, driver)
+    if node is not None:
+        yield Channel(monitor.channels[0], (f"{node}/power1_input",), 1e-3)
+
 
 _CHIPS: dict[str, Callable[[Files, PowerMonitor, str], Iterator[Channel]]] = {
-    "ina3221": ina3221.channels,
-    "ina238": ina238.channels,
+    "ina3221": _ina3221,
+    "ina238": _ina238,
 }
 
 

@@ -9,9 +9,8 @@ from typing import Protocol
 from ....profiles.board import BoardDescription
 from ..files import Files
 from . import thermal
-from .channel import Channel
-from .rails import find_channels, read_rails_mw
-from .throttling import read_over_current
+from .hwmon import read_over_current
+from .rails import Channel, find_channels, read_rails_mw
 
 
 class Sensing(Protocol):

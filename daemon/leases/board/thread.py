@@ -21,9 +21,8 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from ...errors import HardwareBusy
-from ...system.acting import ACTING
-from ...system.failures import failure
-from ...system.repeated import Repeated
+from ...system.quota import ACTING
+from ...system.repeated import Repeated, failure
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from ....kernels.errors import KernelsError
 from ....kernels.grid import FrequencyConfiguration
 from ...errors import DaemonError
+from ...hardware.axes import listed
 from ...hardware.sensors.sampled import SampledSensors
 from ...planning.lease_plan import LeasePlan, Planner, PlanRequest, TrialPlanner, is_known
 from ...planning.limits import Limits
@@ -33,7 +34,7 @@ from ..board.service import BoardService
 from ..board.snapshot import Snapshot
 from ..credible import Credible, credible, doubt, has
 from ..frames import Company, Setting
-from ..lease import Lease
+from ..lease import Lease, about
 from ..missed_targets import MissedTarget, is_missed, typical, why
 from ..sharing.arbiter import sharers
 from ..sharing.observed import without_waiting
@@ -475,6 +476,4 @@ class Learner:
 
 
 def _about(lease: Lease, kind: str, **more: Any) -> dict[str, str]:
-    more["uid"] = lease.holder.uid
-    values = {"lease": lease.id, "app": lease.holder.app, "pid": lease.holder.pid, "target": lease.plan.target, **more}
-    return fields(kind, configuration=",".join(map(str, lease.plan.configuration)), **values)
+    return fields(kind, **about(lease), configuration=listed(lease.plan.configuration), **more)

@@ -19,7 +19,7 @@ from typing import Protocol, TypeAlias
 from ...descriptors.attached import Attached
 from ...descriptors.disposal import Disposal
 from ...errors import UsageError
-from ...system.acting import ACTING
+from ...system.quota import ACTING
 from .. import protocol
 from .session import Session
 from .turns import Turns
