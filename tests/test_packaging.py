@@ -181,7 +181,7 @@ async def jobs():
         socket.send_fds(theirs, [b"call"], [model.fileno()])
     network = await surfaces.decompose(Attached(ours, 4, 0), [TensorSpec((1, 3, 224, 224))], "alexnet")
     surface = await surfaces.surface(network)
-    print(network.info["name"], surface.grid.shape == profile.manifest.grid.shape, *surfaces.troubles)
+    print(network.info["name"], surface.grid.shape == profile.identity.grid.shape, *surfaces.troubles)
 
 asyncio.run(jobs())
 """

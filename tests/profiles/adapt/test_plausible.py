@@ -132,10 +132,10 @@ def test_nothing_is_trained_judged_copied_or_merged_of_such_a_record(
     out = tmp_path / "out"
     for words in (
         ["train", str(path), "--out", str(out)],
-        ["judge", str(path)],
-        ["export", str(path), "--out", str(out)],
-        ["merge", str(whole), str(path), "--out", str(out)],
+        ["cross-validate", str(path)],
+        ["table", "export", str(path), "--out", str(out)],
+        ["table", "merge", str(whole), str(path), "--out", str(out)],
     ):
-        assert main(["profile", *words]) == 3
+        assert main(words) == 3
         told = capsys.readouterr().err
         assert "idle_mw at CPU" in told and told.count("\n") == 1 and not out.exists()
