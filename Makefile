@@ -129,7 +129,7 @@ define pack
 @echo "installing jetdvfs and what it needs into $(PACKING)"
 @rm -rf build/lib* build/temp* build/bdist*
 @$(PACKING)/bin/python systemd/install_packages.py '.[package,twin]'
-@$(PACKING)/bin/python systemd/install_packages.py --no-deps $(APART)
+@$(PACKING)/bin/python systemd/install_packages.py --no-deps --quiet $(APART)
 endef
 
 APART := ./profiles/twin ./profiles/lab

@@ -29,7 +29,8 @@ def line_for(said: str, silent_s: float) -> str | None:
     if found := _BUILDING.match(said):
         return f"building {found[1]}"
     if found := _UNPACKING.match(said):
-        return f"unpacking {len(found[1].split(','))} packages"
+        count = len(found[1].split(","))
+        return f"unpacking {count} package{'s' * (count != 1)}"
     if silent_s > _SILENT_S and (found := _COLLECTING.match(said)):
         return f"looking up {found[1]}"
     return None
