@@ -55,7 +55,7 @@ def test_a_damaged_profile_is_listed_as_such(tmp_path: Path, folders: Path, caps
     assert "broken" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("arguments", [["show", "nothing"], ["install", "nowhere"], ["evaluate", "--profile", "nothing"]])
+@pytest.mark.parametrize("arguments", [["show", "nothing"], ["install", "nowhere"]])
 def test_a_profile_that_is_not_there_ends_with_one_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert jetdvfs(["profile", *arguments]) == 3
     said = capsys.readouterr().err

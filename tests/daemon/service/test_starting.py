@@ -70,7 +70,7 @@ def test_a_board_that_is_a_file_tree_elsewhere_is_predicted_by_a_simulated_profi
 ) -> None:
     with Daemon(board, tmp_path) as daemon, daemon.client() as client:
         status = client.status()
-        assert status["profile"] == {"name": "agx-xavier-sim", "board": "agx-xavier", "simulated": True, "predictor": None}
+        assert status["profile"] == {"name": "agx-xavier-sim", "board": "agx-xavier", "simulated": True}
         assert status["degraded"] == []
         assert client.plan(client.load(MODEL, IMAGE), "min-energy")["simulated"]
 

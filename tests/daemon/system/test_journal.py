@@ -166,11 +166,13 @@ def test_the_real_library_sends_the_fields(tmp_path: Path) -> None:
 
 def test_a_warning_of_a_library_takes_one_line(tmp_path: Path) -> None:
     program = (
-        "import sys; sys.modules['jetdvfs.kernels.trees._sweep'] = None; from jetdvfs.daemon.service import main; "
+        "import sys, warnings; from jetdvfs.daemon import resident; from jetdvfs.daemon.service import main; "
+        "begun = resident.Resident.__init__; "
+        "resident.Resident.__init__ = lambda *all: warnings.warn('a library warns,\\nin two lines') or begun(*all); "
         f"sys.exit(main(['--root', '/usr', '--state-dir', {str(tmp_path)!r}, '--runtime-dir', {str(tmp_path / 'run')!r}]))"
     )
     environment = {**os.environ, "NOTIFY_SOCKET": str(tmp_path / "none")}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, env=environment)
     first, second = done.stderr.splitlines()
-    assert first == "<4>jetdvfs was installed without its C core: tree ensembles are evaluated by NumPy, slowly"
+    assert first == "<4>a library warns, in two lines"
     assert "no described board fits" in second

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``jetdvfs-lab collect`` and ``judge``: from this machine's processor to predictions of networks left out."""
+"""``jetdvfs-lab collect`` and ``cross-validate``: from this machine's processor to predictions of networks left out."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from jetdvfs.daemon.cli import main as jetdvfs
 from jetdvfs.profiles.adapt.measurements import Measurements
 from jetdvfs.profiles.lab.cli import main
 from jetdvfs.tests.support.paths import REFERENCE
@@ -71,13 +72,13 @@ def test_a_profile_is_made_of_this_machine_alone_and_predicts_a_network_it_never
 ) -> None:
     *measured, strange = models
     capsys.readouterr()
-    assert main(["profile", "show", str(profile), "--json"]) == 0
+    assert jetdvfs(["profile", "show", str(profile), "--json"]) == 0
     manifest = json.loads(capsys.readouterr().out)
     assert manifest["device"]["name"] == manifest["board"] == "cpu" and not manifest["simulated"] and not manifest["rails"]
     assert {row["network"] for row in manifest["evaluation"]["unseen_network"]["networks"]} == {Path(m).stem for m in measured}
-    assert main(["profile", "show", str(profile)]) == 0
+    assert jetdvfs(["profile", "show", str(profile)]) == 0
     assert "other boards were not seen" in capsys.readouterr().out
-    assert main(["predict", strange, *IMAGE, "--profile", str(profile), "--json"]) == 0
+    assert jetdvfs(["predict", strange, *IMAGE, "--profile", str(profile), "--json"]) == 0
     predicted = json.loads(capsys.readouterr().out)
     assert predicted["energy_mj"] is None and predicted["points"][0]["power_mw"] is None and predicted["temperature_c"] is None
     again = tmp_path / "again.npz"
@@ -102,10 +103,10 @@ def test_a_profile_that_knows_times_only_says_so_instead_of_planning(
         ["predict", "--explain", *about],
         ["predict", *about, "--save", "s.npz"],
     ):
-        assert main(words) == 3
+        assert jetdvfs(words) == 3
         told = capsys.readouterr().err
         assert "power was not measured" in told and told.count("\n") == 1
-    assert main(["predict", *about]) == 0
+    assert jetdvfs(["predict", *about]) == 0
     shown = capsys.readouterr().out
     assert "knows times only" in shown and "energy mJ" not in shown
 
@@ -116,15 +117,12 @@ def twin_record(tmp_path_factory: pytest.TempPathFactory) -> Path:
     record = tmp_path_factory.mktemp("twin") / "twin.npz"
     networks = ["resnet18", "alexnet", "squeezenet1_0"]
     words = [
-        "profile",
         "collect",
         *networks,
         "--meter",
         "simulated",
         "--board",
         "orin-nano-8gb",
-        "--silicon",
-        "2",
         "--node",
         "4",
     ]
@@ -134,7 +132,6 @@ def twin_record(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_simulated_boards_record_does_not_depend_on_interruptions(tmp_path: Path) -> None:
     words = [
-        "profile",
         "collect",
         "squeezenet1_0",
         "--meter",
@@ -196,14 +193,14 @@ def test_what_to_train_on_is_said_once(
         (["collect", "nowhere.pt", *IMAGE, "--out", "r.npz"], 3, "nowhere.pt"),
         (["collect", "resnet18", "--out", "nowhere/r.npz"], 3, "nowhere is not a folder"),
         (["collect", "resnet18", "--out", "r.npz", "--python", "/nowhere/python"], 3, "/nowhere/python cannot be started"),
-        (["judge", "nowhere.npz"], 3, "nowhere.npz"),
+        (["cross-validate", "nowhere.npz"], 3, "nowhere.npz"),
     ],
 )
 def test_what_cannot_be_measured_or_judged_is_one_line(
     words: list[str], code: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["profile", *words]) == code
+    assert main(words) == code
     told = capsys.readouterr().err
     assert said in told and told.count("\n") == 1
     assert not list(tmp_path.iterdir())

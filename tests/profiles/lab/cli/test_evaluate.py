@@ -104,7 +104,7 @@ def test_the_report_shows_networks_the_floor_and_the_worst(capsys: pytest.Captur
         (("resnet0",), 3, "resnet0: no such file; reference networks: alexnet"),
         (("--boards", "0"), 2, "--boards: expected a whole number from 1"),
         (("--boards", "2", "--node", "1"), 2, "not allowed with argument --boards"),
-        (("--silicon", "3"), 2, "--silicon: invalid choice"),
+        (("--perturbed", "one"), 2, "--perturbed"),
     ],
 )
 def test_what_makes_no_sense_is_one_line(

@@ -56,4 +56,4 @@ def test_what_is_no_trace_of_the_model_is_refused_in_one_line(capsys: pytest.Cap
         (tmp_path, "Is a directory"),
     ):
         code, text, error = said(capsys, trace, FOLDER / "small.pt")
-        assert (code, text, error.count("\n")) == (3, "", 1) and says in error and error.startswith("jetdvfs trace: ")
+        assert (code, text, error.count("\n")) == (3, "", 1) and says in error and error.startswith("jetdvfs-lab trace: ")

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,14 +21,13 @@ from jetdvfs.profiles.adapt.measurements import Rows
 from jetdvfs.profiles.adapt.network_errors import NetworkMeasurement
 from jetdvfs.profiles.bundle.bundle import Bundle, load_bundle
 from jetdvfs.profiles.bundle.manifest import UNSEEN_BOARD_ENGINE, Manifest
-from jetdvfs.profiles.errors import MeasurementError, TwinError
+from jetdvfs.profiles.errors import MeasurementError
 from jetdvfs.profiles.lab.train.compiled import adding
 from jetdvfs.profiles.lab.train.compiled.adding import add_engines
 from jetdvfs.profiles.lab.train.compiled.fit import fit_rates, fit_start
 from jetdvfs.profiles.lab.train.production import EVALUATION_NODES, evaluate_simulated
 from jetdvfs.profiles.reference import left_out_networks
 from jetdvfs.tests.support.profiles.analytic import GRID, board, conv2d, matmul, network, relu
-from jetdvfs.tests.support.profiles.small_bundle import make_bundle
 
 pytest.importorskip("scipy", reason="fitting needs scipy")
 
@@ -136,12 +134,3 @@ def test_engines_of_families_and_boards_left_out_are_nearer_and_keep_their_bound
         unaware = replace(old, cost=replace(old.cost, engines=None))
         before = evaluate_simulated(unaware, few, EVALUATION_NODES[:1], configurations=20, compiled=compiled)
         assert np.mean([row.latency_percent for row in before]) > 15
-
-
-def test_boards_without_engines_are_refused(tmp_path: Path) -> None:
-    make_bundle(tmp_path / "old")
-    path = tmp_path / "old/manifest.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "silicon_version": "agx-xavier-1"}))
-    with pytest.raises(TwinError, match="agx-xavier-1 runs no engine"):
-        add_engines(load_bundle(tmp_path / "old", cache_dir=tmp_path / "cache"), tmp_path / "new", 0, quiet)
-    assert not (tmp_path / "new").exists()
