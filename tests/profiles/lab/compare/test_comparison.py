@@ -23,6 +23,8 @@ from jetdvfs.tests.support.paths import SHARED_DATA
 
 DATA = SHARED_DATA
 LONG = {"agx-orin-64gb", "tx2"}
+GAPS = {("tx2", "VGG VDD_SYS_DDR, W"): 0.3}
+"""What docs/silicon.md says is farther off than its limit, and by how much at most."""
 MEASURED = [board for board in COMPARISONS if board != "agx-xavier"]
 
 
@@ -39,7 +41,9 @@ def test_a_simulated_board_is_as_close_to_the_measured_one_as_it_claims(board: s
         pytest.skip(str(error))
     for fit in report.fits:
         assert np.all(np.isfinite(fit.errors)), fit.quantity
-        assert fit.passed, f"{fit.quantity}: median {fit.quantile(0.5, held_out=False):.3f}, limit {fit.limit}"
+        median, gap = fit.quantile(0.5, held_out=False), GAPS.get((board, fit.quantity))
+        assert fit.passed == (gap is None), f"{fit.quantity}: median {median:.3f}, limit {fit.limit}"
+        assert gap is None or median < gap
     assert any(fit.limit is not None for fit in report.fits)
 
 
