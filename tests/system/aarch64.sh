@@ -71,7 +71,10 @@ echo "building the wheel"
 rm -rf "$root/dist" && mkdir "$root/dist"
 enter $v/python -m pip wheel --quiet --no-deps --no-build-isolation --disable-pip-version-check -w /dist /src /src/profiles/twin
 ls "$root/dist" | grep -q 'cp310-abi3-linux_aarch64.whl' || fail "no aarch64 wheel with the C core came out: $(ls "$root/dist")"
-enter bash -c "$v/python -m pip install --quiet --no-deps --force-reinstall --disable-pip-version-check /dist/*.whl"
+# One after the other: what is replaced may have held files of both.
+for wheel in jetdvfs jetdvfs_twin; do
+    enter bash -c "$v/python -m pip install --quiet --no-deps --force-reinstall --disable-pip-version-check /dist/$wheel-*.whl"
+done
 rm -rf "$root/check" && mkdir "$root/check" && cp -r "$root/src/tests" "$root/src/pyproject.toml" "$root/check/"
 mkdir -p "$root/check/docs" "$root/check/profiles" && cp "$root"/src/docs/*.md "$root/check/docs/"
 cp -r "$root/src/profiles/reference" "$root/check/profiles/"
