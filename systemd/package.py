@@ -169,8 +169,13 @@ def bounds() -> dict[str, str]:
     return {name.lower(): version for name, version in re.findall(r"^([\w-]+)>=([\d.]+)$", text, re.MULTILINE)}
 
 
-def provided(names: Iterable[str]) -> dict[str, str]:
-    """Which of the libraries this distribution has in a release that is admitted, each as a dependency on its package."""
+def provided(names: Iterable[str], brought: Iterable[str] = ()) -> dict[str, str]:
+    """Which of the libraries this distribution has in a release that is admitted, each as a dependency on its package.
+
+    Args:
+        brought: libraries that do not come from the distribution, though it may have them.
+    """
+    names = list(names)
     found = {}
     for name in names:
         package, oldest = DEBIAN_NAMES.get(name, f"python3-{name}"), bounds().get(name)
@@ -182,7 +187,7 @@ def provided(names: Iterable[str]) -> dict[str, str]:
             found[name] = package
         elif subprocess.run(["dpkg", "--compare-versions", candidate[2], "ge", oldest], check=False).returncode == 0:
             found[name] = f"{package} (>= {candidate[1]}{oldest})"
-    if not found.keys() >= set(TOGETHER):
+    if set(TOGETHER) & {*brought, *(name for name in names if name not in found)}:
         for name in TOGETHER:
             found.pop(name, None)
     return found
@@ -267,6 +272,7 @@ def make_debs(folder: Path) -> None:
         major, minor = sys.version_info[:2]
         depends = [f"python3 (>= {major}.{minor}~)", f"python3 (<< {major}.{minor + 1}~)", "systemd", "libc6", "libstdc++6"]
         build(tree, folder, PRODUCT, said.strip(), [*depends, *theirs.values()], "control", brought)
+    with_the_product = brought
     for name, summary in APART.items():
         with tempfile.TemporaryDirectory() as scratch:
             tree = Tree(Path(scratch), "/usr")
@@ -274,7 +280,7 @@ def make_debs(folder: Path) -> None:
             more = needed(name)
             there = set(libraries).union(*(needed(other) for other in APART if other in more), (PRODUCT, *APART))
             own = {other: more[other] for other in more if other not in there}
-            theirs = provided(own)
+            theirs = provided(own, with_the_product)
             brought = sorted(own.keys() - theirs.keys())
             for library in brought:
                 tree.add_library(library, f"lib/jetdvfs/lib/{PYTHON}/site-packages")
