@@ -21,6 +21,7 @@ import pytest
 
 import jetdvfs
 from jetdvfs.systemd.install_packages import line_for
+from jetdvfs.systemd.package import provided
 from jetdvfs.tests.support.imports import APART, is_apart, modules
 
 ROOT = Path(jetdvfs.__file__).resolve().parent
@@ -307,3 +308,25 @@ def test_hints_name_distributions_that_exist() -> None:
     texts = [path for folder in folders for kind in ("*.py", "*.md") for path in (ROOT / folder).rglob(kind)]
     wrong = re.compile(r"pip install '?jetdvfs|jetdvfs\[")
     assert [str(path) for path in (*texts, ROOT / "README.md") if wrong.search(path.read_text(encoding="utf-8"))] == []
+
+
+@pytest.mark.parametrize(
+    ("scipy", "names", "brought", "theirs"),
+    [
+        ("1.15.0", ["numpy"], [], {"numpy"}),
+        ("(none)", ["numpy"], [], {"numpy"}),
+        ("1.15.0", ["numpy", "scipy"], [], {"numpy", "scipy"}),
+        ("(none)", ["numpy", "scipy"], [], set()),
+        ("1.15.0", ["scipy"], ["numpy"], set()),
+    ],
+)
+def test_numpy_is_brought_only_where_the_distributions_scipy_would_not_work_with_it(
+    scipy: str, names: list[str], brought: list[str], theirs: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if shutil.which("dpkg") is None:
+        pytest.skip("needs dpkg")
+    script = tmp_path / "apt-cache"
+    script.write_text(f'#!/bin/sh\ncase $2 in *scipy) v="{scipy}" ;; *) v=1:2.2.4 ;; esac\necho "x:"\necho "  Candidate: $v"\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert provided(names, brought).keys() == theirs
