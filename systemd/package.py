@@ -227,7 +227,7 @@ def install(prefix: str, destdir: Path) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.unlink(missing_ok=True)
             shutil.copy(tree.folder / str(path)[1:], target, follow_symlinks=False)
-        within = [] if destdir == Path("/") else ["-s", destdir, "-p", "/"]
+        within = [] if destdir == Path("/") else ["-s", str(destdir), "-p", "/"]
         subprocess.run([sys.executable, "-m", "compileall", "-q", *within, place], check=True)
 
 
