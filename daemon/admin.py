@@ -10,8 +10,7 @@ from .api import Context
 from .descriptors.attached import Attached
 from .errors import UsageError
 from .system.journal import TROUBLE, fields
-from .wire.interface import Interface
-from .wire.protocol import ADMIN_INTERFACE, DEFINITIONS
+from .wire.calls import ADMIN
 from .wire.serving.session import Session
 
 log = logging.getLogger(__name__)
@@ -21,7 +20,7 @@ class AdminApi:
     """``io.jetdvfs.admin``: what only root may ask."""
 
     def __init__(self, context: Context) -> None:
-        self.interface = Interface.load(DEFINITIONS[ADMIN_INTERFACE])
+        self.interface = ADMIN
         self._context = context
 
     async def call(

@@ -44,9 +44,9 @@ from .planning.settling import warmth_of
 from .planning.targets import Hours, Outlook, check_phase, listing, parse_target
 from .surfaces import LoadedNetwork, Surfaces
 from .system.record import Record
+from .wire.calls import PUBLIC
 from .wire.hold_request import HoldRequest
-from .wire.interface import Interface
-from .wire.protocol import DEFINITIONS, INTERFACE, LONGEST_FRAME_MS, TEXT_CHARACTERS
+from .wire.protocol import LONGEST_FRAME_MS, TEXT_CHARACTERS
 from .wire.serving.session import Session, process_name
 
 log = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ class Api:
     """``io.jetdvfs``: what applications may ask."""
 
     def __init__(self, context: Context) -> None:
-        self.interface = Interface.load(DEFINITIONS[INTERFACE], targets=listing())
+        self.interface = replace(PUBLIC, lists={"targets": listing()})
         self._context = context
         self._networks: dict[Session, dict[str, LoadedNetwork]] = {}
         self._holding: set[Session] = set()

@@ -33,7 +33,6 @@ DATA = (
     "reference/*.pt",
     "reference/*.json.xz",
     "reference/LICENSE-*",
-    "**/*.varlink",
     "cli/web/*.html",
     "cli/web/*.css",
     "cli/web/*.js",

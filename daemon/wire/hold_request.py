@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The request for a lease: one value from the command line to the daemon. Loads the standard library only.
 
-A new option of ``Hold`` is a member here (with its type among the options), one in ``jetdvfs.varlink``, and an argument of
+A new option of ``Hold`` is a member here (with its type among the options), one of ``Hold`` in ``calls.py``, and an argument of
 ``jetdvfs hold``.
 """
 

@@ -1,217 +1,203 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Varlink interface definitions: read once, then used to read calls (:mod:`.parameters`) and to check replies.
+"""Varlink interfaces declared as msgspec structs: calls are decoded by them, and :mod:`.definition` writes them down.
 
-The grammar is the one of varlink.org: ``type``, ``method`` and ``error`` members; types ``bool``, ``int``, ``float``,
-``string``, ``object``, ``[]T``, ``[string]T``, ``?T``, structures, enumerations and named types.
+The type of a member is ``bool``, :data:`Int`, ``float``, ``str``, ``Raw`` (varlink's ``object``), ``array(T)``, ``table(T)``,
+``Literal[...]`` or a structure; with ``| None`` the member may be absent. Only objects may be long: they stay text.
 """
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from string import Template
-from typing import Any
+from functools import cached_property
+from types import GenericAlias, NoneType, UnionType
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypeGuard, Union, get_args, get_origin
 
-_TOKEN = re.compile(r"\s+|#[^\n]*|(?P<token>->|\[string\]|\[\]|[?():,]|[A-Za-z][A-Za-z0-9_.-]*)")
-_SCALARS = ("bool", "int", "float", "string", "object")
+import msgspec
+from msgspec import Meta, Raw, Struct
 
+from ..errors import UsageError
+from .protocol import one_line
 
-class InterfaceError(ValueError):
-    """An interface definition is malformed."""
+PARAMETER_BYTES = 1 << 16
+"""Most bytes of a call's parameters, objects left out."""
+
+Int: TypeAlias = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+Members: TypeAlias = Mapping[str, object]
+"""Types of a structure's members, by name."""
+
+SCALARS: Mapping[object, str] = {bool: "bool", int: "int", float: "float", str: "string", Raw: "object"}
+"""Names of simple types in varlink's language."""
+
+_WHERE = re.compile(r" - at `\$(.*)`$", re.DOTALL)
+_FIELD = re.compile(r"^Object (missing required|contains unknown) field `(.*?)`", re.DOTALL)
+_STEP = re.compile(r"\.([A-Za-z0-9_]+)|\[(\d+|\.\.\.)\]")
 
 
 class Mismatch(ValueError):
-    """A value is not of its declared type; ``path`` says which member."""
+    """A value is not of its declared type; ``path`` names the member."""
 
     def __init__(self, path: str, expected: str) -> None:
         super().__init__(f"{path}: expected {expected}")
         self.path = path
-        self.expected = expected
 
 
-@dataclass(frozen=True)
-class Type:
-    """One type: ``tag`` is a scalar's name, ``array``, ``map``, ``struct``, ``enum`` or ``named``."""
+class Call(Struct):
+    """A client's message: the members of every call, its parameters as text."""
 
-    tag: str
-    nullable: bool = False
-    item: Type | None = None
-    members: Mapping[str, Type] = field(default_factory=dict)
-    words: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Method:
-    """What a method takes and what it answers, both structures."""
-
-    parameters: Type
-    reply: Type
+    method: str
+    parameters: Raw = Raw(b"null")
+    oneway: bool | None = None
+    more: bool | None = None
+    upgrade: bool | None = None
 
 
-@dataclass(frozen=True)
-class Interface:
-    """A parsed definition. ``text`` is the definition itself, as ``GetInterfaceDescription`` returns it."""
+class Method(NamedTuple):
+    """A method: its name, description, parameters and reply."""
 
     name: str
-    text: str
-    types: Mapping[str, Type]
-    methods: Mapping[str, Method]
-    errors: Mapping[str, Type]
-
-    @classmethod
-    def load(cls, path: Path, **lists: str) -> Interface:
-        """Read a definition from its file; what stands as ``${name}`` in a comment is taken from ``lists``, line by line."""
-        text = path.read_text(encoding="utf-8")
-        return parse(Template(text).safe_substitute({name: text.replace("\n", "\n# ") for name, text in lists.items()}))
-
-    def check_reply(self, method: str, reply: Any) -> None:
-        """Raise Mismatch unless ``reply`` is what the method declares to answer, without members that nobody declared."""
-        self._check(reply, self.methods[method].reply, "")
-
-    def _check(self, value: Any, kind: Type, path: str) -> None:
-        if value is None and kind.nullable:
-            return
-        if kind.tag == "named":
-            self._check(value, self.types[kind.words[0]], path)
-        elif kind.tag == "struct":
-            self._check_struct(value, kind, path)
-        elif kind.tag == "enum":
-            if value not in kind.words:
-                raise Mismatch(path, " or ".join(kind.words))
-        elif kind.tag == "array":
-            if not isinstance(value, list):
-                raise Mismatch(path, "a list")
-            assert kind.item is not None
-            for position, item in enumerate(value):
-                self._check(item, kind.item, f"{path}[{position}]")
-        elif kind.tag == "map":
-            if not isinstance(value, dict):
-                raise Mismatch(path, "an object")
-            assert kind.item is not None
-            for name, item in value.items():
-                self._check(item, kind.item, f"{path}.{name}")
-        elif not _SCALAR_CHECKS[kind.tag](value):
-            raise Mismatch(path or "value", kind.tag)
-
-    def _check_struct(self, value: Any, kind: Type, path: str) -> None:
-        if not isinstance(value, dict):
-            raise Mismatch(path or "parameters", "an object")
-        prefix = f"{path}." if path else ""
-        for name in value:
-            if name not in kind.members:
-                raise Mismatch(f"{prefix}{name}", f"one of {', '.join(kind.members) or 'no members'}")
-        for name, member in kind.members.items():
-            if name not in value and not member.nullable:
-                raise Mismatch(f"{prefix}{name}", f"{member.tag}, but it is missing")
-            self._check(value.get(name), member, f"{prefix}{name}")
+    about: str
+    parameters: type[Struct]
+    reply: type[Struct]
 
 
-def _is_int(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63
+def structure(name: str, about: str = "", /, **types: object) -> type[Struct]:
+    """A structure, with its description and the types of its members."""
+    fields = [(member, kind, None) if nullable(kind) else (member, kind) for member, kind in types.items()]
+    described = {"__doc__": about}
+    return msgspec.defstruct(name, fields, namespace=described, forbid_unknown_fields=True, omit_defaults=True, kw_only=True)
 
 
-_SCALAR_CHECKS: Mapping[str, Callable[[Any], bool]] = {
-    "bool": lambda value: isinstance(value, bool),
-    "int": _is_int,
-    "float": lambda value: _is_int(value) or (isinstance(value, float) and math.isfinite(value)),
-    "string": lambda value: isinstance(value, str),
-    "object": lambda value: isinstance(value, dict),
-}
+def method(name: str, about: str, parameters: Members, reply: Members) -> Method:
+    """A method, with its description and the types of its parameters and of its reply."""
+    return Method(name, about, structure(name, **parameters), structure(name, **reply))
 
 
-def parse(text: str) -> Interface:
-    """Read one interface definition.
+def array(kind: object) -> GenericAlias:
+    """A list of values of a type."""
+    return GenericAlias(list, kind)
+
+
+def table(kind: object) -> GenericAlias:
+    """Values of a type by text."""
+    return GenericAlias(dict, (str, kind))
+
+
+class Decoder:
+    """Decodes JSON text as one structure, of which objects alone may be long."""
+
+    def __init__(self, kind: type[Struct]) -> None:
+        self._kind, self._decoder = kind, msgspec.json.Decoder(kind)
+        self._objects = [name for name, member in members(kind).items() if member is Raw]
+        # The length without objects is known once all members were taken as text.
+        texts = [(name, Raw, Raw(b"")) for name in members(kind)] if self._objects else []
+        outer = msgspec.defstruct(kind.__name__, texts, forbid_unknown_fields=True) if texts else None
+        self._texts = msgspec.json.Decoder(outer) if outer else None
+
+    def decode(self, text: bytes | Raw) -> dict[str, Any]:
+        """The members that are present, by name, objects as the bytes of their text.
+
+        Raises:
+            Mismatch: the text is JSON of another structure.
+            UsageError: it is not JSON, or too long.
+        """
+        try:
+            size = len(bytes(text))
+            if self._texts is not None:
+                texts = msgspec.structs.asdict(self._texts.decode(text))
+                size = sum(len(bytes(value)) for name, value in texts.items() if name not in self._objects)
+            if size > PARAMETER_BYTES:
+                raise UsageError(f"{self._kind.__name__}: its parameters have {size} bytes; at most {PARAMETER_BYTES}")
+            values = msgspec.structs.asdict(self._decoder.decode(text))
+        except msgspec.ValidationError as error:
+            raise _mismatch(str(error), self._kind) from error
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+            raise UsageError(f"message: its parameters are not JSON ({one_line(error)})") from error
+        objects = {name: bytes(values.pop(name)) for name in self._objects}
+        for name, value in objects.items():
+            if not value.startswith(b"{"):
+                raise Mismatch(name, "object")
+        present: dict[str, Any] = msgspec.to_builtins({name: value for name, value in values.items() if value is not None})
+        return {**present, **objects}
+
+
+@dataclass(frozen=True, eq=False)
+class Interface:
+    """The methods of a service, and its errors with their members.
+
+    Attributes:
+        lists: texts for each ``${name}`` in descriptions.
+    """
+
+    name: str
+    about: str
+    methods: tuple[Method, ...]
+    errors: Mapping[str, Members]
+    lists: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def decoders(self) -> Mapping[str, Decoder]:
+        """Decoders of the methods' parameters."""
+        return {method.name: Decoder(method.parameters) for method in self.methods}
+
+
+_CALL = msgspec.json.Decoder(Call)
+
+
+def read_call(message: bytes) -> Call:
+    """A call, of which the parameters are still text.
 
     Raises:
-        InterfaceError: the text is not a varlink interface definition, or names a type it does not define.
+        UsageError: it is not one JSON object with a ``method``.
     """
-    return _Parser(text).interface()
+    try:
+        return _CALL.decode(message)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise UsageError(f"message: expected one JSON object that names a method ({one_line(error)})") from error
 
 
-class _Parser:
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._tokens: list[str] = []
-        self._named: set[str] = set()
-        position = 0
-        while position < len(text):
-            match = _TOKEN.match(text, position)
-            if match is None:
-                raise InterfaceError(f"line {text.count(chr(10), 0, position) + 1}: unexpected {text[position]!r}")
-            if match["token"]:
-                self._tokens.append(match["token"])
-            position = match.end()
+def members(kind: object) -> Members:
+    """Types of a structure's members, by name; none for any other type."""
+    return {one.name: one.type for one in msgspec.structs.fields(kind)} if is_structure(kind) else {}
 
-    def interface(self) -> Interface:
-        self._expect("interface")
-        name = self._take()
-        types: dict[str, Type] = {}
-        methods: dict[str, Method] = {}
-        errors: dict[str, Type] = {}
-        while self._tokens:
-            keyword, member = self._take(), self._take()
-            if member in {**types, **methods, **errors}:
-                raise InterfaceError(f"{member}: there is a type, a method or an error of this name already")
-            if keyword == "type":
-                types[member] = self._type()
-            elif keyword == "method":
-                parameters = self._type()
-                self._expect("->")
-                methods[member] = Method(parameters, self._type())
-            elif keyword == "error":
-                errors[member] = self._type()
-            else:
-                raise InterfaceError(f"{keyword!r}: expected type, method or error")
-        if unknown := self._named - types.keys():
-            raise InterfaceError(f"types {', '.join(sorted(unknown))} are used but not defined")
-        return Interface(name, self._text, types, methods, errors)
 
-    def _type(self) -> Type:
-        token = self._take()
-        if token == "?":
-            kind = self._type()
-            return Type(kind.tag, True, kind.item, kind.members, kind.words)
-        if token == "[]":
-            return Type("array", item=self._type())
-        if token == "[string]":
-            return Type("map", item=self._type())
-        if token == "(":
-            return self._struct_or_enum()
-        if token in _SCALARS:
-            return Type(token)
-        self._named.add(token)
-        return Type("named", words=(token,))
+def is_structure(kind: object) -> TypeGuard[type[Struct]]:
+    return isinstance(kind, type) and issubclass(kind, Struct)
 
-    def _struct_or_enum(self) -> Type:
-        members: dict[str, Type] = {}
-        words: list[str] = []
-        while self._peek() != ")":
-            name = self._take()
-            if self._peek() == ":":
-                self._take()
-                members[name] = self._type()
-            else:
-                words.append(name)
-            if self._peek() != ")":
-                self._expect(",")
-        self._take()
-        if words and members:
-            raise InterfaceError(f"{words[0]}: a structure's member needs a type")
-        return Type("enum", words=tuple(words)) if words else Type("struct", members=members)
 
-    def _peek(self) -> str:
-        if not self._tokens:
-            raise InterfaceError("the definition ends too early")
-        return self._tokens[0]
+def plain(kind: object) -> object:
+    """A type without ``| None`` and without bounds."""
+    if nullable(kind):
+        return plain(next(choice for choice in get_args(kind) if choice is not NoneType))
+    return get_args(kind)[0] if get_origin(kind) is Annotated else kind
 
-    def _take(self) -> str:
-        token = self._peek()
-        del self._tokens[0]
-        return token
 
-    def _expect(self, token: str) -> None:
-        if (found := self._take()) != token:
-            raise InterfaceError(f"{found!r}: expected {token!r}")
+def nullable(kind: object) -> bool:
+    return get_origin(kind) in (Union, UnionType)
+
+
+def _mismatch(text: str, kind: object) -> Mismatch:
+    """The member that an error of msgspec is about, and its type."""
+    where = _WHERE.search(text)
+    path = where[1] if where else ""
+    for name, _ in _STEP.findall(path):
+        kind = plain(members(kind)[name] if name else get_args(kind)[-1])
+    path = path.lstrip(".")
+    if field := _FIELD.match(text):
+        member = f"{path}.{field[2]}" if path else field[2]
+        if field[1] == "missing required":
+            return Mismatch(member, f"{_expected(members(kind)[field[2]])[0]}, but it is missing")
+        return Mismatch(member[:100], f"one of {', '.join(members(kind)) or 'no members'}")
+    return Mismatch(path or "parameters", _expected(kind)[1])
+
+
+def _expected(kind: object) -> tuple[str, str]:
+    """The kind of a type, and a value of it in words."""
+    inner, origin = plain(kind), get_origin(plain(kind))
+    if origin is Literal:
+        return "enum", " or ".join(get_args(inner))
+    if origin is list:
+        return "array", "a list"
+    name = SCALARS.get(inner, "")
+    return name or ("map" if origin is dict else "struct"), name or "an object"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What both ends of the socket agree on: framing, limits, names of errors.
 
-Varlink framing: each message is one JSON object followed by a NUL byte. The members of calls and replies are defined in
-``jetdvfs.varlink`` and ``admin.varlink`` beside this file. Only the standard library is loaded here.
+Varlink framing: each message is one JSON object followed by a NUL byte. Calls and replies are declared in :mod:`.calls`.
+Only the standard library is loaded here.
 """
 
 from __future__ import annotations
@@ -33,10 +33,6 @@ from ..system.folders import RUNTIME_DIR, is_trusted, runtime_base
 INTERFACE = "io.jetdvfs"
 ADMIN_INTERFACE = "io.jetdvfs.admin"
 SERVICE = "org.varlink.service"
-DEFINITIONS = {
-    INTERFACE: Path(__file__).with_name("jetdvfs.varlink"),
-    ADMIN_INTERFACE: Path(__file__).with_name("admin.varlink"),
-}
 
 SOCKET_NAME = "jetdvfs.sock"
 ADMIN_SOCKET_NAME = "admin.sock"

@@ -3,7 +3,7 @@
 
     python docs/examples/raw_socket.py CPU_KHZ GPU_HZ EMC_HZ
 
-Each message, either way, is one JSON object and a zero byte. The methods stand in ``daemon/wire/jetdvfs.varlink``; what a
+Each message, either way, is one JSON object and a zero byte. The methods stand in ``docs/jetdvfs.varlink``; what a
 connection holds ends with it. (A model's file goes along with ``LoadModel`` as a descriptor, by ``SCM_RIGHTS``.)
 """
 

@@ -35,11 +35,12 @@ from jetdvfs.tests.support.daemons.board_daemon import LOW, Board, Daemon, serve
 
 ECHO = """
 import asyncio, socket, sys
-from jetdvfs.daemon.wire.interface import parse
+from msgspec import Raw
+from jetdvfs.daemon.wire.interface import Interface, method
 from jetdvfs.daemon.wire.serving.server import Server
 
 class Echo:
-    interface = parse("interface io.jetdvfs\\nmethod Status() -> (status: object)")
+    interface = Interface("io.jetdvfs", "", (method("Status", "", {}, {"status": Raw}),), {})
     async def call(self, session, method, parameters, attached):
         return {"status": {}}
     def closed(self, session):

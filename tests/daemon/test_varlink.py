@@ -14,6 +14,7 @@ import pytest
 import varlink
 
 from jetdvfs.daemon.wire import protocol
+from jetdvfs.docs.interfaces import definitions
 from jetdvfs.tests.support.daemons.board_daemon import Board, Daemon
 
 LOW = {"cpu_khz": 1190400, "gpu_hz": 675750000, "emc_hz": 1600000000}
@@ -34,9 +35,9 @@ def varlinkctl(*arguments: object) -> str:
 
 
 @needs_varlinkctl
-@pytest.mark.parametrize("name", sorted(protocol.DEFINITIONS))
-def test_varlinkctl_finds_the_definitions_valid(name: str) -> None:
-    varlinkctl("validate-idl", protocol.DEFINITIONS[name])
+@pytest.mark.parametrize("path", definitions())
+def test_varlinkctl_finds_the_definitions_valid(path: Path) -> None:
+    varlinkctl("validate-idl", path)
 
 
 @needs_varlinkctl

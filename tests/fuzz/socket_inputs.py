@@ -13,12 +13,15 @@ import json
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin
+
+from msgspec import Raw
 
 from jetdvfs.daemon.wire import protocol
-from jetdvfs.daemon.wire.interface import Interface, Type
+from jetdvfs.daemon.wire.interface import Interface, is_structure, members, plain
 from jetdvfs.tests.fuzz.socket_files import KINDS, RARE_KINDS
-from jetdvfs.tests.soak.wire import definitions
+from jetdvfs.tests.soak.wire import INTERFACES
 
 _NUMBERS: tuple[Any, ...] = (
     *(0, 1, -1, 2, 3, 255, 65536, 2**31 - 1, 2**31, 2**53 + 1, 2**63 - 1, 2**63, -(2**63) - 1, 10**30),
@@ -105,7 +108,7 @@ def conversation(seed: int) -> Conversation:
     """The conversation of a seed."""
     draw = random.Random(f"jetdvfs socket {seed}")
     admin = draw.random() < 0.05
-    interface = definitions()[protocol.ADMIN_INTERFACE if admin else protocol.INTERFACE]
+    interface = INTERFACES[protocol.ADMIN_INTERFACE if admin else protocol.INTERFACE]
     pieces, methods = list[Piece](), list[str]()
     for name in _course(draw, interface):
         message, method = _message(draw, interface, name)
@@ -119,8 +122,8 @@ def conversation(seed: int) -> Conversation:
 
 def _course(draw: random.Random, interface: Interface) -> list[str]:
     """The methods to be called: any, or those that an application calls one after the other."""
-    if "Hold" not in interface.methods or draw.random() < 0.5:
-        return draw.choices(tuple(interface.methods), k=draw.choice((1, 1, 1, 2, 3, 8)))
+    if "Hold" not in interface.decoders or draw.random() < 0.5:
+        return draw.choices(tuple(interface.decoders), k=draw.choice((1, 1, 1, 2, 3, 8)))
     first = draw.choice(("LoadModel", "LoadNetwork", "Hold"))
     return [
         first,
@@ -131,7 +134,8 @@ def _course(draw: random.Random, interface: Interface) -> list[str]:
 def _message(draw: random.Random, interface: Interface, method: str) -> tuple[bytes, str | None]:
     """A message with its NUL, or what is left of one; and its method where an answer may be expected."""
     call: dict[str, Any] = {"method": f"{interface.name}.{method}"}
-    call["parameters"] = _value(draw, interface, interface.methods[method].parameters, "")
+    (parameters,) = (known.parameters for known in interface.methods if known.name == method)
+    call["parameters"] = _value(draw, parameters, "")
     if draw.random() < 0.03:
         call = {"method": f"{protocol.SERVICE}.{draw.choice(('GetInfo', 'GetInterfaceDescription', 'GetNothing'))}"}
         call["parameters"] = {"interface": draw.choice((interface.name, "com.example", protocol.SERVICE))}
@@ -162,22 +166,19 @@ def _changed(draw: random.Random, call: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _value(draw: random.Random, interface: Interface, kind: Type, name: str) -> Any:
+def _value(draw: random.Random, declared: object, name: str) -> Any:
     """A value of a declared type that has a chance of meaning something."""
-    if kind.tag == "named":
-        return _value(draw, interface, interface.types[kind.words[0]], name)
-    if kind.tag == "struct":
-        members = {key: _value(draw, interface, one, key) for key, one in kind.members.items() if _present(draw, one)}
-        return _sensible(draw, members)
-    if kind.tag == "enum":
-        return draw.choice(kind.words)
+    kind = plain(declared)
+    if is_structure(kind):
+        given = {key: _value(draw, one, key) for key, one in members(kind).items() if _present(draw, one)}
+        return _sensible(draw, given)
+    if get_origin(kind) is Literal:
+        return draw.choice(get_args(kind))
     if name == "shape" and draw.random() < 0.85:
         return [1, 3, 8, 8]
-    if kind.tag in ("array", "map"):
-        assert kind.item is not None
-        items = [_value(draw, interface, kind.item, name) for _ in range(draw.choice((0, 1, 1, 2, 4)))]
-        return items if kind.tag == "array" else {str(number): item for number, item in enumerate(items)}
-    if kind.tag == "object":
+    if get_origin(kind) is list:
+        return [_value(draw, get_args(kind)[0], name) for _ in range(draw.choice((0, 1, 1, 2, 4)))]
+    if kind is Raw:
         return _network(draw)
     if name == "network" and draw.random() < 0.85:
         return "@network"
@@ -185,15 +186,15 @@ def _value(draw: random.Random, interface: Interface, kind: Type, name: str) -> 
         return draw.choice(_CLOCKS[name])
     if name in _USUAL and draw.random() < 0.85:
         return draw.choice(_USUAL[name])
-    if kind.tag == "int":
+    if kind is int:
         return draw.choice((1, 2, 3, 8, 224, draw.choice(_NUMBERS)))
-    if kind.tag == "float":
+    if kind is float:
         return draw.choice((0.9, 5.0, 12.5, 30.0, draw.choice(_NUMBERS)))
-    return draw.random() < 0.5 if kind.tag == "bool" else draw.choice(_WORDS)
+    return draw.random() < 0.5 if kind is bool else draw.choice(_WORDS)
 
 
-def _present(draw: random.Random, kind: Type) -> bool:
-    return not kind.nullable or draw.random() < 0.5
+def _present(draw: random.Random, kind: object) -> bool:
+    return NoneType not in get_args(kind) or draw.random() < 0.5
 
 
 def _sensible(draw: random.Random, members: dict[str, Any]) -> dict[str, Any]:

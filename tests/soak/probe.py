@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from jetdvfs.tests.soak.wire import OTHER_GID, OTHER_UID, Gone, Unanswered, Wire, definitions, judged
+from jetdvfs.tests.soak.wire import OTHER_GID, OTHER_UID, Gone, Unanswered, Wire, judged
 
 PROBE_UID = OTHER_UID - 1
 _PAUSE_S = 0.03
@@ -98,7 +98,6 @@ def blocked(samples: Sequence[Sample], left_out: Sequence[tuple[float, float]], 
 
 def main() -> None:
     bare = _echo()
-    definitions()  # read while it may be: another user need not see the source tree
     if os.geteuid() == 0:
         os.setgroups([])
         os.setgid(OTHER_GID)

@@ -54,7 +54,7 @@ def troubles(theatre: Theatre, monkeypatch: pytest.MonkeyPatch, what: str, playe
         ("keeps memory", (HOLD,) * 7, "memory grew from"),
         ("exits", (), "the daemon ended by itself with 7"),
         ("never answers", (), "a call was not answered"),
-        ("answers otherwise", (), "Hold: answered against the interface: surprise"),
+        ("answers otherwise", (), "Hold: answered against the interface: Object contains unknown field `surprise`"),
     ],
 )
 def test_a_daemon_that_is_broken_is_found_out(

@@ -10,15 +10,18 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from jetdvfs.daemon.wire import protocol
-from jetdvfs.daemon.wire.interface import Interface, Mismatch
+from jetdvfs.daemon.wire.calls import ADMIN, PUBLIC
+from jetdvfs.tests.support.daemons.replies import check_reply
 
 #: Another user than root, and a group of no more rights than that user has.
 OTHER_UID, OTHER_GID = 65534, 65534
+INTERFACES = {interface.name: interface for interface in (PUBLIC, ADMIN)}
 _CHUNK = 1 << 16
 _REFUSALS = range(2, 7)
 
@@ -128,14 +131,14 @@ def judged(method: str, data: bytes, interface: str = protocol.INTERFACE) -> Rep
         return Reply(method, {}, "", (f"{method}: the answer is not a JSON object: {data[:100]!r}",))
     parameters = message.get("parameters") or {}
     complaints: list[str] = []
-    definition = definitions()[interface]
+    definition = INTERFACES[interface]
     if strange := message.keys() - {"error", "parameters", "continues"}:
         complaints.append(f"{method}: the answer has the members {sorted(strange)}")
     error = message.get("error")
     if error is None:
         try:
-            definition.check_reply(method, parameters) if method in definition.methods else None
-        except Mismatch as mismatch:
+            check_reply(definition, method, parameters) if method in definition.decoders else None
+        except msgspec.ValidationError as mismatch:
             complaints.append(f"{method}: answered against the interface: {mismatch}")
         return Reply(method, parameters, "", tuple(complaints))
     short = str(error).rpartition(".")[2]
@@ -155,11 +158,6 @@ def judged(method: str, data: bytes, interface: str = protocol.INTERFACE) -> Rep
 
 def _refuse_constant(text: str) -> None:
     raise ValueError(f"{text} is not JSON")
-
-
-@cache
-def definitions() -> dict[str, Interface]:
-    return {name: Interface.load(path) for name, path in protocol.DEFINITIONS.items()}
 
 
 @contextmanager

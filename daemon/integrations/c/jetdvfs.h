@@ -6,7 +6,7 @@
  *
  * Functions that may fail return 0 or the exit code of the command line: 2 wrong usage, 3 bad input or not permitted, 4 target
  * not attainable, 5 the hardware refused, 6 no daemon; `error` then has one line that says what. A client is for one thread at
- * a time, and there may be any number of them. The messages are those of daemon/wire/jetdvfs.varlink.
+ * a time, and there may be any number of them. The messages are those of docs/jetdvfs.varlink.
  *
  * With -std=c99 or c11 instead of gnu99 or gnu11, define _GNU_SOURCE.
  */

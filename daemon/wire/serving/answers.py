@@ -12,8 +12,7 @@ from ....kernels.errors import KernelsError
 from ....profiles.errors import ProfilesError
 from ...errors import DaemonError, UsageError
 from .. import protocol
-from ..interface import Mismatch, parse
-from ..parameters import Call, Parameters, read_call
+from ..interface import Call, Interface, Mismatch, method, read_call
 from .connection import Message
 from .refusals import Refusals
 from .session import Service, Session
@@ -25,8 +24,6 @@ class Answers:
     def __init__(self, service: Service, version: str) -> None:
         self.service = service
         self._version = version
-        self._parameters = Parameters(service.interface)
-        self._own = Parameters(_SERVICE)
         self._failures = Refusals()
 
     async def answer(self, session: Session, message: Message) -> bytes | AsyncGenerator[bytes, None] | None:
@@ -70,13 +67,14 @@ class Answers:
         if name not in (definition.name, protocol.SERVICE):
             return _service_error("InterfaceNotFound", interface=name)
         own = name == protocol.SERVICE
-        if method not in (_SERVICE if own else definition).methods:
+        decoder = (_SERVICE if own else definition).decoders.get(method)
+        if decoder is None:
             return _service_error("MethodNotFound", method=call.method)
         if call.upgrade:
             raise UsageError(f"{method}: this connection cannot be upgraded to another protocol")
         text = call.parameters if bytes(call.parameters) != b"null" else b"{}"
         try:
-            parameters = (self._own if own else self._parameters).read(method, text)
+            parameters = decoder.decode(text)
         except Mismatch as error:
             return _service_error("InvalidParameter", parameter=error.path, message=f"{method}: {error}")
         if own:
@@ -87,14 +85,16 @@ class Answers:
         return found if call.more else _service_error("ExpectedMore")
 
     def _describe(self, method: str, parameters: dict[str, Any]) -> dict[str, Any]:
-        definition = self.service.interface
+        own = self.service.interface
         if method == "GetInfo":
-            interfaces = [protocol.SERVICE, definition.name]
+            interfaces = [protocol.SERVICE, own.name]
             info = {"vendor": "jetdvfs", "product": "jetdvfsd", "version": self._version, "url": "", "interfaces": interfaces}
             return {"parameters": info}
-        for known in (definition, _SERVICE):
+        for known in (own, _SERVICE):
             if parameters["interface"] == known.name:
-                return {"parameters": {"description": known.text}}
+                from ..definition import definition  # few clients ask for it
+
+                return {"parameters": {"description": definition(known)}}
         return _service_error("InterfaceNotFound", interface=parameters["interface"][:100])
 
 
@@ -115,19 +115,11 @@ def _encoded(reply: dict[str, Any]) -> bytes:
     return _ENCODER.encode(reply) + b"\0"
 
 
-_SERVICE = parse("""# What every varlink service answers.
-interface org.varlink.service
-
-# Who made the service, and which interfaces it has.
-method GetInfo() -> (vendor: string, product: string, version: string, url: string, interfaces: []string)
-
-# The definition of one of them.
-method GetInterfaceDescription(interface: string) -> (description: string)
-
-error InterfaceNotFound (interface: string)
-error MethodNotFound (method: string)
-error MethodNotImplemented (method: string)
-error InvalidParameter (parameter: string)
-error PermissionDenied ()
-error ExpectedMore ()
-""")
+_SERVICE = Interface(protocol.SERVICE, "Methods of every varlink service.", (
+    method("GetInfo", "Maker and version of the service, and its interfaces.", {},
+        {"vendor": str, "product": str, "version": str, "url": str, "interfaces": list[str]}),
+    method("GetInterfaceDescription", "Definition of one of them.", {"interface": str}, {"description": str}),
+), {
+    "InterfaceNotFound": {"interface": str}, "MethodNotFound": {"method": str}, "MethodNotImplemented": {"method": str},
+    "InvalidParameter": {"parameter": str}, "PermissionDenied": {}, "ExpectedMore": {},
+})  # fmt: skip

@@ -6,19 +6,21 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
 from jetdvfs.daemon.cli import main
 from jetdvfs.daemon.errors import UsageError
 from jetdvfs.daemon.planning import targets
-from jetdvfs.daemon.wire.interface import Interface, parse
-from jetdvfs.daemon.wire.protocol import DEFINITIONS, INTERFACE
+from jetdvfs.daemon.wire.calls import PUBLIC
+from jetdvfs.daemon.wire.definition import definition
 from jetdvfs.tests.support.paths import ROOT
 
 # A class stays a target as long as its interpreter runs: this one has an interpreter of its own.
 NEW_TARGET = """
 import contextlib
+from dataclasses import replace
 from jetdvfs.daemon.planning.targets import UnboundedTarget
 
 class MinPower(UnboundedTarget):
@@ -29,8 +31,8 @@ from jetdvfs.daemon.cli import main
 from jetdvfs.daemon.errors import UsageError
 from jetdvfs.daemon.planning.plan import plan
 from jetdvfs.daemon.planning.targets import listing
-from jetdvfs.daemon.wire.interface import Interface
-from jetdvfs.daemon.wire.protocol import DEFINITIONS, INTERFACE
+from jetdvfs.daemon.wire.calls import PUBLIC
+from jetdvfs.daemon.wire.definition import definition
 from jetdvfs.kernels.cost.model import surface
 from jetdvfs.tests.support.profiles.analytic import board, conv2d, network
 
@@ -45,7 +47,7 @@ try:
     plan(predicted, "min-weight")
 except UsageError as error:
     print("refused:", error)
-print(Interface.load(DEFINITIONS[INTERFACE], targets=listing()).text)
+print(definition(replace(PUBLIC, lists={"targets": listing()})))
 """
 
 
@@ -70,12 +72,15 @@ def test_the_help_lists_every_target_with_its_meaning(verb: str, capsys: pytest.
         assert any(line.startswith(f"{example} ") and line.endswith(example.meaning) for line in shown)
 
 
-def test_the_interface_lists_every_target_and_is_the_same_without_the_list() -> None:
-    served = Interface.load(DEFINITIONS[INTERFACE], targets=targets.listing())
+def test_the_interface_lists_every_target_in_comments() -> None:
+    served = definition(replace(PUBLIC, lists={"targets": targets.listing()}))
     for target in targets.target_classes():
-        assert f"# {target.example()} " in served.text
-    written = parse(DEFINITIONS[INTERFACE].read_text(encoding="utf-8"))
-    assert (written.types, written.methods, written.errors) == (served.types, served.methods, served.errors)
+        assert f"# {target.example()} " in served
+
+    def without_comments(text: str) -> list[str]:
+        return [line for line in text.splitlines() if not line.startswith("#")]
+
+    assert without_comments(served) == without_comments(definition(PUBLIC))
 
 
 def test_the_readme_names_the_command_that_lists_them() -> None:

@@ -19,10 +19,11 @@ from jetdvfs.daemon.errors import (
     UsageError,
 )
 from jetdvfs.daemon.wire import protocol
+from jetdvfs.daemon.wire.calls import PUBLIC
 from jetdvfs.daemon.wire.client import Client
-from jetdvfs.daemon.wire.interface import Interface
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.tests.support.daemons.board_daemon import EMC, LOW, Board, Daemon, eventually, served_board
+from jetdvfs.tests.support.daemons.replies import check_reply
 from jetdvfs.tests.support.paths import REFERENCE
 
 HIGH = FrequencyConfiguration(2265600, 216750000, 2133000000)
@@ -49,7 +50,6 @@ def test_a_held_configuration_is_in_force_and_goes_back_on_release(board: Board,
 
 
 def test_what_the_daemon_answers_is_what_its_interface_promises(daemon: Daemon) -> None:
-    definition = Interface.load(protocol.DEFINITIONS[protocol.INTERFACE])
     with daemon.client() as client:
         network = client.load(MODEL, IMAGE)
         predicting = {"network": network.handle, "fps": 30}
@@ -67,7 +67,7 @@ def test_what_the_daemon_answers_is_what_its_interface_promises(daemon: Daemon) 
             ("Release", {"lease": "1"}),
             ("Unload", {"network": network.handle}),
         ):
-            definition.check_reply(method, client.call(method, parameters))
+            check_reply(PUBLIC, method, client.call(method, parameters))
 
 
 def test_a_target_is_planned_for_the_execution_and_what_a_frame_takes_besides(daemon: Daemon) -> None:

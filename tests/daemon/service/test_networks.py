@@ -16,12 +16,12 @@ from jetdvfs.daemon.errors import (
     InputError,
     UsageError,
 )
-from jetdvfs.daemon.wire import protocol
-from jetdvfs.daemon.wire.interface import Interface
+from jetdvfs.daemon.wire.calls import PUBLIC
 from jetdvfs.kernels.cost.region import Pair, Span, size_names
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.profiles.bundle.manifest import RegionEntry
 from jetdvfs.tests.support.daemons.board_daemon import LOW, Board, Daemon
+from jetdvfs.tests.support.daemons.replies import check_reply
 from jetdvfs.tests.support.models import handmade
 from jetdvfs.tests.support.models.handmade_engine import account, small
 from jetdvfs.tests.support.models.handmade_gguf import gguf, model
@@ -102,7 +102,6 @@ def test_a_network_given_as_launches_predicts_as_the_model_does(daemon: Daemon) 
 def test_a_part_of_a_network_is_refused_unless_its_end_is_accepted_and_every_answer_says_so(
     board: Board, found: dict[str, str], daemon: Daemon
 ) -> None:
-    definition = Interface.load(protocol.DEFINITIONS[protocol.INTERFACE])
     relu = {"kind": "relu", "inputs": [[1, 64, 56, 56]], "output": [1, 64, 56, 56], "dtype": "float32"}
     launches = [{**relu, "scope": "", "params": {}, "flops": 200704, "bytes": 1605632}]
     end = {"operator": "torchvision::nms", "place": "line 7", "reason": "boxes decide"}
@@ -123,12 +122,12 @@ def test_a_part_of_a_network_is_refused_unless_its_end_is_accepted_and_every_ans
         asked = {"network": network.handle, "target": "min-energy"}
         answers = [client.call(*call) for call in (("Predict", {"network": network.handle}), ("Plan", asked), ("Hold", asked))]
         for method, answer in zip(("Predict", "Plan", "Hold"), answers, strict=True):
-            definition.check_reply(method, answer)
+            check_reply(PUBLIC, method, answer)
         predicted, planned, held = answers
         assert predicted["boundary"] == planned["plan"]["boundary"] == held["plan"]["boundary"] == end
         assert "a part of the network: decomposed up to torchvision::nms at line 7" in planned["plan"]["why"]
         answer = client.call("Status", {})
-        definition.check_reply("Status", answer)
+        check_reply(PUBLIC, "Status", answer)
         assert [lease["boundary"] for lease in answer["status"]["leases"]] == [end]
         command = [sys.executable, "-m", "jetdvfs.daemon.cli", "status", "--socket", str(daemon.socket)]
         shown = subprocess.run(command, capture_output=True, check=True, text=True).stdout

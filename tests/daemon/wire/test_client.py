@@ -17,7 +17,7 @@ from jetdvfs import Client, qos
 from jetdvfs.daemon.descriptors.attached import Attached
 from jetdvfs.daemon.errors import HardwareRefused, InputError, NoDaemon, UsageError
 from jetdvfs.daemon.wire import protocol
-from jetdvfs.daemon.wire.interface import Interface
+from jetdvfs.daemon.wire.calls import PUBLIC
 from jetdvfs.daemon.wire.serving.session import Session
 from jetdvfs.tests.support.daemons.served import Served
 from jetdvfs.tests.support.speed import multiples_of_unpickling
@@ -29,7 +29,7 @@ class Scripted:
     """A daemon that notes what it was asked and grants every lease."""
 
     def __init__(self) -> None:
-        self.interface = Interface.load(protocol.DEFINITIONS[protocol.INTERFACE])
+        self.interface = PUBLIC
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.connections = 0
 

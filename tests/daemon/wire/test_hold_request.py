@@ -8,9 +8,9 @@ from dataclasses import fields
 import pytest
 
 from jetdvfs.daemon.errors import UsageError
+from jetdvfs.daemon.wire.calls import PUBLIC
 from jetdvfs.daemon.wire.hold_request import HoldOptions, HoldRequest
-from jetdvfs.daemon.wire.interface import parse
-from jetdvfs.daemon.wire.protocol import DEFINITIONS, INTERFACE
+from jetdvfs.daemon.wire.interface import members
 
 REQUEST = HoldRequest(
     "n1", "latency_ms=20", fps=15.0, confidence=0.9, method="sum", beside={"host_ms": 2.0}, reason="a test", app="viewer",
@@ -19,10 +19,10 @@ REQUEST = HoldRequest(
 
 
 def test_the_interface_takes_every_member_of_a_request() -> None:
-    hold = parse(DEFINITIONS[INTERFACE].read_text(encoding="utf-8")).methods["Hold"]
-    members = {field.name for field in fields(HoldRequest)}
-    assert set(hold.parameters.members) == members | {"configuration_text"}
-    assert set(HoldOptions.__annotations__) == members - {"network", "target"}
+    (parameters,) = (method.parameters for method in PUBLIC.methods if method.name == "Hold")
+    declared = {field.name for field in fields(HoldRequest)}
+    assert set(members(parameters)) == declared | {"configuration_text"}
+    assert set(HoldOptions.__annotations__) == declared - {"network", "target"}
 
 
 def test_a_request_that_was_sent_is_read_as_it_was() -> None:

@@ -4,26 +4,35 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Raw
 
 from jetdvfs.daemon.errors import UsageError
 from jetdvfs.daemon.wire import protocol
-from jetdvfs.daemon.wire.interface import Interface, Mismatch, parse
-from jetdvfs.daemon.wire.parameters import PARAMETER_BYTES, Parameters, read_call
+from jetdvfs.daemon.wire.calls import PUBLIC
+from jetdvfs.daemon.wire.interface import (
+    PARAMETER_BYTES,
+    Int,
+    Interface,
+    Mismatch,
+    array,
+    method,
+    read_call,
+    structure,
+    table,
+)
 from jetdvfs.tests.support.speed import multiples_of_unpickling
 
-PARAMETERS = Parameters(
-    parse("""interface test.reading
-type Pair (left: int, right: ?float)
-method Some(pairs: []Pair, names: ?[string]bool, sort: ?(up, down)) -> ()
-method Long(thing: object, other: ?object, words: ?[]string) -> ()
-method None() -> ()
-""")
-)
+Pair = structure("Pair", left=Int, right=float | None)
+READING = Interface("test.reading", "", (
+    method("Some", "", {"pairs": array(Pair), "names": table(bool) | None, "sort": Literal["up", "down"] | None}, {}),
+    method("Long", "", {"thing": Raw, "words": array(str) | None}, {}),
+    method("None", "", {}, {}),
+), {})  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -34,11 +43,11 @@ method None() -> ()
         ("Some", '{"pairs": [], "names": {"a": true}, "sort": null}', {"pairs": [], "names": {"a": True}}),
         ("Some", '{"pairs": [{"left": 1}], "pairs": []}', {"pairs": []}),
         ("Long", '{"thing": {"a": [1e999, {}]}}', {"thing": b'{"a": [1e999, {}]}'}),
-        ("Long", '{"words": ["x"], "other": null, "thing": {}}', {"words": ["x"], "thing": b"{}"}),
+        ("Long", '{"words": ["x"], "thing": {}}', {"words": ["x"], "thing": b"{}"}),
     ],
 )
 def test_parameters_are_read_and_objects_left_as_they_are(method: str, text: str, values: dict[str, Any]) -> None:
-    assert PARAMETERS.read(method, text.encode()) == values
+    assert READING.decoders[method].decode(text.encode()) == values
 
 
 @pytest.mark.parametrize(
@@ -63,7 +72,7 @@ def test_parameters_are_read_and_objects_left_as_they_are(method: str, text: str
 )
 def test_what_does_not_fit_is_told_with_its_place_and_what_would(method: str, text: str, told: str) -> None:
     with pytest.raises(Mismatch) as caught:
-        PARAMETERS.read(method, text.encode())
+        READING.decoders[method].decode(text.encode())
     assert str(caught.value) == told
 
 
@@ -72,15 +81,15 @@ def test_what_does_not_fit_is_told_with_its_place_and_what_would(method: str, te
 )
 def test_what_is_no_json_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="are not JSON"):
-        PARAMETERS.read("Long", text.encode())
+        READING.decoders["Long"].decode(text.encode())
 
 
 def test_only_objects_may_be_long() -> None:
     long = '"' + "x" * PARAMETER_BYTES + '"'
-    assert PARAMETERS.read("Long", f'{{"thing": {{"a": {long}}}}}'.encode())
-    for method, text in (("Long", f'{{"thing": {{}}, "words": [{long}]}}'), ("Some", f'{{"pairs": [{long}]}}')):
-        with pytest.raises(UsageError, match=f"{method}: its parameters have .* at most {PARAMETER_BYTES}"):
-            PARAMETERS.read(method, text.encode())
+    assert READING.decoders["Long"].decode(f'{{"thing": {{"a": {long}}}}}'.encode())
+    for name, text in (("Long", f'{{"thing": {{}}, "words": [{long}]}}'), ("Some", f'{{"pairs": [{long}]}}')):
+        with pytest.raises(UsageError, match=f"{name}: its parameters have .* at most {PARAMETER_BYTES}"):
+            READING.decoders[name].decode(text.encode())
 
 
 json_like = st.recursive(
@@ -98,11 +107,11 @@ json_like = st.recursive(
 @given(st.sampled_from(["Some", "Long", "None"]), st.one_of(json_like.map(str.encode), st.binary(max_size=60)))
 def test_whatever_the_text_is_it_is_read_or_refused(method: str, text: bytes) -> None:
     try:
-        read = PARAMETERS.read(method, read_call(b'{"method": "x", "parameters": ' + text + b"}").parameters)
+        read = READING.decoders[method].decode(read_call(b'{"method": "x", "parameters": ' + text + b"}").parameters)
     except (Mismatch, UsageError) as error:
         assert "\n" not in protocol.one_line(error)
     else:
-        assert all(isinstance(value, bytes) == (name in ("thing", "other")) for name, value in read.items())
+        assert all(isinstance(value, bytes) == (name == "thing") for name, value in read.items())
 
 
 @pytest.mark.parametrize(
@@ -118,13 +127,12 @@ def test_whatever_the_text_is_it_is_read_or_refused(method: str, text: bytes) ->
 )
 @pytest.mark.alone
 def test_the_longest_messages_take_the_reader_a_few_milliseconds(text: str) -> None:
-    interface = Interface.load(protocol.DEFINITIONS[protocol.INTERFACE])
-    parameters = Parameters(interface)
+    decoder = PUBLIC.decoders["LoadNetwork"]
     message = b'{"method": "io.jetdvfs.LoadNetwork", "parameters": ' + text.encode() + b"}"
     assert len(message) < protocol.MESSAGE_BYTES
 
     def reading() -> None:
         with suppress(Mismatch, UsageError):
-            parameters.read("LoadNetwork", read_call(message).parameters)
+            decoder.decode(read_call(message).parameters)
 
     assert multiples_of_unpickling(reading, tries=5) < [0.4]

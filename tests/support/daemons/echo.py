@@ -3,38 +3,36 @@
 
 from __future__ import annotations
 
-import array
 import asyncio
 import fcntl
 import json
 import os
 import socket
+import sys
 import termios
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from jetdvfs.daemon.descriptors.attached import Attached
 from jetdvfs.daemon.errors import TargetNotAttainable, UsageError
 from jetdvfs.daemon.wire import protocol
-from jetdvfs.daemon.wire.interface import parse
+from jetdvfs.daemon.wire.interface import Int, Interface, array, method, structure, table
 from jetdvfs.daemon.wire.serving.session import Session
 
-DEFINITION = """interface test.echo
-# Comments are no part of it.
-type Pair (left: int, right: ?float)
-method Echo(text: string, wait_s: ?float) -> (text: string, descriptors: int)
-method Sum(pairs: []Pair, names: [string]bool, sort: ?(up, down)) -> (sum: float)
-method Fail(how: string) -> ()
-error Failed (message: string)
-"""
+Pair = structure("Pair", left=Int, right=float | None)
+ECHO = Interface("test.echo", "", (
+    method("Echo", "", {"text": str, "wait_s": float | None}, {"text": str, "descriptors": Int}),
+    method("Sum", "", {"pairs": array(Pair), "names": table(bool), "sort": Literal["up", "down"] | None}, {"sum": float}),
+    method("Fail", "", {"how": str}, {}),
+), {"Failed": {"message": str}})  # fmt: skip
 
 
 class Echo:
     """A service that says what it was told."""
 
     def __init__(self) -> None:
-        self.interface = parse(DEFINITION)
+        self.interface = ECHO
         self.ended = 0
 
     async def call(
@@ -87,9 +85,7 @@ def open_descriptors() -> int:
 
 def unread(sock: socket.socket) -> int:
     """How much of what was sent has not been received."""
-    size = array.array("i", [0])
-    fcntl.ioctl(sock, termios.TIOCOUTQ, size)
-    return size[0]
+    return int.from_bytes(fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
 
 
 def hangs_up(sock: socket.socket) -> bool:

@@ -31,17 +31,16 @@ from jetdvfs.daemon.leases.demand.floors import FloorRules
 from jetdvfs.daemon.leases.lease import Holder, Lease
 from jetdvfs.daemon.planning.lease_plan import LeasePlan
 from jetdvfs.daemon.planning.plan import Plans, plan
-from jetdvfs.daemon.wire.interface import Interface
-from jetdvfs.daemon.wire.protocol import DEFINITIONS, INTERFACE
+from jetdvfs.daemon.wire.calls import PUBLIC
 from jetdvfs.kernels.cost.model import surface
 from jetdvfs.kernels.errors import KernelsError
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.kernels.surface import Surface
 from jetdvfs.tests.support.boards.hardware_kernel import XAVIER, FakeClock, Kernel
+from jetdvfs.tests.support.daemons.replies import check_reply
 from jetdvfs.tests.support.profiles.analytic import board, conv2d, network
 
 SURFACE = surface(network(conv2d()), board(sigma=0.1, common=0.05))
-DEFINITION = Interface.load(DEFINITIONS[INTERFACE])
 ACTIVITY = XAVIER.section("emc")["activity"][0]
 WILD = ("nan", "-inf", "1e300", str(10**40), str(2**63), "", "-5", "0", "²", "４２", "\x00\xff", "9" * 400, "<unknown>", "3 4")
 
@@ -126,7 +125,7 @@ def test_status_is_what_the_interface_promises_whatever_the_boards_files_hold(da
             watched.kernel.told[path] = data.draw(st.none() | st.sampled_from(WILD))
         for _ in range(2):
             told = watched.status()
-            DEFINITION.check_reply("Status", {"status": told})
+            check_reply(PUBLIC, "Status", {"status": told})
             assert all(math.isfinite(number) for number in numbers(json.loads(json.dumps(told))))
             assert all(0 <= power < 1e7 for power in told["rails_mw"].values())
 
@@ -138,7 +137,7 @@ def test_a_board_whose_every_figure_is_none_is_still_told_of(tmp_path: Path, cap
         if path.startswith(("/sys/class", "/sys/devices", "/sys/kernel", "/sys/bus", "/proc/stat")):
             watched.kernel.told[path] = str(10**40)
     told = watched.status()
-    DEFINITION.check_reply("Status", {"status": told})
+    check_reply(PUBLIC, "Status", {"status": told})
     assert told["degraded"] and told["rails_mw"] == {} == told["temperatures_mc"]
     assert not [record for record in caplog.records if record.exc_info]
 

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import varlink
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jetdvfs.daemon.wire import protocol
-from jetdvfs.daemon.wire.interface import parse
 from jetdvfs.daemon.wire.serving.server import ServerLimits
 from jetdvfs.tests.support.daemons.board_daemon import eventually
 from jetdvfs.tests.support.daemons.echo import Echo, answer, ask, hangs_up, message, unread
@@ -152,7 +152,7 @@ def test_the_service_describes_itself(served: Served[Echo]) -> None:
         for name in info["interfaces"]:
             call = {"method": "org.varlink.service.GetInterfaceDescription", "parameters": {"interface": name}}
             sock.sendall(protocol.encode(call))
-            assert parse(answer(sock)["parameters"]["description"]).name == name
+            assert varlink.Interface(answer(sock)["parameters"]["description"]).name == name
 
 
 def test_errors_carry_one_line_and_an_exit_code(served: Served[Echo]) -> None:
