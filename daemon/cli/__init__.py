@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: one module per verb, in folders by subject; :mod:`.verbs` lists them."""
+"""The command line: one module per verb; :mod:`.verbs` lists them."""
 
 from __future__ import annotations
 

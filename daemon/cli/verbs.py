@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The verbs of ``jetdvfs``, and running a verb of a program.
 
-A verb is a line of ``VERBS`` and a module in one of the folders with two names: ``configure(parser)`` (its arguments) and
+A verb is a line of ``VERBS`` and a module with two names: ``configure(parser)`` (its arguments) and
 ``run(args) -> int`` (its exit code). Only the module of the verb on the command line is imported. A verb with
 ``TAKES_COMMAND = True`` finds the words after ``--`` in ``args.command``.
 """
@@ -36,21 +36,21 @@ _TWIN = "profiles.twin"
 
 #: Verb: its module (of the twin: below the product's root), and a summary.
 VERBS: dict[str, tuple[str, str]] = {
-    "decompose": ("models.decompose", "list the kernel invocations of a model"),
-    "predict": ("models.predict", "predict latency, power and energy at every frequency configuration"),
-    "plan": ("models.plan", "choose the frequency configuration that meets a target best"),
-    "hold": ("leases.hold", "ask the daemon to keep a target or a configuration while a command runs"),
-    "release": ("leases.release", "give up a lease"),
-    "status": ("leases.status", "show what the daemon does and why"),
-    "top": ("leases.top", "watch the board and its leases"),
+    "decompose": ("decompose", "list the kernel invocations of a model"),
+    "predict": ("predict", "predict latency, power and energy at every frequency configuration"),
+    "plan": ("plan", "choose the frequency configuration that meets a target best"),
+    "hold": ("hold", "ask the daemon to keep a target or a configuration while a command runs"),
+    "release": ("release", "give up a lease"),
+    "status": ("status", "show what the daemon does and why"),
+    "top": ("top", "watch the board and its leases"),
     "web": ("web.web", "show the board and its leases in a browser, with live plots"),
-    "log": ("leases.log", "show what the daemon decided lately, and why"),
-    "board": ("boards.board", "show the board, its clocks, rails and limits"),
+    "log": ("log", "show what the daemon decided lately, and why"),
+    "board": ("board", "show the board, its clocks, rails and limits"),
     "config": ("service.config", "check the daemon's configuration, or show what it comes to"),
     "setup": ("setup.setup", "measure a new board for some minutes, and install a profile of it that is proven"),
     "doctor": ("service.doctor", "say what works here, what does not, and what to do about it"),
-    "measure": ("boards.measure", "measure time, power, energy and frames of a command"),
-    "restore": ("boards.restore", "put every clock back to its baseline by hand"),
+    "measure": ("measure", "measure time, power, energy and frames of a command"),
+    "restore": ("restore", "put every clock back to its baseline by hand"),
     "profile": ("profile", "list, inspect and install profiles"),
     "twin": ("profiles.twin.cli.twin", "serve a simulated board, or run a demonstration on one"),
 }

@@ -4,7 +4,7 @@
 Importing a family's module puts its rules into the table.
 """
 
-from .elements import functions, pointwise, reduction
+from . import functions, pointwise, reduction
 from .host import arithmetic, moving, prim, scalars
 from .layers import (
     attention,

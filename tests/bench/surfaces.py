@@ -49,7 +49,7 @@ from jetdvfs.profiles.bundle.files import stored_model
 from jetdvfs.profiles.bundle.finding import resolve_bundle
 from jetdvfs.profiles.bundle.tables import TableCache
 from jetdvfs.profiles.bundle.writing import write_manifest
-from jetdvfs.profiles.lab.measure.drawing.sampling import Sampler
+from jetdvfs.profiles.lab.measure.sampling import Sampler
 from jetdvfs.profiles.reference import reference_names, reference_network
 from jetdvfs.tests.support.paths import ROOT
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from ...errors import ShapeError, UnsupportedOperator
 from ...network import Shape
-from ..elements.pointwise import add
 from ..elementwise import unary
 from ..layout import broadcast, contiguous, preserved, show
 from ..memory import views
+from ..pointwise import add
 from ..recorder import Recorder
 from ..registry import operator
 from ..values import Tensor

@@ -9,12 +9,12 @@ from typing import Any
 
 from ...errors import ShapeError
 from ...network import numel
-from ..elements.pointwise import mul
-from ..elements.reduction import reduce
 from ..layout import reshape, show, view_of
 from ..memory import views
 from ..memory.rearranging import diagonal
+from ..pointwise import mul
 from ..recorder import Recorder
+from ..reduction import reduce
 from ..registry import operator
 from ..values import Tensor
 from .matrix import multiply

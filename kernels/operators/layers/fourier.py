@@ -8,13 +8,13 @@ from typing import Any
 
 from ...errors import ShapeError, UnsupportedOperator
 from ...network import numel
-from ..elements import pointwise
-from ..elements.reduction import reduce
+from .. import pointwise
 from ..elementwise import launch_pointwise, unary
 from ..layout import dim_of, show, view_of
 from ..memory import views
 from ..memory.indexing import cat, constant_pad
 from ..recorder import Recorder
+from ..reduction import reduce
 from ..registry import operator
 from ..values import Tensor
 

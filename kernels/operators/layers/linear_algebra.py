@@ -8,13 +8,13 @@ from typing import Any
 
 from ...errors import ShapeError, UnsupportedOperator
 from ...network import numel
-from ..elements import pointwise
-from ..elements.reduction import reduce
+from .. import pointwise
 from ..elementwise import unary
 from ..layout import broadcast, contiguous, dim_of, reshape, show, view_of
 from ..memory import views
 from ..memory.indexing import cat
 from ..recorder import Recorder
+from ..reduction import reduce
 from ..registry import operator
 from ..values import Tensor
 from .matrix import matmul, multiply

@@ -7,8 +7,8 @@ import itertools
 
 from ...errors import ShapeError
 from ...network import Shape, numel
-from ..elements.pointwise import add
 from ..layout import broadcast, contiguous, reshape, show, view_of
+from ..pointwise import add
 from ..recorder import Recorder
 from ..registry import operator
 from ..values import Tensor

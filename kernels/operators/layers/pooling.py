@@ -8,10 +8,10 @@ from typing import Any
 
 from ...errors import ShapeError
 from ...network import ParamValue
-from ..elements.reduction import reduce
 from ..layout import channels_last, integers, show, view_of
 from ..memory.views import squeeze, unsqueeze
 from ..recorder import Recorder
+from ..reduction import reduce
 from ..registry import operator
 from ..values import Tensor
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...errors import ShapeError, UnsupportedOperator
-from ..elements import pointwise
+from .. import pointwise
 from ..elementwise import launch_pointwise, unary
 from ..layout import preserved, show
 from ..memory import indexing

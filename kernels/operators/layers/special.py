@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 from ...errors import UnsupportedOperator
-from ..elements.pointwise import add
 from ..elementwise import unary
+from ..pointwise import add
 from ..recorder import Recorder
 from ..registry import operator
 from ..values import Tensor

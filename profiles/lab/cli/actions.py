@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import importlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, TypeAlias
 
@@ -31,16 +30,17 @@ _VERBS: dict[str, tuple[tuple[str, ...], str]] = {
     "table": (("importing", "sharing"), "import, export and merge records"),
     "compare": (("real", "applications", "replaying", "transferring"), "compare predictions with measurements of real boards"),
     "paper": (("paper.report", "paper.table1", "paper.characterize"), "reproduce the tables and figures of MIRAGE (SEC '21)"),
-    "silicon": (("silicon.gate", "silicon.comparison"), "check the simulated chips"),
+    "silicon": (("silicon_gate", "silicon_comparison"), "check the simulated chips"),
     "trace": (("trace",), "compare a profiler trace with the decomposed kernel list"),
 }
 
 
-@dataclass(frozen=True)
 class Group:
-    """A verb of several modules."""
+    """A verb of several modules, whose own text is that of its help."""
 
-    modules: tuple[ModuleType, ...]
+    def __init__(self, modules: tuple[ModuleType, ...], summary: str) -> None:
+        self.modules = modules
+        self.__doc__ = f"{summary[0].upper()}{summary[1:]}."
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Add every part of the verb, each with ``--json``."""
@@ -64,11 +64,7 @@ class Group:
 def _module_of(verb: str) -> Any:
     names, summary = _VERBS[verb]
     modules = tuple(importlib.import_module(f".{name}", __package__) for name in names)
-    if len(modules) == 1:
-        return modules[0]
-    group = Group(modules)
-    object.__setattr__(group, "__doc__", f"{summary[0].upper()}{summary[1:]}.")
-    return group
+    return modules[0] if len(modules) == 1 else Group(modules, summary)
 
 
 LAB = Program(

@@ -25,10 +25,10 @@ from ...bundle.bundle import load_bundle
 from ...errors import ComparisonDataError
 from ...reference import reference_network
 from ..compare import batches as studied
-from .silicon.gate import MISSED
+from .silicon_gate import MISSED
 
 if TYPE_CHECKING:
-    from ..compare.tokens.rates import Judged
+    from ..compare.token_rates import Judged
 
 REGRET = 0.10
 """How much more energy an image may cost, in the median, than the best that was measured within the deadline."""
@@ -51,8 +51,8 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..compare.tokens.rates import WITHIN_MJ, WITHIN_MS, judge
-    from ..compare.tokens.rows import rows
+    from ..compare.token_rates import WITHIN_MJ, WITHIN_MS, judge
+    from ..compare.token_rows import rows
 
     try:
         with needing("jetdvfs-lab compare tokens", "train", InputError):

@@ -138,7 +138,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _collect_board(args: argparse.Namespace) -> int:
-    from .board.kernels import collect_board
+    from .board_kernels import collect_board
 
     models = _models(args.models, args.inputs)
     _print_about(collect_board(args, models, args.kernels or (QUICK_KERNELS if args.quick else KERNELS)), args.json)

@@ -142,7 +142,7 @@ def _train_simulated(args: argparse.Namespace) -> Bundle | None:
     """The bundle of simulated boards; None with --dry-run."""
     with needing("jetdvfs-lab train", "train", InputError):
         from ..train import bounding, production
-        from ..train.compiled.adding import add_engines
+        from ..train.engines import add_engines
     name = args.name or f"{args.board}-sim"
     quick = " --quick" if args.quick else ""
     seed = f" --seed {args.seed}" if args.seed else ""

@@ -15,7 +15,7 @@ from ....daemon.errors import InputError
 from ....kernels.text import needing
 from ...errors import ComparisonDataError
 from . import cross_validation
-from .silicon.gate import MISSED
+from .silicon_gate import MISSED
 
 if TYPE_CHECKING:
     from ..compare.real.layers import NetworkRow

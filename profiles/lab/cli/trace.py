@@ -23,8 +23,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ....daemon import arguments
+from ....daemon.cli import model_arguments as common
 from ....daemon.cli import output
-from ....daemon.cli.models import common
 from ....daemon.cli.networks import read_model
 from ....daemon.errors import InputError
 from ....kernels.budget import Account, Budget

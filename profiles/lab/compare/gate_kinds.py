@@ -13,8 +13,8 @@ from ....kernels.grid import FrequencyConfiguration
 from ....kernels.network import KernelInvocation, Network
 from ...board import BoardDescription
 from ...twin.silicon.silicon import Silicon
-from ..measure.drawing.sampling import Sampler, random_configurations
 from ..measure.meters.simulated import TwinMeter
+from ..measure.sampling import Sampler, random_configurations
 from ..paper.difficulty import LIMITS, PAPER_WITHIN, TRAINING_NODES, Part, measured, plain_features, trained
 from . import gate_bands as bands
 from .desktop import Learn

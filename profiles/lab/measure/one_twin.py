@@ -15,9 +15,9 @@ from ...board import load_board
 from ...twin.silicon.chip import AMBIENT_DIE_C
 from ...twin.silicon.silicon import Silicon
 from .campaign import Campaign, CampaignSize, plan_campaign
-from .drawing.variation import FEW, Variations
 from .meters.simulated import TwinMeter, twin_meter
 from .steps import Progress, run_campaign
+from .variation import FEW, Variations
 
 WARMER_C = (25.0, 65.0, 85.0)
 """Temperatures of the die at which idle power is measured besides the usual one: from a cold board to one about to throttle."""

@@ -18,12 +18,12 @@ from ...adapt.torch_process import TorchProcess
 from ...device import Device, MeasuredDevice
 from ...errors import MeasurementError
 from .campaign import Campaign, CampaignSize, Unit, plan_campaign
-from .drawing.variation import Variations
 from .meters.cpu import DTYPES, CpuMeter, Patience, processor
 from .meters.cpufreq import Cpufreq
 from .meters.notes import Notebook
 from .meters.rapl import Rapl
 from .steps import Progress, run_campaign
+from .variation import Variations
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from ....kernels.network import KernelInvocation
 from ....kernels.units import AXES, per_mhz
 from ...board import BoardDescription
 from ...twin.silicon.silicon import Silicon
-from ..measure.drawing.sampling import random_configurations
 from ..measure.meters.simulated import TwinMeter
+from ..measure.sampling import random_configurations
 
 TRAINING_NODES = tuple(range(11))
 KINDS = ("conv2d", "batch_norm", "matmul")

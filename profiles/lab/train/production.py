@@ -23,9 +23,9 @@ from ...reference import calibrating_networks, left_out_networks, reference_name
 from ...twin.silicon.chip import AMBIENT_DIE_C
 from ...twin.silicon.silicon import Silicon, check_version
 from ..measure.campaign import Campaign, CampaignSize, plan_campaign
-from ..measure.drawing.variation import MANY, Variations
 from ..measure.meters.engine import engine_meter, listed
 from ..measure.one_twin import WARMER_C, measure_twin
+from ..measure.variation import MANY, Variations
 from .assembly import Uncertainty, make_folds
 from .evaluation import evaluate, measure_network, with_frames
 from .kernel_models import Recipe, TrainingOptions

@@ -17,8 +17,8 @@ from itertools import groupby
 from pathlib import Path
 
 from ....daemon import arguments
+from ....daemon.cli.figures import check_drawing
 from ....daemon.cli.output import print_json, table
-from ....daemon.cli.pictures.figures import check_drawing
 from ....daemon.errors import TargetNotAttainable, UsageError
 from ....daemon.hardware.files import Files
 from ....daemon.planning.limits import Limits
@@ -187,7 +187,7 @@ def _pictures(
     surfaces: Mapping[str, Surface], runs: Iterable[Run], title: str, out: Path, say: Callable[[str], None]
 ) -> list[Path]:
     """A picture of each run's plan: the configuration that the daemon applied, at the die temperature it planned for."""
-    from ....daemon.cli.pictures.surfaces import draw_plan
+    from ....daemon.cli.surface_pictures import draw_plan
 
     paths = []
     for item in runs:

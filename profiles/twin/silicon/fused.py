@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....kernels.network import KernelInvocation
-from .algorithms.conv import convolution
-from .algorithms.products import matmul
 from .chip import Chip
+from .conv import convolution
 from .counts import column, element
 from .detail import Detail, Engine
 from .kinds import COSTS, flat
 from .passes import Pass
+from .products import matmul
 
 MEMBERS = {"relu": ("relu",), "add_relu": ("add", "relu")}
 """What a fused kind's name says that a convolution does on its way out."""

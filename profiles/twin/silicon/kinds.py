@@ -17,13 +17,13 @@ import numpy as np
 
 from ....kernels.network import KernelInvocation
 from ...errors import TwinError
-from .algorithms.conv import convolution
-from .algorithms.products import attention, matmul, transposed
 from .chip import Array, Chip
+from .conv import convolution
 from .counts import column, element, number
 from .kernels import Family, adaptive_pool, batch_norm, cat, copy, pool, reduce, rowwise
 from .kernels import pointwise as pointwise_of
 from .passes import Pass
+from .products import attention, matmul, transposed
 
 
 @dataclass(frozen=True)

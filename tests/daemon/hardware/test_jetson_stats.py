@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from jetdvfs.daemon.cli.boards.modes import switch_mode
+from jetdvfs.daemon.cli.modes import switch_mode
 from jetdvfs.daemon.errors import HardwareRefused, NotPermitted
 from jetdvfs.daemon.hardware.jetson_stats import JetsonStats, connect
 from jetdvfs.daemon.hardware.nvpmodel import ModeSwitch
@@ -219,9 +219,9 @@ def test_the_client_is_opened_where_the_service_is_and_closed_again(tmp_path: Pa
 def test_who_is_not_root_changes_the_mode_through_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
     modes = FakeModes()
     mode = PowerMode(2, "30W")
-    monkeypatch.setattr("jetdvfs.daemon.cli.boards.modes.running_modes", lambda files: None)
-    monkeypatch.setattr("jetdvfs.daemon.cli.boards.modes.find_mode", lambda known, wanted: mode)
-    monkeypatch.setattr("jetdvfs.daemon.cli.boards.modes.active_mode", lambda files, known: None)
+    monkeypatch.setattr("jetdvfs.daemon.cli.modes.running_modes", lambda files: None)
+    monkeypatch.setattr("jetdvfs.daemon.cli.modes.find_mode", lambda known, wanted: mode)
+    monkeypatch.setattr("jetdvfs.daemon.cli.modes.active_mode", lambda files, known: None)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     stats: Callable[[], Any] = lambda: nullcontext(service(modes))  # noqa: E731
     data, lines = switch_mode("/", "30W", dry_run=False, stats=stats)

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jetdvfs.daemon.cli.leases.served import KNOWN, Pace, read_counters
+from jetdvfs.daemon.cli.server_metrics import KNOWN, Pace, read_counters
 from jetdvfs.kernels.decompose import decompose
 from jetdvfs.kernels.inputs import parse_input
 from jetdvfs.tests.support.daemons.board_daemon import LOW, Daemon, eventually

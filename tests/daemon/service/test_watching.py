@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from jetdvfs.daemon.cli.leases.metrics import METRICS, described
-from jetdvfs.daemon.cli.leases.top import lease_table
+from jetdvfs.daemon.cli.prometheus import METRICS, described
+from jetdvfs.daemon.cli.top import lease_table
 from jetdvfs.daemon.hardware.files import Files
 from jetdvfs.daemon.hardware.sensors.sensors import Sensors
 from jetdvfs.profiles.board import load_board

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from jetdvfs.kernels.cost.model import kernel_costs, surface
 from jetdvfs.kernels.network import DTYPE_BYTES, Call, KernelInvocation, Network, numel
 from jetdvfs.profiles.bundle.bundle import Bundle, load_bundle
-from jetdvfs.profiles.lab.measure.drawing.remade import MAKERS, Sizes
-from jetdvfs.profiles.lab.measure.drawing.variation import MANY, Variations
+from jetdvfs.profiles.lab.measure.remade import MAKERS, Sizes
+from jetdvfs.profiles.lab.measure.variation import MANY, Variations
 from jetdvfs.profiles.lab.train.production import KINDS
 from jetdvfs.profiles.reference import left_out_networks, reference_network, trained_networks
 from jetdvfs.profiles.twin.silicon.chip import Clocks

@@ -29,10 +29,10 @@ from dataclasses import asdict, dataclass
 from statistics import fmean
 
 from .....daemon import arguments
+from .....daemon.cli import model_arguments as common
 from .....daemon.cli import output
-from .....daemon.cli.models import common
+from .....daemon.cli.figures import picture_file, say_drawn
 from .....daemon.cli.networks import named_networks
-from .....daemon.cli.pictures.figures import picture_file, say_drawn
 from .....daemon.errors import UsageError
 from .....kernels.grid import FrequencyConfiguration, FrequencyGrid
 from .....kernels.rewriting.fusion import fuse

@@ -23,8 +23,8 @@ from jetdvfs.kernels.grid import FrequencyConfiguration, FrequencyGrid
 from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.errors import MeasurementError
 from jetdvfs.profiles.lab.cli import main
-from jetdvfs.profiles.lab.cli.board.held_clocks import HeldClocks, SampledRails
-from jetdvfs.profiles.lab.cli.board.twin_worker import TwinWorker
+from jetdvfs.profiles.lab.cli.held_clocks import HeldClocks, SampledRails
+from jetdvfs.profiles.lab.cli.twin_worker import TwinWorker
 from jetdvfs.profiles.lab.measure.campaign import Campaign
 from jetdvfs.profiles.lab.measure.gpus import SWITCH_S, measure_board, plan_board
 from jetdvfs.profiles.lab.measure.meters.cpu import CpuMeter, Patience

@@ -15,7 +15,7 @@ from jetdvfs.daemon.errors import InputError
 from jetdvfs.profiles.board import list_boards, load_board
 from jetdvfs.profiles.errors import ComparisonDataError
 from jetdvfs.profiles.lab.cli import main
-from jetdvfs.profiles.lab.cli.silicon.comparison import draw
+from jetdvfs.profiles.lab.cli.silicon_comparison import draw
 from jetdvfs.profiles.lab.compare.boards import COMPARISONS, not_compared
 from jetdvfs.profiles.lab.compare.fit import Fit, Report, held_out
 from jetdvfs.profiles.twin.silicon.chip import load_chip

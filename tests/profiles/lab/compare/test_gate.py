@@ -17,7 +17,7 @@ from jetdvfs.profiles.errors import ComparisonDataError
 from jetdvfs.profiles.lab.cli import main
 from jetdvfs.profiles.lab.compare import desktop, gate, gate_bands
 from jetdvfs.profiles.lab.compare.gate_kinds import Effort, KindModels, Row, table_6
-from jetdvfs.profiles.lab.measure.drawing.sampling import Sampler
+from jetdvfs.profiles.lab.measure.sampling import Sampler
 from jetdvfs.profiles.lab.paper import difficulty, published
 from jetdvfs.profiles.reference import reference_names, reference_network
 

@@ -11,7 +11,7 @@ import pytest
 
 from jetdvfs.kernels.network import Network
 from jetdvfs.profiles.board import load_board
-from jetdvfs.profiles.lab.measure.drawing.sampling import Sampler, random_configurations
+from jetdvfs.profiles.lab.measure.sampling import Sampler, random_configurations
 from jetdvfs.profiles.lab.paper import difficulty as gate
 from jetdvfs.profiles.reference import reference_names, reference_network
 

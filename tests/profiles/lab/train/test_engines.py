@@ -22,9 +22,9 @@ from jetdvfs.profiles.adapt.network_errors import NetworkMeasurement
 from jetdvfs.profiles.bundle.bundle import Bundle, load_bundle
 from jetdvfs.profiles.bundle.manifest import UNSEEN_BOARD_ENGINE, Manifest
 from jetdvfs.profiles.errors import MeasurementError
-from jetdvfs.profiles.lab.train.compiled import adding
-from jetdvfs.profiles.lab.train.compiled.adding import add_engines
-from jetdvfs.profiles.lab.train.compiled.fit import fit_rates, fit_start
+from jetdvfs.profiles.lab.train import engines
+from jetdvfs.profiles.lab.train.engine_fit import fit_rates, fit_start
+from jetdvfs.profiles.lab.train.engines import add_engines
 from jetdvfs.profiles.lab.train.production import EVALUATION_NODES, evaluate_simulated
 from jetdvfs.profiles.reference import left_out_networks
 from jetdvfs.tests.support.profiles.analytic import GRID, board, conv2d, matmul, network, relu
@@ -56,9 +56,9 @@ def measured(cost: BoardCost, noise: float = 0.0) -> Sequence[NetworkMeasurement
 
 
 def test_the_factors_that_made_measurements_are_found_in_them() -> None:
-    engines = Engines({"float32": TRUE}, UNSCALED, NO_SHARES, NO_SHARES, 0.0, 0.0, None)
+    rates = Engines({"float32": TRUE}, UNSCALED, NO_SHARES, NO_SHARES, 0.0, 0.0, None)
     for noise, near in ((0.0, 0.01), (0.002, 0.1)):
-        found = fit_rates(COST, measured(replace(COST, engines=engines), noise))
+        found = fit_rates(COST, measured(replace(COST, engines=rates), noise))
         for name, factor in vars(TRUE).items():
             assert getattr(found, name) == pytest.approx(factor, rel=near, abs=near), (name, noise)
 
@@ -98,10 +98,10 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[Bundle, Bundle]:
     """A shipped profile, and the same with what engines cost, found on few boards."""
     old = load_bundle("tx2-sim")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(adding, "FITTED_NODES", 1)
-        patch.setattr(adding, "JUDGED_NODES", adding.JUDGED_NODES[:4])
-        patch.setattr(adding, "CONFIGURATIONS", 6)
-        patch.setattr(adding, "EVALUATION_NODES", EVALUATION_NODES[:1])
+        patch.setattr(engines, "FITTED_NODES", 1)
+        patch.setattr(engines, "JUDGED_NODES", engines.JUDGED_NODES[:4])
+        patch.setattr(engines, "CONFIGURATIONS", 6)
+        patch.setattr(engines, "EVALUATION_NODES", EVALUATION_NODES[:1])
         return old, add_engines(old, tmp_path_factory.mktemp("engines") / "new", 0, quiet)
 
 

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from jetdvfs.profiles.board import list_boards, load_board
-from jetdvfs.profiles.lab.measure.drawing.sampling import Sampler, random_configurations
 from jetdvfs.profiles.lab.measure.meters.simulated import TwinMeter
+from jetdvfs.profiles.lab.measure.sampling import Sampler, random_configurations
 from jetdvfs.profiles.reference import reference_names, reference_network
 from jetdvfs.profiles.twin.silicon.chip import Clocks
 from jetdvfs.profiles.twin.silicon.execution import execute

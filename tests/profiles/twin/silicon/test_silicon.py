@@ -14,8 +14,8 @@ from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.kernels.network import Call, HostOp, KernelInvocation, Network
 from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.errors import BoardDescriptionError, TwinError
-from jetdvfs.profiles.lab.measure.drawing.sampling import MOST_ELEMENTS, MOST_MACS, Sampler, random_configurations
 from jetdvfs.profiles.lab.measure.meters.simulated import TwinMeter
+from jetdvfs.profiles.lab.measure.sampling import MOST_ELEMENTS, MOST_MACS, Sampler, random_configurations
 from jetdvfs.profiles.lab.paper.table1 import PAPER, TOLERANCE, measure
 from jetdvfs.profiles.reference import reference_names, reference_network
 from jetdvfs.profiles.twin.silicon.chip import Chip, Clocks, load_chip

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Show this board: its clocks, power rails, temperatures, and what cannot be controlled and why; or what is described.
+
+`jetdvfs board` looks at the running system; `board list`, `board show NAME` and `board matrix` at the descriptions, each of
+which says how much of it is verified. `board modes` lists the power modes, and `board mode NAME|ID` changes to one: that is
+root's to do, and a mode that needs a reboot is never agreed to. It prints the command that goes back to the mode before.
+`board unlock` ends a lock of the memory clock that a dead process left behind. Nothing else changes anything.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from ...kernels.units import AXES, CLOCKS, mhz, mhz_text
+from ...profiles.board import SECTIONS, BoardDescription, load_board
+from ...profiles.marks import MARKS
+from ...profiles.timing import SystemClock
+from .. import arguments
+from ..hardware.files import LONGEST_S, Files
+from ..hardware.hardware import Hardware
+from ..hardware.identity import described_boards
+from ..hardware.jetson_stats import connect
+from .modes import list_modes, switch_mode
+from .output import print_json
+from .support_matrix import markdown, matrix
+
+_NAMELESS, _NAMED = ("list", "matrix", "modes", "unlock"), ("show", "mode")
+# As many levels are listed one by one on a screen that is read at a glance.
+_MOST_LISTED = 32
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("what", nargs="?", choices=(*_NAMELESS, *_NAMED), help="descriptions instead of the running board")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="the description to show, or the power mode (or its ID)")
+    parser.add_argument("--dry-run", action="store_true", help="with mode and unlock: only say what would be done")
+    arguments.add_root(parser)
+    arguments.add_json(parser)
+    parser.set_defaults(parser=parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    if (args.what in _NAMED) != (args.name is not None):
+        args.parser.error("board show and board mode take a NAME, the other forms take none")
+    if args.dry_run and args.what not in ("mode", "unlock"):
+        args.parser.error("--dry-run goes with board mode and board unlock only")
+    if args.what == "list":
+        boards = described_boards()
+        shown: Any = [{"name": board.name, "title": board.title, **_sections(board)} for board in boards]
+        lines = [f"{board.name:16} {board.title:32} {_sections_text(board)}" for board in boards]
+    elif args.what == "show":
+        board = load_board(args.name)
+        shown, lines = {**board.raw, "status": {**board.marks, **_sections(board)}}, list(_describe(board))
+    elif args.what == "matrix":
+        boards = described_boards()
+        shown, lines = matrix(boards), list(markdown(boards))
+    elif args.what == "modes":
+        shown, lines = list_modes(str(args.root))
+    elif args.what == "mode":
+        shown, lines = switch_mode(str(args.root), args.name, dry_run=args.dry_run)
+    elif args.what == "unlock":
+        writes = Hardware.probe(Files(args.root, longest_s=LONGEST_S), SystemClock()).unlock_memory(dry_run=args.dry_run)
+        shown = [write._asdict() for write in writes]
+        lines = [f"{write.path} = {write.value}" for write in writes] or ["the memory clock is not locked"]
+    else:
+        hardware = Hardware.probe(Files(args.root, longest_s=LONGEST_S), SystemClock())
+        shown = _observe(hardware, _module() if args.root == Path("/") else "")
+        lines = list(_report(shown))
+    if args.json:
+        print_json(shown)
+    else:
+        print("\n".join(lines))
+    return 0
+
+
+def _sections(board: BoardDescription) -> dict[str, str]:
+    return {section: board.mark(section) for section in SECTIONS}
+
+
+def _sections_text(board: BoardDescription) -> str:
+    marks = _sections(board)
+    by_mark = {mark: [name for name in marks if marks[name] == mark] for mark in MARKS}
+    return "; ".join(f"{mark}: {', '.join(names)}" for mark, names in by_mark.items() if names)
+
+
+def _describe(board: BoardDescription) -> Iterable[str]:
+    grid = board.grid
+    yield f"{board.title} ({board.name}, {board.soc})"
+    releases = ", ".join(f"{release.jetpack} (L4T {release.l4t}, kernel {release.kernel})" for release in board.releases)
+    yield f"JetPack {releases}; modules {', '.join(board.modules)}"
+    yield f"{grid.size} frequency configurations: {' x '.join(map(str, grid.shape))}"
+    for axis in AXES:
+        yield f"  {CLOCKS[axis]} MHz: {_megahertz(axis, grid.levels(axis))}"
+    for name, other in board.firmware.items():
+        tops = ", ".join(f"{CLOCKS[axis]} {mhz_text(axis, other.levels(axis)[-1])}" for axis in AXES)
+        yield f"with firmware {name!r} up to (MHz): {tops}"
+    rails = [rail for monitor in board.monitors for rail in monitor.channels]
+    yield f"rails: {', '.join(f'{rail} (within {board.within[rail]})' if rail in board.within else rail for rail in rails)}"
+    yield f"energy is the sum of: {', '.join(board.energy_rails)}; the module draws: {' + '.join(board.total_rails)}"
+    for modes in board.modes:
+        yield f"modes of {modes.conf}: {', '.join(f'{mode.id} {mode.name}' for mode in modes.table)} (default {modes.default})"
+    if calibrated_on := board.raw.get("twin", {}).get("calibrated_on"):
+        yield f"its simulated board was calibrated on: {calibrated_on}"
+    yield "how much of it is known:"
+    for section, mark in _sections(board).items():
+        parts = {name: of for name, of in board.marks.items() if name.startswith(f"{section}.")}
+        detail = ", ".join(f"{name.partition('.')[2]} {of}" for name, of in parts.items())
+        yield f"  {section:12} {mark:9} {f'({detail})' if detail else ''}".rstrip()
+
+
+def _module() -> str:
+    """The module's name as the jetson-stats service has it, where that runs."""
+    with connect() as stats:
+        return stats.module if stats else ""
+
+
+def _observe(hardware: Hardware, module: str) -> dict[str, Any]:
+    identity, grid, readings = hardware.identity, hardware.grid(), hardware.read()
+    now = hardware.current()._asdict()
+    clocks = {
+        axis: {
+            "levels": list(grid.levels(axis)),
+            "current": now[axis],
+            "mode": sorted({reading.mode for reading in readings.get(axis, ())}) or ["fixed"],
+        }
+        for axis in AXES
+    }
+    return {
+        "board": hardware.description.name,
+        "title": hardware.description.title,
+        "module": module or None,
+        **asdict(identity),
+        "mode": None if (mode := hardware.mode()) is None else asdict(mode),
+        "configurations": grid.size,
+        "clocks": clocks,
+        "rails_mw": hardware.sensors.rails_mw(),
+        "energy_rails": list(hardware.description.energy_rails),
+        "within": dict(hardware.description.within),
+        "temperatures_mc": hardware.sensors.temperatures_mc(),
+        "trips": [trip._asdict() for trip in hardware.sensors.trips],
+        "throttled": list(hardware.throttled()),
+        "over_current": hardware.sensors.over_current(),
+        "fan": None if (fan := hardware.fan()) is None else fan._asdict(),
+        "transition_ms": hardware.transition_ms(),
+        "notes": [*hardware.notes, *hardware.moved_limits()],
+    }
+
+
+def _report(shown: Mapping[str, Any]) -> Iterable[str]:
+    yield f"{shown['title']} ({shown['board']})"
+    software = f"JetPack {shown['jetpack'] or '?'}, L4T {shown['l4t'] or '?'}, kernel {shown['kernel'] or '?'}"
+    yield f"says it is {shown['model'] or 'unnamed'}; {software}"
+    if shown["module"]:
+        yield f"module {shown['module']} (jetson-stats)"
+    if shown["mode"]:
+        yield f"power mode {shown['mode']['id']} {shown['mode']['name']}"
+    yield f"{shown['configurations']} frequency configurations allowed now"
+    for axis, clock in shown["clocks"].items():
+        now = f"{mhz(axis, clock['current']):8.2f} MHz" if clock["current"] else "   without power"
+        yield f"  {CLOCKS[axis]} {now}  {', '.join(clock['mode'])}"
+        yield f"      of {_megahertz(axis, clock['levels'])}"
+    yield "power rails (* counts towards energy)"
+    for label, power_mw in shown["rails_mw"].items():
+        inside = f"within {shown['within'][label]}" if label in shown["within"] else ""
+        yield f"  {label:20} {power_mw / 1000:7.2f} W {'*' if label in shown['energy_rails'] else ' '} {inside}".rstrip()
+    yield "temperatures"
+    for zone, temperature_mc in shown["temperatures_mc"].items():
+        yield f"  {zone:20} {temperature_mc / 1000:7.1f} C"
+    if shown["fan"]:
+        turning = "" if shown["fan"]["rpm"] is None else f", {shown['fan']['rpm']} rpm"
+        yield f"fan at {shown['fan']['drive']:.0%}{turning}"
+    if shown["over_current"]:
+        yield f"over-current events since boot: {', '.join(f'{name} {count}' for name, count in shown['over_current'].items())}"
+    for note in shown["notes"]:
+        yield f"note: {note}"
+
+
+def _megahertz(axis: str, levels: Sequence[int]) -> str:
+    """Levels in MHz; of many that are evenly spaced, but for the last, only the ends and the step."""
+    steps = {after - before for before, after in pairwise(levels[:-1])}
+    if len(levels) <= _MOST_LISTED or len(steps) != 1:
+        return " ".join(mhz_text(axis, level) for level in levels)
+    first, last_but_one, last, step = (mhz_text(axis, one) for one in (levels[0], levels[-2], levels[-1], steps.pop()))
+    return f"{first} to {last_but_one} in steps of {step}, and {last}"

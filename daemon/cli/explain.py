@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``jetdvfs predict --explain``: time and energy of an inference by kernel at one configuration, and one step of each clock.
+
+Each distinct kernel is listed with what bounds it: compute or memory, whichever its roofline bound is made of, or launch, where
+the GPU waits for the host to issue it longer than it runs. "of roofline" is that bound as a part of the time it runs: what is
+far below 100% is held up by something else than the clocks' rates. Kernels' energy is what they draw above idle. "bound by"
+divides the whole latency in the same way; what the GPU waits, and what the host does after the last kernel, counts as launch.
+A step of a clock that bounds little changes little: that clock can go down.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from ...kernels.cost.explain import ClockStep, Explanation, KernelPart, explain
+from ...kernels.engine.program import LayerTimes
+from ...kernels.network import Network
+from ...kernels.surface import Prediction
+from ...kernels.text import printable
+from ...kernels.units import CLOCKS, mhz_text
+from . import model_arguments as common
+from . import output
+from .networks import measured_text, read_measured
+
+_ROWS = 12
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("one configuration in detail")
+    group.add_argument(
+        "--explain", action="store_true", help="show where time and energy go at --config (default: the top clocks), by kernel"
+    )
+    common.add_measured_argument(group)
+
+
+def run(args: argparse.Namespace) -> int:
+    bundle = common.read_profile_at(args)
+    common.check_powered(bundle, "where energy goes")
+    grid = bundle.cost.grid
+    configuration = common.on_grid(args.config[0], grid) if args.config else grid.top
+    network = common.read_network(args)
+    times = read_measured(args.measured, network) if args.measured else None
+    measured = _by_kernel(network, times) if times else {}
+    with output.progress(f"predicting {network.name}"):
+        explanation = explain(
+            network, bundle.cost, configuration, args.method, execution=args.execution, beside=common.beside(args)
+        )
+    if args.json:
+        output.print_json({**common.about(network, bundle, args), **_to_json(explanation, measured)})
+        return 0
+    print(
+        f"{common.network_label(network, args)} on {bundle.manifest.board}, profile {bundle.manifest.name}, at {configuration}"
+    )
+    common.print_origin(network, bundle, args)
+    print(f"\n{_whole(explanation)}\n\n{_kernels(explanation, measured)}")
+    if times:
+        print(f"\n{measured_text(times)}")
+    if explanation.host:
+        print(f"\n{_host(explanation, network)}")
+    print(f"\none step of a clock would change:\n{_steps(explanation)}")
+    for note in common.model_notes(network, bundle.cost, explanation.guessed):
+        print(note)
+    return 0
+
+
+def _by_kernel(network: Network, times: LayerTimes) -> dict[tuple[Any, ...], float]:
+    """What all launches of each distinct kernel took together, in ms, by its signature."""
+    taken: dict[tuple[Any, ...], float] = {}
+    for launch, ms in zip(network.launches, times.launches_ms, strict=True):
+        taken[launch.signature] = taken.get(launch.signature, 0.0) + ms
+    return taken
+
+
+def _whole(explanation: Explanation) -> str:
+    at = explanation.prediction
+    latency, energy = at.latency_ms, at.energy_mj
+    gpu = f"the GPU runs {explanation.gpu_ms:.2f} ms ({output.share(explanation.gpu_ms, latency)})"
+    waits = f"waits for the host {explanation.waited_ms:.2f} ms ({output.share(explanation.waited_ms, latency)})"
+    host = f"the host works {explanation.host_ms:.2f} ms ({output.share(explanation.host_ms, latency)})"
+    parts = (("idle", explanation.idle_mj), ("host", explanation.host_mj), ("kernels above idle", explanation.kernels_mj))
+    return (
+        f"latency {latency:.2f} ms {_range(latency, at.latency_sigma)}: {gpu} and {waits}; meanwhile {host}\n"
+        f"energy {energy:.1f} mJ {_range(energy, at.energy_sigma)}: "
+        f"{', '.join(f'{name} {part:.1f} mJ ({output.share(part, energy)})' for name, part in parts)}\n"
+        f"bound by {', '.join(f'{name} {output.share(ms, latency)}' for name, ms in explanation.limits_ms.items())}"
+    )
+
+
+def _range(value: float, sigma: float) -> str:
+    return f"({value * math.exp(-sigma):.4g} to {value * math.exp(sigma):.4g})"
+
+
+def _kernels(explanation: Explanation, measured: Mapping[tuple[Any, ...], float]) -> str:
+    at, shown = explanation.prediction, explanation.kernels[:_ROWS]
+    rows = [
+        (
+            part.kernel.kind, part.kernel.scope, output.dimensions(part.kernel.output), part.limit,
+            str(part.launches), f"{part.gpu_ms:.3f}", output.share(part.gpu_ms, at.latency_ms), f"{part.waited_ms:.3f}",
+            f"{part.energy_mj:.2f}", output.share(part.energy_mj, at.energy_mj), _roofline(part),
+            *([f"{measured[part.kernel.signature]:.3f}"] if measured else []),
+        )
+        for part in shown
+    ]  # fmt: skip
+    headers = (
+        "kernel", "first called from", "output", "bound by", "launches", "GPU ms", "", "waited ms", "energy mJ", "",
+        "of roofline", *(["measured ms"] if measured else []),
+    )  # fmt: skip
+    text = output.table(headers, rows, text_columns=4)
+    rest = explanation.kernels[_ROWS:]
+    if rest:
+        gpu_ms, energy_mj = sum(part.gpu_ms for part in rest), sum(part.energy_mj for part in rest)
+        share = output.share(gpu_ms, at.latency_ms)
+        text += f"\n{len(rest)} more kernels: {gpu_ms:.3f} ms ({share}), {energy_mj:.2f} mJ; --json has all"
+    return text
+
+
+def _roofline(part: KernelPart) -> str:
+    return f"{part.roofline_share:.0%}{' guessed' if part.guessed else ''}" if part.modelled else "no model"
+
+
+def _host(explanation: Explanation, network: Network) -> str:
+    dearest = printable(", ".join(f"{part.calls} x {part.name} {part.host_ms:.2f} ms" for part in explanation.host[:5]))
+    what = f"issues {len(network.calls)} calls" if explanation.execution == "eager" else f"starts one {explanation.execution}"
+    return f"the host {what} in {explanation.host_ms:.2f} ms: {dearest}"
+
+
+def _steps(explanation: Explanation) -> str:
+    rows = [_step(step, explanation.prediction) for step in explanation.steps]
+    return output.table(("", "latency ms", "", "power W", "energy mJ", ""), rows)
+
+
+def _step(step: ClockStep, here: Prediction) -> tuple[str, ...]:
+    there = step.prediction
+    level = getattr(there.configuration, step.axis)
+    return (
+        f"  {CLOCKS[step.axis]} {'up' if step.up else 'down'} to {mhz_text(step.axis, level)} MHz",
+        f"{there.latency_ms:.2f}", _change(there.latency_ms, here.latency_ms), f"{there.power_mw / 1e3:.2f}",
+        f"{there.energy_mj:.1f}", _change(there.energy_mj, here.energy_mj),
+    )  # fmt: skip
+
+
+def _change(there: float, here: float) -> str:
+    return f"{there / here - 1:+.1%}"
+
+
+def _to_json(explanation: Explanation, measured: Mapping[tuple[Any, ...], float]) -> dict[str, Any]:
+    def point(prediction: Prediction) -> dict[str, Any]:
+        return {**asdict(prediction), "configuration": prediction.configuration._asdict()}
+
+    return {
+        "method": explanation.method,
+        "limit": explanation.limit,
+        "limits_ms": explanation.limits_ms,
+        "prediction": point(explanation.prediction),
+        "gpu_ms": explanation.gpu_ms,
+        "waited_ms": explanation.waited_ms,
+        "host_ms": explanation.host_ms,
+        "after_ms": explanation.after_ms,
+        "idle_mj": explanation.idle_mj,
+        "host_mj": explanation.host_mj,
+        "kernels_mj": explanation.kernels_mj,
+        "kernels": [
+            {
+                "kernel": part.kernel.to_json(), "launches": part.launches, "gpu_ms": part.gpu_ms, "waited_ms": part.waited_ms,
+                "energy_mj": part.energy_mj, "limit": part.limit, "roofline_share": part.roofline_share,
+                "modelled": part.modelled, "guessed": part.guessed,
+                **({"measured_ms": measured[part.kernel.signature]} if measured else {}),
+            }
+            for part in explanation.kernels
+        ],
+        "host": [asdict(part) for part in explanation.host],
+        "guessed": [asdict(guess) for guess in explanation.guessed],
+        "steps": [
+            {"axis": step.axis, "direction": "up" if step.up else "down", "prediction": point(step.prediction)}
+            for step in explanation.steps
+        ],
+    }  # fmt: skip

@@ -1,0 +1,296 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ask the daemon to keep a target for a model, or a configuration, while a command runs; without one, until interrupted.
+
+A command stands after ``--``. Its output is its own: what this verb has to say beside it goes to standard error. The exit code
+is the command's; 127 if there is no such command and 126 if it cannot be executed, and nothing stays held then. Where the
+daemon goes away meanwhile, the command goes on, and the lease is held again as soon as there is a daemon.
+
+Without a model the clocks begin at the highest. What frames then take, as the command tells (``jetdvfs.qos``) or
+``--metrics`` does, decides which lower ones keep the target.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+from ...kernels.grid import FrequencyConfiguration, names_extremes
+from ...kernels.inputs import parse_input, phase_of
+from ...kernels.network import TensorSpec
+from ...kernels.text import printable
+from .. import arguments
+from ..errors import LeaseEnded, UsageError
+from ..planning.targets import parse_target
+from ..wire.client import Client
+from ..wire.hold_request import HoldRequest
+from ..wire.kept import KeptLease
+from . import output
+from .running import ENDING, NEVER_RAN, refused, run_command
+from .server_metrics import check_url, reported
+
+TAKES_COMMAND = True
+_LOOK_S = 1.0
+_MUCH_GUESSED = 0.1  # as the planner has it, which would load NumPy here
+_OF_A_TARGET = {"--fps": "fps", "--confidence": "confidence", "--battery-wh": "battery_wh", "--trust-frames": "trust_frames"}
+_OF_A_MODEL = {
+    "--input": "inputs",
+    "--accept-boundary": "accept_boundary",
+    "--method": "method",
+    "--execution": "execution",
+    "--host-ms": "host_ms",
+    "--copied-bytes": "copied_bytes",
+}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "%(prog)s ([MODEL --input SHAPE ...] --target TARGET | --config CPU,GPU,EMC) [options] [-- CMD ...]"
+    parser.add_argument(
+        "model",
+        nargs="?",
+        metavar="MODEL",
+        help="a TorchScript, torch.export or ONNX file, an engine's layers, GGUF, or a list that decompose --json printed",
+    )
+    arguments.add_input(parser)
+    arguments.add_accept_boundary(parser)
+    arguments.add_target(parser)
+    arguments.add_method(parser)
+    arguments.add_execution(parser)
+    arguments.add_config(parser, "this configuration instead of a model and target")
+    arguments.add_battery(parser)
+    parser.add_argument(
+        "--ceiling",
+        type=float,
+        metavar="C",
+        help="no zone of the board is to become hotter while it is held, in degrees Celsius",
+    )
+    parser.add_argument(
+        "--trust-frames",
+        action="store_true",
+        help="believe all reported frames, also those that the model's roofline or prediction speak against",
+    )
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="print the plan of the running daemon, by its limits and what it learned; set nothing",
+    )
+    parser.add_argument("-v", "--verbose", action="store_true", help="print the reasons for the plan, too")
+    parser.add_argument("--reason", default="", help="why, for whoever looks at the status")
+    parser.add_argument(
+        "--metrics",
+        metavar="URL",
+        help="report what the metrics of a server say that its inferences or tokens take: of llama-server "
+        "(http://HOST:8080/metrics, started with --metrics), vLLM (:8000) or Triton (:8002)",
+    )
+    arguments.add_socket(parser)
+    parser.add_argument(
+        "--json", action="store_true", help="print the lease as JSON, on one line, and on another at its end what it used"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    model, command = args.model, args.command
+    if command and (code := refused(command[0], _tell)) is not None:
+        return code  # before any clock is touched
+    if model is not None and not command and not Path(model).exists() and shutil.which(model):
+        raise UsageError(f"{model}: no such file; a command stands after --, as in: jetdvfs hold ... -- {model}")
+    if (model is None and args.target is None) == (args.config is None):
+        raise UsageError("expected either --target, with a MODEL or without, or --config")
+    if model is not None and args.target is None:
+        raise UsageError("a MODEL needs --target and an --input for each of its inputs")
+    options = {**(_OF_A_TARGET if args.target is None else {}), **(_OF_A_MODEL if model is None else {})}
+    if useless := [option for option, name in options.items() if vars(args)[name] not in (None, [], False)]:
+        raise UsageError(
+            f"{', '.join(useless)} need{'s' * (len(useless) == 1)} {'--target' if args.target is None else 'a MODEL'}"
+        )
+    check_url(args.metrics)
+    inputs = [parse_input(text) for text in args.inputs]
+    listed = _listed(model) if model is not None and not inputs else ()
+    request = HoldRequest(
+        target=args.target,
+        configuration=_configuration(args.config),
+        fps=args.fps,
+        confidence=args.confidence,
+        method=args.method,
+        execution=args.execution,
+        beside=arguments.stated_beside(args) or None,
+        reason=args.reason,
+        app=_app(command),
+        ceiling_c=args.ceiling,
+        battery_wh=args.battery_wh,
+        trust_frames=args.trust_frames,
+    )
+    if args.dry_run:
+        return _dry_run(args, inputs, request)
+    held = KeptLease(model, inputs, request, accept_boundary=args.accept_boundary, socket_path=args.socket, on_change=_tell)
+    with held as lease, reported(args.metrics, phase_of(inputs or listed), lease, _tell):
+        # From here on a request to end is for the command, or for the wait; none may fall in between.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+        # A command's output is its own.
+        stream = sys.stderr if command else sys.stdout
+        _show(lease, args, stream)
+        code = run_command(command, before, _tell) if command else _wait(lease)
+    if held.used is not None and code not in NEVER_RAN:
+        if args.json:
+            print(json.dumps({"lease": held.id, "used": held.used}), file=stream, flush=True)
+        else:
+            _tell(_summary(held.used))
+    return code
+
+
+def _configuration(text: str | None) -> str | FrequencyConfiguration | None:
+    """The clocks of --config; its text if the daemon has to read it, by the clocks that it offers as the lease begins.
+
+    Raises:
+        UsageError: it does not read as a configuration.
+    """
+    return text if text is None or names_extremes(text) else arguments.asked_configuration(text)
+
+
+def _summary(used: Mapping[str, Any]) -> str:
+    """Time, energy of the board, frames, and their energy compared with the top clocks."""
+    parts = [f"held for {used['held_s']:.1f} s"]
+    if used["energy_mj"] is None:
+        parts.append("energy: too short to tell, or not measured")
+    else:
+        watts = used["mean_power_mw"] / 1e3
+        parts.append(f"the board used {used['energy_mj'] / 1e3:.1f} J in {used['measured_s']:.1f} s ({watts:.2f} W)")
+    if used["frames"]:
+        parts.append(f"{used['frames']:,} frame{'s' * (used['frames'] != 1)}, {used['late']:,} late")
+    if used["saved_share"] is not None:
+        more = "less" if used["saved_share"] >= 0 else "more"
+        parts.append(f"about {abs(used['saved_share']):.0%} {more} energy per frame than at top clocks, by prediction")
+    return "; ".join(parts)
+
+
+def _listed(model: str) -> Sequence[TensorSpec]:
+    """The inputs that a list of launches is for; nothing for a model that says its inputs itself.
+
+    Raises:
+        UsageError: it does not.
+        KernelsError: it is no such list, or of a kind that is not read.
+    """
+    from ...kernels.decompose import refuse_other_kinds, says_its_inputs  # what reads models is loaded where it is needed
+    from .networks import read_model
+
+    path = Path(model)
+    if says_its_inputs(path):
+        return ()
+    if path.suffix != ".json":
+        refuse_other_kinds(path)
+        raise UsageError("a MODEL needs --target and an --input for each of its inputs")
+    return read_model(path, ()).inputs
+
+
+def _app(command: Sequence[str]) -> str:
+    return Path(command[0]).name if command else "jetdvfs hold"
+
+
+def _tell(text: str) -> None:
+    print(f"jetdvfs hold: {printable(text)}", file=sys.stderr, flush=True)
+
+
+def _dry_run(args: argparse.Namespace, inputs: Sequence[TensorSpec], request: HoldRequest) -> int:
+    """Print what a hold would set now.
+
+    Raises:
+        TargetNotAttainable: no permitted configuration meets the target.
+        UsageError: the configuration may not be set; the text says what is nearest.
+    """
+    with Client(args.socket) as client:
+        if args.model is None:
+            clocks = client.preview(request)
+            told: dict[str, Any] = {"configuration": clocks}
+            line = f"{output.short_clocks(clocks)} would be set"
+        else:
+            network = client.load(args.model, inputs, accept_boundary=args.accept_boundary)
+            told = client.plan(network, request)
+            line = f"{headline(told, Path(args.model).stem)} (dry run: nothing is set{simulated(told)})"
+    if args.json:
+        output.print_json(told)
+    else:
+        print(printable(line))
+        if args.verbose and "why" in told:
+            print(printable(told["why"]))
+    return 0
+
+
+def headline(plan: Mapping[str, Any], network: str) -> str:
+    """A plan in one line: clocks, the prediction beside the target, and the energy compared with the top clocks."""
+    choice, top, unit = plan["choice"], plan["top"], "a frame" if plan.get("fps") else ""
+    keyword, _, limit = plan["target"].partition("=")
+    figures = {"latency_ms": f"{choice['latency_ms']:.3g} ms"}
+    energy = "energy_per_frame_mj" if choice.get("energy_per_frame_mj") else "energy_mj"
+    if keyword in ("tokens_per_s", "mj_per_token"):
+        figures["latency_ms"], unit = f"{1e3 / choice['latency_ms']:.4g} tokens/s", "a token"
+    figures[energy] = f"{choice[energy]:.3g} mJ {unit}".rstrip()
+    if keyword == "power_mw":
+        figures[keyword] = f"{choice['power_mw'] / 1e3:.3g} W"
+        limit = f"{float(limit) / 1e3:g}"
+    hours = f" (asked: to last {limit} h)" if keyword == "hours" else ""
+    asked = {"latency_ms": "latency_ms", "ttft_ms": "latency_ms", "tokens_per_s": "latency_ms", "power_mw": "power_mw"}
+    if not hours:
+        figures[asked.get(keyword, energy)] += f" (asked: {limit or keyword})"
+    saved = 1 - choice[energy] / top[energy]
+    compared = (
+        "at top clocks"
+        if choice["configuration"] == top["configuration"]
+        else (f"{abs(saved):.0%} {'below' if saved >= 0 else 'above'} top clocks")
+    )
+    guessed = f", {choice['guessed_share']:.0%} of GPU time guessed" if choice["guessed_share"] >= _MUCH_GUESSED else ""
+    clocks = output.short_clocks(choice["configuration"])
+    end = plan.get("boundary")
+    part = f", for a part of the network: up to {end['operator']} at {end['place']}" if end else ""
+    return f"{network} at {clocks}{hours}: {', '.join(figures.values())}, {compared}{guessed}{part}"
+
+
+def simulated(plan: Mapping[str, Any]) -> str:
+    """The word that a plan by a simulated board's profile carries."""
+    return ", simulated" if plan["simulated"] else ""
+
+
+def _show(lease: KeptLease, args: argparse.Namespace, stream: TextIO) -> None:
+    applied: Mapping[str, Any] = lease.applied or {}
+    if args.json:
+        told = {"lease": lease.id, "plan": lease.plan, "applied": applied, "unkept": lease.unkept, "corrected": lease.corrected}
+        print(json.dumps(told), file=stream, flush=True)
+        return
+    clocks = output.short_clocks(applied["requested" if applied["verified"] else "effective"])
+    if lease.plan is not None:
+        corrected = lease.corrected
+        by = f", corrected by {corrected['frames']:,} frames of {corrected['app']}" if corrected else ""
+        line = f"{headline(lease.plan, Path(args.model).stem)} (lease {lease.id}{simulated(lease.plan)}{by})"
+    elif args.target is not None:
+        line = f"{parse_target(args.target)}: {clocks} until frames are reported (lease {lease.id})"
+    else:
+        line = f"{clocks} in force (lease {lease.id})"
+    print(printable(line), file=stream)
+    if lease.plan is not None and args.verbose:
+        print(printable(lease.plan["why"]), file=stream)
+    if lease.plan is not None and clocks != output.short_clocks(lease.plan["choice"]["configuration"]):
+        print(printable(f"lease {lease.id}: {clocks} in force"), file=stream)
+    stream.flush()
+    if lease.unkept is not None:
+        _tell(f"not kept: {lease.unkept['target']}: {lease.unkept['reason']}")
+    if not applied["verified"]:
+        _tell(f"not as requested: {'; '.join(applied['notes'])}")
+
+
+def _wait(lease: KeptLease) -> int:
+    """Wait for an interrupt or a request to end.
+
+    Raises:
+        DaemonError: the lease was lost with the daemon, and the next one refuses it.
+    """
+    print("held until interrupted", file=sys.stderr, flush=True)
+    while signal.sigtimedwait(ENDING, _LOOK_S) is None:
+        if isinstance(lease.error, LeaseEnded):
+            return 0  # who ended it was said
+        if lease.over and lease.error is not None:
+            raise lease.error
+    return 0

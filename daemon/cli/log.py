@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Show what the daemon decided lately and why: leases, clocks, targets that were missed, plans that were made again.
+
+The daemon keeps its last 512 decisions. Where no daemon answers, the journal is asked, if there is one; it has the older ones,
+too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import shutil
+import subprocess
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from ...kernels.text import printable
+from .. import arguments
+from ..errors import NoDaemon, UsageError
+from ..system.journal import IDENTIFIER
+from ..system.record import ENTRIES_KEPT, KINDS
+from ..wire.client import Client
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-n", "--lines", type=arguments.whole(1), metavar="N", help="only the last N")
+    parser.add_argument("--since", type=float, metavar="MINUTES", help="only those of the last so many minutes")
+    parser.add_argument("--lease", metavar="LEASE", help="only what is about this lease")
+    parser.add_argument("--follow", action="store_true", help="go on with what is decided from now on, until interrupted")
+    parser.add_argument("--journal", action="store_true", help="ask the journal instead of the daemon")
+    arguments.add_socket(parser)
+    parser.add_argument("--json", action="store_true", help="print each entry as JSON, on one line")
+
+
+def run(args: argparse.Namespace) -> int:
+    with contextlib.suppress(KeyboardInterrupt):
+        _print(_journal(args) if args.journal else _daemon(args), as_json=args.json)
+    return 0
+
+
+def _daemon(args: argparse.Namespace) -> Iterator[Mapping[str, Any]]:
+    try:
+        client = Client(args.socket)
+    except NoDaemon:
+        if args.follow or shutil.which("journalctl") is None:
+            raise
+        yield from _journal(args)
+        return
+    with client:
+        entries = client.log(args.lease)
+        if args.lease and not entries and args.lease not in {one["lease"] for one in client.status()["leases"]}:
+            raise UsageError(f"no lease {args.lease}: none of that name is held, and the daemon has no entry of it")
+        last = entries[-1]["number"] if entries else 0
+        if args.since is not None:
+            entries = [entry for entry in entries if entry["time_s"] >= time.time() - 60 * args.since]
+        yield from entries[-args.lines :] if args.lines else entries
+        if args.follow:
+            yield from client.watch(args.lease, after=last)
+
+
+def _journal(args: argparse.Namespace) -> Iterator[Mapping[str, Any]]:
+    """What the journal has of the daemon's decisions.
+
+    Raises:
+        NoDaemon: it cannot be asked.
+    """
+    command = ["journalctl", "--identifier", IDENTIFIER, "--output", "json", "--quiet"]
+    command += ["--follow"] if args.follow else []
+    command += ["--lines", str(args.lines or ENTRIES_KEPT)]
+    command += [f"--since=-{args.since:g}min"] if args.since is not None else []
+    command += [f"JETDVFS_LEASE={args.lease}"] if args.lease else []
+    try:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    except OSError as error:
+        raise NoDaemon(f"journalctl: {error.strerror}") from error
+    with process:
+        assert process.stdout is not None
+        for number, line in enumerate(process.stdout, 1):
+            if (entry := _entry(number, line)) is not None:
+                yield entry
+    if process.returncode:
+        raise NoDaemon(f"journalctl ended with {process.returncode}; are you in the group systemd-journal or adm?")
+
+
+def _entry(number: int, line: str) -> Mapping[str, Any] | None:
+    """A line of the journal as the daemon would have told it; None where it is no decision."""
+    try:
+        found = json.loads(line)
+        kind = KINDS.get(found.get("MESSAGE_ID", ""))
+        time_s = int(found["__REALTIME_TIMESTAMP"]) / 1e6
+        message = str(found["MESSAGE"])
+    except (ValueError, KeyError, AttributeError):
+        return None
+    if kind is None:
+        return None
+    about = {name: found.get(f"JETDVFS_{name.upper()}") for name in ("lease", "app", "configuration", "reason")}
+    return {"number": number, "time_s": time_s, "kind": kind, "message": message, **about}
+
+
+def _print(entries: Iterable[Mapping[str, Any]], *, as_json: bool) -> None:
+    for entry in entries:
+        if as_json:
+            print(json.dumps(entry), flush=True)
+            continue
+        moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry["time_s"]))
+        message, reason = entry["message"], entry["reason"] or ""
+        why = "" if reason in message else f": {reason}"
+        print(f"{moment}  {entry['kind'].replace('_', ' '):14}  {printable(message + why)}", flush=True)

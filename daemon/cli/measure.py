@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measure what a command costs: time, power and energy of every rail, and of every frame. No daemon and no profile are needed.
+
+A command stands after ``--``. Its output is its own: what was measured goes to standard error, or as JSON into a file. Frames
+are counted where the command times them with ``jetdvfs.qos``, or told with --frames. The exit code is the command's; 127 if
+there is no such command and 126 if it cannot be executed. Nothing of the board is changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import socket
+import struct
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ...kernels.text import printable
+from ...profiles.timing import SystemClock
+from .. import arguments
+from ..errors import UsageError
+from ..hardware.files import LONGEST_S, Files
+from ..hardware.hardware import Hardware
+from ..hardware.sensors.energy import PowerTrace
+from ..hardware.sensors.sensors import Sensors
+from ..wire.reports import COUNTED
+from .output import table
+from .running import ENDING, refused, run_command
+
+TAKES_COMMAND = True
+_EVERY_S = 0.1
+_LEAST_READINGS, _SHORTEST_S = 2, 0.2
+_TOO_SHORT = "energy: too short to tell ({elapsed_s:.3f} s, {readings} readings of the rails meanwhile)"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "%(prog)s [options] -- CMD ..."
+    parser.add_argument("--frames", type=int, metavar="N", help="how many frames the command makes, where it does not tell")
+    parser.add_argument(
+        "--every", type=float, default=_EVERY_S, metavar="S", help="read the rails so often (default: %(default)s)"
+    )
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write what was measured as JSON into a file")
+    parser.add_argument("--json", action="store_true", help="print what was measured as JSON, on one line of standard error")
+    arguments.add_root(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    if not args.command:
+        raise UsageError("expected a command after --, as in: jetdvfs measure -- ./my-application")
+    if not 0.01 <= args.every <= 60 or (args.frames is not None and args.frames < 1):
+        raise UsageError("expected --every from 0.01 to 60 seconds and --frames of at least 1")
+    if (code := refused(args.command[0], _tell)) is not None:
+        return code
+    hardware = Hardware.probe(Files(args.root, longest_s=LONGEST_S), SystemClock())
+    rails = _Rails(args.root, hardware, args.every)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+    with _frames() as frames, rails:
+        started_s = time.monotonic()
+        code = run_command(args.command, before, _tell)
+        ended_s = time.monotonic()
+    counted = list(frames) or [0.0] * (args.frames or 0)
+    told = _figures(hardware, rails, started_s, ended_s, counted, known=bool(frames))
+    if args.output is not None:
+        args.output.write_text(json.dumps({**told, "exit_code": code}) + "\n", encoding="utf-8")
+    text = json.dumps({**told, "exit_code": code}) if args.json else "\n".join(_lines(told))
+    print(text, file=sys.stderr, flush=True)
+    return code
+
+
+def _tell(text: str) -> None:
+    print(f"jetdvfs measure: {printable(text)}", file=sys.stderr, flush=True)
+
+
+class _Rails:
+    """Reads the rails on a thread of its own for as long as the block runs."""
+
+    def __init__(self, root: Path, hardware: Hardware, every_s: float) -> None:
+        self.traces: dict[str, PowerTrace] = {}
+        self._files = Files(root, longest_s=LONGEST_S)
+        self._sensors = Sensors(self._files, hardware.description)
+        self.notes = self._sensors.notes
+        self._every_s = every_s
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="rails", daemon=True)
+
+    def __enter__(self) -> _Rails:
+        self._read()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+        self._read()
+
+    def _run(self) -> None:
+        while not self._over.wait(self._every_s):
+            self._read()
+
+    def _read(self) -> None:
+        for channel in self._sensors.channels():
+            power_mw = channel.read_mw(self._files)
+            if power_mw is not None:
+                self.traces.setdefault(channel.label, PowerTrace()).add(power_mw, time.monotonic())
+
+
+@contextlib.contextmanager
+def _frames() -> Iterator[list[float]]:
+    """The latencies in ms that the command reports meanwhile; it finds the socket for them in its environment."""
+    found: list[float] = []
+    with tempfile.TemporaryDirectory(prefix="jetdvfs-") as folder, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        path = str(Path(folder) / "frames")
+        sock.bind(path)
+        os.environ[COUNTED] = path
+        over = threading.Event()
+
+        def receive() -> None:
+            sock.settimeout(0.1)
+            while True:
+                try:
+                    data = sock.recv(1 << 16)
+                except TimeoutError:
+                    if over.is_set():
+                        return
+                    continue
+                count = len(data) // 8
+                found.extend(struct.unpack(f"<{count}d", data[: 8 * count]))
+
+        thread = threading.Thread(target=receive, name="frames", daemon=True)
+        thread.start()
+        try:
+            yield found
+        finally:
+            over.set()
+            thread.join()
+            del os.environ[COUNTED]
+
+
+def _figures(
+    hardware: Hardware, rails: _Rails, started_s: float, ended_s: float, frames: list[float], *, known: bool
+) -> dict[str, Any]:
+    """Measured figures as JSON, all between the command's start and its end; unknown ones are null."""
+    counted, elapsed_s = hardware.description.energy_rails, ended_s - started_s
+    readings = min((trace.readings(started_s, ended_s) for trace in rails.traces.values()), default=0)
+    told = elapsed_s >= _SHORTEST_S and readings >= _LEAST_READINGS
+    each = {
+        name: {"energy_mj": found[0], "mean_mw": found[0] / elapsed_s, "peak_mw": found[1]}
+        for name, trace in rails.traces.items()
+        if told and (found := trace.between(started_s, ended_s)) is not None
+    }
+    notes = list(rails.notes)
+    if rails.traces and not told:
+        notes.append(_TOO_SHORT.format(elapsed_s=elapsed_s, readings=readings))
+    whole = sum(each[name]["energy_mj"] for name in counted) if counted and all(name in each for name in counted) else None
+    ranked = sorted(frames) if known else []
+    return {
+        "board": hardware.description.name,
+        "elapsed_s": elapsed_s,
+        "rails": each,
+        "energy_rails": list(counted),
+        "energy_mj": whole,
+        "mean_power_mw": None if whole is None else whole / elapsed_s,
+        "readings": readings,
+        "frames": len(frames),
+        "energy_per_frame_mj": None if whole is None or not frames else whole / len(frames),
+        "p50_ms": ranked[len(ranked) // 2] if ranked else None,
+        "p95_ms": ranked[min(len(ranked) - 1, int(0.95 * len(ranked)))] if ranked else None,
+        "notes": notes,
+    }
+
+
+def _lines(told: Mapping[str, Any]) -> Iterator[str]:
+    rows = [
+        [name, f"{one['mean_mw'] / 1e3:.3f}", f"{one['peak_mw'] / 1e3:.3f}", f"{one['energy_mj'] / 1e3:.3f}"]
+        for name, one in told["rails"].items()
+    ]
+    if rows:
+        yield table(["rail", "mean W", "peak W", "J"], rows)
+    whole = told["energy_mj"]
+    energy = "energy unknown" if whole is None else f"{whole / 1e3:.3f} J, {told['mean_power_mw'] / 1e3:.3f} W"
+    yield f"{told['elapsed_s']:.3f} s; {energy} ({'+'.join(told['energy_rails'])}), from {told['readings']} readings"
+    if told["frames"]:
+        each = "" if told["energy_per_frame_mj"] is None else f", {told['energy_per_frame_mj']:.1f} mJ each"
+        late = "" if told["p50_ms"] is None else f", p50 {told['p50_ms']:.2f} ms, p95 {told['p95_ms']:.2f} ms"
+        yield f"{told['frames']} frames, {told['frames'] / told['elapsed_s']:.1f} a second{each}{late}"
+    yield from told["notes"]

@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arguments that several verbs share, and what they stand for."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...kernels.cost.board import BoardCost
+from ...kernels.cost.execution import execution_note
+from ...kernels.cost.guesses import NO_MODEL, unmodelled_kinds
+from ...kernels.cost.model import surface
+from ...kernels.engine.fusing import ENGINE_TYPES, as_engine
+from ...kernels.errors import GridError
+from ...kernels.execution import Beside, check_execution
+from ...kernels.grid import FrequencyConfiguration, FrequencyGrid
+from ...kernels.kinds import GATES, is_fused
+from ...kernels.network import Network
+from ...kernels.rewriting.fusion import fuse
+from ...kernels.surface import Guess, Surface
+from ...kernels.text import printable
+from ...kernels.units import METHODS
+from .. import arguments
+from ..errors import InputError, UsageError
+from .figures import picture_file
+from .networks import read_model
+from .output import SIMULATED, progress
+
+if TYPE_CHECKING:
+    from ...profiles.bundle.bundle import Bundle
+
+_GUESSES = 8
+
+
+def add_model_arguments(parser: argparse.ArgumentParser, *, optimized: bool = True) -> None:
+    """MODEL, --input, --optimized, --fused and --as."""
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        help="a TorchScript, torch.export or ONNX file, an engine's layers (trtexec --exportLayerInfo), a language model "
+        "(GGUF, or safetensors with its config.json), or the .json that 'jetdvfs decompose --json' printed",
+    )
+    arguments.add_input(parser)
+    add_optimized_argument(parser, default=optimized)
+    add_fused_argument(parser)
+    parser.add_argument(
+        "--as",
+        dest="compiled",
+        choices=tuple(ENGINE_TYPES),
+        help="take the launches as TensorRT would fuse them, from the model it would build an engine of; engine-half: with "
+        "half precision allowed (trtexec --fp16). The layers of an engine that was built say more (trtexec --exportLayerInfo)",
+    )
+
+
+def add_optimized_argument(parser: argparse.ArgumentParser, *, default: bool) -> None:
+    """--optimized and --no-optimized; neither is ``None``, since a list that was decomposed before is taken as it is."""
+    parser.add_argument(
+        "--optimized",
+        action=argparse.BooleanOptionalAction,
+        help="take the launches of a TorchScript file as the JIT's passes leave them: without dead code, repeated calls, work "
+        f"on constants, sums with 0 and nested cat (default: {'so' if default else 'as the file has them'})",
+    )
+
+
+def add_fused_argument(parser: argparse.ArgumentParser) -> None:
+    """--fused."""
+    parser.add_argument(
+        "--fused",
+        action="store_true",
+        help="take the launches as PyTorch's fusers leave them on a CUDA device: cuDNN's convolutions with relu and residual "
+        "sum, and the JIT's pointwise groups, assuming that it makes every group; in-place activations of an unfrozen file "
+        "keep it from that (default: before any fusion)",
+    )
+
+
+def add_profile_arguments(parser: argparse.ArgumentParser) -> None:
+    """--profile, --method (one of these), --temperature, --execution with what a frame takes besides, and --accept-boundary."""
+    arguments.add_accept_boundary(parser)
+    parser.add_argument(
+        "--profile",
+        metavar="NAME|DIR",
+        help="the board's profile, which must be said: a bundle's name or folder ('jetdvfs profile list' lists them)",
+    )
+    parser.add_argument(
+        "--method",
+        choices=METHODS,
+        default=METHODS[0],
+        help="timeline: host and GPU played against each other (default); sum: kernel times added up, as in MIRAGE",
+    )
+    arguments.add_temperature(parser)
+    arguments.add_execution(parser)
+
+
+def add_output_arguments(parser: argparse.ArgumentParser, *, plot: bool = False) -> None:
+    """--json and, if asked for, --plot."""
+    arguments.add_json(parser)
+    if plot:
+        parser.add_argument(
+            "--plot",
+            type=picture_file,
+            metavar="FILE.png",
+            help="also draw a picture (needs matplotlib)",
+        )
+
+
+def add_measured_argument(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument(
+        "--measured",
+        type=arguments.named_file,
+        metavar="PROFILE.json",
+        help="of an engine: show the time of each layer that trtexec --exportProfile measured",
+    )
+
+
+def read_network(args: argparse.Namespace) -> Network:
+    """The network that MODEL and --input name, all of it or up to what --accept-boundary names; fused with --fused.
+
+    Raises:
+        UsageError: no input shape was given for a model file.
+        KernelsError: the file cannot be read as what it claims to be, or its list of launches ends early.
+    """
+    network = read_model(Path(args.model), args.inputs, optimized=args.optimized, default=True)
+    network.check_whole(args.accept_boundary)
+    return compiled(network, args)
+
+
+def compiled(network: Network, args: argparse.Namespace) -> Network:
+    """A network in the view that --fused or --as asks for.
+
+    Raises:
+        UsageError: both do.
+        ModelError: it cannot be fused.
+    """
+    if args.compiled and args.fused:
+        raise UsageError("--fused is PyTorch's view, --as engine TensorRT's: ask for one of them")
+    if args.compiled:
+        return as_engine(network, half=ENGINE_TYPES[args.compiled] == "float16")
+    return fuse(network) if args.fused else network
+
+
+def read_profile(args: argparse.Namespace) -> Bundle:
+    """The bundle that --profile names.
+
+    Raises:
+        UsageError: it names none; the text lists those there are.
+        BundleError: the one it names does not exist or cannot be used.
+    """
+    from ...profiles.bundle.bundle import load_bundle
+    from ...profiles.bundle.finding import find_bundles
+
+    if args.profile is None:
+        raise UsageError(f"say the board's profile: --profile NAME, one of {', '.join(find_bundles()) or 'none'}, or a folder")
+    with progress(f"loading profile {args.profile}"):
+        return load_bundle(args.profile)
+
+
+def read_profile_at(args: argparse.Namespace) -> Bundle:
+    """The bundle that --profile names, at --temperature.
+
+    Raises:
+        UsageError, BundleError: as :func:`read_profile`.
+        CostModelError: it knows no other temperature than its own, or there is no such one.
+    """
+    bundle = read_profile(args)
+    return bundle if args.temperature is None else replace(bundle, cost=bundle.cost.warmed(args.temperature))
+
+
+def check_powered(bundle: Bundle, what: str) -> None:
+    """Refuse what needs power where a profile knows times only.
+
+    Raises:
+        InputError: it does; ``what`` stands in the text.
+    """
+    if not bundle.manifest.rails:
+        raise InputError(f"profile {bundle.manifest.name}: power was not measured, and {what} needs it; valid: jetdvfs predict")
+
+
+def predict_surface(network: Network, bundle: Bundle, args: argparse.Namespace) -> Surface:
+    """The network's surface on the profile's board, by --method."""
+    with progress(f"predicting {network.name}"):
+        return surface(network, bundle.cost, args.method, execution=args.execution, beside=beside(args))
+
+
+def beside(args: argparse.Namespace) -> Beside:
+    """What a frame takes besides, by --host-ms and --copied-bytes.
+
+    Raises:
+        CostModelError: a figure makes no sense.
+    """
+    return Beside(**arguments.stated_beside(args))
+
+
+def about(network: Network, bundle: Bundle, args: argparse.Namespace) -> dict[str, Any]:
+    """What every JSON answer about a network on a profile starts with; ``boundary`` only where decomposition ended early."""
+    manifest = bundle.manifest
+    data = {"network": network.name, "profile": manifest.name, "simulated": manifest.simulated}
+    data |= {"optimized": network.optimized, "fused": args.fused, "temperature_c": _temperature_c(bundle, args)}
+    data |= {"runtime": network.runtime} if network.runtime else {}
+    way = check_execution(args.execution, network)
+    data |= {"execution": way, "execution_note": execution_note(network, bundle.cost, way), "beside": asdict(beside(args))}
+    return data | ({"boundary": network.boundary.to_json()} if network.boundary else {})
+
+
+def network_label(network: Network, args: argparse.Namespace) -> str:
+    """A network's name, whether it is only a part of it, and in which view its launches are."""
+    views = [view for view, shown in (("optimized", network.optimized), ("fused", args.fused)) if shown]
+    return printable(network.label) + (f" ({', '.join(views)})" if views else "")
+
+
+def picture_title(network: Network, bundle: Bundle, args: argparse.Namespace) -> str:
+    """What stands above a picture: the network, and the board by its full name."""
+    return f"{network_label(network, args)} on {bundle.manifest.described().title}"
+
+
+def print_origin(network: Network, bundle: Bundle, args: argparse.Namespace) -> None:
+    """The lines under a heading that say what figures are of: a part of the network, a temperature, a simulated board."""
+    if network.boundary:
+        print(printable(f"a part of the network: {network.boundary.note}"))
+    way = check_execution(args.execution, network)
+    note = execution_note(network, bundle.cost, way)
+    if note or way != "eager":
+        print(printable(f"executed as {way}" + (f": {note}" if note else "")))
+    only = "" if bundle.manifest.leakage_fold_c else "; this profile knows no other temperature"
+    if (temperature_c := _temperature_c(bundle, args)) is not None:
+        print(f"with the die at {temperature_c:g} C{only}")
+    else:
+        print("power was not measured: this profile knows times only")
+    if bundle.manifest.simulated:
+        print(SIMULATED)
+
+
+def _temperature_c(bundle: Bundle, args: argparse.Namespace) -> float | None:
+    return bundle.manifest.temperature_c if args.temperature is None else float(args.temperature)
+
+
+def model_notes(network: Network, cost: BoardCost, guessed: Sequence[Guess]) -> Iterator[str]:
+    """What a reader of predictions has to know of kernels that are guessed or have no model of their own, a line for each."""
+    modelled = [guess for guess in guessed if guess.why != NO_MODEL]
+    if modelled:
+        share = sum(guess.time_share for guess in modelled)
+        yield f"guessed, for want of kernels like them in the profile: {share:.1%} of the GPU's time at the top clocks"
+    for guess in modelled[:_GUESSES]:
+        yield printable(f"  {guess.kind}, {guess.why} ({guess.launches} launches, {guess.time_share:.1%})")
+    if len(modelled) > _GUESSES:
+        yield f"  and {len(modelled) - _GUESSES} more; --json has all"
+    for kind in unmodelled_kinds(network, cost.model_for):
+        part = f"{kind.launches} launches, {kind.flops_share:.1%} of FLOPs, {kind.bytes_share:.1%} of bytes"
+        how = "taken for the products it is made of, step by step" if kind.kind in GATES else "bounded by the roofline"
+        yield f"no model for {printable(kind.kind)} ({part}): {how}"
+    served = {launch.kind: cost.model_for(launch) for launch in network.launches if is_fused(launch.kind)}
+    for fused, model in served.items():
+        if model is not None and model.kind != fused:
+            yield f"no model for {fused}: the model of {model.kind} stands in, less certainly"
+
+
+def on_grid(text: str, grid: FrequencyGrid) -> FrequencyConfiguration:
+    """What a --config says, of the frequencies that a grid has.
+
+    Raises:
+        UsageError: it does not read as a configuration, or one of its clocks is not a frequency of the board.
+    """
+    configuration = arguments.asked_configuration(text, grid.to_json())
+    try:
+        grid.index(configuration)
+    except GridError as error:
+        raise UsageError(str(error)) from error
+    return configuration

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Choose the frequency configuration that meets a target best, without touching any clock.
+
+With --fps every inference must end within its period, energy is that of a frame (the idle energy until the next one included)
+and power is the mean over the period. With --confidence the target is met with that probability, by the profile's own account
+of its errors; without it, by the median prediction.
+
+examples:
+  jetdvfs plan resnet18.pt --input 1x3x224x224 --profile agx-xavier-sim --target latency_ms=20
+  jetdvfs plan resnet18.pt --input 1x3x224x224 --profile agx-xavier-sim --target latency_ms=20 --confidence 0.95
+  jetdvfs plan resnet18.pt --input 1x3x224x224 --profile agx-xavier-sim --target min-energy --fps 30 --plot plan.png
+  jetdvfs plan resnet18.pt --input 1x3x224x224 --profile agx-xavier-sim --target min-energy --fps 30 --compare --battery-wh 50
+  jetdvfs plan qwen3.gguf --prefill 512 --decode 1024 --profile agx-orin-64gb-sim --target ttft_ms=800 --target tokens_per_s=20
+
+Power modes: --modes finds the smallest one that keeps the targets; --target may then be given several times.
+  jetdvfs plan resnet18.pt --input 1x3x224x224 --profile agx-xavier-sim --modes --fps 60
+  jetdvfs plan resnet18.pt --input 1x3x224x224 --profile agx-orin-64gb-sim --modes --target latency_ms=8 --target power_mw=20000
+  jetdvfs plan resnet18.pt --input 64x3x224x224 --mig a100
+
+Throughput: --batches tries batch sizes, with the inputs' first size in the place of 1.
+  jetdvfs plan resnet18.pt --input 1x3x224x224 --profile agx-xavier-sim --batches 1,2,4,8 --deadline 100
+
+Of a language model, prompts (--prefill) and tokens (--decode) may be planned for together: each has clocks of its own. A target
+counts for the phase that it speaks of, any other target for both.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ...kernels.inputs import Phase, parse_input, phase_of
+from ...kernels.text import printable
+from ...profiles.board import load_board
+from .. import arguments
+from ..errors import UsageError
+from ..planning.lease_plan import PlanRequest
+from ..planning.limits import Limits, lasting
+from ..planning.modes import Proposal, against_default
+from ..planning.plan import Option, Plan, Plans, plan
+from ..planning.targets import Hours, Target, check_phase, parse_target
+from . import model_arguments as common
+from . import output
+from . import plan_batches as batches
+from . import plan_comparison as compare
+from . import plan_modes as modes
+from .figures import say_drawn
+
+if TYPE_CHECKING:
+    from ...kernels.network import Network
+    from ...kernels.surface import Surface
+    from ...profiles.bundle.bundle import Bundle
+
+_FRONT_ROWS = 12
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    common.add_model_arguments(parser)
+    common.add_profile_arguments(parser)
+    arguments.add_target(parser, several="with --modes any number; of a language model one each for prompts and tokens")
+    arguments.add_battery(parser)
+    parser.add_argument(
+        "--compare",
+        action="store_true",
+        help="show the plan beside every power mode and the top clocks; with --battery-wh how long a battery lasts in each",
+    )
+    parser.add_argument(
+        "--batches",
+        type=batches.sizes,
+        metavar="N,N,...",
+        help="choose the batch size, too: of these, the one whose items cost least energy within --deadline; --fps: items",
+    )
+    parser.add_argument("--deadline", type=float, metavar="MS", help="with --batches: how long a batch may take")
+    modes.configure(parser)
+    common.add_output_arguments(parser, plot=True)
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.modes or args.mig:
+        for option in ("batches", "deadline", "compare", "plot", "battery_wh"):
+            if getattr(args, option):
+                raise UsageError(f"--{option.replace('_', '-')}: not with {'--modes' if args.modes else '--mig'}")
+        return modes.run(args)
+    for option in ("memory_mib", "firmware"):
+        if getattr(args, option):
+            raise UsageError(f"--{option.replace('_', '-')} needs --modes")
+    if args.batches:
+        if args.battery_wh is not None:
+            raise UsageError("--battery-wh: said of a target of hours, not of --batches")
+        return batches.run(args)
+    if args.deadline is not None or not args.targets:
+        raise UsageError("expected a --target, or --batches with a --deadline")
+    wishes = list(_wishes(args))
+    if args.plot and len(wishes) > 1:
+        raise UsageError("--plot draws one plan: say --prefill or --decode, not both")
+    bundle = common.read_profile_at(args)
+    common.check_powered(bundle, "a plan")
+    answers = []
+    for inputs, target in wishes:
+        one = argparse.Namespace(**{**vars(args), "inputs": inputs})
+        network = common.read_network(one)
+        answers.append(_planned(network, target, bundle, one))
+    if args.json:
+        output.print_json(answers[0] if len(answers) == 1 else {answer["phase"]: answer for answer in answers})
+    return 0
+
+
+def _wishes(args: argparse.Namespace) -> Iterator[tuple[list[str], Target]]:
+    """What is to be planned for: the inputs, and the target.
+
+    Raises:
+        UsageError: targets and phases do not go together.
+    """
+    targets = [parse_target(text) for text in args.targets]
+    specs = [parse_input(text) for text in args.inputs]
+    phases = [phase_of([spec]) for spec in specs]
+    if len(specs) != 2 or None in phases or phases[0] == phases[1]:
+        if len(targets) > 1:
+            raise UsageError("--target: one of each network; two are for a language model with --prefill and --decode")
+        yield args.inputs, targets[0]
+        return
+    for text, phase in zip(args.inputs, phases, strict=True):
+        own = [target for target in targets if target.phase == phase] or [target for target in targets if target.phase is None]
+        if len(own) != 1:
+            found = " and ".join(map(str, own)) or "none"
+            raise UsageError(f"--target: expected one for --{phase}, got {found}")
+        yield [text], own[0]
+
+
+def _planned(network: Network, target: Target, bundle: Bundle, args: argparse.Namespace) -> dict[str, Any]:
+    """Plan for one target and show it; what is to be printed as JSON is handed back."""
+    phase = phase_of(network.inputs)
+    check_phase(target, phase)
+    surface = common.predict_surface(network, bundle, args)
+    battery_wh = args.battery_wh if isinstance(target, Hours) or not args.compare else None
+    limits = lasting(target, battery_wh, Limits())
+    chosen = plan(surface, target, fps=args.fps, confidence=args.confidence, limits=limits)
+    proposal = _proposal(network, surface, target, bundle, args)
+    rows = compare.compared(surface, load_board(bundle.manifest.board), chosen, args.battery_wh) if args.compare else []
+    if args.plot:
+        from .surface_pictures import draw_plan
+
+        title = common.picture_title(network, bundle, args)
+        draw_plan(surface, chosen, args.plot, title=title, simulated=bundle.manifest.simulated)
+        say_drawn(args.plot)
+    if args.json:
+        told = {"phase": phase, **_in_tokens(chosen.choice, phase)} if phase else {}
+        about, mode = common.about(network, bundle, args), proposal and proposal.to_json()
+        beside = {"compare": [one.to_json() for one in rows]} if args.compare else {}
+        return {**about, "method": surface.method, **told, **chosen.to_json(), "proposal": mode, **beside}
+    name = common.network_label(network, args)
+    inputs = f" ({network.inputs[0].name} of {network.inputs[0].value[0]})" if phase and network.inputs[0].value else ""
+    if chosen.caution:
+        print(printable(chosen.caution))
+    print(f"{name}{inputs} on {bundle.manifest.board}, profile {bundle.manifest.name}, target {target}")
+    common.print_origin(network, bundle, args)
+    print(f"\nset {chosen.configuration}\n")
+    print(_comparison(chosen))
+    if phase:
+        print(f"\n{', '.join(f'{name} {value:.4g}' for name, value in _in_tokens(chosen.choice, phase).items())}")
+    print(f"\n{chosen.reason}\n{chosen.saving}\n")
+    if rows:
+        print(f"{compare.table(rows, per_frame=args.fps is not None)}")
+        print("nvpmodel: at the mode's highest clocks, where governors go under load\n")
+    if chosen.configuration.cpu_khz == surface.grid.cpu_khz[0]:
+        print("The CPU is at its lowest clock, which other programs will feel; limits.cpu_khz of the daemon keeps it up.\n")
+    print("one step of a clock would change:")
+    print(output.table(("", "", "latency ms", "per frame mJ" if args.fps else "energy mJ"), _steps(chosen), text_columns=2))
+    print(f"\nthe trade-off: no configuration beats these in both latency and energy ({_front_note(chosen)})")
+    print(_table([("", option) for option in chosen.thinned_front(_FRONT_ROWS)], chosen))
+    if proposal is not None:
+        print(f"\nas the board boots: {printable(proposal.note)}")
+    for note in common.model_notes(network, bundle.cost, chosen.caveats.guessed):
+        print(note)
+    return {}
+
+
+def _proposal(network: Network, surface: Surface, target: Target, bundle: Bundle, args: argparse.Namespace) -> Proposal | None:
+    """The power mode that would be better than the one that the board boots with; targets of hours know of no mode."""
+    board = load_board(bundle.manifest.board)
+    if not board.modes or isinstance(target, Hours):
+        return None
+    simulated = bundle.manifest.simulated
+    wish = PlanRequest(Plans(), surface, str(target), args.fps, args.confidence, network.name, simulated)
+    return against_default(wish, board.modes[-1])
+
+
+def _in_tokens(choice: Option, phase: Phase) -> dict[str, float]:
+    """The prediction in the words of who uses a language model."""
+    if phase == "prefill":
+        return {"ttft_ms": choice.latency_ms, "mj_per_prompt": choice.energy_mj}
+    return {"tokens_per_s": 1e3 / choice.latency_ms, "mj_per_token": choice.energy_mj}
+
+
+def _comparison(chosen: Plan) -> str:
+    return _table([("chosen", chosen.choice), ("top clocks", chosen.top)], chosen)
+
+
+def _table(rows: list[tuple[str, Option]], chosen: Plan) -> str:
+    headers = ["", "CPU MHz", "GPU MHz", "EMC MHz", "latency ms", "power W", "energy mJ"]
+    headers += ["per frame mJ"] if chosen.fps else []
+    headers += [f"latency p{100 * chosen.confidence:g}", f"energy p{100 * chosen.confidence:g}"] if chosen.confidence else []
+    return output.table(headers, [[name, *_cells(option)] for name, option in rows])
+
+
+def _cells(option: Option) -> list[str]:
+    cells = [*option.configuration.mhz_texts]
+    cells += [f"{option.latency_ms:.2f}", f"{option.power_mw / 1e3:.2f}", f"{option.energy_mj:.1f}"]
+    extra = (option.energy_per_frame_mj, option.latency_high_ms, option.energy_high_mj)
+    return cells + [f"{value:.1f}" for value in extra if value is not None]
+
+
+def _steps(chosen: Plan) -> list[list[str]]:
+    rows = []
+    for other in chosen.alternatives:
+        energy_mj = other.option.energy_per_frame_mj or other.option.energy_mj
+        rows.append([f"  {other.step}", other.verdict, f"{other.option.latency_ms:.2f}", f"{energy_mj:.1f}"])
+    return rows
+
+
+def _front_note(chosen: Plan) -> str:
+    shown, all_of_them = len(chosen.thinned_front(_FRONT_ROWS)), len(chosen.front)
+    return f"{shown} of {all_of_them} shown; --json has all" if shown < all_of_them else f"{shown}"

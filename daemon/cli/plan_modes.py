@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``jetdvfs plan --modes``: the smallest power mode (nvpmodel) in which a model keeps its targets, or slice of an A100.
+
+A mode is judged at its highest clocks, where governors go under load. Where a mode leaves only a part of the GPU on, or a slice
+(MIG) is a part of it, latency is shown as if all of the inference were the GPU's and went by that part, and power as if all of
+it were on: both are at most so. Fewer processor cores count for nothing: one issues a network.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from ...kernels.graph import Memory, graph_of
+from ...kernels.network import Network
+from ...kernels.surface import Surface
+from ...kernels.text import printable
+from ...profiles.board import load_board
+from .. import arguments
+from ..errors import TargetNotAttainable, UsageError
+from ..planning.limits import Limits
+from ..planning.modes import A100_SLICES, GIB, Choice, a100_slice, judged_modes, modes_of, smallest
+from ..planning.plan import Plan, plan
+from ..planning.targets import Hours, Target, parse_target
+from . import model_arguments as common
+from . import output
+
+_MIB = 1 << 20
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("power modes")
+    group.add_argument("--modes", action="store_true", help="find the smallest power mode that keeps every --target and --fps")
+    group.add_argument(
+        "--memory-mib", type=arguments.whole(1), metavar="MIB", help="with --modes: memory that is free (default: all there is)"
+    )
+    group.add_argument("--firmware", metavar="NAME", help="with --modes: of this firmware (default: the newest described)")
+    group.add_argument("--mig", choices=("a100",), help="name a slice of this GPU instead, by memory alone; needs no profile")
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.mig:
+        return _slice(common.read_network(args), args)
+    targets = [parse_target(text) for text in args.targets]
+    if any(isinstance(target, Hours) for target in targets):
+        raise UsageError("--target hours: --modes knows no battery; valid: a power, as in power_mw=8000")
+    if not targets and args.fps is None:
+        raise UsageError("--modes needs --target, --fps, or both")
+    bundle = common.read_profile_at(args)
+    network = common.read_network(args)
+    surface = common.predict_surface(network, bundle, args)
+    board = load_board(bundle.manifest.board)
+    modes = modes_of(board, args.firmware)
+    memory = graph_of(network).memory
+    choices = judged_modes(
+        surface,
+        board,
+        modes,
+        [target.bound for target in targets if target.bound],
+        memory_bytes=memory.total_bytes,
+        available_bytes=args.memory_mib * _MIB if args.memory_mib else board.chip.dram_gib * GIB,
+        fps=args.fps,
+        confidence=args.confidence,
+    )
+    advised = smallest(choices)
+    within = _planned(surface, advised, targets[0] if targets else parse_target("min-energy"), args)
+    if args.json:
+        answer = {
+            "board": board.name, "modes_of": modes.name, "advised": advised.to_json(),
+            "modes": [one.to_json() for one in choices],
+            "memory_bytes": memory.total_bytes, "within": within.choice.to_json() if within else None,
+        }  # fmt: skip
+        output.print_json({**common.about(network, bundle, args), **answer})
+        return 0
+    asked = [*map(str, targets), *([f"{args.fps:g} frames per second"] if args.fps else [])]
+    print(f"{common.network_label(network, args)} on {board.name}, profile {bundle.manifest.name}: {' and '.join(asked)}")
+    common.print_origin(network, bundle, args)
+    print(f"memory: at least {_needed(memory)}\n")
+    print(_table(choices, advised))
+    print(f"\nenough: {printable(advised.name)} (sudo jetdvfs board mode {printable(advised.mode.name)})")
+    if within is not None:
+        figures = f"{within.latency_ms:.2f} ms, {within.power_mw / 1e3:.2f} W"
+        print(f"within it 'jetdvfs hold' would set {within.configuration}: {figures}")
+    for note in common.model_notes(network, bundle.cost, surface.guessed):
+        print(note)
+    return 0
+
+
+def _planned(surface: Surface, advised: Choice, target: Target, args: argparse.Namespace) -> Plan | None:
+    """What the daemon would set within a mode; None where only a part of the GPU is on, which no plan knows of."""
+    if advised.gpu_share != 1:
+        return None
+    grid = surface.grid
+    limits = Limits.within({axis: (grid.levels(axis)[0], level) for axis, level in advised.configuration._asdict().items()})
+    try:
+        return plan(surface, target, fps=args.fps, confidence=args.confidence, limits=limits)
+    except TargetNotAttainable:  # the first of several targets alone may be, where the mode is judged by all
+        return None
+
+
+def _slice(network: Network, args: argparse.Namespace) -> int:
+    memory = graph_of(network).memory
+    name = a100_slice(memory.total_bytes)
+    if args.json:
+        output.print_json({"network": network.name, "mig": args.mig, "memory_bytes": memory.total_bytes, "slice": name})
+    else:
+        print(f"{common.network_label(network, args)}: memory at least {_needed(memory)}")
+    if name is None:
+        raise TargetNotAttainable(f"no slice of an A100 holds it; they have {', '.join(A100_SLICES)}")
+    if not args.json:
+        print(f"enough: {name}")
+    return 0
+
+
+def _needed(memory: Memory) -> str:
+    parts = (("weights", memory.weight_bytes), ("inputs", memory.input_bytes), ("activations", memory.activation_bytes))
+    return f"{memory.total_bytes / _MIB:.4g} MiB ({', '.join(f'{name} {size / _MIB:.4g}' for name, size in parts)})"
+
+
+def _table(choices: Sequence[Choice], advised: Choice) -> str:
+    rows = []
+    for one in choices:
+        at_most = "<= " if one.gpu_share not in (1, None) else ""
+        share = "?" if one.gpu_share is None else f"{one.gpu_share:.0%}"
+        verdict = "; ".join(one.lacking) if one.lacking else "enough: the smallest" if one is advised else "enough"
+        figures = (f"{at_most}{one.latency_ms:.2f}", f"{at_most}{one.power_mw / 1e3:.2f}")
+        rows.append([one.name, *one.configuration.mhz_texts, share, *figures, f" {verdict}"])
+    headers = ["mode", "CPU MHz", "GPU MHz", "EMC MHz", "of the GPU", "latency ms", "power W", ""]
+    return output.table(headers, rows, right=range(1, 7))

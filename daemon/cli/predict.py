@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Predict latency, power and energy of one inference at every frequency configuration of a board.
+
+Printed are the configurations that stand out; --save keeps the whole surface, --config adds configurations of your own. The
+range beside a latency or an energy holds two thirds of what would be measured, by the profile's own account of its errors.
+Kernels without a model are bounded by the roofline, and listed; so are fused kernels that the model of an unfused one stands in
+for, and kernels unlike all that the profile was trained on: those are guessed, and the ranges are wider for it.
+
+examples:
+  jetdvfs predict resnet18.pt --input 1x3x224x224 --profile agx-xavier-sim
+  jetdvfs predict resnet18.pt --input 1x3x224x224 --profile agx-xavier-sim --config 1190.4,905.25,1600
+  jetdvfs predict resnet18.pt --input 1x3x224x224 --profile agx-xavier-sim --save surface.npz --plot surface.png
+  jetdvfs predict resnet18.pt --input 1x3x224x224 --profile agx-xavier-sim --explain --config 1190.4,905.25,1600
+  jetdvfs predict engine.json --profile agx-orin-64gb-sim --explain --measured profile.json
+
+The saved arrays: cpu_khz, gpu_hz, emc_hz (the axes); latency_ms, power_mw, energy_mj, idle_mw, latency_sigma, energy_sigma,
+guessed_share (over the axes, in that order); about, a JSON text with the method, what is guessed, what had no model, and where
+the list of launches ends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from ...kernels.grid import FrequencyConfiguration
+from ...kernels.network import Network
+from ...kernels.surface import Prediction, Surface
+from .. import arguments
+from ..errors import UsageError
+from . import explain, output
+from . import model_arguments as common
+from .figures import say_drawn
+
+_OF_TIME = 6
+"""So many columns of the table are of time."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    common.add_model_arguments(parser)
+    common.add_profile_arguments(parser)
+    arguments.add_config(parser, "also show this configuration; may be repeated", repeatable=True)
+    parser.add_argument("--save", type=arguments.named_file, metavar="FILE.npz", help="write the whole surface")
+    explain.configure(parser)
+    common.add_output_arguments(parser, plot=True)
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.explain:
+        if args.save or args.plot or len(args.config) > 1:
+            raise UsageError("--explain: takes one --config, no --save and no --plot")
+        return explain.run(args)
+    if args.measured:
+        raise UsageError("--measured needs --explain")
+    bundle = common.read_profile_at(args)
+    asked = [common.on_grid(text, bundle.cost.grid) for text in args.config]
+    network = common.read_network(args)
+    surface = common.predict_surface(network, bundle, args)
+    powered = bool(bundle.manifest.rails)
+    if args.save or args.plot:
+        common.check_powered(bundle, "a surface")
+    rows = [*_remarkable(surface, powered), *(("asked for", surface.at(configuration)) for configuration in asked)]
+    if args.save:
+        surface.save(args.save)
+    if args.plot:
+        from .surface_pictures import draw_surface
+
+        title = common.picture_title(network, bundle, args)
+        draw_surface(surface, args.plot, title=title, simulated=bundle.manifest.simulated)
+        say_drawn(args.plot)
+    if args.json:
+        output.print_json({**common.about(network, bundle, args), **_to_json(network, surface, rows, powered)})
+        return 0
+    name = common.network_label(network, args)
+    print(f"{name} on {bundle.manifest.board}, profile {bundle.manifest.name}, {surface.grid.size} configurations")
+    common.print_origin(network, bundle, args)
+    print()
+    print(_table(rows, powered))
+    for note in common.model_notes(network, bundle.cost, surface.guessed):
+        print(note)
+    return 0
+
+
+def _remarkable(surface: Surface, powered: bool) -> Iterator[tuple[str, Prediction]]:
+    """The configurations that stand out, by name."""
+    yield "top clocks", surface.at(surface.grid.top)
+    figures = (
+        ("lowest latency", surface.latency_ms),
+        ("least energy", surface.energy_mj),
+        ("least energy x delay", surface.energy_mj * surface.latency_ms),
+        ("least power", surface.power_mw),
+    )
+    for name, figure in figures if powered else figures[:1]:
+        cpu, gpu, emc = np.unravel_index(int(figure.argmin()), surface.grid.shape)
+        yield name, surface.at(surface.grid.configuration((int(cpu), int(gpu), int(emc))))
+
+
+def _table(rows: list[tuple[str, Prediction]], powered: bool) -> str:
+    headers = ("", "CPU MHz", "GPU MHz", "EMC MHz", "latency ms", "", "power W", "energy mJ", "")
+    shown = len(headers) if powered else _OF_TIME
+    return output.table(headers[:shown], [_row(name, prediction)[:shown] for name, prediction in rows])
+
+
+def _row(name: str, at: Prediction) -> tuple[str, ...]:
+    return (
+        name, *at.configuration.mhz_texts,
+        f"{at.latency_ms:.2f}", _range(at.latency_ms, at.latency_sigma),
+        f"{at.power_mw / 1e3:.2f}", f"{at.energy_mj:.1f}", _range(at.energy_mj, at.energy_sigma),
+    )  # fmt: skip
+
+
+def _range(value: float, sigma: float) -> str:
+    return f"({value * math.exp(-sigma):.4g} to {value * math.exp(sigma):.4g})"
+
+
+def _to_json(network: Network, surface: Surface, rows: list[tuple[str, Prediction]], powered: bool) -> dict[str, Any]:
+    unknown = () if powered else ("power_mw", "energy_mj", "idle_mw", "energy_sigma")
+    return {
+        "digest": network.digest,
+        "method": surface.method,
+        "guessed": [asdict(guess) for guess in surface.guessed],
+        "unmodelled": [asdict(kind) for kind in surface.unmodelled],
+        "points": [
+            {"name": name, **asdict(at), "configuration": _named(at.configuration), **dict.fromkeys(unknown)}
+            for name, at in rows
+        ],
+        "grid": surface.grid.to_json(),
+        **{name: getattr(surface, name).tolist() for name in ("latency_ms", "power_mw", "energy_mj", "idle_mw")},
+        **{name: None for name in unknown if name != "energy_sigma"},
+    }
+
+
+def _named(configuration: FrequencyConfiguration) -> dict[str, int]:
+    return configuration._asdict()

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a server says of itself: how long its inferences or its tokens take, by its own metrics (Prometheus's text).
+
+Counters of llama-server (``--metrics``), vLLM and Triton are known. Each second the metrics are read again: by how much the
+time that work took has grown, over how many pieces of work there were, is what one took lately.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import signal
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+from urllib.parse import urlsplit
+
+from ...kernels.inputs import Phase
+from ..errors import UsageError
+
+EVERY_S = 1.0
+_WAITS_S = 2.0
+_BYTES = 4 << 20
+_FRAMES = 64  # reported at once, all of the mean latency
+_LINE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(\{[^\n]*\})?\s+(\S+)(?:\s+-?\d+)?\s*")
+
+
+@dataclass(frozen=True)
+class Counters:
+    """What tells a server's pace.
+
+    Attributes:
+        server: whose they are.
+        phase: of which phase of a language model; None for inferences.
+        count: the counter of the pieces of work.
+        times: those of the time that they took, which are added up.
+        unit_ms: their unit, in ms.
+    """
+
+    server: str
+    phase: Phase | None
+    count: str
+    times: tuple[str, ...]
+    unit_ms: float
+
+
+KNOWN = (
+    Counters("llama-server", "decode", "llamacpp:tokens_predicted_total", ("llamacpp:tokens_predicted_seconds_total",), 1e3),
+    Counters("vLLM", "decode", "vllm:inter_token_latency_seconds_count", ("vllm:inter_token_latency_seconds_sum",), 1e3),
+    Counters("vLLM", "decode", "vllm:time_per_output_token_seconds_count", ("vllm:time_per_output_token_seconds_sum",), 1e3),
+    Counters("vLLM", "prefill", "vllm:time_to_first_token_seconds_count", ("vllm:time_to_first_token_seconds_sum",), 1e3),
+    Counters(
+        "Triton",
+        None,
+        "nv_inference_exec_count",
+        tuple(f"nv_inference_compute_{part}_duration_us" for part in ("input", "infer", "output")),
+        1e-3,
+    ),
+)
+
+
+class Lease(Protocol):
+    """What is reported to."""
+
+    def report(self, latency_ms: float) -> None: ...
+
+
+class Pace:
+    """What a server's counters come to from one look to the next.
+
+    Args:
+        phase: of a language model, what is reported; None for inferences.
+    """
+
+    def __init__(self, phase: Phase | None) -> None:
+        self._known = [one for one in KNOWN if one.phase == phase]
+        self._before: tuple[Counters, float, float] | None = None
+
+    @property
+    def valid(self) -> str:
+        """The servers whose counters would do, by name."""
+        return ", ".join(dict.fromkeys(one.server for one in self._known))
+
+    def look(self, text: str) -> tuple[int, float] | None:
+        """Take in the metrics as they are now: how many pieces of work there were since, and what one took, in ms.
+
+        Raises:
+            ValueError: none of the known counters is among them.
+        """
+        found = read_counters(text)
+        counters = next((one for one in self._known if one.count in found), None)
+        if counters is None:
+            raise ValueError(f"none of the counters that are known of {self.valid} are there")
+        count = found[counters.count]
+        took_ms = counters.unit_ms * sum(found.get(name, 0.0) for name in counters.times)
+        before, self._before = self._before, (counters, count, took_ms)
+        if before is None or before[0] != counters or count <= before[1] or took_ms < before[2]:
+            return None  # the first look, nothing done since, or the server has been started again
+        pieces = count - before[1]
+        return int(pieces), (took_ms - before[2]) / pieces
+
+
+def read_counters(text: str) -> Mapping[str, float]:
+    """The figures of metrics in Prometheus's text, by name, those that differ in their labels alone added up."""
+    if text.startswith('"'):
+        # Some releases of llama-server send it as one JSON string.
+        try:
+            text = str(json.loads(text))
+        except ValueError:
+            return {}
+    found: dict[str, float] = {}
+    for line in text.splitlines():
+        match = None if line.startswith("#") else _LINE.fullmatch(line)
+        if match is None:
+            continue
+        try:
+            value = float(match[3])
+        except ValueError:
+            continue
+        if math.isfinite(value) and value >= 0:
+            found[match[1]] = found.get(match[1], 0.0) + value
+    return found
+
+
+def check_url(url: str | None) -> None:
+    """Refuse what is no address of metrics.
+
+    Raises:
+        UsageError: it is none.
+    """
+    try:
+        fits = url is None or (urlsplit(url).scheme in ("http", "https") and bool(urlsplit(url).hostname))
+    except ValueError:
+        fits = False
+    if not fits:
+        raise UsageError(f"--metrics {url!r:.80}: expected an address such as http://localhost:8080/metrics")
+
+
+@contextmanager
+def reported(url: str | None, phase: Phase | None, lease: Lease, told: Callable[[str], object]) -> Iterator[None]:
+    """While the block runs, report what the metrics at an address say; without one, nothing.
+
+    Args:
+        url: the address.
+        phase: of a language model, what the lease is for; None for any other network.
+        lease: what is reported to.
+        told: called with one line when it first works, and when it cannot.
+    """
+    if url is None:
+        yield
+        return
+    ending = threading.Event()
+    pace = Pace(phase)
+    thread = threading.Thread(target=_follow, args=(url, pace, lease, told, ending), daemon=True, name="jetdvfs metrics")
+    thread.start()
+    try:
+        yield
+    finally:
+        ending.set()
+
+
+def _follow(url: str, pace: Pace, lease: Lease, told: Callable[[str], object], ending: threading.Event) -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # they are for the main thread, which waits for them
+    said = ""
+    while not ending.wait(EVERY_S):
+        try:
+            done = pace.look(_fetched(url))
+        except ValueError as error:
+            now = f"{url}: {error}"
+        except (OSError, urllib.error.URLError) as error:
+            # A server that loads its model has no metrics yet; one that ended has none any more.
+            now = "" if not said.endswith("is followed") else f"{url}: no metrics any more ({getattr(error, 'reason', error)})"
+        else:
+            now = f"{url}: its pace is followed"
+            for _ in range(min(done[0], _FRAMES) if done else 0):
+                lease.report(done[1] if done else 0.0)
+        if now and now != said:
+            told(now)
+            said = now
+
+
+def _fetched(url: str) -> str:
+    # Not by way of a proxy: a server that a command starts is on this machine.
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with direct.open(url, timeout=_WAITS_S) as answer:
+        data: bytes = answer.read(_BYTES + 1)
+    if len(data) > _BYTES:
+        raise ValueError(f"its metrics are longer than {_BYTES} bytes")
+    return data.decode("utf-8", "replace")

@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pictures of a surface and of a plan: the grid, the trade-off of latency and energy, the target and the choice.
+
+Colours are of Okabe and Ito's palette and matplotlib's cividis, which people with colour blindness tell apart; yellow is high
+everywhere.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...kernels.grid import FrequencyConfiguration
+from ...kernels.surface import Surface
+from ..planning.outlooks import in_time, outlook, pareto_front
+from ..planning.plan import Plan
+from ..planning.targets import Outlook
+from .figures import heading, interactive_axes, literal, new_figure, save
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_FRONT, _CHOICE, _TOP, _TARGET, _CLOUD = "#000000", "#D55E00", "#0072B2", "#CC79A7", "cividis"
+_BAND = (0.05, 0.95)
+_FAR = 3  # a limit this many times above everything predicted would only flatten the panel
+
+
+def draw_plan(surface: Surface, plan: Plan, path: str | os.PathLike[str], *, title: str, simulated: bool) -> None:
+    """Draw a plan over its surface: latency and energy over the grid around the choice, and the trade-off of the two.
+
+    Args:
+        surface: what the plan was made from.
+        plan: the plan.
+        path: the picture to write; its ending says the format.
+        title: network and board.
+        simulated: whether the profile was measured on a simulated board; the title then says so.
+
+    Raises:
+        InputError: matplotlib is missing, or the picture cannot be written.
+    """
+    goal = f"target {plan.target}" + (f" at {plan.fps:g} frames/s" if plan.fps else "")
+    goal += f", confidence {plan.confidence:g}" if plan.confidence else ""
+    above = f"{heading(f'{title}: {goal}', simulated)}\n{literal(plan.saving)}"
+    _draw(surface, path, above, plan.configuration, plan)
+
+
+def draw_surface(surface: Surface, path: str | os.PathLike[str], *, title: str, simulated: bool) -> None:
+    """Draw a surface around the top clocks and its trade-off of latency and energy; arguments, errors as :func:`draw_plan`."""
+    _draw(surface, path, heading(title, simulated), surface.grid.top, None)
+
+
+def draw_trade_off(surface: Surface, plan: Plan | None, axes: Axes | None, *, title: str, simulated: bool) -> Axes:
+    """Draw the trade-off of latency and energy on the given axes, or on new ones of ``matplotlib.pyplot``, and return them.
+
+    Raises:
+        InputError: matplotlib is missing.
+    """
+    if axes is None:
+        axes = interactive_axes(9, 6)
+    _trade_off(axes, _scene(surface, surface.grid.top if plan is None else plan.configuration, plan))
+    axes.set_title(heading(title, simulated))
+    axes.legend(fontsize=9)
+    return axes
+
+
+@dataclass(frozen=True, eq=False)
+class _Scene:
+    """What every panel of one picture shows."""
+
+    surface: Surface
+    figures: Outlook
+    low: Outlook
+    high: Outlook
+    centre: FrequencyConfiguration
+    plan: Plan | None
+
+    @property
+    def index(self) -> tuple[int, int, int]:
+        return self.surface.grid.index(self.centre)
+
+    @property
+    def energy_label(self) -> str:
+        return "energy per frame, mJ" if self.plan and self.plan.fps else "energy per inference, mJ"
+
+    def limits(self, figure: str) -> list[tuple[str, float]]:
+        """What the latency or energy must not exceed by the plan, and why."""
+        bound = self.plan.target.bound if self.plan else None
+        limits = [("target", bound.limit)] if bound and bound.figure == figure else []
+        return limits + ([("period", 1e3 / self.plan.fps)] if self.plan and self.plan.fps and figure == "latency_ms" else [])
+
+
+def _draw(
+    surface: Surface, path: str | os.PathLike[str], above: str, centre: FrequencyConfiguration, plan: Plan | None
+) -> None:
+    scene = _scene(surface, centre, plan)
+    figure = new_figure(15.5, 8.2)
+    panels = figure.add_gridspec(3, 3, width_ratios=(1, 1, 1.55), height_ratios=(1, 1, 0.13))
+    figure.suptitle(above, fontsize=14, fontweight="bold")
+    for column, (values, name) in enumerate(
+        ((scene.figures.latency_ms, "latency, ms"), (scene.figures.energy_mj, scene.energy_label))
+    ):
+        _heat_map(figure, figure.add_subplot(panels[0, column]), scene, values, name)
+    _cpu_panel(figure.add_subplot(panels[1, 0]), scene, "latency_ms", "latency, ms")
+    _cpu_panel(figure.add_subplot(panels[1, 1]), scene, "energy_mj", scene.energy_label)
+    trade_off = figure.add_subplot(panels[:2, 2])
+    _trade_off(trade_off, scene)
+    legend = figure.add_subplot(panels[2, :])
+    legend.axis("off")
+    legend.legend(*trade_off.get_legend_handles_labels(), loc="center", ncol=6, fontsize=9.5, columnspacing=1.6, frameon=False)
+    save(figure, path)
+
+
+def _scene(surface: Surface, centre: FrequencyConfiguration, plan: Plan | None) -> _Scene:
+    fps = plan.fps if plan else None
+    low, high = (outlook(surface, fps, probability) for probability in _BAND)
+    return _Scene(surface, outlook(surface, fps), low, high, centre, plan)
+
+
+def _heat_map(figure: Figure, axes: Axes, scene: _Scene, values: NDArray[np.float64], label: str) -> None:
+    """One figure over GPU and memory clock at the centre's CPU clock; what misses a requirement is crossed out."""
+    cpu, gpu, emc = scene.index
+    grid = scene.surface.grid
+    plane = values[cpu].T
+    mesh = axes.pcolormesh(plane, cmap=_CLOUD, norm="log", edgecolors="white", linewidth=0.4)
+    bar = figure.colorbar(mesh, ax=axes, pad=0.02)
+    _plain_numbers(bar.ax.yaxis, plane.min(), plane.max())
+    cpu_mhz, gpu_mhz, emc_mhz = grid.levels_mhz()
+    axes.set_xticks(np.arange(len(gpu_mhz)) + 0.5, [f"{level:.0f}" for level in gpu_mhz], rotation=60, fontsize=8)
+    axes.set_yticks(np.arange(len(emc_mhz)) + 0.5, [f"{level:.0f}" for level in emc_mhz], fontsize=8)
+    axes.set(xlabel="GPU clock, MHz", ylabel="memory clock, MHz", title=f"{label}, at CPU {cpu_mhz[cpu]:.0f} MHz")
+    missed = _missed(scene)
+    if missed is not None and missed[cpu].any():
+        axes.set_title(f"{axes.get_title()}\n(crossed: target missed)", fontsize=11)
+        rows, columns = np.nonzero(missed[cpu].T)
+        axes.plot(columns + 0.5, rows + 0.5, "x", color="white", markersize=5, markeredgewidth=1.6)
+        axes.plot(columns + 0.5, rows + 0.5, "x", color=_TARGET, markersize=4, markeredgewidth=1.0)
+    if scene.plan:
+        axes.plot(gpu + 0.5, emc + 0.5, "*", color=_CHOICE, markersize=17, markeredgecolor="white")
+
+
+def _missed(scene: _Scene) -> NDArray[np.bool_] | None:
+    """Where the plan's target or period is missed; None without a plan or with nothing missed."""
+    if scene.plan is None:
+        return None
+    confidence, fps = scene.plan.confidence, scene.plan.fps
+    cautious = outlook(scene.surface, fps, confidence)
+    missed = np.zeros(scene.surface.grid.shape, bool)
+    if fps:
+        missed |= cautious.latency_ms > 1e3 / fps
+    if scene.plan.target.bound:
+        missed |= getattr(cautious, scene.plan.target.bound.figure) > scene.plan.target.bound.limit
+    return missed if missed.any() else None
+
+
+def _cpu_panel(axes: Axes, scene: _Scene, figure: str, label: str) -> None:
+    """One figure against the CPU clock at the centre's other clocks, with the range that nine in ten measurements fall in."""
+    cpu, gpu, emc = scene.index
+    grid = scene.surface.grid
+    cpu_mhz, gpu_mhz, emc_mhz = grid.levels_mhz()
+    line, low, high = (getattr(side, figure)[:, gpu, emc] for side in (scene.figures, scene.low, scene.high))
+    axes.fill_between(cpu_mhz, low, high, color=_TOP, alpha=0.18, linewidth=0, label="9 in 10 measurements")
+    axes.plot(cpu_mhz, line, color=_TOP, linewidth=1.8, label="predicted")
+    if scene.plan and scene.plan.confidence:
+        cautious = getattr(outlook(scene.surface, scene.plan.fps, scene.plan.confidence), figure)[:, gpu, emc]
+        label_of_it = f"{100 * scene.plan.confidence:.4g}% stay below"
+        axes.plot(cpu_mhz, cautious, color=_TOP, linewidth=1.4, linestyle="-.", label=label_of_it)
+    limits = [(name, limit) for name, limit in scene.limits(figure) if limit < _FAR * high.max()]
+    for name, limit in limits:
+        style = ("--", _TARGET, 2.0) if name == "target" else (":", _FRONT, 1.4)
+        axes.axhline(limit, linestyle=style[0], color=style[1], linewidth=style[2], label=name)
+    if scene.plan:
+        axes.plot(cpu_mhz[cpu], line[cpu], "*", color=_CHOICE, markersize=17, markeredgecolor="white", label="chosen")
+    highest = max([high.max(), *(limit for _, limit in limits)])
+    axes.set_ylim(0, 1.1 * highest if high.max() < 6 * np.median(line) else None)
+    axes.set(xlabel="CPU clock, MHz", ylabel=label)
+    axes.set_title(f"at GPU {gpu_mhz[gpu]:.0f}, memory {emc_mhz[emc]:.0f} MHz")
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8, framealpha=0.9)
+
+
+def _trade_off(axes: Axes, scene: _Scene) -> None:
+    """Every configuration by latency and energy, the front, the requirements, the choice and the top clocks."""
+    latency, energy = scene.figures.latency_ms, scene.figures.energy_mj
+    grid = scene.surface.grid
+    gpu_mhz = np.broadcast_to(grid.levels_mhz()[1][:, None], grid.shape)
+    cloud = axes.scatter(latency, energy, c=gpu_mhz, cmap=_CLOUD, s=9, alpha=0.55, linewidth=0, rasterized=True)
+    axes.figure.colorbar(cloud, ax=axes, pad=0.02, alpha=1).set_label("GPU clock, MHz")
+    in_period = in_time(scene.figures, scene.plan.fps if scene.plan else None)
+    front = pareto_front(scene.figures, in_period)
+    along, low, high = (
+        np.array([values[at] for at in front]) for values in (latency, scene.low.energy_mj, scene.high.energy_mj)
+    )
+    axes.fill_between(along, low, high, color=_FRONT, alpha=0.10, linewidth=0)
+    axes.plot(
+        along,
+        [energy[at] for at in front],
+        color=_FRONT,
+        linewidth=1.8,
+        label=f"Pareto front ({len(front)});\nshaded: 9 in 10 measurements",
+    )
+    axes.set(xscale="log", yscale="log", xlabel="latency, ms", ylabel=scene.energy_label)
+    axes.set_title(f"{grid.size} configurations: latency against energy")
+    for axis, values in ((axes.xaxis, latency), (axes.yaxis, energy)):
+        _plain_numbers(axis, values.min(), values.max())
+    at, top = scene.index, grid.index(grid.top)
+    _mark(axes, scene, top, "top clocks", marker="D", color=_TOP, markersize=11)
+    if scene.plan is None:
+        _mark(axes, scene, front[-1], "least energy", marker="o", color=_CHOICE, markersize=12)
+    if scene.plan:
+        spread = [
+            [[abs(getattr(side, figure)[at] - values[at])] for side in (scene.low, scene.high)]
+            for figure, values in (("latency_ms", latency), ("energy_mj", energy))
+        ]
+        axes.errorbar(latency[at], energy[at], xerr=spread[0], yerr=spread[1], color=_CHOICE, capsize=4, linewidth=1.6)
+        axes.autoscale_view()
+        axes.autoscale(False)
+        _requirements(axes, scene)
+        _mark(axes, scene, at, "chosen", marker="*", color=_CHOICE, markersize=24)
+    axes.grid(which="both", alpha=0.2)
+
+
+def _requirements(axes: Axes, scene: _Scene) -> None:
+    """The target and the period as lines; what lies beyond them is shaded."""
+    assert scene.plan is not None
+    right, top = axes.get_xlim()[1], axes.get_ylim()[1]
+    bound, fps = scene.plan.target.bound, scene.plan.fps
+    if fps:
+        axes.axvline(1e3 / fps, color=_FRONT, linewidth=1.4, linestyle=":", label=f"period {1e3 / fps:.4g} ms")
+    if bound is None:
+        return
+    style: dict[str, Any] = {"color": _TARGET, "linewidth": 2.2, "linestyle": "--"}
+    label = f"target: {bound}" + (f",\nmet with {scene.plan.confidence:g} confidence" if scene.plan.confidence else "")
+    if bound.figure == "latency_ms":
+        axes.axvline(bound.limit, **style, label=label)
+        axes.axvspan(bound.limit, right, color=_TARGET, alpha=0.10, linewidth=0)
+    elif bound.figure == "energy_mj" or fps:
+        limit = bound.limit if bound.figure == "energy_mj" else bound.limit / (fps or 1)
+        axes.axhline(limit, **style, label=label)
+        axes.axhspan(limit, top, color=_TARGET, alpha=0.10, linewidth=0)
+    else:  # without a period, power is the slope of energy over latency
+        ends = np.array(axes.get_xlim())
+        axes.plot(ends, ends * bound.limit / 1e3, **style, label=label)
+        axes.fill_between(ends, ends * bound.limit / 1e3, top, color=_TARGET, alpha=0.10, linewidth=0)
+
+
+def _mark(axes: Axes, scene: _Scene, at: tuple[int, int, int], name: str, **style: Any) -> None:
+    """Mark a configuration; the legend has its figures and clocks."""
+    latency, energy, clocks = scene.figures.latency_ms[at], scene.figures.energy_mj[at], scene.surface.grid.configuration(at)
+    clocks_mhz = " / ".join(f"{clock:.0f}" for clock in clocks.mhz)
+    label = f"{name}: {_three_digits(latency)} ms, {_three_digits(energy)} mJ\nCPU/GPU/memory {clocks_mhz} MHz"
+    axes.plot(latency, energy, linestyle="none", markeredgecolor="white", label=label, **style)
+
+
+def _three_digits(value: float) -> str:
+    return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def _plain_numbers(axis: Any, low: float, high: float) -> None:
+    """Ticks of a logarithmic axis as plain numbers, more of them where the axis spans little."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    steps = (1, 2, 3, 5, 7) if high / low > 8 else (1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9)
+    axis.set_major_locator(LogLocator(subs=steps))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
