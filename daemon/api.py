@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -28,6 +29,7 @@ from .descriptors.attached import Attached
 from .errors import LimitReached, TargetNotAttainable, UsageError
 from .hardware.sensors.sampled import SampledSensors
 from .leases.board.service import BoardService
+from .leases.board.shared_wait import SharedWait
 from .leases.board.status import beside_others, status
 from .leases.learning.correcting import Corrections
 from .leases.learning.learner import Learner
@@ -60,9 +62,9 @@ _NETWORK_BYTES_PER_USER = 16 << 20
 _FRAMES_PER_REPORT = 1024
 # A client takes longer to read a front of hundreds than the daemon to find it; a picture needs no more than these.
 _FRONT_SENT = 32
-# For how long who asks waits until the board was looked at anew; then what was seen before will do.
-_STATUS_WAITS_S = 0.05
-_PLAN_WAITS_S = 1.0
+_SENSORS_OLD_S = 1.5
+_SENSORS_WAIT_S = 0.5
+_SENSORS_TOLD_S = 2.0
 _BY_BATTERY = "{}: target {} depends on what is left in the battery as a lease begins; ask Hold"
 
 
@@ -97,6 +99,7 @@ class Api:
         self._corrections = Corrections(context.memory, warmth)
         self._learner = Learner(context.board, context.sensors, context.description.energy_rails, context.memory, warmth)
         self._proposals = Proposals(lambda: context.board.snapshot.look, context.config.limits)
+        self._sensing = SharedWait(_SENSORS_WAIT_S)
         self._count = 0
         self._handlers: dict[str, _Handler] = {
             "Status": self._status,
@@ -138,9 +141,14 @@ class Api:
     async def _status(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         context = self._context
         context.sensors.want()
-        snapshot = await context.board.fresh(_STATUS_WAITS_S)
+        if context.sensors.round_age_s > _SENSORS_OLD_S and not context.sensors.is_slow:
+            self._sensing.begin(context.sensors.next_round)
+            await self._sensing.ended()
+        snapshot = await context.board.fresh()
         self._proposals.follow(snapshot.leases.values(), self._learner.wish)
-        troubles = (*context.surfaces.troubles, *context.config_file.notes)
+        age_s = context.sensors.round_age_s
+        old = (f"power and temperatures: read {age_s:.0f} s ago",) if _SENSORS_TOLD_S < age_s < math.inf else ()
+        troubles = (*old, *context.surfaces.troubles, *context.config_file.notes)
         profile, proposed = context.surfaces.profile, self._proposals.of_lease
         told = status(snapshot, context.sensors, context.description, profile, troubles, self._learner, proposed)
         return {"status": {"version": context.version, **told, "uptime_s": time.monotonic() - context.started_s}}
@@ -403,7 +411,7 @@ class Api:
 
     async def _limits(self) -> Limits:
         """Within which may be planned, as was seen last."""
-        limits = (await self._context.board.fresh(_PLAN_WAITS_S)).limits
+        limits = (await self._context.board.fresh()).limits
         if isinstance(limits, Limits):
             return limits
         raise limits

@@ -17,6 +17,7 @@ from ...kernels.units import AXES, CLOCKS, mhz
 SIMULATED = "simulated: this profile was measured on a simulated board; its figures are not those of a real one"
 
 _PATIENCE_S = 0.5
+_OLD_S = 2.0
 _PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 
 
@@ -54,6 +55,16 @@ def dimensions(shape: Sequence[int]) -> str:
 def share(part: float, whole: float) -> str:
     """A part in percent of a whole."""
     return f"{part / whole:.1%}" if whole else "-"
+
+
+def age(status: Mapping[str, Any]) -> str:
+    """The age of a status' clocks if they are old: ``, read 43 s ago``."""
+    return f", read {status['age_s']:.0f} s ago" if is_old(status) else ""
+
+
+def is_old(status: Mapping[str, Any]) -> bool:
+    """True if the clocks of a status are so old that they may not be shown without their age."""
+    return bool(status["age_s"] > _OLD_S)
 
 
 def clocks(configuration: Mapping[str, int]) -> str:

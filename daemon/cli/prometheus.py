@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from ...kernels.stored import replacing
 from ..errors import NoDaemon, UsageError
 from ..wire.client import Client
+from .output import is_old
 
 Status = Mapping[str, Any]
 Labels = Mapping[str, str]
@@ -120,7 +121,8 @@ def _about(lease: Mapping[str, Any]) -> Labels:
 
 def _clocks(which: str) -> Callable[[Status], list[tuple[Labels, float | None]]]:
     def samples(status: Status) -> list[tuple[Labels, float | None]]:
-        found = status.get("configuration") if which == "measured" else (status.get("applied") or {}).get("requested")
+        measured = None if status and is_old(status) else status.get("configuration")
+        found = measured if which == "measured" else (status.get("applied") or {}).get("requested")
         hz = {"cpu_khz": 1e3, "gpu_hz": 1.0, "emc_hz": 1.0}
         return [({"clock": axis.split("_")[0]}, value * hz[axis]) for axis, value in (found or {}).items()]
 
@@ -142,7 +144,13 @@ METRICS = (
     ),
     Metric("jetdvfs_power_watts", "gauge", "Power of each rail.", _named("rails_mw", "rail", 1e3)),
     Metric("jetdvfs_temperature_celsius", "gauge", "Temperature of each zone.", _named("temperatures_mc", "zone", 1e3)),
-    Metric("jetdvfs_clock_hertz", "gauge", "Each clock as measured.", _clocks("measured")),
+    Metric(
+        "jetdvfs_clock_hertz",
+        "gauge",
+        "Each clock as measured; absent if the board has not answered for two seconds.",
+        _clocks("measured"),
+    ),
+    Metric("jetdvfs_clock_age_seconds", "gauge", "Age of the measured clocks.", _one(lambda status: status.get("age_s"))),
     Metric("jetdvfs_clock_held_hertz", "gauge", "Each clock as held, while anything is held.", _clocks("held")),
     Metric(
         "jetdvfs_clock_changes_total",

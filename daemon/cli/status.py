@@ -119,7 +119,7 @@ def _lines(status: Mapping[str, Any]) -> Iterator[str]:
         yield "profile    none: configurations can be held, nothing can be predicted"
     else:
         yield f"profile    {profile['name']}{', measured on a simulated board' if profile['simulated'] else ''}"
-    yield f"clocks     {_clocks(status['configuration'])}"
+    yield f"clocks     {_clocks(status['configuration'])}{output.age(status)}"
     if len(status["cpu_policies"]) > 1:
         yield f"clusters   {', '.join(map(_policy, status['cpu_policies']))}"
     applied = status["applied"]

@@ -126,7 +126,7 @@ def _lines(status: Mapping[str, Any], *, width: int | None = None) -> Iterator[s
         held = f"{mhz(axis, applied['requested'][axis]):.1f}" if applied else "-"
         now = f"{mhz(axis, measured[axis]):.1f}" if measured.get(axis) else "off" if measured else "-"
         rows.append([CLOCKS[axis], now, held])
-    yield table(["clock", "MHz", "held"], rows)
+    yield table(["clock", f"MHz{output.age(status)}", "held"], rows)
     counted = [status["rails_mw"][rail] for rail in status["energy_rails"] if rail in status["rails_mw"]]
     yield ""
     yield f"power  {sum(counted) / 1e3:6.2f} W   {_listed(status['rails_mw'], 1e3, 'W', 2)}"

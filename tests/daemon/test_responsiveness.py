@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.profiles.board import load_board
 from jetdvfs.tests.support.daemons.board_daemon import CPU, EMC, GPU, LOW, Board, Daemon, asked_meanwhile, eventually
 from jetdvfs.tests.support.paths import REFERENCE
+from jetdvfs.tests.support.verbs import run_in
 
 pytestmark = pytest.mark.alone
 
@@ -41,10 +43,21 @@ def quick(took: list[float]) -> bool:
     return ranked[int(0.95 * (len(ranked) - 1))] <= 0.1 and ranked[-1] <= 1
 
 
+def printed(*words: str) -> str:
+    return run_in(Path("/"), *words).stdout
+
+
 def slow_zones(board: Board, seconds: float) -> None:
     for zone in range(ZONES):
         board.twin.faults.slow_down(f"/sys/class/thermal/thermal_zone{zone}/temp", seconds)
         board.twin.faults.slow_down(f"/sys/devices/virtual/thermal/thermal_zone{zone}/temp", seconds)
+
+
+def slow_clocks(board: Board) -> None:
+    for name in ("scaling_governor", "scaling_min_freq", "scaling_max_freq", "cpuinfo_cur_freq", "affected_cpus"):
+        board.twin.faults.slow_down(f"/{CPU}/{name}", 0.4)
+    for name in ("governor", "min_freq", "max_freq", "cur_freq"):
+        board.twin.faults.slow_down(f"/{GPU}/{name}", 0.4)
 
 
 def hanging_clocks(board: Board) -> None:
@@ -109,14 +122,51 @@ def test_what_was_set_is_shown_although_the_board_has_become_slow_since(
     assert board.settings() == found
 
 
+def test_one_status_after_a_pause_shows_the_clocks_of_now(board: Board, found: dict[str, str], tmp_path: Path) -> None:
+    with Daemon(board, tmp_path) as daemon, daemon.client() as client:
+        client.status()
+        for khz in (1190400, 1728000, 1190400):
+            time.sleep(2.5)
+            board.write(f"{CPU}/scaling_governor", "userspace")
+            board.write(f"{CPU}/scaling_setspeed", khz)
+            status = client.status()
+            assert (status["configuration"]["cpu_khz"], status["age_s"] < 2) == (khz, True)
+        board.write(f"{CPU}/scaling_governor", found[f"{CPU}/scaling_governor"])
+
+
+def test_sensors_are_read_for_one_status_after_a_pause(board: Board, tmp_path: Path) -> None:
+    """A timer's one status each 15 s is not told the temperatures of its last one."""
+    with Daemon(board, tmp_path) as daemon, daemon.client() as client:
+        assert eventually(lambda: client.status()["temperatures_mc"])
+        before_mc = max(client.status()["temperatures_mc"].values())
+        time.sleep(7)  # sensors are read each 10 s from 5 s after the last status on
+        board.twin.faults.fever_c = 30
+        assert max(client.status()["temperatures_mc"].values()) > before_mc + 20_000
+
+
+def test_clocks_that_cannot_be_read_again_are_shown_with_their_age_and_not_to_prometheus(
+    board: Board, tmp_path: Path
+) -> None:
+    with Daemon(board, tmp_path) as daemon, daemon.client() as client:
+        client.status()
+        time.sleep(3)
+        slow_clocks(board)
+        started = time.monotonic()
+        shown = printed("status", "--socket", str(daemon.socket))
+        assert time.monotonic() - started < 3
+        (clocks,) = [line for line in shown.splitlines() if line.startswith("clocks ")]
+        assert re.search(r"MHz, read [2-9] s ago$", clocks), clocks
+        told = printed("status", "--prometheus", "--socket", str(daemon.socket))
+        assert "jetdvfs_clock_hertz" not in told and "jetdvfs_clock_age_seconds" in told
+        board.twin.faults.clear()
+        assert eventually(lambda: "jetdvfs_clock_hertz" in printed("status", "--prometheus", "--socket", str(daemon.socket)))
+
+
 def test_only_whoever_asks_first_waits_for_the_first_look_at_a_board_that_is_slow(
     board: Board, found: dict[str, str], tmp_path: Path
 ) -> None:
     with Daemon(board, tmp_path) as daemon, daemon.client() as client:
-        for name in ("scaling_governor", "scaling_min_freq", "scaling_max_freq", "cpuinfo_cur_freq", "affected_cpus"):
-            board.twin.faults.slow_down(f"/{CPU}/{name}", 0.4)
-        for name in ("governor", "min_freq", "max_freq", "cur_freq"):
-            board.twin.faults.slow_down(f"/{GPU}/{name}", 0.4)
+        slow_clocks(board)
         took = [timed(client.status) for _ in range(12)]
         board.twin.faults.clear()
     assert took[0] > 0.5 and quick(sorted(took[2:])), took

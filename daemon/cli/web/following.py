@@ -21,6 +21,7 @@ from ....kernels.units import AXES, mhz
 from ...errors import DaemonError
 from ...system.record import ENTRIES_KEPT
 from ...wire.client import Client
+from ..output import is_old
 
 KEPT_S = 600.0
 _READ_EVERY_S, _UNREAD_EVERY_S = 1.0, 10.0
@@ -47,7 +48,7 @@ def point(status: Mapping[str, Any], time_s: float) -> dict[str, Any]:
     counted = [rails[rail] for rail in status["energy_rails"] if rail in rails]
     return {
         "time_s": time_s,
-        "clocks_mhz": _mhz(status["configuration"]),
+        "clocks_mhz": None if is_old(status) else _mhz(status["configuration"]),
         "held_mhz": _mhz(held),
         "power_mw": sum(counted) if counted else None,
         "rails_mw": rails,

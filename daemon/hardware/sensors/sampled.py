@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
 from typing import Generic, NamedTuple, TypeVar
 
 from ....profiles.board import BoardDescription
@@ -66,7 +67,8 @@ class SampledSensors:
         self._round_s = float("-inf")
         self._took_s = 0.0
         self._wake = threading.Event()
-        self._round_over = threading.Condition()
+        self._lock = threading.Lock()
+        self._waiting: list[Future[None]] = []
         self._over = False
         self._thread = threading.Thread(target=self._run, name="sensors", daemon=True)
 
@@ -84,6 +86,24 @@ class SampledSensors:
         self._wanted_s = now
         if now - self._round_s >= WATCHED_S:
             self._wake.set()
+
+    @property
+    def round_age_s(self) -> float:
+        """Time since the sensors were last read; infinite before the first reading."""
+        return self._monotonic() - self._round_s
+
+    @property
+    def is_slow(self) -> bool:
+        """True if the last reading of all sensors took so long that no client should wait for the next."""
+        return self._took_s > _MOMENT_S
+
+    def next_round(self) -> Future[None]:
+        """Have the sensors read at once; the future is done when they have been."""
+        future: Future[None] = Future()
+        with self._lock:
+            self._waiting.append(future)
+        self._wake.set()
+        return future
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -118,10 +138,8 @@ class SampledSensors:
 
     def throttled(self, *, now: bool = False) -> tuple[str, ...]:
         asked_s = self._monotonic()
-        if now and asked_s - self._round_s > _MOMENT_S > self._took_s and self._thread.is_alive():
-            self._wake.set()
-            with self._round_over:
-                self._round_over.wait_for(lambda: self._round_s >= asked_s, _MOMENT_S)
+        if now and asked_s - self._round_s > _MOMENT_S and not self.is_slow and self._thread.is_alive():
+            wait({self.next_round()}, _MOMENT_S)
         # Asked with every report: told anew only where a zone was read since, or has become too old.
         zones, until_s, said = self._told
         if zones is not self._zones or asked_s > until_s:
@@ -143,8 +161,10 @@ class SampledSensors:
         found_s = 0.0
         said_s = -_SAID_AGAIN_S
         while not self._over:
-            started_s = self._monotonic()
             self._wake.clear()
+            with self._lock:
+                waiting, self._waiting = self._waiting, []
+            started_s = self._monotonic()
             try:
                 if sensors is None or started_s - found_s > _ZONES_AGAIN_S:
                     zones, found_s = thermal.find_zones(self._files), started_s
@@ -155,9 +175,9 @@ class SampledSensors:
                 if started_s - said_s >= _SAID_AGAIN_S:
                     said_s = started_s
                     log.error("sensors: %r", error)
-            with self._round_over:
-                self._round_s, self._took_s = started_s, self._monotonic() - started_s
-                self._round_over.notify_all()
+            self._round_s, self._took_s = started_s, self._monotonic() - started_s
+            for future in waiting:
+                future.set_result(None)
             watched = self._monotonic() - self._wanted_s < _INTEREST_S
             self._wake.wait(WATCHED_S if watched else IDLE_S)
 

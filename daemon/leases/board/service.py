@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from ...planning.lease_plan import LeasePlan, Planner
 from ...planning.limits import Limits
 from ..controller import Controller
 from ..lease import Holder, Lease
+from .shared_wait import SharedWait
 from .slowdown import Events, Slowed
 from .snapshot import BoardReading, Changes, Snapshot, look
 from .thread import ANSWER_S, BoardThread
@@ -28,10 +28,10 @@ from .thread import ANSWER_S, BoardThread
 T = TypeVar("T")
 
 FRESH_S = 1.0
-"""What was read so lately is not read again for a status."""
-_OLD_S = 3.0
+"""Age up to which a reading is not repeated for a status."""
+_OLD_S = 1.5
+_WAIT_S = 0.8
 _NEVER = float("-inf")
-_FIRST_LOOK_S = 1.0  # whoever asks first is told how the board stands, those after them no later
 
 
 class BoardService:
@@ -60,8 +60,7 @@ class BoardService:
         self._slowed = Slowed(self._slowing, time.monotonic)
         self._writes = writes
         self._look = BoardReading(_NEVER, None, (), None, ())
-        self._looking: asyncio.Task[None] | None = None
-        self._first_look_by_s: float | None = None
+        self._looking = SharedWait(_WAIT_S)
         self._applied: Applied | None = None
         self._changes = Changes()
         self._limits: Limits | DaemonError | KernelsError = DaemonError("the board has not been looked at yet")
@@ -150,23 +149,22 @@ class BoardService:
 
         return await self.thread.run(self._changing(reconfigure), ends=True)
 
-    async def fresh(self, longest_s: float) -> Snapshot:
-        """How things stand; what is not so new is read again, and waited for where it is old or clocks were set since."""
-        seen = self.snapshot.look
-        age_s = float("inf") if seen.outdated else time.monotonic() - seen.seen_s
-        if age_s > FRESH_S:
-            if self._looking is None or self._looking.done():
-                self._looking = asyncio.get_running_loop().create_task(self._look_again())
-            if age_s > _OLD_S:
-                if seen.seen_s == _NEVER:
-                    self._first_look_by_s = self._first_look_by_s or time.monotonic() + _FIRST_LOOK_S
-                    longest_s = max(longest_s, self._first_look_by_s - time.monotonic())
-                await asyncio.wait({self._looking}, timeout=longest_s)
-        return self.snapshot
+    async def fresh(self) -> Snapshot:
+        """The last snapshot. The board is read again first if its reading is old, or clocks were set since.
 
-    async def _look_again(self) -> None:
-        job = self.thread.submit(self.look)
-        await asyncio.wait({asyncio.wrap_future(job.future)})
+        A reading that takes longer than a moment is not waited for; the snapshot's ``look`` then says how old it is, and
+        whether clocks were set since.
+        """
+        seen, asked_s = self.snapshot.look, time.monotonic()
+        age_s = float("inf") if seen.outdated else asked_s - seen.seen_s
+        if age_s > FRESH_S:
+            self._looking.begin(lambda: self.thread.submit(self.look).future)
+            if age_s > _OLD_S:
+                await self._looking.ended()
+        snapshot = self.snapshot
+        if snapshot.look.seen_s >= asked_s:  # clocks that were set since the call began do not make it outdated
+            return replace(snapshot, look=replace(snapshot.look, outdated=False))
+        return snapshot
 
     def look(self) -> None:
         """Read how the board stands; on the board's thread, or before it is started."""

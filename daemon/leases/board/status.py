@@ -53,6 +53,7 @@ def status(
         proposed: tells of a power mode that would be better for a lease.
     """
     seen = snapshot.look
+    outdated = ("clocks: set since they were read last, and not read again yet",) if seen.outdated else ()
     return {
         "board": description.name,
         "title": description.title,
@@ -63,8 +64,8 @@ def status(
             "board": profile.identity.board,
             "simulated": profile.identity.simulated,
         },
-        "configuration": None if seen.configuration is None else seen.configuration._asdict(),
-        "cpu_policies": [vars(policy) for policy in seen.policies],
+        "configuration": None if seen.configuration is None or seen.outdated else seen.configuration._asdict(),
+        "cpu_policies": [] if seen.outdated else [vars(policy) for policy in seen.policies],
         "applied": None if snapshot.applied is None else snapshot.applied.to_json(),
         "changes": vars(snapshot.changes),
         "floors": [vars(floor) for floor in snapshot.floors.floors],
@@ -80,7 +81,7 @@ def status(
         "throttled": list(sensors.throttled()),
         "over_current": [vars(event) for event in snapshot.events],
         "baseline": "held" if snapshot.touched else "none",
-        "degraded": list(dict.fromkeys((*seen.notes, *snapshot.troubles, *troubles))),
+        "degraded": list(dict.fromkeys((*outdated, *seen.notes, *snapshot.troubles, *troubles))),
         "writes": [{"path": path, "value": value} for path, value in snapshot.writes],
         "age_s": min(time.monotonic() - seen.seen_s, 1e6),
     }
