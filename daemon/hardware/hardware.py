@@ -349,6 +349,7 @@ class Hardware:
         Raises:
             HardwareRefused, HardwareBusy: a file refused.
         """
+        self._axes.look_again()
         writes = self._axes.memory.unlock() if self._axes.memory else ()
         for write in () if dry_run else writes:
             self._files.write_text(write.path, write.value)

@@ -14,7 +14,7 @@ from ...errors import DaemonError, HardwareBusy, HardwareRefused
 from ..files import Files, Reader
 from .domain import ClockDomain, Write, clamp
 from .driver import OthersValue, Reading, agrees, whole_number
-from .emc_ways import LIMITS, MODE_WORDS, WAYS, past_limits, trained_hz
+from .emc_ways import LIMITS, MODE_WORDS, WAYS, find_past_limits, trained_hz
 
 
 @dataclass
@@ -27,7 +27,8 @@ class EmcClock:
         rate: the file that says where it stands while nobody holds it.
         trained_hz: the rates that the running system lists.
         floors: the lowest rate that the kernel asks for at each CPU clock: (CPU at least this many kHz, EMC Hz), falling.
-        foreign: where the clock is set by limits, the rate lock that goes past them, and the bandwidth manager's halt.
+        past_limits: the rate lock, and the bandwidth manager's halt, that make the clock ignore its limits; empty for a clock
+            that has no limits.
         halt: the bandwidth manager's halt, which a lock goes with.
         kept_hz: the level asked for, while the kernel is trusted to keep it and nothing is locked.
     """
@@ -40,7 +41,7 @@ class EmcClock:
     trained_hz: tuple[int, ...]
     transition_ms: float
     floors: tuple[tuple[int, int], ...] = ()
-    foreign: tuple[Write, ...] = ()
+    past_limits: tuple[Write, ...] = ()
     halt: str | None = None
     axis: str = "emc_hz"
     kept_hz: int | None = None
@@ -51,12 +52,11 @@ class EmcClock:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        notes = [f"memory clock does not follow its limits: {write.path} is set" for write in self.unlock() if self.foreign]
-        notes += ["memory clock can only be capped: it moves below what is asked for"] if self.way == "cap" else []
-        return tuple(notes)
+        return ("memory clock can only be capped: it moves below what is asked for",) if self.way == "cap" else ()
 
     def stale(self) -> bool:
-        return False
+        """True if a rate lock was taken that makes limits useless, or the lock by which the clock is set was given up."""
+        return bool(self.past_limits) and any(_is_set(self.files, one) for one in self.past_limits) == (self.way in LIMITS)
 
     def table(self) -> tuple[int, ...]:
         return self.trained_hz
@@ -116,16 +116,14 @@ class EmcClock:
     def unlock(self) -> tuple[Write, ...]:
         """The writes that end a lock, whoever took it, and give the memory clock back to the firmware; none where none is."""
         mode = self.domain.mode
-        if mode is None:
-            return tuple(Write(one.path, "0") for one in self.foreign if self.files.find_text(one.path) == one.value)
-        if self.files.find_text(mode.path) != mode.value:
+        if mode is None or not _is_set(self.files, mode):
             return ()
-        halts = (one.path for one in self.domain.companions if one.path == self.halt)
-        return (*(Write(path, "0") for path in halts), Write(mode.path, "0"))
+        halts = (one for one in self.domain.companions if one.path == self.halt and _is_set(self.files, one))
+        return (*(Write(one.path, "0") for one in halts), Write(mode.path, "0"))
 
 
 def probe(files: Files, description: BoardDescription) -> EmcClock:
-    """Find the first way that works: limits before a lock, else in the description's order.
+    """Find the first way that works: limits, unless a lock makes the clock ignore them; else in the description's order.
 
     Raises:
         HardwareBusy: none does (yet): no root, debugfs not mounted, or a locked-down kernel.
@@ -133,8 +131,10 @@ def probe(files: Files, description: BoardDescription) -> EmcClock:
     """
     section = description.section("emc")
     failed = []
-    # Limits leave the bandwidth manager in charge; a lock goes past it.
-    for name in sorted(section["drivers"], key=lambda way: way not in LIMITS):
+    past_limits = find_past_limits(files, section) if set(LIMITS).intersection(section["drivers"]) else ()
+    # Limits leave the bandwidth manager in charge; a lock goes past it. One that is taken already is the only way that works.
+    locked = any(_is_set(files, one) for one in past_limits)
+    for name in sorted(section["drivers"], key=lambda way: (way in LIMITS) == locked):
         if name not in WAYS:
             raise HardwareRefused(f"board {description.name}: no driver for emc driver {name!r}; there are: {', '.join(WAYS)}")
         try:
@@ -145,10 +145,13 @@ def probe(files: Files, description: BoardDescription) -> EmcClock:
         trained = trained_hz(files, section) or description.grid.emc_hz
         pairs = description.section("cpu").get("emc_floors", ())
         floors = tuple(sorted(((int(khz), int(hz)) for khz, hz in pairs), reverse=True))
-        foreign = () if domain.mode else past_limits(files, section)
         transition_ms, halt = float(section["transition_ms"]), section.get("halt")
-        return EmcClock(files, name, domain, counter, rate, trained, transition_ms, floors, foreign, halt)
+        return EmcClock(files, name, domain, counter, rate, trained, transition_ms, floors, past_limits, halt)
     raise HardwareBusy("; ".join(failed))
+
+
+def _is_set(files: Files, switch: Write) -> bool:
+    return files.find_text(switch.path) == switch.value
 
 
 def observe(files: Files, description: BoardDescription) -> int | None:

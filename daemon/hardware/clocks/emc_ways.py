@@ -74,8 +74,13 @@ def _cap(files: Files, section: Mapping[str, Any]) -> Way:
     return Way(ClockDomain("emc", setpoint=path), None, None)
 
 
-def past_limits(files: Files, section: Mapping[str, Any]) -> tuple[Write, ...]:
-    """What makes the clock ignore its limits, where this system has it: the lock and the bandwidth manager's halt."""
+def find_past_limits(files: Files, section: Mapping[str, Any]) -> tuple[Write, ...]:
+    """The switches that make the clock ignore its limits, if this system has them: the lock and the bandwidth manager's halt.
+
+    Empty if the system has no limits of the clock.
+    """
+    if not any(name in LIMITS and files.exists(str(section[name])) for name in section["drivers"]):
+        return ()
     paths = [section["halt"]] if "halt" in section else []
     paths += [f"{section['bpmp']}/mrq_rate_locked"] if "bpmp" in section else []
     return tuple(Write(path, "1") for path in paths if files.exists(path))

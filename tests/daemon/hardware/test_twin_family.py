@@ -336,16 +336,53 @@ def test_a_clock_that_cannot_be_seen_is_taken_to_be_at_the_most_its_power_mode_a
     assert any(note.startswith("GPU clock is fixed at 612 MHz") for note in one.hardware.notes)
 
 
-def test_a_lock_that_goes_past_the_limits_of_the_memory_clock_is_named_and_can_be_ended(tmp_path: Path) -> None:
-    one = Found(simulated_board("agx-orin-64gb", clock=VirtualClock(), jetpack="7"), tmp_path)
-    emc = "/sys/kernel/debug/bpmp/debug/clk/emc"
-    lowest = one.hardware.grid().top._replace(emc_hz=one.hardware.grid().emc_hz[0])
-    one.files.write_text(f"{emc}/rate", str(lowest.emc_hz))
+PAST_LIMITS = [System(board, "7") for board in ("agx-orin-64gb", "orin-nano-8gb", "agx-thor")]
+
+
+def emc_hz(one: Found) -> int:
+    return one.hardware.memory_hz()
+
+
+@pytest.mark.parametrize("system", PAST_LIMITS, ids=str)
+@pytest.mark.parametrize("when", ["before the daemon", "before the lease", "while held"])
+def test_a_lock_of_jetson_clocks_past_the_limits_is_taken_over_and_given_back(
+    system: System, when: str, tmp_path: Path
+) -> None:
+    one = found(system, tmp_path)
+    emc = one.board.description.section("emc")["bpmp"]
+    low, high = one.hardware.grid().emc_hz[0], one.hardware.grid().emc_hz[-1]
+    wanted = one.hardware.grid().top._replace(emc_hz=low)
+
+    def jetson_clocks() -> None:
+        one.files.write_text(f"{emc}/mrq_rate_locked", "1")
+        one.files.write_text(f"{emc}/rate", str(high))
+
+    if when == "while held":
+        assert one.hardware.apply(wanted, "test").verified
+    jetson_clocks()
+    if when == "before the daemon":
+        one.hardware = one.probe()
+    assert emc_hz(one) == pytest.approx(high, rel=0.01)
+    if when == "while held":
+        assert [reading.accepted for reading in one.hardware.read()["emc_hz"]] == [high]  # not what was requested
+    applied = one.hardware.apply(wanted, "test")
+    assert (applied.verified, emc_hz(one)) == (True, pytest.approx(low, rel=0.01)), applied.notes
+    assert not one.hardware.restore().failed
+    assert one.files.read_text(f"{emc}/mrq_rate_locked") == "1"
+    assert one.files.read_text(f"{emc}/rate") == str(high)
+
+
+def test_a_lock_past_the_limits_is_named_and_once_ended_the_limits_hold_the_clock_again(tmp_path: Path) -> None:
+    one = found(System("agx-orin-64gb", "7"), tmp_path)
+    emc = one.board.description.section("emc")["bpmp"]
     one.files.write_text(f"{emc}/mrq_rate_locked", "1")
-    assert f"memory clock does not follow its limits: {emc}/mrq_rate_locked is set" in one.hardware.notes
+    one.hardware.read()
+    (note,) = [note for note in one.hardware.notes if "locked" in note]
+    assert "jetson_clocks" in note
     assert [write.path for write in one.hardware.unlock_memory()] == [f"{emc}/mrq_rate_locked"]
-    assert not [note for note in one.hardware.notes if "memory" in note]
-    assert one.hardware.unlock_memory() == ()
+    one.files.written.clear()
+    assert one.hardware.apply(one.hardware.grid().top, "test").verified
+    assert not [path for path, _ in one.files.written if path.startswith(emc)]
 
 
 # Adding a board
