@@ -17,6 +17,7 @@ from jetdvfs.tests.support.daemons.paced import IMAGE, MODEL
 
 @pytest.mark.alone
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.slow
 def test_root_holds_in_time_beside_thirty_leases_of_which_four_keep_changing(
     board: Board, found: dict[str, str], tmp_path: Path
 ) -> None:

@@ -144,9 +144,7 @@ def test_sensors_are_read_for_one_status_after_a_pause(board: Board, tmp_path: P
         assert max(client.status()["temperatures_mc"].values()) > before_mc + 20_000
 
 
-def test_clocks_that_cannot_be_read_again_are_shown_with_their_age_and_not_to_prometheus(
-    board: Board, tmp_path: Path
-) -> None:
+def test_clocks_that_cannot_be_read_again_are_shown_with_their_age_and_not_to_prometheus(board: Board, tmp_path: Path) -> None:
     with Daemon(board, tmp_path) as daemon, daemon.client() as client:
         client.status()
         time.sleep(3)

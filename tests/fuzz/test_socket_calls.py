@@ -35,6 +35,7 @@ def test_no_conversation_breaks_the_daemon(seeds: range) -> None:
     assert replay([conversation(seed) for seed in seeds]) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
 def test_what_once_broke_it_does_so_no_more(path: Path) -> None:
     if missing := boards.obstacle():

@@ -114,6 +114,7 @@ def test_a_dry_run_says_what_is_known_and_changes_nothing(
     assert not list(tmp_path.iterdir()) and clock_files(Files(stage.root), BOARD) == before
 
 
+@pytest.mark.slow
 def test_setup_goes_on_with_a_record_of_other_networks_in_any_order(
     stage: Stage, about: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -206,6 +207,7 @@ def test_a_board_that_throttles_all_the_time_is_told_and_given_back(
     }
 
 
+@pytest.mark.slow
 def test_what_is_observed_on_a_warm_board_is_what_a_profile_knows_of_a_cooler_one(tmp_path: Path) -> None:
     board, candidate, prior = BOARD, _candidate("squeezenet1_0"), load_bundle(PRIOR)
     silicon = Silicon(5, board)
@@ -244,6 +246,7 @@ def test_an_engine_is_observed_over_the_clocks_with_its_layers(stage: Stage, tmp
     assert kernels.value[:4] == pytest.approx([0.1, 0.2, 0.3, 0.4])
 
 
+@pytest.mark.slow
 def test_it_ends_when_plans_are_known_as_well_as_asked(stage: Stage, tmp_path: Path) -> None:
     candidate = _candidate("resnet18")
     board, record = SetUpBoard(stage.root, BOARD.name), tmp_path / "record.npz"

@@ -89,6 +89,7 @@ def test_a_deadline_that_the_battery_cannot_pay_for_is_granted_and_said(daemon: 
             other.hold(network, "latency_ms=0.1")
 
 
+@pytest.mark.slow
 def test_any_target_respects_a_ceiling_and_a_hotter_board_is_slowed_down(fed: Board, daemon: Daemon) -> None:
     with daemon.client() as client:
         temperatures_mc = client.status()["temperatures_mc"]

@@ -41,7 +41,7 @@ def choice(client: Client, target: str) -> dict[str, Any]:
     return {name: found["configuration"][name] for name in ("gpu_hz", "emc_hz")}
 
 
-@pytest.mark.parametrize("factor", [0.4, 2.5])
+@pytest.mark.parametrize("factor", [0.4, pytest.param(2.5, marks=pytest.mark.slow)])
 def test_reports_of_one_user_leave_the_plans_and_holds_of_all_others_as_they_were(
     clients: dict[int, Client], factor: float
 ) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import jetdvfs
 from jetdvfs.tests.support.daemons.board_daemon import Board, Daemon, eventually
 from jetdvfs.tests.support.daemons.paced import IMAGE, MODEL, own
@@ -28,6 +30,7 @@ class QuickenedDaemon(Daemon):
         super().start()
 
 
+@pytest.mark.slow
 def test_a_power_target_is_planned_again_once_the_board_has_settled_warmer(
     board: Board, found: dict[str, str], tmp_path: Path
 ) -> None:

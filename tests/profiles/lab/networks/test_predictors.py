@@ -95,6 +95,7 @@ def test_graph_networks_learn_and_come_back_from_a_file(architecture: Architectu
 
 
 @pytest.mark.torch
+@pytest.mark.slow
 def test_a_graph_network_comes_close_where_a_formula_rules() -> None:
     pytest.importorskip("torch", reason="what trains")
     made = seernet(epochs=80, batch=32, rate=3e-3, patience=0)

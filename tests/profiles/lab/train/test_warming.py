@@ -14,9 +14,8 @@ from jetdvfs.profiles.reference import reference_network
 from jetdvfs.profiles.twin.silicon.silicon import Silicon
 
 
-@pytest.mark.parametrize(
-    "name", ["nano-sim", *(pytest.param(name, marks=pytest.mark.slow) for name in ("agx-xavier-sim", "agx-orin-64gb-sim"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["nano-sim", "agx-xavier-sim", "agx-orin-64gb-sim"])
 def test_the_mean_error_of_shipped_profiles_does_not_move_with_the_temperature(name: str) -> None:
     """Of the boards that they were trained on: what others leak more or less, no profile can know."""
     bundle = load_bundle(name)
