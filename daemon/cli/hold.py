@@ -220,8 +220,12 @@ def _dry_run(args: argparse.Namespace, inputs: Sequence[TensorSpec], request: Ho
     return 0
 
 
-def headline(plan: Mapping[str, Any], network: str) -> str:
-    """A plan in one line: clocks, the prediction beside the target, and the energy compared with the top clocks."""
+def headline(plan: Mapping[str, Any], network: str, *, in_force: bool = True) -> str:
+    """A plan in one line: clocks, the prediction beside the target, and the energy compared with the top clocks.
+
+    Args:
+        in_force: False if the board does not run at the planned clocks, so that nothing is saved yet.
+    """
     choice, top, unit = plan["choice"], plan["top"], "a frame" if plan.get("fps") else ""
     keyword, _, limit = plan["target"].partition("=")
     figures = {"latency_ms": f"{choice['latency_ms']:.3g} ms"}
@@ -242,11 +246,12 @@ def headline(plan: Mapping[str, Any], network: str) -> str:
         if choice["configuration"] == top["configuration"]
         else (f"{abs(saved):.0%} {'below' if saved >= 0 else 'above'} top clocks")
     )
+    compared = f", {compared}" if in_force else ", predicted for clocks that are not in force"
     guessed = f", {choice['guessed_share']:.0%} of GPU time guessed" if choice["guessed_share"] >= _MUCH_GUESSED else ""
     clocks = output.short_clocks(choice["configuration"])
     end = plan.get("boundary")
     part = f", for a part of the network: up to {end['operator']} at {end['place']}" if end else ""
-    return f"{network} at {clocks}{hours}: {', '.join(figures.values())}, {compared}{guessed}{part}"
+    return f"{network} at {clocks}{hours}: {', '.join(figures.values())}{compared}{guessed}{part}"
 
 
 def simulated(plan: Mapping[str, Any]) -> str:
@@ -264,7 +269,8 @@ def _show(lease: KeptLease, args: argparse.Namespace, stream: TextIO) -> None:
     if lease.plan is not None:
         corrected = lease.corrected
         by = f", corrected by {corrected['frames']:,} frames of {corrected['app']}" if corrected else ""
-        line = f"{headline(lease.plan, Path(args.model).stem)} (lease {lease.id}{simulated(lease.plan)}{by})"
+        in_force = applied["verified"] and clocks == output.short_clocks(lease.plan["choice"]["configuration"])
+        line = f"{headline(lease.plan, Path(args.model).stem, in_force=in_force)} (lease {lease.id}{simulated(lease.plan)}{by})"
     elif args.target is not None:
         line = f"{parse_target(args.target)}: {clocks} until frames are reported (lease {lease.id})"
     else:

@@ -35,6 +35,8 @@ class Applied:
         writes: every write made, in order.
         elapsed_ms: from the first check to the last read-back.
         notes: what does not agree, or could not be checked.
+        waiting: the axes whose files are not there yet; they are set when these come.
+        stuck: the axes that the board keeps at another clock than requested, though it is not hot.
     """
 
     requested: FrequencyConfiguration
@@ -46,6 +48,8 @@ class Applied:
     elapsed_ms: float
     notes: tuple[str, ...] = ()
     clusters: Mapping[str, Level] = field(default_factory=dict)
+    stuck: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()
 
     def held(self, axis: str) -> int | None:
         """What was accepted for an axis or a cluster; None for a cluster that was not there."""
@@ -73,15 +77,18 @@ def outcome(
     reason: str,
     writes: tuple[Write, ...],
     elapsed_ms: float,
+    waiting: tuple[str, ...] = (),
 ) -> Applied:
     """What became of a request, from what every clock says of itself afterwards.
 
     Args:
         requested, seen: by axis, or cluster that is set apart.
         throttled: asked why the board is slow, where a clock is.
+        waiting: the axes whose files are not there yet.
     """
     accepted, measured = dict(requested), dict(requested)
-    notes = []
+    notes = [f"{title(axis)}: {megahertz(axis, requested[axis])} is set when its files come" for axis in waiting]
+    stuck = []
     for axis, readings in seen.items():
         level = requested[axis]
         reading = next((one for one in readings if not obeyed(one, level)), readings[0])
@@ -91,12 +98,15 @@ def outcome(
             taken = f"the board accepted {megahertz(axis, reading.accepted)} ({reading.mode})"
             notes.append(f"{title(axis)}: asked for {megahertz(axis, level)}, {taken}")
         elif not obeyed(reading, level):
-            why = "; ".join(throttled()) or "throttled, or stuck"
+            why = "; ".join(throttled())
+            if not why:
+                stuck.append(axis)
+                why = "throttled, or stuck"
             clock = f"set to {megahertz(axis, level)}, measured {megahertz(axis, reading.effective)}"
             notes.append(f"{title(axis)}: {clock}: {why}")
         elif reading.effective is None:
             notes.append(f"{title(axis)}: accepted; the board has no measurement of it")
-    verified = all(obeyed(reading, requested[axis]) for axis, readings in seen.items() for reading in readings)
+    verified = not waiting and all(obeyed(reading, requested[axis]) for axis, readings in seen.items() for reading in readings)
     return Applied(
         _configuration(requested),
         _configuration(accepted),
@@ -107,6 +117,8 @@ def outcome(
         elapsed_ms,
         tuple(notes),
         {name: Level(requested[name], accepted[name], measured[name]) for name in requested if name not in TITLES},
+        tuple(axis for axis in stuck if axis in TITLES),
+        waiting,
     )
 
 

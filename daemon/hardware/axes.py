@@ -49,12 +49,17 @@ def megahertz(axis: str, level: int | None) -> str:
 
 @dataclass(frozen=True)
 class FixedAxis:
-    """A clock that cannot be controlled: the level at which it is taken to stay, whether it was seen there, and why."""
+    """A clock that cannot be controlled: the level at which it is taken to stay, whether it was seen there, and why.
+
+    Attributes:
+        waits: its files come once its unit is used; a request is kept until then.
+    """
 
     level: int
     seen: bool
     reason: str
     may_appear: bool
+    waits: bool = False
 
 
 class Axes:
@@ -128,7 +133,11 @@ class Axes:
             seen = axis.observe(self._files, self._description)
             level = min(described, key=lambda one: abs(one - seen)) if seen else described[-1]
             reason = str(error) if seen else f"{error}; it cannot be seen either, and is taken to be at its highest"
-            self.fixed[axis.name] = FixedAxis(level, bool(seen), reason, axis.name not in self._leave)
+            may_appear = axis.name not in self._leave
+            waits = may_appear and axis.name == "gpu_hz" and gpu.waits(self._files, self._description)
+            if waits:
+                reason = f"{error}; it comes once the GPU is used, and is set then"
+            self.fixed[axis.name] = FixedAxis(level, bool(seen), reason, may_appear, waits)
 
     def _probe(self, axis: _Axis) -> Driver:
         if axis.name != "cpu_khz" or not self._clusters.apart:

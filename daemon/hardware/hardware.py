@@ -25,7 +25,7 @@ from .clocks.domain import ClockDomain, Write
 from .clocks.driver import OthersValue, Reading, effective
 from .files import Files
 from .identity import Identity, described_boards, identify, read_identity
-from .offered import Offered, fixed_level, mode_limits, moved_limits, offered_levels_of, read_offered
+from .offered import Offered, fixed_level, fixed_levels, mode_limits, moved_limits, offered_levels_of, read_offered
 from .power_modes import RunningModes
 from .sensors.hwmon import Fan, read_fan
 from .sensors.sensors import Sensing, Sensors
@@ -116,7 +116,9 @@ class Hardware:
     def notes(self) -> tuple[str, ...]:
         """What cannot be controlled or measured, and why."""
         notes = [
-            f"{title(name)} is fixed at {megahertz(name, self._fixed_level(name))}: {fixed.reason}"
+            f"{title(name)}: {fixed.reason}"
+            if fixed.waits
+            else f"{title(name)} is fixed at {megahertz(name, self._fixed_level(name))}: {fixed.reason}"
             for name, fixed in self._axes.fixed.items()
         ]
         notes += [note for driver in self._axes.drivers.values() for note in driver.notes]
@@ -179,7 +181,7 @@ class Hardware:
             HardwareBusy, HardwareRefused: as for :meth:`offered`.
         """
         if axis in self._axes.fixed:
-            return (self._fixed_level(axis),)
+            return fixed_levels(self._axes, self.description, axis, self.mode())
         return offered_levels_of(self._axes.drivers[axis], self.mode(), self._others)
 
     def read(self) -> dict[str, tuple[Reading, ...]]:
@@ -290,7 +292,10 @@ class Hardware:
             raise type(error)(f"{error}; {_what_was_undone(transition.done, failed)}") from error
         baseline.confirm(transition.done)
         elapsed_ms = 1000 * (self._clock.monotonic() - started)
-        return outcome(wanted, seen, self.throttled, reason=reason, writes=transition.done, elapsed_ms=elapsed_ms)
+        waiting = tuple(name for name, fixed in self._axes.fixed.items() if fixed.waits)
+        return outcome(
+            wanted, seen, self.throttled, reason=reason, writes=transition.done, elapsed_ms=elapsed_ms, waiting=waiting
+        )
 
     def keep_memory(self) -> bool:
         """Lock the memory clock where the kernel was left to keep it at its level and no longer does; whether that was so.

@@ -50,7 +50,7 @@ def read_offered(axes: Axes, description: BoardDescription, mode: PowerMode | No
 
     def levels(axis: str) -> tuple[int, ...]:
         if axis in axes.fixed:
-            return (fixed_level(axes, description, axis, mode),)
+            return fixed_levels(axes, description, axis, mode)
         return _within_mode(axes.drivers[axis].levels(tables[axis], others), axis, mode)
 
     grid = FrequencyGrid(**{axis: levels(axis) for axis in TITLES})
@@ -72,6 +72,13 @@ def fixed_level(axes: Axes, description: BoardDescription, axis: str, mode: Powe
     if fixed.seen or mode is None:
         return fixed.level
     return bound_levels(getattr(description.grid, axis), getattr(mode, axis))[-1]
+
+
+def fixed_levels(axes: Axes, description: BoardDescription, axis: str, mode: PowerMode | None) -> tuple[int, ...]:
+    """The one level of a clock that cannot be controlled; all that the mode allows of one that only waits for its files."""
+    if axes.fixed[axis].waits:
+        return _within_mode(getattr(description.grid, axis), axis, mode)
+    return (fixed_level(axes, description, axis, mode),)
 
 
 def moved_limits(files: Files, drivers: Iterable[tuple[str, Driver]], mode: PowerMode | None) -> Iterator[str]:

@@ -71,6 +71,8 @@ class Controller:
         self._arbiter = Arbiter()
         self._present = Present()
         self._unmet: dict[str, str] = {}
+        self._planned_within: Limits | None = None
+        self._followed: Mapping[str, int] = {}
         self.changed_s = monotonic()
         self._said = Repeated(log, monotonic)
         self.judged = Judge(self._arbiter, self._said)
@@ -149,11 +151,15 @@ class Controller:
         self._sample()
         offered = self._permitted.look()
         plan = self._admit(plan, holder)
+        self._planned_within = self._planned_within or self._limits()
         lease = self.leases.new(holder, plan, reason, self._monotonic())
         self.leases.add(lease)
         try:
             raised = [one.reason for one in self.floors.floors if one.least > getattr(plan.configuration, one.clock, one.least)]
-            applied = self._set("; ".join([f"{lease.label}: {reason or plan.target or 'configuration'}", *raised]), offered)
+            because = "; ".join([f"{lease.label}: {reason or plan.target or 'configuration'}", *raised])
+            applied = self._set(because, offered)
+            if self._follows_board({axis: getattr(applied.effective, axis) for axis in applied.stuck}):
+                applied = self._set(f"{because}; planned again for the clocks that the board keeps")
         except BaseException:
             self.leases.remove(lease)
             self._judge()
@@ -164,7 +170,19 @@ class Controller:
             *(lease.label, holder.pid, plan.configuration, plan.target or "as asked"),
             extra=fields(LEASE_BEGUN, **about(lease), configuration=listed(plan.configuration), reason=reason),
         )
-        return lease, applied
+        return self.leases.by_id().get(lease.id, lease), applied
+
+    def _follows_board(self, stuck: Mapping[str, int]) -> bool:
+        """Plan again for clocks that the board keeps whatever is requested; True if others are needed then.
+
+        Args:
+            stuck: the measured clock of each such axis.
+        """
+        before = self._wish()
+        if not self._permitted.stick(stuck):
+            return False
+        self._plan_again()
+        return self._wish() != before
 
     def preview(self, plan: LeasePlan) -> FrequencyConfiguration:
         """The clocks that :meth:`hold` would set for a lease alone, with the demand of other work; grants and sets nothing.
@@ -354,7 +372,10 @@ class Controller:
             self._plan_again()
 
     def _plan_again(self) -> None:
+        """Plan every lease again within the limits in force."""
         self._unmet = {}
+        with contextlib.suppress(DaemonError):  # tables that cannot be read are said by whoever needs them
+            self._planned_within = self._limits()
         for lease in self.leases:
             if lease.plan.planner is None:
                 continue
@@ -369,12 +390,21 @@ class Controller:
         try:
             if self._board.keep_memory():
                 log.warning("the memory clock is locked: the kernel no longer keeps it where it was")
+            if not self._watch.is_hot and self._limits() != self._planned_within:
+                self._plan_again()
             wish = self._wish()
             in_force = BoardSetting(applied.requested, {name: level.requested for name, level in applied.clusters.items()})
             outdated = applied.requested != wish or self._floors_when_set != self.floors.levels
             texts, again = self._watch.look(applied, wish, outdated, lambda: self._setting_anew() != in_force)
             if self._watch.woken:
                 self._wake(texts)
+            moved = bool(self._watch.stuck) and self._watch.stuck != self._followed
+            if self._permitted.unstick(moved=moved):
+                self._plan_again()
+            self._followed = self._watch.stuck
+            if moved and self._follows_board(self._watch.stuck):
+                self._set("planned again for the clocks that the board keeps")
+                return
             if unsaved := self._board.keep_baseline():
                 texts = (*texts, unsaved)
             for text in set(texts).difference(self.troubles):
@@ -421,6 +451,8 @@ class Controller:
 
     def _give_back(self, longest_s: float = 0.0) -> RestoreReport:
         self._arbiter.forget()
+        self._permitted.unstick(moved=True)
+        self._planned_within, self._followed = None, {}
         self.applied, self.floors = None, Floors()
         try:
             report = self._board.restore(longest_s)

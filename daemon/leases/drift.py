@@ -5,8 +5,9 @@ Policy. What deviates is named in ``status`` within a second. Limits that others
 to the nearest clocks they allow, and back up when they are raised again. A clock that somebody else set or took over is left
 to them for a while, then set again; each time that it is taken once more they are left it for twice as long, from two seconds
 up to five minutes, until it has stayed as set for a minute; what a board forgot while the machine slept is set again at once.
-A clock that is merely slow (throttled, or stuck) is only named: there is nothing to set, and limits that the kernel lowers
-against heat, and raises again step by step afterwards, are not taken for somebody's.
+A clock that is merely slow is named: there is nothing to set. If it is cool, and slow for longer than a moment, the leases are
+planned again for the clock that it has. Limits that the kernel lowers against heat, and raises again step by step afterwards,
+are not taken for somebody's.
 """
 
 from __future__ import annotations
@@ -17,13 +18,15 @@ from typing import NamedTuple, Protocol
 from ...kernels.grid import FrequencyConfiguration
 from ..hardware.applied import Applied
 from ..hardware.axes import TITLES, megahertz, title
-from ..hardware.clocks.driver import Reading, agrees
+from ..hardware.clocks.driver import Reading, agrees, effective
 
 FIRST_WAIT_S = 2.0
 LONGEST_WAIT_S = 300.0
 COOLS_S = 30.0
 """For how long the kernel may go on raising what it has lowered against heat, step by step, once the board is cool enough."""
 CALM_S = 60.0
+STUCK_AFTER_S = 2.0
+"""For how long a clock is slow before the leases are planned again for the clock that it has."""
 _LEFT = "what somebody else set is left to them"
 
 
@@ -41,15 +44,17 @@ class Deviation(NamedTuple):
     """One clock that is not as set.
 
     Attributes:
-        cause: ``limited`` by others' limits, ``taken`` by somebody who set it, or ``slow`` without either.
+        cause: ``limited`` by others' limits, ``taken`` by somebody who set it, ``appeared`` since, or ``slow`` without any.
         text: what it is and what was held, in one line.
         heat: why the kernel lowers it now, in one line; empty where it does not.
+        stays_at: the level nearest to the clock of an axis that is ``slow`` and not hot; 0 otherwise.
     """
 
     axis: str
     cause: str
     text: str
     heat: str = ""
+    stays_at: int = 0
 
 
 def find_deviations(board: Observed, applied: Applied, heat_before: str = "") -> tuple[Deviation, ...]:
@@ -64,8 +69,8 @@ def find_deviations(board: Observed, applied: Applied, heat_before: str = "") ->
     found = []
     for axis, readings in board.read().items():
         held = applied.held(axis)
-        if held is None:
-            found.append(Deviation(axis, "taken", f"{title(axis)}: came online, and is not set yet"))
+        if held is None or axis in applied.waiting:
+            found.append(Deviation(axis, "appeared", f"{title(axis)}: its files have come, and it is not set yet"))
             continue
         moved = next((one for one in readings if (one.accepted or 0) != held), None)
         slow = next((one for one in readings if not agrees(one.effective, held)), None)
@@ -91,7 +96,8 @@ def find_deviations(board: Observed, applied: Applied, heat_before: str = "") ->
             found.append(Deviation(axis, "taken", f"{title(axis)}: {by}; {was} was held"))
         elif slow is not None:
             text = f"set to {was}, measured {megahertz(axis, slow.effective)}: throttled, or stuck"
-            found.append(Deviation(axis, "slow", f"{title(axis)}: {text}"))
+            nearest = min(levels, key=lambda level: abs(level - effective(slow)))
+            found.append(Deviation(axis, "slow", f"{title(axis)}: {text}", stays_at=nearest))
     return tuple(found)
 
 
@@ -133,6 +139,8 @@ class Watch:
     Attributes:
         woken: True if the machine had slept before the last look.
         countdown: the line of the last look that counts down until a clock that was taken is set again; empty if none was.
+        is_hot: True if the kernel lowered clocks against heat a moment ago; limits may be its own then.
+        stuck: the level at which each axis stays that has not been as set for some seconds, though it is cool.
     """
 
     def __init__(self, board: Observed, monotonic: Callable[[], float], slept: Callable[[], bool]) -> None:
@@ -141,8 +149,11 @@ class Watch:
         self._hot_s, self._heat = -COOLS_S, ""
         self._backoff = Backoff(monotonic)
         self._slept = slept
+        self.is_hot = False
+        self._slow_since_s: dict[str, float] = {}
         self.woken = False
         self.countdown = ""
+        self.stuck: dict[str, int] = {}
 
     def look(
         self, applied: Applied, wish: FrequencyConfiguration, outdated: bool, changed: Callable[[], bool]
@@ -165,7 +176,13 @@ class Watch:
         deviations = find_deviations(self._board, applied, self._heat if now - self._hot_s < COOLS_S else "")
         if heat := next((one.heat for one in deviations if one.heat), ""):
             self._hot_s, self._heat = now, heat
+        slow = {one.axis: one.stays_at for one in deviations if one.stays_at and one.axis in TITLES}
+        self._slow_since_s = {axis: self._slow_since_s.get(axis, now) for axis in slow}
+        self.stuck = {axis: level for axis, level in slow.items() if now - self._slow_since_s[axis] >= STUCK_AFTER_S}
+        self.is_hot = now - self._hot_s < COOLS_S
         texts = tuple(one.text for one in deviations)
+        if any(one.cause == "appeared" for one in deviations):
+            return texts, True
         if any(one.cause == "taken" for one in deviations):
             if self.woken:
                 return (f"the machine has slept: {texts[0]}", *texts[1:]), True
@@ -174,8 +191,7 @@ class Watch:
             return ((*texts, self.countdown) if self.countdown else texts), again
         self._backoff.settle()
         limited = any(one.cause == "limited" for one in deviations)
-        slow = any(one.cause == "slow" for one in deviations)
-        again = (limited or (outdated and not slow)) and changed()
+        again = (limited or (outdated and not any(one.cause == "slow" for one in deviations))) and changed()
         return (texts, True) if again else (texts + tuple(_short_of(applied.requested, wish)), False)
 
 

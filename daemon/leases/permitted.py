@@ -25,6 +25,8 @@ from .demand.floors import Demand, FloorRules, Floors
 KEPT_S = 5.0
 """For how long the levels offered are taken to stand; they are seldom others, and reading them takes a dozen of the board's
 files."""
+STUCK_S = 300.0
+"""For how long a clock that does not follow its requests counts as fixed."""
 
 
 class Board(Protocol):
@@ -82,6 +84,8 @@ class BoardSetting(NamedTuple):
 class Permitted:
     """For one thread. What was looked at up to :data:`KEPT_S` ago counts as what is offered now.
 
+    A clock that the board keeps at one level, whatever is requested, counts as fixed there for a while (:meth:`stick`).
+
     Attributes:
         config: the operator's, as it is in force.
         budget: what the board may draw; None for anything.
@@ -96,6 +100,8 @@ class Permitted:
         self._monotonic = monotonic
         self._said = said
         self._look: tuple[float, Offered] | None = None
+        self._stuck: dict[str, int] = {}
+        self._stuck_s = 0.0
 
     def look(self) -> Offered:
         """Read the levels that the board offers.
@@ -133,11 +139,43 @@ class Permitted:
         Raises:
             HardwareBusy, HardwareRefused: as for :meth:`look`.
         """
-        return permitted(self.offered().grid, self.config.limits, floors, self.budget)
+        return permitted(self.offered().grid, self.config.limits, floors, self.budget, self._stuck)
 
     def last_limits(self, floors: Floors) -> Limits | None:
         """The same by the last look; None before the first."""
-        return None if self._look is None else permitted(self._look[1].grid, self.config.limits, floors, self.budget)
+        if self._look is None:
+            return None
+        return permitted(self._look[1].grid, self.config.limits, floors, self.budget, self._stuck)
+
+    def stick(self, clocks: Mapping[str, int]) -> bool:
+        """Plan from now on for the clocks at which the board stays, those of axes that are not fixed so yet.
+
+        Args:
+            clocks: the clock of each axis that does not follow its requests.
+
+        Returns:
+            True if that changes the limits.
+
+        Raises:
+            HardwareBusy, HardwareRefused: as for :meth:`look`.
+        """
+        grid = self.offered().grid
+        new = {
+            axis: min(grid.levels(axis), key=lambda level: abs(level - clock))
+            for axis, clock in clocks.items()
+            if axis not in self._stuck
+        }
+        if new:
+            self._stuck |= new
+            self._stuck_s = self._monotonic()
+        return bool(new)
+
+    def unstick(self, moved: bool) -> bool:
+        """Let clocks that were stuck be planned for again, once they moved or after :data:`STUCK_S`; True if there are any."""
+        if not self._stuck or not (moved or self._monotonic() - self._stuck_s > STUCK_S):
+            return False
+        self._stuck = {}
+        return True
 
     def check(self, configuration: FrequencyConfiguration) -> None:
         """Refuse a configuration that is not offered, or outside the operator's limits.

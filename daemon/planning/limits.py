@@ -141,7 +141,11 @@ class Limits:
 
 
 def permitted(
-    offered: FrequencyGrid, operator: ClockLimits, demand: Floors | None = None, budget: Budget | None = None
+    offered: FrequencyGrid,
+    operator: ClockLimits,
+    demand: Floors | None = None,
+    budget: Budget | None = None,
+    stuck: Mapping[str, int] | None = None,
 ) -> Limits:
     """Which clocks may be set.
 
@@ -150,12 +154,15 @@ def permitted(
         operator: the operator's bounds; where they are below the demand, they stand.
         demand: the clocks that other work needs at least; None for no other work.
         budget: the power that the board may draw; None for any.
+        stuck: the level of each axis that the board keeps there, whatever is requested.
     """
     ranges = {}
     for axis in AXES:
         levels = operator.allowed(axis, offered.levels(axis))
         least = demand.least(axis) if demand is not None else 0
         ranges[axis] = (max(levels[0], min(least, levels[-1])), levels[-1])
+        if stuck and axis in stuck:
+            ranges[axis] = (stuck[axis], stuck[axis])
     limits = replace(Limits.within(ranges), demand=demand.reasons if demand is not None else ())
     return limits if budget is None else replace(limits, power_mw=budget.power_mw, because=budget.reason)
 

@@ -88,5 +88,12 @@ def observe(files: Files, description: BoardDescription) -> int | None:
     return files.find_rate(f"{path}/cur_freq") if path else None
 
 
+def waits(files: Files, description: BoardDescription) -> bool:
+    """True if the GPU is there and its clock is not yet: after a boot without a desktop it comes with the first use."""
+    section = description.section("gpu")
+    places = (path.rpartition("/devfreq/")[0] for path in section["devfreq"])
+    return _find(files, description) is None and any(place and files.exists(place) for place in places)
+
+
 def _find(files: Files, description: BoardDescription) -> str | None:
     return next((path for path in description.section("gpu")["devfreq"] if files.exists(path)), None)

@@ -7,7 +7,7 @@ execution the host issues them meanwhile, and that overlaps, too. Keys and value
 do: few heads of them leave units idle.
 
 A token's energy is a power of each unit that is on, as long as it lasts, and so much for each byte and each instruction. What
-is gated draws nothing; how many instructions a weight takes depends on its format (:data:`.models.INSTRUCTIONS`).
+is gated draws nothing; how many instructions a weight takes depends on its format (:data:`.token_models.INSTRUCTIONS`).
 
 Fitted are the three prices of energy, and two rates, whichever explain the others best: of the bandwidth that is reached, the
 cycles of an instruction, a launch's start and what keys and values take.

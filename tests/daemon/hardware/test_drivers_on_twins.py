@@ -167,7 +167,7 @@ def test_under_the_lock_the_memory_clock_may_stay_below_the_floor_that_comes_wit
 
 
 def test_a_gpu_that_has_not_appeared_is_fixed_until_it_does(twin: Served) -> None:
-    twin.board.faults.vanish(twin.board.tree.resolve(GPU))
+    twin.board.faults.vanish(twin.board.tree.resolve(GPU.rpartition("/devfreq/")[0]))
     hardware = twin.start()
     assert len(hardware.grid().gpu_hz) == 1
     assert "GPU clock is fixed" in hardware.notes[0]

@@ -290,11 +290,15 @@ def test_a_gpu_set_by_its_limits_that_is_first_held_while_it_is_hot_gets_them_ba
 
 def test_a_gpu_that_nothing_has_used_yet_is_controlled_once_it_has_appeared(tmp_path: Path) -> None:
     one = Found(fake_board(VirtualClock(), "agx-orin-64gb", desktop=False), tmp_path)
-    assert len(one.hardware.grid().gpu_hz) == 1
-    assert any("GPU clock is fixed" in note for note in one.hardware.notes)
+    assert any("GPU clock" in note and "comes once the GPU is used" in note for note in one.hardware.notes)
+    wanted = one.hardware.grid().top._replace(gpu_hz=612000000)
+    early = one.hardware.apply(wanted, "test")
+    assert (early.verified, early.waiting) == (False, ("gpu_hz",))
+    assert not [path for path, _ in one.files.written if "devfreq" in path and "gpu" in path]
     one.files.write_text("/sys/devices/platform/gpu.0/railgate_enable", "0")
     assert len(one.hardware.grid().gpu_hz) == 11
-    assert one.hardware.apply(one.hardware.grid().top, "test").verified
+    assert one.hardware.apply(wanted, "test").verified
+    assert one.hardware.current().gpu_hz == 612000000
 
 
 @pytest.mark.parametrize(
@@ -329,8 +333,16 @@ def test_a_cap_of_the_memory_clock_that_does_not_rise_again_is_said_to_stay(tmp_
     assert one.hardware.restore().failed == (f"{cap}: stays at 665600000, though 2133000000 was written",)
 
 
+def test_a_gpu_clock_that_waits_is_planned_for_up_to_what_its_power_mode_allows(tmp_path: Path) -> None:
+    board = simulated_board("agx-orin-64gb", clock=VirtualClock(), mode="MODE_30W", desktop=False)
+    one = Found(board, tmp_path)
+    assert one.hardware.grid().gpu_hz == (306000000, 408000000, 510000000, 612000000)
+
+
 def test_a_clock_that_cannot_be_seen_is_taken_to_be_at_the_most_its_power_mode_allows(tmp_path: Path) -> None:
     board = simulated_board("agx-orin-64gb", clock=VirtualClock(), mode="MODE_30W", desktop=False)
+    for path in board.description.section("gpu")["devfreq"]:
+        board.faults.vanish(path.rpartition("/devfreq/")[0])
     one = Found(board, tmp_path)
     assert one.hardware.grid().gpu_hz == (612000000,)
     assert any(note.startswith("GPU clock is fixed at 612 MHz") for note in one.hardware.notes)
@@ -366,7 +378,8 @@ def test_a_lock_of_jetson_clocks_past_the_limits_is_taken_over_and_given_back(
     if when == "while held":
         assert [reading.accepted for reading in one.hardware.read()["emc_hz"]] == [high]  # not what was requested
     applied = one.hardware.apply(wanted, "test")
-    assert (applied.verified, emc_hz(one)) == (True, pytest.approx(low, rel=0.01)), applied.notes
+    assert applied.verified, applied.notes
+    assert emc_hz(one) == pytest.approx(low, rel=0.01)
     assert not one.hardware.restore().failed
     assert one.files.read_text(f"{emc}/mrq_rate_locked") == "1"
     assert one.files.read_text(f"{emc}/rate") == str(high)
