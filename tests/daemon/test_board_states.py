@@ -87,6 +87,8 @@ def test_a_target_is_planned_over_all_gpu_clocks_before_the_gpu_was_used(tmp_pat
         assert late.plan is not None
         assert late.plan["considered"] == early.plan["considered"] == 704
         assert late.plan["choice"]["configuration"] == early.plan["choice"]["configuration"]
+        early.release()
+        late.release()
         assert "below top clocks" in hold_line(daemon)
 
 
