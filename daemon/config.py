@@ -19,6 +19,7 @@ names: what a later file says counts, member by member; one that it leaves empty
     floors: auto                 # keep clocks up for other work (docs/floors.md); off; or the rule's own numbers, as in
                                  #   {cpu_share: 0.7, emc_share: 0.3, pressure: 0.1, hold_s: 10}
     ceiling_c: 70                # no zone becomes hotter, whatever is held (docs/sharing.md); default: no ceiling
+    default: max                 # clocks while no application holds any: max, min, or CPU,GPU,EMC in MHz; default: as found
     clients: {connections: 64, leases: 64, networks: 16}
     worker: {parallel: 2, threads: 4, timeout_s: 20}
 """
@@ -32,6 +33,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from msgspec import Meta
 
+from ..kernels.errors import GridError
+from ..kernels.grid import parse_configuration
 from ..kernels.text import meant_by
 from ..profiles.documents import Place, Text, convert, dotted, mistakes, unknown_members
 from .errors import UsageError
@@ -46,7 +49,7 @@ INSTALLED_GROUP = "jetdvfs"
 Axis: TypeAlias = Literal["cpu", "gpu", "emc"]
 _PLAUSIBLE_MHZ = (10, 10_000)
 """Every clock of every board lies between."""
-_RELOADED = ("limits", "floors", "ceiling_c")
+_RELOADED = ("limits", "floors", "ceiling_c", "default")
 AXES: dict[Axis, str] = {"cpu": "cpu_khz", "gpu": "gpu_hz", "emc": "emc_hz"}
 Degrees: TypeAlias = Annotated[float, Meta(ge=20, le=110, description="a temperature from 20 to 110 degrees Celsius")]
 Number: TypeAlias = Annotated[int, Meta(ge=1, le=10_000, description="a whole number from 1 to 10000")]
@@ -99,6 +102,9 @@ class Members:
         default_factory=FloorRules, metadata={"help": "keep clocks up for other work (docs/floors.md)"}
     )
     ceiling_c: Degrees | None = field(default=None, metadata={"help": "no zone becomes hotter (docs/sharing.md)"})
+    default: Text | None = field(
+        default=None, metadata={"help": "clocks while no application holds any: max, min, or CPU,GPU,EMC in MHz"}
+    )
     clients: ClientLimits = field(default_factory=ClientLimits, metadata={"help": "how many there may be at once"})
     worker: WorkerRules = field(default_factory=WorkerRules, metadata={"help": "processes that read model files"})
 
@@ -177,7 +183,13 @@ def _suggested(at: Place, known: Sequence[str]) -> str:
 
 
 def _implausible(raw: Any) -> Iterator[tuple[Place, str]]:
-    """Limits that no clock of a board has, which mostly are of another unit."""
+    """Limits that no clock of a board has, which mostly are of another unit, and default clocks that are none."""
+    default = raw.get("default") if isinstance(raw, Mapping) else None
+    if isinstance(default, str):
+        try:
+            parse_configuration(default, dict.fromkeys(AXES.values(), (1,)))
+        except GridError as error:
+            yield ("default",), f"default: {error}"
     limits = raw.get("limits") if isinstance(raw, Mapping) else None
     for axis in AXES.values():
         bounds = limits.get(axis) if isinstance(limits, Mapping) else None

@@ -21,6 +21,7 @@ from ..planning.limits import Limits
 from ..system.journal import CLOCKS_SET, GIVEN_BACK, LEASE_BEGUN, LEASE_ENDED, PLANNED_AGAIN, TROUBLE, WOKEN, fields
 from ..system.repeated import Repeated
 from .budgets.budgets import ASKED, Budgets
+from .default import DefaultClocks, operator
 from .demand.demand import Leased
 from .demand.floors import Floors, floors
 from .drift import Watch
@@ -71,6 +72,7 @@ class Controller:
         self._arbiter = Arbiter()
         self._present = Present()
         self._unmet: dict[str, str] = {}
+        self._default_due = config.default is not None
         self._planned_within: Limits | None = None
         self._followed: Mapping[str, int] = {}
         self.changed_s = monotonic()
@@ -184,6 +186,17 @@ class Controller:
         self._plan_again()
         return self._wish() != before
 
+    def _hold_default(self, text: str) -> None:
+        """Hold the operator's default clocks, which give way to every other lease; tried again if the board refuses them."""
+        clocks = DefaultClocks(text)
+        try:
+            self.hold(operator(), clocks.plan(self.limits()), clocks.reason)
+        except (DaemonError, OSError) as error:
+            self.troubles = (str(error),)
+            self._said.say(logging.ERROR, str(error), fields(TROUBLE))
+        else:
+            self._default_due = False
+
     def preview(self, plan: LeasePlan) -> FrequencyConfiguration:
         """The clocks that :meth:`hold` would set for a lease alone, with the demand of other work; grants and sets nothing.
 
@@ -274,11 +287,16 @@ class Controller:
         """
         for lease in tuple(self.leases):
             self._end(lease, by)
+        self._default_due = False
         self._judge()
         return self._give_back(_LAST_TRY_S)
 
     def reconfigure(self, config: Config) -> None:
         """Take over the operator's new limits; leases granted already are bound by them from now on."""
+        if config.default != self._config.default:
+            for lease in (lease for lease in self.leases if lease.holder.yields):
+                self.release(lease, "the configuration")
+            self._default_due = config.default is not None
         self._config = self._permitted.config = config
         if self._demands is not None and config.floors is not None:
             self._demands.rules = config.floors
@@ -291,7 +309,9 @@ class Controller:
     def tend(self) -> None:
         """Look after what is set, and try again what could not be given back; to be called after ``tend_in_s``."""
         self._measure()
-        if not len(self.leases):
+        if self._default_due and self._config.default is not None:
+            self._hold_default(self._config.default)
+        elif not len(self.leases):
             if self._board.touched:
                 self._give_back()
         elif self.applied is not None:
@@ -317,7 +337,8 @@ class Controller:
 
     def _counting(self) -> tuple[Lease, ...]:
         """The leases as they count now."""
-        leases, now_s = tuple(self.leases), self._monotonic()
+        held, now_s = tuple(self.leases), self._monotonic()
+        leases = tuple(lease for lease in held if not lease.holder.yields) or held
         if self.budgets is None or self.budgets.budget is None:
             return self._present.leases(leases, now_s)
         levels = None

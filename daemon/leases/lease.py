@@ -22,12 +22,17 @@ _ENDED_KEPT = 256
 
 @dataclass(frozen=True)
 class Holder:
-    """Who a lease belongs to: a connection (any hashable), and what the kernel and the application say of it."""
+    """Who a lease belongs to: a connection (any hashable), and what the kernel and the application say of it.
+
+    Attributes:
+        yields: its leases count only while no other is held.
+    """
 
     connection: Hashable
     pid: int
     uid: int
     app: str
+    yields: bool = False
 
 
 @dataclass(frozen=True)
@@ -164,7 +169,9 @@ def raised_by(lease: Lease, leases: Iterable[Lease]) -> list[str]:
     return [
         other.id
         for other in leases
-        if other is not lease and any(theirs > mine for theirs, mine in zip(other.plan.configuration, own, strict=True))
+        if other is not lease
+        and not other.holder.yields
+        and any(theirs > mine for theirs, mine in zip(other.plan.configuration, own, strict=True))
     ]
 
 

@@ -99,6 +99,11 @@ def test_members_left_empty_have_their_defaults(tmp_path: Path) -> None:
         ("board: x\nclients: {leases: 0}", ", line 2: clients.leases: expected a whole number from 1 to 10000, got 0"),
         ("clients: {leases: true}", ", line 1: clients.leases: expected a whole number from 1 to 10000, got True"),
         ("worker: {timeout_s: 1.5}", ", line 1: worker.timeout_s: expected a whole number from 1 to 10000, got 1.5"),
+        (
+            "default: fastest",
+            ", line 1: default: configuration 'fastest': expected CPU,GPU,EMC in MHz, for instance 2265.6,1377,2133",
+        ),
+        ("default: 612", ", line 1: default: expected a text, got 612"),
         ("floors: maybe", ", line 1: floors: expected auto, off or a mapping, got 'maybe'"),
         ("floors: {pressure: 2}", ", line 1: floors.pressure: expected a number above 0, at most 1, got 2"),
         ("a:\n- [", ", line 2: not valid YAML: "),

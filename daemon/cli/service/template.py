@@ -12,7 +12,7 @@ from ...config import Members
 
 _HEAD = """\
 # Configuration of jetdvfsd. Every member may be left out; each line below has a default. jetdvfsd.yaml(5) has an example.
-# `jetdvfs config check` names mistakes, `systemctl reload jetdvfsd` applies limits, floors and ceiling_c.
+# `jetdvfs config check` names mistakes, `systemctl reload jetdvfsd` applies limits, floors, ceiling_c and default.
 # Files of jetdvfsd.yaml.d next to this one override it.
 """
 _COLUMN = 24

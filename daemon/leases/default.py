@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The clocks that the operator wants while no application holds any: ``default`` of the configuration, as a lease."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from ...kernels.errors import GridError
+from ...kernels.grid import parse_configuration
+from ...kernels.units import AXES
+from ..errors import UsageError
+from ..planning.lease_plan import LeasePlan
+from ..planning.limits import Limits
+from .lease import Holder
+
+
+def operator() -> Holder:
+    """The holder of the lease, which gives way to every other."""
+    return Holder("default", os.getpid(), 0, "jetdvfsd", yields=True)
+
+
+@dataclass(frozen=True)
+class DefaultClocks:
+    """Plans the lease (:class:`jetdvfs.daemon.planning.lease_plan.Planner`): ``max`` and ``min`` follow the limits.
+
+    Attributes:
+        text: ``max``, ``min``, or ``CPU,GPU,EMC`` of numbers and these words.
+    """
+
+    text: str
+
+    def plan(self, limits: Limits) -> LeasePlan:
+        """The clocks within these limits.
+
+        Raises:
+            UsageError: the text names no configuration.
+        """
+        ranges = {axis: getattr(limits, axis) or () for axis in AXES}
+        try:
+            configuration = parse_configuration(self.text, ranges)
+        except GridError as error:
+            raise UsageError(f"default: {error}") from error
+        return LeasePlan(configuration, planner=self, limits=limits)
+
+    @property
+    def reason(self) -> str:
+        return f"default: {self.text}, while no other lease is held"
