@@ -39,6 +39,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     serve.add_argument(
         "--battery-wh", type=float, metavar="WH", help="a battery with so many watt hours feeds it (default: the mains)"
     )
+    serve.add_argument(
+        "--state", default="", metavar="NAME[,NAME]", help="a state that boards were found in by their users (docs/twins.md)"
+    )
     arguments.add_perturbed(serve)
     serve.add_argument(
         "--as",
@@ -72,6 +75,7 @@ def run(args: argparse.Namespace) -> int:
     from ..application_port import ApplicationPort
     from ..serve import serve
     from ..simulated_board import simulated_board
+    from ..states import put_into
 
     if bool(args.replay) != bool(args.data):
         raise UsageError("twin serve: --replay PROGRAM and --data DIR go together")
@@ -98,6 +102,7 @@ def run(args: argparse.Namespace) -> int:
             dtype=dtype,
             battery_wh=args.battery_wh,
         )
+    put_into(board, args.state)
     mount = args.mount.absolute()
     with serve(board, mount, args.backend) as serving:
         port = ApplicationPort(board, args.bench.absolute() if args.bench else application_port(mount))

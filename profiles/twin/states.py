@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""States that boards in the field were found in, by name: files that are missing, empty, refused, or another board's.
+
+``twin serve --state NAME[,NAME]`` puts a board into them. A state is a function below that changes the files of a board.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator
+from fnmatch import fnmatchcase
+
+from ..board import load_board
+from ..errors import TwinError
+from .simulated_board import SimulatedBoard
+from .tools.modes_file import render
+from .tree.attributes import Attribute, Link, constant
+
+STATES: dict[str, Callable[[SimulatedBoard], None]] = {}
+_DEBUGFS = "/sys/kernel/debug"
+_DEVICE_TREE = "/sys/firmware/devicetree/base"
+_UNITS = "/etc/systemd/system"
+
+
+def put_into(board: SimulatedBoard, names: str) -> None:
+    """Put a board into states.
+
+    Args:
+        names: of :data:`STATES`, separated by commas.
+
+    Raises:
+        TwinError: there is no such state; the text lists those there are. Or the board lacks what the state changes.
+    """
+    for name in filter(None, names.split(",")):
+        if name not in STATES:
+            raise TwinError(f"board state {name!r}; valid: {', '.join(STATES)}")
+        STATES[name](board)
+
+
+def _state(change: Callable[[SimulatedBoard], None]) -> Callable[[SimulatedBoard], None]:
+    STATES[change.__name__.replace("_", "-")] = change
+    return change
+
+
+def _files(board: SimulatedBoard, pattern: str) -> Iterator[str]:
+    found = [path for path, _ in board.tree.files() if fnmatchcase(path, pattern)]
+    if not found:
+        raise TwinError(f"board {board.description.name}: has no file {pattern}, which the state changes")
+    yield from found
+
+
+def _text(board: SimulatedBoard, path: str, text: str) -> None:
+    """Let a file that may be written say something else from now on, until it is written."""
+    node = board.tree.node(path)
+    assert isinstance(node, Attribute)
+    said = [text]
+
+    def write(value: str) -> float:
+        said.clear()
+        return node.write(value) if node.write is not None else 0.0
+
+    read = node.read
+    shown = Attribute(lambda: said[0] if said else read() if read else "", write if node.write else None, node.mode)
+    board.tree.put(path, shown)
+
+
+@_state
+def no_passive_trip(board: SimulatedBoard) -> None:
+    """Thermal zones that only say at which temperature the board switches off."""
+    for path in _files(board, "/sys/devices/virtual/thermal/*/trip_point_0_*"):
+        board.faults.vanish(path)
+
+
+@_state
+def eagain_zone(board: SimulatedBoard) -> None:
+    """The CPU's thermal zone fails with EAGAIN."""
+    for path in _files(board, "/sys/devices/virtual/thermal/*/type"):
+        if "cpu" in board.tree.read(path).decode().lower():
+            board.faults.refuse(path.replace("type", "temp"), errno.EAGAIN, access="read")
+
+
+@_state
+def total_rail_missing(board: SimulatedBoard) -> None:
+    """The last of the energy rails has a label, and neither voltage nor current."""
+    rail = board.description.energy_rails[-1]
+    for monitor in board.description.monitors:
+        if rail in monitor.channels:
+            number = monitor.channels.index(rail) + 1
+            for name in (f"in{number}_input", f"curr{number}_input", "power1_input"):
+                for path, _ in list(board.tree.files()):
+                    if f"/{monitor.address}/hwmon/" in path and path.endswith(f"/{name}"):
+                        board.faults.vanish(path)
+
+
+@_state
+def no_ina238(board: SimulatedBoard) -> None:
+    """A carrier without the monitor of the whole board (Thor)."""
+    for path in _files(board, "*/2-0044/hwmon/*"):
+        board.faults.vanish(path)
+
+
+@_state
+def gpu_max_freq_zero(board: SimulatedBoard) -> None:
+    """The GPU's limits read 0, as written by hand under Linux 4.9."""
+    path = board.description.section("gpu")["devfreq"][0]
+    for name in ("min_freq", "max_freq"):
+        _text(board, board.tree.resolve(f"{path}/{name}"), "0")
+
+
+@_state
+def gpu_limits_not_available(board: SimulatedBoard) -> None:
+    """The GPU's upper limit reads N/A."""
+    path = board.description.section("gpu")["devfreq"][0]
+    _text(board, board.tree.resolve(f"{path}/max_freq"), "N/A")
+
+
+@_state
+def no_debugfs(board: SimulatedBoard) -> None:
+    """Debugfs is not mounted."""
+    board.faults.vanish(_DEBUGFS)
+
+
+@_state
+def debugfs_without_bpmp(board: SimulatedBoard) -> None:
+    """Debugfs without the firmware's clocks, as with secure boot."""
+    for path in (f"{_DEBUGFS}/bpmp", f"{_DEBUGFS}/clk"):
+        board.faults.vanish(path)
+    board.tree.put(f"{_DEBUGFS}/opp/opp_table", constant(0))
+
+
+@_state
+def debugfs_of_mainline(board: SimulatedBoard) -> None:
+    """Debugfs of a mainline kernel."""
+    debugfs_without_bpmp(board)
+    for name in ("available_rates", "min_rate", "max_rate"):
+        board.tree.put(f"{_DEBUGFS}/emc/{name}", constant(204000000))
+
+
+@_state
+def debugfs_locked_down(board: SimulatedBoard) -> None:
+    """The kernel closes the files of debugfs (lockdown)."""
+    for path in _files(board, f"{_DEBUGFS}/*"):
+        board.faults.refuse(path, errno.EPERM, access="read")
+
+
+@_state
+def no_memory_clock(board: SimulatedBoard) -> None:
+    """No limits and no cap of the memory clock."""
+    section = board.description.section("emc")
+    for name in ("devfreq", "cap"):
+        if name in section:
+            board.faults.vanish(str(section[name]))
+
+
+@_state
+def undescribed_module(board: SimulatedBoard) -> None:
+    """An AGX Orin Industrial, whose file of power modes names the module of another AGX Orin."""
+    names = ("nvidia,p3737-0000+p3701-0008", "nvidia,p3701-0008", "nvidia,tegra234")
+    board.tree.put(f"{_DEVICE_TREE}/compatible", Attribute(lambda: b"".join(name.encode() + b"\0" for name in names)))
+    board.tree.put(f"{_DEVICE_TREE}/model", Attribute(lambda: b"NVIDIA Jetson AGX Orin Industrial Developer Kit\0"))
+    board.tree.put("/var/lib/nvpmodel/conf_file_path", constant("/etc/nvpmodel/nvpmodel_p3701_0000.conf"))
+
+
+@_state
+def conf_of_another_module(board: SimulatedBoard) -> None:
+    """The file of power modes is that of another module."""
+    other = load_board("orin-nano-8gb" if board.description.name.startswith("agx-orin") else "agx-orin-64gb")
+    modes = other.modes[-1]
+    path = f"/etc/nvpmodel/{modes.conf}"
+    board.tree.put(path, constant(render(other, modes)))
+    board.tree.put("/etc/nvpmodel.conf", Link(path))
+    board.tree.put("/var/lib/nvpmodel/conf_file_path", constant(path))
+
+
+@_state
+def jetson_clocks_at_boot(board: SimulatedBoard) -> None:
+    """A service of the operator's runs jetson_clocks at boot."""
+    text = "[Unit]\nDescription=Fast\n[Service]\nType=oneshot\nExecStart=/bin/sh -c 'sleep 10; /usr/bin/jetson_clocks'\n"
+    board.tree.put(f"{_UNITS}/jetson-perf.service", constant(text))
+    board.tree.put(f"{_UNITS}/multi-user.target.wants/jetson-perf.service", Link(f"{_UNITS}/jetson-perf.service"))
