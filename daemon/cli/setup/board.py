@@ -26,7 +26,7 @@ from ...errors import DaemonError, NoDaemon
 from ...hardware.files import LONGEST_S, Files
 from ...hardware.hardware import Hardware
 from ...hardware.sensors.sensors import Sensors
-from ...planning.settling import die_mc
+from ...hardware.sensors.thermal import hottest_mc
 from ...system.board_lock import socket_of
 from ...wire.client import Client
 from ..children import spawn, when_it_answers
@@ -39,7 +39,6 @@ SETTLING_S = 0.2
 _IDLE_S = 0.4
 _LONG_MEAN_S = 0.5  # a monitor that averages over more than this shows what was before
 _UPDATE = "update_interval"
-_DIE = ("cpu", "gpu")  # in the names of zones on the die
 _OVER_CURRENT_PER_S = 50.0  # each slows the clocks for about a millisecond; some boards have 30 at their top clocks always
 
 
@@ -129,12 +128,8 @@ class SetUpBoard:
         return self._sensors.over_current()
 
     def die_c(self) -> float | None:
-        """The temperature of the hottest zone that throttles, or, where none says whether it does, of the CPU's and the GPU's;
-        None where none can be read."""
-        read_mc = die_mc(self._sensors)
-        if read_mc is None:
-            zones = self._sensors.temperatures_mc().items()
-            read_mc = max((value for name, value in zones if any(part in name.casefold() for part in _DIE)), default=None)
+        """Temperature of the die (see :func:`hottest_mc`); None if it cannot be read."""
+        read_mc = hottest_mc(self._sensors.trips, self._sensors.temperatures_mc())
         return None if read_mc is None else read_mc / 1e3
 
     def why_rejected(

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -11,6 +12,8 @@ from ..files import Files
 ZONES = "/sys/class/thermal/thermal_zone*"
 # What a chip can have. The zone of a powered-off part reads -256000 on JetPack 5; later releases fail the read instead.
 _COLDEST_MC, _HOTTEST_MC = -100_000, 300_000
+_THROTTLING = ("passive", "hot")
+_OF_DIE = re.compile("cpu|gpu|^tj|junction", re.IGNORECASE)
 
 
 class Zone(NamedTuple):
@@ -53,8 +56,21 @@ def read_trips(files: Files) -> tuple[Trip, ...]:
 def reached(trips: tuple[Trip, ...], temperatures_mc: Mapping[str, int]) -> tuple[Trip, ...]:
     """The trips at which the kernel throttles now."""
     return tuple(
-        trip for trip in trips if trip.kind in ("passive", "hot") and temperatures_mc.get(trip.zone, 0) >= trip.temperature_mc
+        trip for trip in trips if trip.kind in _THROTTLING and temperatures_mc.get(trip.zone, 0) >= trip.temperature_mc
     )
+
+
+def hottest_mc(trips: tuple[Trip, ...], temperatures_mc: Mapping[str, int]) -> int | None:
+    """The hottest zone that throttles; if none can be read, of the CPU, the GPU and the junction; None without those.
+
+    Other zones are of other chips, or no sensors at all: that of the power supply reads 50 or 100 C always.
+    """
+    throttling = {trip.zone for trip in trips if trip.kind in _THROTTLING}
+    of_die = {name for name in temperatures_mc if _OF_DIE.search(name)}
+    for zones in (throttling, of_die):
+        if read := [value for name, value in temperatures_mc.items() if name in zones]:
+            return max(read)
+    return None
 
 
 def _trips(files: Files, zone: str) -> Iterator[Trip]:

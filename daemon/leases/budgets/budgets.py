@@ -12,6 +12,7 @@ from ...errors import UsageError
 from ...hardware.files import Files
 from ...hardware.sensors.sampled import SampledSensors
 from ...planning.constraints import BoardConstraints, Budget, LeaseConstraints, heeded
+from ...hardware.sensors.thermal import hottest_mc
 from ...system.journal import BUDGET, fields
 from .battery import Battery, Draining, read_battery
 from .capping import Capping
@@ -98,7 +99,10 @@ class Budgets:
                 "--battery-wh 50"
             )
         if asked.ceiling_c is not None and self._hottest_c() is None:
-            raise UsageError(f"ceiling_c={asked.ceiling_c:g}: no zone of this board can be read")
+            others = ", ".join(self._sensors.temperatures_mc()) or "none"
+            raise UsageError(
+                f"ceiling_c={asked.ceiling_c:g}: no zone of the CPU, the GPU or the junction can be read; zones read: {others}"
+            )
 
     def wake(self) -> None:
         """The machine has slept: its heat sink is cold, and its sensors and batteries are to be read anew."""
@@ -198,9 +202,8 @@ class Budgets:
         return self._battery
 
     def _hottest_c(self) -> float | None:
-        zones = {trip.zone for trip in self._sensors.trips}
-        read_mc = [value for name, value in self._sensors.temperatures_mc().items() if name in zones]
-        return max(read_mc) / 1e3 if read_mc else None
+        read_mc = hottest_mc(self._sensors.trips, self._sensors.temperatures_mc())
+        return None if read_mc is None else read_mc / 1e3
 
     def _drawn_mw(self) -> float | None:
         rails_mw = self._sensors.rails_mw()
