@@ -97,7 +97,7 @@ class Api:
         self._asked: dict[str, HoldRequest] = {}
         warmth = partial(warmth_of, context.sensors, context.description)
         self._corrections = Corrections(context.memory, warmth)
-        self._learner = Learner(context.board, context.sensors, context.description.energy_rails, context.memory, warmth)
+        self._learner = Learner(context.board, context.sensors, context.memory, warmth)
         self._proposals = Proposals(lambda: context.board.snapshot.look, context.config.limits)
         self._sensing = SharedWait(_SENSORS_WAIT_S)
         self._count = 0

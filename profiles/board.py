@@ -131,6 +131,7 @@ class BoardDescription:
         energy_rails: the rails whose sum is the energy of an inference; none lies within another.
         total_rails: the rails whose sum is what the module draws.
         within: rails that measure a part of another one.
+        parts: rails whose sum may stand in for another one that some carriers do not measure.
         roles: what each rail feeds.
         firmware: axes that a board with other firmware offers instead, by the firmware's name.
         mig: the slices of its GPU; None where it cannot be divided.
@@ -153,6 +154,7 @@ class BoardDescription:
     energy_rails: tuple[str, ...]
     total_rails: tuple[str, ...]
     within: Mapping[str, str]
+    parts: Mapping[str, tuple[str, ...]]
     roles: Mapping[str, tuple[Role, ...]]
     releases: tuple[Release, ...]
     firmware: Mapping[str, FrequencyGrid]
@@ -275,10 +277,11 @@ class _Rails:
     roles: Mapping[str, tuple[Role, ...]]
     driver: Text
     within: Mapping[str, str] = field(default_factory=dict)
+    parts: Mapping[str, tuple[Text, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         measured = {rail for monitor in self.monitors for rail in monitor.channels} - {UNUSED}
-        for rail in (*self.energy, *self.total, *self.roles):
+        for rail in (*self.energy, *self.total, *self.roles, *self.parts, *sum(self.parts.values(), ())):
             if rail not in measured:
                 raise ValueError(f"no monitor measures {rail!r}; valid: {', '.join(sorted(measured))}")
         if measured - set(self.roles):
@@ -368,6 +371,7 @@ def parse_board(raw: Any) -> BoardDescription:
         energy_rails=file.rails.energy,
         total_rails=file.rails.total,
         within=file.rails.within,
+        parts=file.rails.parts,
         roles=file.rails.roles,
         releases=file.releases,
         firmware=firmware,

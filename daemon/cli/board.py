@@ -138,7 +138,7 @@ def _observe(hardware: Hardware, module: str) -> dict[str, Any]:
         "configurations": grid.size,
         "clocks": clocks,
         "rails_mw": hardware.sensors.rails_mw(),
-        "energy_rails": list(hardware.description.energy_rails),
+        "energy_rails": list(hardware.sensors.energy_rails),
         "within": dict(hardware.description.within),
         "temperatures_mc": hardware.sensors.temperatures_mc(),
         "trips": [trip._asdict() for trip in hardware.sensors.trips],

@@ -101,6 +101,10 @@ class _Rails:
         self._thread.join()
         self._read()
 
+    @property
+    def energy_rails(self) -> tuple[str, ...]:
+        return self._sensors.energy_rails
+
     def _run(self) -> None:
         while not self._over.wait(self._every_s):
             self._read()
@@ -148,7 +152,7 @@ def _figures(
     hardware: Hardware, rails: _Rails, started_s: float, ended_s: float, frames: list[float], *, known: bool
 ) -> dict[str, Any]:
     """Measured figures as JSON, all between the command's start and its end; unknown ones are null."""
-    counted, elapsed_s = hardware.description.energy_rails, ended_s - started_s
+    counted, elapsed_s = rails.energy_rails, ended_s - started_s
     readings = min((trace.readings(started_s, ended_s) for trace in rails.traces.values()), default=0)
     told = elapsed_s >= _SHORTEST_S and readings >= _LEAST_READINGS
     each = {
@@ -185,8 +189,9 @@ def _lines(told: Mapping[str, Any]) -> Iterator[str]:
     if rows:
         yield table(["rail", "mean W", "peak W", "J"], rows)
     whole = told["energy_mj"]
+    missing = [rail for rail in told["energy_rails"] if rail not in told["rails"]]
     energy = "energy unknown" if whole is None else f"{whole / 1e3:.3f} J, {told['mean_power_mw'] / 1e3:.3f} W"
-    yield f"{told['elapsed_s']:.3f} s; {energy} ({'+'.join(told['energy_rails'])}), from {told['readings']} readings"
+    yield f"{told['elapsed_s']:.3f} s; {energy} ({'+'.join(missing or told['energy_rails'])}), from {told['readings']} readings"
     if told["frames"]:
         each = "" if told["energy_per_frame_mj"] is None else f", {told['energy_per_frame_mj']:.1f} mJ each"
         late = "" if told["p50_ms"] is None else f", p50 {told['p50_ms']:.2f} ms, p95 {told['p95_ms']:.2f} ms"

@@ -13,6 +13,7 @@ from typing import Any
 from ...kernels.grid import FrequencyConfiguration
 from ...kernels.text import printable
 from ...kernels.units import AXES, CLOCKS, mhz
+from ..hardware.sensors.energy import total_mw
 
 SIMULATED = "simulated: this profile was measured on a simulated board; its figures are not those of a real one"
 
@@ -76,6 +77,14 @@ def short_clocks(configuration: Mapping[str, int]) -> str:
     """A frequency configuration in whole MHz: ``CPU 1114, GPU 612, EMC 2133 MHz``."""
     parts = (f"{CLOCKS[axis]} {mhz(axis, configuration[axis]):.0f}" for axis in AXES)
     return f"{', '.join(parts)} MHz"
+
+
+def power(rails_mw: Mapping[str, float], energy_rails: Sequence[str]) -> str:
+    """The board's power and the rails it is the sum of; unknown, with the rails that are not read, if one is missing."""
+    total = total_mw(rails_mw, energy_rails)
+    if total is None:
+        return f"unknown ({', '.join(rail for rail in energy_rails if rail not in rails_mw)})"
+    return f"{total / 1e3:.2f} W ({'+'.join(energy_rails)})"
 
 
 def print_json(data: Any) -> None:

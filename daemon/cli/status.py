@@ -129,9 +129,8 @@ def _lines(status: Mapping[str, Any]) -> Iterator[str]:
             yield f"accepted   {_clocks(applied['accepted'])}"
         yield f"because    {applied['reason']}"
         yield f"changes    {status['changes']['count']} of the clocks, {status['changes']['total_ms']:.0f} ms in all"
-    counted = [status["rails_mw"][rail] for rail in status["energy_rails"] if rail in status["rails_mw"]]
     rails = ", ".join(f"{name} {power / 1e3:.2f} W" for name, power in status["rails_mw"].items())
-    yield f"power      {sum(counted) / 1e3:.2f} W ({'+'.join(status['energy_rails'])}); {rails or 'no rail can be read'}"
+    yield f"power      {output.power(status['rails_mw'], status['energy_rails'])}; {rails or 'no rail can be read'}"
     hottest = sorted(status["temperatures_mc"].items(), key=lambda item: -item[1])
     yield f"heat       {', '.join(f'{name} {value / 1e3:.1f} C' for name, value in hottest) or 'no zone can be read'}"
     if budget := status.get("budget"):

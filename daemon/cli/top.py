@@ -26,6 +26,7 @@ from ...kernels.text import printable
 from ...kernels.units import AXES, CLOCKS, mhz
 from .. import arguments
 from ..errors import NoDaemon, UsageError
+from ..hardware.sensors.energy import total_mw
 from ..wire.client import Client
 from . import output
 from .colour import Bold, Red, shown
@@ -127,11 +128,13 @@ def _lines(status: Mapping[str, Any], *, width: int | None = None) -> Iterator[s
         now = f"{mhz(axis, measured[axis]):.1f}" if measured.get(axis) else "off" if measured else "-"
         rows.append([CLOCKS[axis], now, held])
     yield table(["clock", f"MHz{output.age(status)}", "held"], rows)
-    counted = [status["rails_mw"][rail] for rail in status["energy_rails"] if rail in status["rails_mw"]]
+    rails = status["rails_mw"]
+    power, hottest = total_mw(rails, status["energy_rails"]), max(status["temperatures_mc"].values(), default=None)
     yield ""
-    yield f"power  {sum(counted) / 1e3:6.2f} W   {_listed(status['rails_mw'], 1e3, 'W', 2)}"
+    drawn = output.power(rails, status["energy_rails"]) if power is None else f"{power / 1e3:6.2f} W"
+    yield f"power  {drawn}   {_listed(rails, 1e3, 'W', 2)}"
     zones = _listed(status["temperatures_mc"], 1e3, "C", 1)
-    yield f"heat   {max(status['temperatures_mc'].values(), default=0) / 1e3:6.1f} C   {zones}"
+    yield "heat   unknown" if hottest is None else f"heat   {hottest / 1e3:6.1f} C   {zones}"
     if budget := status.get("budget"):
         yield f"budget {budget['limit_mw'] / 1e3:6.2f} W   {printable(budget['reason'])}"
     if battery := status.get("battery"):

@@ -17,6 +17,7 @@ import numpy as np
 
 from ...kernels.surface import Surface
 from ...profiles.board import BoardDescription
+from ..hardware.sensors.energy import total_mw
 from ..hardware.sensors.sensors import Sensing
 from .targets import check_rate
 
@@ -65,11 +66,9 @@ def warmth_of(sensors: Sensing, description: BoardDescription) -> Warmth | None:
     read_mc = die_mc(sensors)
     if read_mc is None:
         return None
-    rails_mw = sensors.rails_mw()
-    known = all(rail in rails_mw for rail in description.energy_rails)
-    drawn_mw = sum(rails_mw[rail] for rail in description.energy_rails) if known else 0.0
-    k_per_w = float(description.section("thermal").get("k_per_w", 0.0)) if known else 0.0
-    return Warmth(_STEP_C * round(read_mc / 1e3 / _STEP_C), _STEP_MW * round(drawn_mw / _STEP_MW), k_per_w)
+    drawn_mw = total_mw(sensors.rails_mw(), sensors.energy_rails)
+    k_per_w = 0.0 if drawn_mw is None else float(description.section("thermal").get("k_per_w", 0.0))
+    return Warmth(_STEP_C * round(read_mc / 1e3 / _STEP_C), _STEP_MW * round((drawn_mw or 0.0) / _STEP_MW), k_per_w)
 
 
 def settled(surface: Surface, warmth: Warmth | None, fps: float | None) -> Surface:

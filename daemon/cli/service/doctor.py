@@ -144,13 +144,11 @@ def _clocks(hardware: Hardware, *, held: bool) -> Iterator[Finding]:
 
 def _measured(hardware: Hardware) -> Iterator[Finding]:
     rails = hardware.sensors.rails_mw()
-    missing = [rail for rail in hardware.description.energy_rails if rail not in rails]
     if not rails:
         yield note("power rails", "none can be read: energy is predicted and not measured")
-    elif missing:
-        yield note("power rails", f"{', '.join(missing)} cannot be read: measured energy is without them")
-    else:
+    elif not hardware.sensors.notes:
         yield ok("power rails", ", ".join(f"{rail} {power / 1000:.2f} W" for rail, power in rails.items()))
+    yield from (note("power rails", said) for said in hardware.sensors.notes)
     mode = hardware.mode()
     yield ok("power mode", f"{mode.id} {mode.name}") if mode else note("power mode", "nvpmodel does not say which is in force")
 

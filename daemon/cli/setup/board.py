@@ -25,6 +25,7 @@ from ... import arguments
 from ...errors import DaemonError, NoDaemon
 from ...hardware.files import LONGEST_S, Files
 from ...hardware.hardware import Hardware
+from ...hardware.sensors.energy import total_mw
 from ...hardware.sensors.sensors import Sensors
 from ...hardware.sensors.thermal import hottest_mc
 from ...system.board_lock import socket_of
@@ -112,12 +113,16 @@ class SetUpBoard:
 
     def missing_rails(self) -> list[str]:
         """The energy rails that no sensor measures; read again after a moment, for a monitor may be busy."""
-        rails = self.description.energy_rails
         found = self._sensors.rails_mw()
-        if any(rail not in found for rail in rails):
+        if any(rail not in found for rail in self.energy_rails):
             self._clock.sleep(_AGAIN_S)
             found = self._sensors.rails_mw()
-        return [rail for rail in rails if rail not in found]
+        return [rail for rail in self.energy_rails if rail not in found]
+
+    @property
+    def energy_rails(self) -> tuple[str, ...]:
+        """The rails whose sum is the board's power."""
+        return self._sensors.energy_rails
 
     def rails_mw(self) -> dict[str, float]:
         """Power of each rail now, those that cannot be read left out."""
@@ -226,9 +231,7 @@ class SetUpBoard:
         )  # fmt: skip
 
     def _total_mw(self) -> float | None:
-        found = self._sensors.rails_mw()
-        rails = self.description.energy_rails
-        return sum(found[rail] for rail in rails) if all(rail in found for rail in rails) else None
+        return total_mw(self._sensors.rails_mw(), self.energy_rails)
 
     def _mean_mw(self, seconds: float) -> float | None:
         end, found = self._clock.monotonic() + seconds, []

@@ -236,7 +236,7 @@ def _begun(what: Plan, runner: Runner) -> Measurements:
         board=description.name,
         silicon_version="simulated" if runner.simulated else "",
         temperature_c=what.known.manifest.measured_at_c,
-        rails=description.energy_rails,
+        rails=what.board.energy_rails,
         invocations=(),
         calls=(),
         networks=networks,

@@ -19,6 +19,7 @@ from typing import Any
 
 from ....kernels.units import AXES, mhz
 from ...errors import DaemonError
+from ...hardware.sensors.energy import total_mw
 from ...system.record import ENTRIES_KEPT
 from ...wire.client import Client
 from ..output import is_old
@@ -45,12 +46,11 @@ def point(status: Mapping[str, Any], time_s: float) -> dict[str, Any]:
     """
     held = (status["applied"] or {}).get("requested")
     rails = status["rails_mw"]
-    counted = [rails[rail] for rail in status["energy_rails"] if rail in rails]
     return {
         "time_s": time_s,
         "clocks_mhz": None if is_old(status) else _mhz(status["configuration"]),
         "held_mhz": _mhz(held),
-        "power_mw": sum(counted) if counted else None,
+        "power_mw": total_mw(rails, status["energy_rails"]),
         "rails_mw": rails,
         "temperatures_mc": status["temperatures_mc"],
         "leases": {lease["lease"]: _latencies(lease) for lease in status["leases"]},

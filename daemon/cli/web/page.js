@@ -79,9 +79,10 @@ function showNow(status) {
     const held = applied ? `held at ${number(applied.requested[axis] / UNITS[axis])} MHz` : "not held";
     return figure(axis, name, clock ? number(clock / UNITS[axis]) : configuration ? "off" : "–", clock ? "MHz" : "", held);
   });
-  const counted = energy_rails.filter((rail) => rail in rails_mw);
-  const power = counted.length ? counted.reduce((sum, rail) => sum + rails_mw[rail], 0) / 1e3 : null;
-  made.push(figure("power", "Power", number(power), "W", counted.join(" + ")));
+  const missing = energy_rails.filter((rail) => !(rail in rails_mw));
+  const power = missing.length || !energy_rails.length ? null : energy_rails.reduce((sum, rail) => sum + rails_mw[rail], 0) / 1e3;
+  const rails = missing.length ? `unknown: ${missing.join(", ")}` : energy_rails.join(" + ");
+  made.push(figure("power", "Power", number(power), "W", rails));
   const [hottest] = Object.entries(temperatures_mc).sort((a, b) => b[1] - a[1]);
   made.push(figure("heat", "Hottest", hottest ? (hottest[1] / 1e3).toFixed(1) : "–", "°C", hottest?.[0] ?? ""));
   $("now").replaceChildren(...made);

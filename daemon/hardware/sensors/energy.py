@@ -4,9 +4,15 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
+
+
+def total_mw(rails_mw: Mapping[str, float], energy_rails: Sequence[str]) -> float | None:
+    """Sum of the energy rails; None if one of them is not read: the others' sum is not the board's power."""
+    known = energy_rails and all(rail in rails_mw for rail in energy_rails)
+    return sum(rails_mw[rail] for rail in energy_rails) if known else None
 
 
 class Energy:

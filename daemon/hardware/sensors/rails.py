@@ -70,8 +70,8 @@ def _ina3221(files: Files, monitor: PowerMonitor, driver: str) -> Iterator[Chann
 def _ina238(files: Files, monitor: PowerMonitor, driver: str) -> Iterator[Channel]:
     """The rail that this monitor measures, in microwatts."""
     node = hwmon_node(files, monitor.address, driver)
-    if node is not None:
-        yield Channel(monitor.channels[0], (f"{node}/power1_input",), 1e-3)
+    if node is not None and files.exists(power := f"{node}/power1_input"):
+        yield Channel(monitor.channels[0], (power,), 1e-3)
 
 
 _CHIPS: dict[str, Callable[[Files, PowerMonitor, str], Iterator[Channel]]] = {
@@ -84,6 +84,16 @@ def find_channels(files: Files, description: BoardDescription) -> tuple[Channel,
     """Every rail that the board's monitors measure, as far as their drivers are loaded."""
     driver = str(description.section("rails")["driver"])
     return tuple(channel for monitor in description.monitors for channel in _CHIPS[monitor.chip](files, monitor, driver))
+
+
+def energy_rails(description: BoardDescription, channels: Iterable[Channel]) -> tuple[str, ...]:
+    """The rails whose sum is the board's power: the description's, with the parts of one whose monitor is absent."""
+    there = {channel.label for channel in channels}
+    found: list[str] = []
+    for rail in description.energy_rails:
+        parts = description.parts.get(rail, ())
+        found += parts if rail not in there and parts and there.issuperset(parts) else (rail,)
+    return tuple(found)
 
 
 def read_rails_mw(files: Files, channels: Iterable[Channel]) -> dict[str, float]:

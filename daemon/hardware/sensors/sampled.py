@@ -52,6 +52,7 @@ class SampledSensors:
 
     def __init__(self, files: Files, description: BoardDescription, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.trips: tuple[thermal.Trip, ...] = ()
+        self.energy_rails = description.energy_rails
         self._files = files
         self._description = description
         self._monotonic = monotonic
@@ -59,7 +60,7 @@ class SampledSensors:
         self._energies: Mapping[str, Energy] = {}
         self._metered: deque[Metered] = deque(maxlen=_ROUNDS_KEPT)
         self._zones: Mapping[str, Sample[int]] = {}
-        self._events: Mapping[str, int] = {}
+        self._events: Mapping[str, Sample[int]] = {}
         self._missing: tuple[str, ...] = ()
         self._silent: tuple[str, ...] = ()
         self._wanted_s = monotonic()
@@ -125,7 +126,7 @@ class SampledSensors:
         """Energy of every rail since it was read first; none yet of the board's own until all were read once, so that what
         begins with the daemon has something to count from."""
         now = self._monotonic()
-        unread = self._description.energy_rails if self._round_s == float("-inf") else ()
+        unread = self.energy_rails if self._round_s == float("-inf") else ()
         return {**dict.fromkeys(unread, 0.0), **{rail: energy.up_to_mj(now) for rail, energy in self._energies.items()}}
 
     def metered(self, since_s: float) -> tuple[Metered, Metered] | None:
@@ -150,7 +151,7 @@ class SampledSensors:
         return said
 
     def over_current(self) -> Mapping[str, int]:
-        return self._events
+        return {name: sample.value for name, sample in self._events.items() if self._fresh(sample)}
 
     def _fresh(self, sample: Sample[int] | Sample[float]) -> bool:
         return self._monotonic() - sample.time_s <= TOO_OLD_S
@@ -185,23 +186,29 @@ class SampledSensors:
         read: dict[str, Sample[float]] = {}
         for channel in sensors.channels():
             power_mw = channel.read_mw(self._files)
-            self._rails = self._with(self._rails, channel.label, power_mw)
             if power_mw is not None:
                 read[channel.label] = Sample(power_mw, self._monotonic())
-        own = self._description.energy_rails
-        self._silent = own if all(rail in read and read[rail].value == 0 for rail in own) else ()
-        for rail in self._silent:
-            self._rails = self._with(self._rails, rail, None)
+            if power_mw:
+                self._rails = self._with(self._rails, channel.label, power_mw)
+        own = sensors.energy_rails
+        if own != self.energy_rails:
+            self._metered.clear()
+            self.energy_rails = own
+        if all(rail in read for rail in own):
+            self._silent = own if not any(read[rail].value for rail in own) else ()
+        now = {**self._rails, **read}
+        self._rails = {rail: sample for rail, sample in now.items() if rail not in self._silent}
         for rail, sample in read.items():
             if rail not in self._silent:
                 if rail not in self._energies:
                     self._energies = {**self._energies, rail: Energy(TOO_OLD_S)}
                 self._energies[rail].add(*sample)
-        if own and all(rail in read and rail in self._energies for rail in own):
+        if own and not self._silent and all(rail in read for rail in own):
             read_s = sum(read[rail].time_s for rail in own) / len(own)
             self._metered.append(Metered(read_s, {rail: self._energies[rail].energy_mj for rail in own}))
-        self._missing = sensors.notes
-        self._events = sensors.over_current()
+        self._missing = sensors.notes_of(now)
+        for name, count in sensors.over_current().items():
+            self._events = self._with(self._events, name, count)
         for zone in zones:
             self._zones = self._with(self._zones, zone.name, zone.read_mc(self._files))
 

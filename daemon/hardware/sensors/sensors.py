@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Protocol
 
 from ....profiles.board import BoardDescription
 from ..files import Files
 from . import thermal
 from .hwmon import read_over_current
-from .rails import Channel, find_channels, read_rails_mw
+from .rails import Channel, energy_rails, find_channels, read_rails_mw
 
 
 class Sensing(Protocol):
@@ -19,6 +19,11 @@ class Sensing(Protocol):
     @property
     def trips(self) -> tuple[thermal.Trip, ...]:
         """The temperatures at which the kernel does something, of every zone."""
+        ...
+
+    @property
+    def energy_rails(self) -> tuple[str, ...]:
+        """The rails whose sum is the board's power (see :func:`energy_rails`)."""
         ...
 
     @property
@@ -61,10 +66,20 @@ class Sensors:
         self._channels = find_channels(files, description)
 
     @property
+    def energy_rails(self) -> tuple[str, ...]:
+        return energy_rails(self._description, self._channels)
+
+    @property
     def notes(self) -> tuple[str, ...]:
-        """What cannot be measured, and why."""
-        missing = self._missing()
-        return (f"power rails {', '.join(missing)} are not there: energy cannot be observed",) if missing else ()
+        return self.notes_of(self.rails_mw())
+
+    def notes_of(self, read: Container[str]) -> tuple[str, ...]:
+        """What cannot be measured, and why, if these rails were read."""
+        missing, counted = self._missing(), self.energy_rails
+        known = f"are the sum of {', '.join(counted)}" if not set(missing).intersection(counted) else "are unknown"
+        absent = (f"power rails {', '.join(missing)} are not there: power and energy {known}",) if missing else ()
+        failed = ", ".join(rail for rail in counted if rail not in read and rail not in missing)
+        return (*absent, f"power rails {failed} cannot be read: power and energy are unknown") if failed else absent
 
     def channels(self) -> tuple[Channel, ...]:
         """Every rail that is measured; monitors whose drivers load late are looked for again."""

@@ -71,7 +71,7 @@ def status(
         "floors": [vars(floor) for floor in snapshot.floors.floors],
         "leases": [{**_lease(lease, snapshot, frames), "proposal": proposed(lease.id)} for lease in snapshot.leases.values()],
         "rails_mw": _finite(sensors.rails_mw()),
-        "energy_rails": list(description.energy_rails),
+        "energy_rails": list(sensors.energy_rails),
         "energy_mj": sensors.energy_mj(),
         "temperatures_mc": _finite(sensors.temperatures_mc()),
         "mode": None if seen.mode is None else {"id": seen.mode.id, "name": seen.mode.name},

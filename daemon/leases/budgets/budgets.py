@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from ....profiles.board import BoardDescription
 from ...errors import UsageError
 from ...hardware.files import Files
+from ...hardware.sensors.energy import total_mw
 from ...hardware.sensors.sampled import SampledSensors
-from ...planning.constraints import BoardConstraints, Budget, LeaseConstraints, heeded
 from ...hardware.sensors.thermal import hottest_mc
+from ...planning.constraints import BoardConstraints, Budget, LeaseConstraints, heeded
 from ...system.journal import BUDGET, fields
 from .battery import Battery, Draining, read_battery
 from .capping import Capping
@@ -74,7 +75,6 @@ class Budgets:
         self.notes: tuple[str, ...] = ()
         self.capping = Capping()
         self._sensors = sensors
-        self._rails = description.energy_rails
         self._files = files
         self._monotonic = monotonic
         self._operators = operators
@@ -177,6 +177,11 @@ class Budgets:
         battery = self._read_battery(now_s)
         if self._unread and any(draining.asked.battery_wh is None for draining in self._draining.values()):
             self.notes = (*self.notes, "what is left in the battery can no longer be read; what was read last counts")
+        if drawn_mw is None:
+            read = self._sensors.rails_mw()
+            unread = ", ".join(rail for rail in self._sensors.energy_rails if rail not in read)
+            text = f"power drawn from the battery is unknown ({unread} is not read): what is left is not counted down"
+            self.notes = (*self.notes, text)
         found: Budget | None = None
         for name, draining in self._draining.items():
             if drawn_mw is not None:
@@ -206,7 +211,4 @@ class Budgets:
         return None if read_mc is None else read_mc / 1e3
 
     def _drawn_mw(self) -> float | None:
-        rails_mw = self._sensors.rails_mw()
-        if not self._rails or any(rail not in rails_mw for rail in self._rails):
-            return None
-        return sum(rails_mw[rail] for rail in self._rails)
+        return total_mw(self._sensors.rails_mw(), self._sensors.energy_rails)

@@ -73,7 +73,6 @@ class Learner:
     Args:
         desk: the board and its leases.
         sensors: the board's.
-        energy_rails: those whose sum is the board's power.
         memory: keeps what was observed when a lease ends.
         warmth: tells how warm the board is.
     """
@@ -82,14 +81,12 @@ class Learner:
         self,
         desk: BoardService,
         sensors: SampledSensors,
-        energy_rails: Sequence[str],
         memory: Memory,
         warmth: Callable[[], Warmth | None],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._desk = desk
         self._sensors = sensors
-        self._energy_rails = tuple(energy_rails)
         self._memory = memory
         self._warmth = warmth
         self._settling = Settling()
@@ -160,7 +157,7 @@ class Learner:
         if meter is None:
             return None
         meter.take(self._sensors.metered(meter.began_s))
-        return meter.measured(self._energy_rails)
+        return meter.measured(self._sensors.energy_rails)
 
     def wish(self, lease_id: str) -> PlanRequest | None:
         """What a lease was planned by last; None for a configuration asked for by itself, and where nothing is known."""
@@ -186,7 +183,7 @@ class Learner:
         course = self._courses.get(lease.id)
         where = self._where(course, setting, company)
         frames.report(latencies_ms, now_s, setting, company=company, limit_ms=plan.limit_ms, period_ms=period_ms, where=where)
-        frames.power(self._sensors.rails_sampled(), self._energy_rails if not others else (), self._die_c)
+        frames.power(self._sensors.rails_sampled(), self._sensors.energy_rails if not others else (), self._die_c)
         if course is None or setting is None:
             return
         if latencies_ms:
@@ -223,7 +220,7 @@ class Learner:
             self._plan(lease.id, course, company, reason)
             return
         if course.exploring:
-            powers = _TRIED_POWERS if self._energy_rails and not others else 0
+            powers = _TRIED_POWERS if self._sensors.energy_rails and not others else 0
             told = frames.powers >= powers or now_s - setting.since_s >= _TRIED_S
             if not disturbed and told and len(frames.recent_ms) >= _TRIED_FRAMES and frames.reported >= course.due_frames:
                 self._plan(lease.id, course, company, None)

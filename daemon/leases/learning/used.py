@@ -31,12 +31,15 @@ class LeaseMeter:
     def take(self, found: tuple[Metered, Metered] | None) -> None:
         """Take in the first and the last reading since :attr:`began_s` that are still known."""
         if found is not None:
-            self.first, self.last = self.first or found[0], found[1]
+            same = self.first is not None and self.first.energy_mj.keys() == found[1].energy_mj.keys()
+            self.first, self.last = self.first if same else found[0], found[1]
 
     def measured(self, energy_rails: Sequence[str]) -> tuple[float, float] | None:
         """Energy in mJ of the rails, and the seconds it is of; None if that is too short to tell."""
         first, last = self.first, self.last
-        if first is None or last is None or not energy_rails or last.time_s - first.time_s < SHORTEST_S:
+        if first is None or last is None or not energy_rails or not first.energy_mj.keys() >= set(energy_rails):
+            return None
+        if last.time_s - first.time_s < SHORTEST_S:
             return None
         return sum(last.energy_mj[rail] - first.energy_mj[rail] for rail in energy_rails), last.time_s - first.time_s
 

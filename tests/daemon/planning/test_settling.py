@@ -31,6 +31,7 @@ class Read:
     rails: Mapping[str, float] = field(default_factory=lambda: dict.fromkeys(BOARD.energy_rails, 2000.0))
     trips: tuple[Trip, ...] = (Trip("CPU-therm", "passive", 90_000), Trip("GPU-therm", "passive", 92_000))
     notes: tuple[str, ...] = ()
+    energy_rails: tuple[str, ...] = BOARD.energy_rails
 
     def rails_mw(self) -> Mapping[str, float]:
         return self.rails

@@ -72,7 +72,7 @@ class ReadSensors:
         self, files: TreeFiles, description: BoardDescription, clock: FakeClock, drawn_mw: Callable[[], float]
     ) -> None:
         self._sensors = Sensors(files, description)
-        self._rails = description.energy_rails
+        self.energy_rails = self._rails = description.energy_rails
         self._clock = clock
         self._drawn_mw = drawn_mw
         self.trips = self._sensors.trips
@@ -172,8 +172,7 @@ class VirtualDaemon:
         sensors = cast(SampledSensors, self.sensors)
         self.memory = Memory(folder / "learned.json", clock.monotonic)
         self._warmth = warmth = partial(warmth_of, sensors, hardware.description)
-        rails = hardware.description.energy_rails
-        self.learner = Learner(self.desk, sensors, rails, self.memory, warmth, clock.monotonic)
+        self.learner = Learner(self.desk, sensors, self.memory, warmth, clock.monotonic)
         self.empty()
         self._loop = VirtualLoop(clock)
         self._tended_s = clock.monotonic()

@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from jetdvfs.daemon.config import Config
+from jetdvfs.daemon.errors import UsageError
 from jetdvfs.daemon.hardware.hardware import Hardware
 from jetdvfs.daemon.hardware.sensors.thermal import Trip
 from jetdvfs.daemon.leases.budgets.budgets import Budgets
@@ -30,16 +31,17 @@ RAILS = load_board("agx-xavier").energy_rails
 class Sensed:
     """Sensors that read what a test says."""
 
-    trips = (Trip("CPU-therm", "passive", 90_000),)
+    energy_rails = RAILS
 
     def __init__(self) -> None:
-        self.drawn_mw, self.die_c, self.blind = 8_000.0, 40.0, False
+        self.trips: tuple[Trip, ...] = (Trip("CPU-therm", "passive", 90_000),)
+        self.drawn_mw, self.die_c, self.blind, self.silent_rail = 8_000.0, 40.0, False, ""
 
     def rails_mw(self) -> Mapping[str, float]:
-        return dict.fromkeys(RAILS, self.drawn_mw / len(RAILS))
+        return dict.fromkeys((rail for rail in RAILS if rail != self.silent_rail), self.drawn_mw / len(RAILS))
 
     def temperatures_mc(self) -> Mapping[str, int]:
-        return {} if self.blind else {"CPU-therm": round(1e3 * self.die_c)}
+        return {"PMIC-Die": 100_000, **({} if self.blind else {"CPU-therm": round(1e3 * self.die_c)})}
 
     def want(self) -> None:
         pass
@@ -141,3 +143,22 @@ def test_sensors_and_batteries_that_die_leave_what_may_be_drawn_as_it_was_and_sa
     board.tick(60)
     assert board.gpu_hz == began_hz
     assert any("can no longer be read" in text for text in board.controller.notes)
+
+
+def test_a_battery_whose_drain_is_unknown_is_said_to_be_not_counted_down(tmp_path: Path) -> None:
+    board = Board(tmp_path, hours=2.0)
+    board.sensed.silent_rail = RAILS[-1]
+    board.tick(5)
+    (note,) = [note for note in board.controller.notes if "battery" in note]
+    assert note == f"power drawn from the battery is unknown ({RAILS[-1]} is not read): what is left is not counted down"
+
+
+def test_a_ceiling_without_passive_trips_is_kept_by_the_zones_of_the_die(tmp_path: Path) -> None:
+    board = Board(tmp_path, hours=2.0)
+    board.sensed.trips = (Trip("PMIC-Die", "critical", 120_000),)
+    budgets = board.controller.budgets
+    assert budgets is not None
+    budgets.check(BoardConstraints(ceiling_c=60.0))
+    board.sensed.blind = True
+    with pytest.raises(UsageError, match="no zone of the CPU, the GPU or the junction can be read; zones read: PMIC-Die"):
+        budgets.check(BoardConstraints(ceiling_c=60.0))
