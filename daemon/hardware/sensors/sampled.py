@@ -168,9 +168,10 @@ class SampledSensors:
             started_s = self._monotonic()
             try:
                 if sensors is None or started_s - found_s > _ZONES_AGAIN_S:
-                    zones, found_s = thermal.find_zones(self._files), started_s
+                    # Of zones and trips, too, a read may fail: fewer than before are not taken over.
+                    zones, found_s = max(thermal.find_zones(self._files), zones, key=len), started_s
+                    self.trips = max(thermal.read_trips(self._files), self.trips, key=len)
                 sensors = sensors or Sensors(self._files, self._description)
-                self.trips = sensors.trips
                 self._round(sensors, zones)
             except Exception as error:  # a driver's nonsense must not end the thread
                 if started_s - said_s >= _SAID_AGAIN_S:
@@ -211,9 +212,10 @@ class SampledSensors:
             self._events = self._with(self._events, name, count)
         for zone in zones:
             self._zones = self._with(self._zones, zone.name, zone.read_mc(self._files))
+        # The zone of a powered-off part fails for as long as that is off, and is no fault.
+        self._zones = {name: sample for name, sample in self._zones.items() if self._fresh(sample)}
 
-    def _with(self, samples: Mapping[str, Sample[N]], name: str, value: N | None) -> dict[str, Sample[N]]:
-        """The samples with this one, or without what cannot be read now; a new mapping, for others read the old one."""
-        if value is None:
-            return {other: sample for other, sample in samples.items() if other != name}
-        return {**samples, name: Sample(value, self._monotonic())}
+    def _with(self, samples: Mapping[str, Sample[N]], name: str, value: N | None) -> Mapping[str, Sample[N]]:
+        """The samples with this one; after a failed read the last one stays until it is too old. A new mapping, for the
+        old one is being read."""
+        return samples if value is None else {**samples, name: Sample(value, self._monotonic())}
