@@ -119,7 +119,7 @@ def _module() -> str:
 
 
 def _observe(hardware: Hardware, module: str) -> dict[str, Any]:
-    identity, grid, readings = hardware.identity, hardware.grid(), hardware.read()
+    (grid, unknown), identity, readings = hardware.seen(), hardware.identity, hardware.read()
     now = hardware.current()._asdict()
     clocks = {
         axis: {
@@ -146,7 +146,7 @@ def _observe(hardware: Hardware, module: str) -> dict[str, Any]:
         "over_current": hardware.sensors.over_current(),
         "fan": None if (fan := hardware.fan()) is None else fan._asdict(),
         "transition_ms": hardware.transition_ms(),
-        "notes": [*hardware.notes, *hardware.moved_limits()],
+        "notes": [*hardware.notes, *unknown, *hardware.moved_limits()],
     }
 
 

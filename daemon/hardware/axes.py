@@ -111,9 +111,9 @@ class Axes:
         """Clocks that end below where the description's do: older firmware offers less than the model's name promises."""
         notes = []
         for name, driver in self.drivers.items():
-            if name not in TITLES:
+            if name not in TITLES or not (table := driver.table()):
                 continue
-            top, described = driver.table()[-1], getattr(self._description.grid, name)[-1]
+            top, described = table[-1], getattr(self._description.grid, name)[-1]
             if top < described:
                 known = [f for f, grid in self._description.firmware.items() if getattr(grid, name)[-1] == top]
                 which = f" as with firmware {known[0]!r}" if known else ""

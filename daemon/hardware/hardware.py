@@ -169,6 +169,12 @@ class Hardware:
         self._axes.look_again()
         return read_offered(self._axes, self.description, self.mode(), self._others)
 
+    def seen(self) -> tuple[FrequencyGrid, tuple[str, ...]]:
+        """The grid as far as it can be read, for people, and a line for each clock whose limits are unknown."""
+        self._axes.look_again()
+        failed: list[str] = []
+        return read_offered(self._axes, self.description, self.mode(), self._others, failed).grid, tuple(failed)
+
     @property
     def leader(self) -> str | None:
         """The cpufreq policy that ``cpu_khz`` sets alone; None where it sets them all."""

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from ...kernels.grid import FrequencyGrid
 from ...profiles.board import BoardDescription, PowerMode
-from .axes import TITLES, Axes, megahertz
+from ..errors import DaemonError
+from .axes import TITLES, Axes, megahertz, title
 from .clocks.driver import Driver, OthersValue
 from .files import Files
 from .power_modes import bound_levels
@@ -36,12 +37,19 @@ class Offered:
         return {**{axis: self.grid.levels(axis) for axis in TITLES}, **self.clusters}
 
 
-def read_offered(axes: Axes, description: BoardDescription, mode: PowerMode | None, others: OthersValue) -> Offered:
+def read_offered(
+    axes: Axes,
+    description: BoardDescription,
+    mode: PowerMode | None,
+    others: OthersValue,
+    failed: list[str] | None = None,
+) -> Offered:
     """Read what the board offers.
 
     Args:
         mode: the power mode in force; its caps bound the levels.
         others: tells a limit as others left it.
+        failed: takes a line for each clock whose limit cannot be read, in place of the error; all of its levels count then.
 
     Raises:
         HardwareBusy, HardwareRefused: a clock's table or limit cannot be read any more.
@@ -51,7 +59,13 @@ def read_offered(axes: Axes, description: BoardDescription, mode: PowerMode | No
     def levels(axis: str) -> tuple[int, ...]:
         if axis in axes.fixed:
             return fixed_levels(axes, description, axis, mode)
-        return _within_mode(axes.drivers[axis].levels(tables[axis], others), axis, mode)
+        try:
+            return _within_mode(axes.drivers[axis].levels(tables[axis], others), axis, mode)
+        except DaemonError as error:
+            if failed is None:
+                raise
+            failed.append(f"{title(axis)}: its limits are unknown: {error}")
+            return tables[axis] or getattr(description.grid, _mode_axis(axis))
 
     grid = FrequencyGrid(**{axis: levels(axis) for axis in TITLES})
     return Offered(grid, {name: levels(name) for name in axes.apart}, mode, tables)
@@ -91,19 +105,22 @@ def moved_limits(files: Files, drivers: Iterable[tuple[str, Driver]], mode: Powe
     Raises:
         HardwareBusy, HardwareRefused: a clock's table cannot be read.
     """
-    for title, driver in drivers:
-        lowest, highest = mode_limits(driver.axis, driver.table(), mode)
+    for clock, driver in drivers:
+        if not (table := driver.table()):
+            continue
+        lowest, highest = mode_limits(driver.axis, table, mode)
         cap = getattr(mode, _mode_axis(driver.axis), None)
         named = f"power mode {mode.name}" if mode is not None else "the board"
         top = megahertz(driver.axis, highest)
-        for low, high in sorted(set(_limits(files, driver))):
+        # A limit of 0 is none.
+        for low, high in sorted({(low or table[0], high or table[-1]) for low, high in _limits(files, driver)}):
             bottom, end = megahertz(driver.axis, low), megahertz(driver.axis, high)
             if low == high and lowest < highest:
-                yield f"{title} is pinned at {bottom} by its limits: by jetson_clocks, a service, or a process that holds it"
+                yield f"{clock} is pinned at {bottom} by its limits: by jetson_clocks, a service, or a process that holds it"
             elif high < highest:
-                yield f"{title} is limited to {end}, below the {top} of {named}: by a person, a service, or heat"
+                yield f"{clock} is limited to {end}, below the {top} of {named}: by a person, a service, or heat"
             elif cap is not None and high > highest:
-                yield f"{title} may go up to {end}, above the {top} of {named}: raised since the mode was set"
+                yield f"{clock} may go up to {end}, above the {top} of {named}: raised since the mode was set"
 
 
 def mode_limits(axis: str, table: tuple[int, ...], mode: PowerMode | None) -> tuple[int, int]:

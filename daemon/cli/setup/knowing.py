@@ -83,7 +83,7 @@ def what_is_known(board: SetUpBoard, wanted: str | None) -> Known:
         InputError: there is no profile that could be adapted.
         BundleError: the one wanted does not exist, or is malformed.
     """
-    description, offered = board.description, board.grid
+    description, (offered, unknown) = board.description, board.hardware.seen()
     manifests = {}
     for name, path in find_bundles().items():
         try:
@@ -110,8 +110,8 @@ def what_is_known(board: SetUpBoard, wanted: str | None) -> Known:
             axis: (len(offered.levels(axis)), len(description.grid.levels(axis))) for axis in ("cpu_khz", "gpu_hz", "emc_hz")
         },
         missing=tuple(missing),
-        rails=tuple(rail for rail in description.energy_rails if rail not in missing),
-        notes=board.hardware.notes,
+        rails=tuple(rail for rail in board.energy_rails if rail not in missing),
+        notes=(*board.hardware.notes, *unknown),
     )
 
 

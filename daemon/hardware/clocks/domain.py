@@ -120,10 +120,11 @@ class ClockDomain:
             return [Write(path, values[path]) for path in (self.high, self.low) if path in touch]
         low = int(values[self.low]) if self.low in touch else low_now
         high = int(values[self.high]) if self.high in touch else high_now
-        # The limit that is somebody else's stands; ours gives way to it where the kernel would not do so by itself.
-        if low > high and self.low not in touch:
+        # The limit that is somebody else's stands; ours gives way to it where the kernel would not do so by itself. An upper
+        # one of 0 is none.
+        if low > high > 0 and self.low not in touch:
             high = low
-        elif low > high and strict:
+        elif low > high > 0 and strict:
             low = high
         pair = in_safe_order(files, Write(self.low, str(low)), Write(self.high, str(high)))
         now = {self.low: str(low_now), self.high: str(high_now)}
@@ -148,7 +149,7 @@ class ClockDomain:
             ours = self.mode is None or mode == self.mode.value
             return mode, rate_in(_told(files, self.readback or self.setpoint)) if ours else None
         low = rate_in(_told(files, self.low)) if self.low else None
-        return None, low if self.high and low == rate_in(_told(files, self.high)) else None
+        return None, low if low and self.high and low == rate_in(_told(files, self.high)) else None
 
     def could_hold(self, files: Files, path: str, text: str) -> bool:
         """Whether one of its files can hold such a text: a frequency, a switch, or one of the mode's values, or was misread."""

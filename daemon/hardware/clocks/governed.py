@@ -45,7 +45,7 @@ def offered_levels(domain: ClockDomain, table: tuple[int, ...], others: OthersVa
     """A governed clock's own frequencies, up to the limit that others set, rising.
 
     The upper limit binds, for a power mode caps the board with it. The lower one does not: it is where a governor
-    stops, not what the board needs, and it is lowered when a request is below.
+    stops, not what the board needs, and it is lowered when a request is below. An upper one of 0 is none (devfreq, Linux 4.9).
 
     Args:
         table: all of its frequencies, rising.
@@ -55,7 +55,7 @@ def offered_levels(domain: ClockDomain, table: tuple[int, ...], others: OthersVa
     """
     assert domain.high is not None
     ceiling = whole_number(domain.high, others(domain.high))
-    offered = tuple(level for level in table if level <= ceiling)
+    offered = tuple(level for level in table if level <= ceiling or (ceiling == 0 and not domain.positive))
     if not offered:
         raise HardwareBusy(f"{domain.high}: {ceiling} is below every frequency of {domain.name}: {table[0]} and up")
     return offered

@@ -173,6 +173,7 @@ class BoardService:
             self._limits = self._controller.limits()
         except (DaemonError, KernelsError) as error:
             self._limits = error
+            self._look = replace(self._look, notes=(*self._look.notes, f"no clocks can be planned: {error}"))
         self._publish()
 
     def _changing(self, function: Callable[[], T]) -> Callable[[], T]:
