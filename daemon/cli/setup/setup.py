@@ -111,13 +111,13 @@ def run(args: argparse.Namespace) -> int:
         board, known, tuple(candidates), args.minutes * 60, args.record or Path(f"{board.description.name}-setup.npz"),
         args.name or f"{board.description.name}-adapted", args.into, args.accuracy and args.accuracy / 100,
     )  # fmt: skip
+    if args.dry_run and args.json:
+        print_json({**told, "minutes": args.minutes, "networks": [one.network.name for one in candidates], "done": False})
+    known.check_ready()
     most = "" if args.accuracy is None else f", or until plans are known to {args.accuracy:g}%"
     say(f"would take     {args.minutes:g} minutes{most}, {len(candidates)} networks; keeps what it measures in {plan.record}")
     if args.dry_run:
-        if args.json:
-            print_json({**told, "minutes": args.minutes, "networks": [one.network.name for one in candidates], "done": False})
         return 0
-    known.check_ready()
     with contextlib.closing(_runner(args)) as runner, board.daemon(own=False) as client:
         say(f"measured by    {runner.what}")
         record = measure(plan, runner, client, progress_bar)
