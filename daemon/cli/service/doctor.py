@@ -20,6 +20,7 @@ from ... import arguments
 from ...config import DEFAULT_PATH, INSTALLED_GROUP, ConfigReading, Members, read_config
 from ...errors import DaemonError
 from ...hardware.axes import title
+from ...hardware.clocks.emc_ways import NOT_MOUNTED
 from ...hardware.files import LONGEST_S, Files
 from ...hardware.hardware import LOCKED, Hardware
 from ...hardware.jetson_stats import connect
@@ -132,7 +133,7 @@ def _clocks(hardware: Hardware, *, held: bool) -> Iterator[Finding]:
             continue
         if "EACCES" in said and not system.is_root():
             yield unknown("board", said, "sudo jetdvfs doctor sees more")
-        elif "/sys/kernel/debug" in said and "ENOENT" in said:
+        elif NOT_MOUNTED in said:
             yield note("debugfs", said, "sudo mount -t debugfs none /sys/kernel/debug")
         else:
             yield note("board", said)

@@ -14,7 +14,7 @@ from ...errors import DaemonError, HardwareBusy, HardwareRefused
 from ..files import Files, Reader
 from .domain import ClockDomain, Write, clamp
 from .driver import OthersValue, Reading, agrees, whole_number
-from .emc_ways import LIMITS, MODE_WORDS, WAYS, find_past_limits, trained_hz
+from .emc_ways import LIMITS, MODE_WORDS, WAYS, find_past_limits, trained_hz, why_no_debugfs
 
 
 @dataclass
@@ -30,6 +30,7 @@ class EmcClock:
         past_limits: the rate lock, and the bandwidth manager's halt, that make the clock ignore its limits; empty for a clock
             that has no limits.
         halt: the bandwidth manager's halt, which a lock goes with.
+        why: why debugfs, a way that sets more, is not had.
         kept_hz: the level asked for, while the kernel is trusted to keep it and nothing is locked.
     """
 
@@ -43,6 +44,7 @@ class EmcClock:
     floors: tuple[tuple[int, int], ...] = ()
     past_limits: tuple[Write, ...] = ()
     halt: str | None = None
+    why: str = ""
     axis: str = "emc_hz"
     kept_hz: int | None = None
 
@@ -52,7 +54,10 @@ class EmcClock:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        return ("memory clock can only be capped: it moves below what is asked for",) if self.way == "cap" else ()
+        if self.way != "cap":
+            return ()
+        why = f" ({self.why})" if self.why else ""
+        return (f"memory clock can only be capped{why}: it moves below what is asked for",)
 
     def stale(self) -> bool:
         """True if a rate lock was taken that makes limits useless, or the lock by which the clock is set was given up."""
@@ -146,8 +151,9 @@ def probe(files: Files, description: BoardDescription) -> EmcClock:
         pairs = description.section("cpu").get("emc_floors", ())
         floors = tuple(sorted(((int(khz), int(hz)) for khz, hz in pairs), reverse=True))
         transition_ms, halt = float(section["transition_ms"]), section.get("halt")
-        return EmcClock(files, name, domain, counter, rate, trained, transition_ms, floors, past_limits, halt)
-    raise HardwareBusy("; ".join(failed))
+        why = why_no_debugfs(files, failed)
+        return EmcClock(files, name, domain, counter, rate, trained, transition_ms, floors, past_limits, halt, why)
+    raise HardwareBusy("; ".join(filter(None, (why_no_debugfs(files, failed), *failed))))
 
 
 def _is_set(files: Files, switch: Write) -> bool:

@@ -10,13 +10,15 @@ memory is trained for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ..files import Files, rate_in
 from .domain import ClockDomain, Write
 from .governed import limited_domain
 
+_DEBUGFS = "/sys/kernel/debug"
+NOT_MOUNTED = "debugfs is not mounted"
 LIMITS = ("devfreq",)
 """The ways that set limits and take no lock."""
 
@@ -93,6 +95,24 @@ def trained_hz(files: Files, section: Mapping[str, Any]) -> tuple[int, ...]:
     rates = {1000 * khz for name in names if (khz := rate_in(name))}
     rates |= {rate for line in lines if len(words := line.split()) > 1 and (rate := rate_in(words[1]))}
     return tuple(sorted(rates))
+
+
+def why_no_debugfs(files: Files, failed: Iterable[str]) -> str:
+    """Why debugfs does not lead to the memory clock; empty if that was not tried, or is root's to see.
+
+    Args:
+        failed: the ways' errors.
+    """
+    said = next((text for text in failed if text.startswith(_DEBUGFS)), "")
+    if "EPERM" in said:
+        return "the kernel is locked down and closes debugfs, as with secure boot"
+    if "ENOENT" not in said:
+        return ""
+    if not (names := files.list_names(_DEBUGFS)):
+        return NOT_MOUNTED
+    if "emc" in names:
+        return "debugfs is that of a mainline kernel, without the firmware's clocks (bpmp)"
+    return "debugfs is without the firmware's clocks (bpmp), as with secure boot or a firmware that hides them"
 
 
 def _caps(section: Mapping[str, Any]) -> tuple[str, ...]:
