@@ -119,15 +119,21 @@ def likely_boards(identity: Identity) -> tuple[BoardDescription, ...]:
     return found if known.intersection(identity.compatible) else described_boards()
 
 
+def parts_in(text: str) -> set[str]:
+    """Part numbers of NVIDIA's modules and carriers in a name: ``p3767-0003``."""
+    return set(re.findall(r"(?<![0-9a-z])p\d{4}-\d{4}(?![0-9])", text.replace("_", "-")))
+
+
 def match_board(identity: Identity, boards: Sequence[BoardDescription]) -> BoardDescription:
     """The description of the board that a device tree names.
 
     A device tree lists names from the most to the least specific; a description's last name is its chip's, which other
     boards share, and is not enough. A module's part number within a name tells it on a carrier of any make
-    (``vendor,carrier+p3767-0003``). Where there is no device tree, as in a container, nvpmodel's configuration may name it.
+    (``vendor,carrier+p3767-0003``). If a device tree names no module, or there is none, as in a container, the file of
+    nvpmodel's modes may name it, of the device tree's chip.
 
     Raises:
-        InputError: no description fits; the text lists those there are.
+        InputError: no description fits, or the device tree names a module without one; the text lists those there are.
     """
 
     def rank(board: BoardDescription) -> int | None:
@@ -139,14 +145,21 @@ def match_board(identity: Identity, boards: Sequence[BoardDescription]) -> Board
         best = min(place for place, _ in ranked)
         fitting = [board for place, board in ranked if place == best]
         return next((board for board in fitting if board.model == identity.model), fitting[0])
-    said = " ".join((*identity.compatible, identity.modes_conf.rpartition("/")[2].replace("_", "-")))
-    parts = set(re.findall(r"(?<![0-9a-z])p\d{4}-\d{4}(?![0-9])", said))
-    by_module = next((board for board in boards if parts.intersection(board.modules)), None)
+    modules = {module for board in boards for module in board.modules}
+    carriers = parts_in(" ".join(name for board in boards for name in board.compatible)) - modules
+    told = parts_in(" ".join(identity.compatible)) - carriers
+    of_chip = [board for board in boards if not identity.compatible or board.compatible[-1] in identity.compatible]
+    unseen = identity.unread and not identity.compatible  # a device tree that does not answer may name another module
+    named = told or (set() if unseen else parts_in(identity.modes_conf.rpartition("/")[2]))
+    by_module = next((board for board in (boards if told else of_chip) if named.intersection(board.modules)), None)
     if by_module is not None:
         return by_module
+    names = ", ".join(board.name for board in boards)
+    if told:
+        which = f"its module {', '.join(sorted(told))} is not described"
+        raise InputError(f"no described board fits this machine: {which}; described: {names}")
     by_model = next((board for board in boards if identity.model and board.model == identity.model), None)
     if by_model is None:
         said = ", ".join((identity.model, *identity.compatible)).strip(", ") or "nothing"
-        names = ", ".join(board.name for board in boards)
         raise InputError(f"no described board fits this machine, whose device tree says {said}; described: {names}")
     return by_model
