@@ -17,28 +17,29 @@ from ..hardware.files import Files
 from ..hardware.identity import described_boards, match_board, read_identity
 from ..hardware.jetson_stats import JetsonStats, connect
 from ..hardware.nvpmodel import PROGRAM, ModeSwitch, Nvpmodel
-from ..hardware.power_modes import CONF, active_mode, changed_masks, find_mode, read_modes
+from ..hardware.power_modes import CONF, active_mode, changed_masks, find_mode, read_modes, written_for_another
 
 
-def running_modes(files: Files) -> ModeSet:
-    """The modes of the running system.
+def running_modes(files: Files) -> tuple[ModeSet, str]:
+    """The modes of the running system, and a line if they are those of another module.
 
     Raises:
         InputError: no described board fits this machine, or it has no configuration of modes, or one not understood.
     """
-    board = match_board(read_identity(files), described_boards())
+    identity = read_identity(files)
+    board = match_board(identity, described_boards())
     modes = read_modes(files, board.cores)
     if modes is None:
         raise InputError(f"{CONF}: cannot be read, so that this system's power modes are not known")
-    return modes
+    return modes, written_for_another(files, board, identity)
 
 
 def list_modes(root: str) -> tuple[list[dict[str, Any]], list[str]]:
     """Every mode as JSON, and as lines of text; the one in force is marked, and those that may need a reboot from there."""
     files = Files(root)
-    modes = running_modes(files)
+    modes, foreign = running_modes(files)
     active = active_mode(files, modes)
-    shown, lines = [], []
+    shown, lines = [], [f"note: {foreign}"] if foreign else []
     for mode in modes.table:
         masks, default = list(changed_masks(active, mode)), mode.id == modes.default
         shown.append({**asdict(mode), "active": mode is active, "default": default, "changed_masks": masks})
@@ -66,12 +67,13 @@ def switch_mode(
         HardwareRefused: the mode is not in force afterwards; the text says whether a reboot would be needed.
     """
     files = Files(root)
-    modes = running_modes(files)
+    modes, foreign = running_modes(files)
     mode, active = find_mode(modes, wanted), active_mode(files, modes)
     if dry_run:
         masks = changed_masks(active, mode)
         lines = [f"from {_described(active)}" if active else "from a mode that is not known", f"to   {_described(mode)}"]
         lines += [f"changes {', '.join(masks)}: may need a reboot"] if masks else []
+        lines += [f"note: {foreign}"] if foreign else []
         return {"requested": asdict(mode), "active": active and asdict(active), "changed_masks": list(masks)}, lines
     if root == "/" and os.geteuid() != 0:
         done = _asked_of(stats, mode, changed_masks(active, mode))

@@ -166,6 +166,14 @@ class Files(Reader):
         except OSError:
             return False
 
+    def resolved(self, path: str) -> str:
+        """The board path that a link leads to; the path itself if it is none."""
+        try:
+            place = os.path.realpath(self._locate(path))
+        except OSError:
+            return path
+        return place if self.root == "/" else f"/{os.path.relpath(place, self.root)}"
+
     def may_write(self, path: str) -> bool:
         """Whether this process has the right to write a file that exists; the kernel may refuse a value all the same."""
         try:

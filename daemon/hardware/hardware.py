@@ -62,7 +62,7 @@ class Hardware:
         self.sensors: Sensing = Sensors(files, description) if sensing is None else sensing(description)
         self._files = files
         self._clock = clock
-        self._modes = RunningModes(files, description.cores)
+        self._modes = RunningModes(files, description, identity)
         self._axes = Axes(files, description, leave, clusters or Clusters())
         self._keeper = None if baseline is None else BaselineKeeper(files, clock, baseline, older, description.name, self.stock)
 
@@ -123,7 +123,7 @@ class Hardware:
         ]
         notes += [note for driver in self._axes.drivers.values() for note in driver.notes]
         notes += [*self._axes.firmware_notes(), *(self._keeper.notes if self._keeper else ())]
-        notes += [self._modes.note] if self._modes.note else []
+        notes += [self.mode_note] if self.mode_note else []
         if not self.touched and any(reading.mode == "locked" for reading in self._readings("emc_hz")):
             others = "jetson_clocks, or a process that died with the lock"
             daemon = "" if self._keeper else "a running jetdvfsd, "
@@ -236,6 +236,11 @@ class Hardware:
     def mode(self) -> PowerMode | None:
         """The power mode in force, or None where the system does not say; its caps bound the grid."""
         return self._modes.active()
+
+    @property
+    def mode_note(self) -> str:
+        """Why the power modes, or the one in force, are not known; empty if they are, or if nvpmodel tells nothing."""
+        return self._modes.note
 
     @property
     def modes(self) -> ModeSet | None:

@@ -11,9 +11,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from ...profiles.board import ModeSet, PowerMode
+from ...profiles.board import BOARDS_DIR, BoardDescription, ModeSet, PowerMode
 from ..errors import InputError, UsageError
 from .files import Files
+from .identity import Identity, parts_in
 
 CONF = "/etc/nvpmodel.conf"
 STATUS = "/var/lib/nvpmodel/status"
@@ -25,22 +26,48 @@ class RunningModes:
     """The power modes of the running system.
 
     Attributes:
-        modes: all of them; None where they are not known, or it has no nvpmodel.
-        note: why they are not known; empty where they are, or where it has no nvpmodel.
+        modes: all of them; None if they are not known, or of another module, or it has no nvpmodel.
     """
 
-    def __init__(self, files: Files, cores: int) -> None:
-        self.note = ""
-        self._files = files
+    def __init__(self, files: Files, board: BoardDescription, identity: Identity) -> None:
         self.modes: ModeSet | None = None
+        self._files = files
+        self._unknown = ""
         try:
-            self.modes = read_modes(files, cores)
+            modes = read_modes(files, board.cores)
         except InputError as error:
-            self.note = f"power modes are not known: {error}"
+            self._unknown = f"power modes are not known: {error}"
+            return
+        if modes is not None and (foreign := written_for_another(files, board, identity)):
+            self._unknown = f"power modes are not known: {foreign}"
+        else:
+            self.modes = modes
+
+    @property
+    def note(self) -> str:
+        """Why the modes, or the one in force, are not known; empty if they are, or if nvpmodel tells nothing."""
+        if self.modes is None or (number := told_mode(self._files)) is None:
+            return self._unknown
+        known = any(mode.id == number for mode in self.modes.table)
+        return "" if known else f"power mode {number} is in force, which {self.modes.conf} does not list"
 
     def active(self) -> PowerMode | None:
         """The mode in force, or None where the system does not say."""
         return None if self.modes is None else active_mode(self._files, self.modes)
+
+
+def written_for_another(files: Files, board: BoardDescription, identity: Identity) -> str:
+    """A line if the file of modes is that of another module by its name; empty if it is not, or its name does not tell."""
+    for path in dict.fromkeys((files.resolved(CONF), identity.modes_conf)):
+        name = path.rpartition("/")[2]
+        parts = parts_in(name)
+        own = parts.intersection({*board.modules, *parts_in(" ".join(identity.compatible))})
+        if own or name in {modes.conf for modes in board.modes}:
+            continue
+        others = (one.read_text(encoding="utf-8") for one in BOARDS_DIR.glob("*.yaml"))
+        if parts or (name and any(f" conf: {name}\n" in text for text in others)):
+            return f"{path} is written for another module{f', {min(parts)}' if parts else ''}"
+    return ""
 
 
 def parse_modes(text: str, cores: int, name: str = CONF) -> ModeSet:
@@ -78,8 +105,14 @@ def read_modes(files: Files, cores: int) -> ModeSet | None:
 
 def active_mode(files: Files, modes: ModeSet) -> PowerMode | None:
     """The mode that nvpmodel says it set last, or None where it does not say or has no such mode."""
+    number = told_mode(files)
+    return next((mode for mode in modes.table if mode.id == number), None)
+
+
+def told_mode(files: Files) -> int | None:
+    """The number of the mode that nvpmodel says it set last; None if it does not say."""
     told = re.match(r"pmode:(\d+)\b", files.find_text(STATUS) or "")
-    return next((mode for mode in modes.table if told and mode.id == int(told[1])), None)
+    return int(told[1]) if told else None
 
 
 def find_mode(modes: ModeSet, wanted: str) -> PowerMode:
@@ -128,10 +161,11 @@ def _mode(keys: dict[str, str], words: list[str], cores: int, where: str) -> Pow
     caps: dict[str, int] = {}
     lowest: int | None = None
     masks: dict[str, int] = {}
+    there = {f"CORE_{core}" for core in range(cores)}
     for parameter, argument, value in zip(words[::3], words[1::3], words[2::3], strict=True):
         axis = _AXES.get(parameter.partition("_")[0])
         if parameter == "CPU_ONLINE":
-            cores -= value == "0"
+            cores -= value == "0" and argument in there
         elif argument in _MASKS:
             masks[argument.lower()] = _number(value, f"{where}: {argument}")
         elif axis and argument in ("MAX_FREQ", "MIN_FREQ"):

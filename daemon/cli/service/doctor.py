@@ -129,7 +129,7 @@ def _clocks(hardware: Hardware, *, held: bool) -> Iterator[Finding]:
     elif not system.is_root():
         yield unknown("clock files", f"{', '.join(closed)}: root's to write", "sudo jetdvfs doctor tries")
     for said in hardware.notes:
-        if held and said.startswith(LOCKED):
+        if (held and said.startswith(LOCKED)) or said in (hardware.mode_note, *hardware.sensors.notes):
             continue
         if "EACCES" in said and not system.is_root():
             yield unknown("board", said, "sudo jetdvfs doctor sees more")
@@ -149,7 +149,8 @@ def _measured(hardware: Hardware) -> Iterator[Finding]:
         yield ok("power rails", ", ".join(f"{rail} {power / 1000:.2f} W" for rail, power in rails.items()))
     yield from (note("power rails", said) for said in hardware.sensors.notes)
     mode = hardware.mode()
-    yield ok("power mode", f"{mode.id} {mode.name}") if mode else note("power mode", "nvpmodel does not say which is in force")
+    unknown_mode = hardware.mode_note or "nvpmodel does not say which is in force"
+    yield ok("power mode", f"{mode.id} {mode.name}") if mode else note("power mode", unknown_mode)
 
 
 def _profile(members: Members, board: str, *, running_system: bool) -> Finding:

@@ -219,7 +219,7 @@ def test_the_client_is_opened_where_the_service_is_and_closed_again(tmp_path: Pa
 def test_who_is_not_root_changes_the_mode_through_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
     modes = FakeModes()
     mode = PowerMode(2, "30W")
-    monkeypatch.setattr("jetdvfs.daemon.cli.modes.running_modes", lambda files: None)
+    monkeypatch.setattr("jetdvfs.daemon.cli.modes.running_modes", lambda files: (None, ""))
     monkeypatch.setattr("jetdvfs.daemon.cli.modes.find_mode", lambda known, wanted: mode)
     monkeypatch.setattr("jetdvfs.daemon.cli.modes.active_mode", lambda files, known: None)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
