@@ -49,6 +49,7 @@ from .system.folders import make_trusted, runtime_base
 from .system.quota import LogQuota
 from .system.record import Record
 from .system.repeated import Repeated, task_failures
+from .system.rivals import find_rivals
 from .system.signals import RELOADING, Signals
 from .system.sleep import Sleep, since_boot
 from .system.state import (
@@ -129,7 +130,8 @@ class Resident:
             sensing=sensing,
         )
         stack.callback(sensors[0].stop)
-        for note in hardware.notes:
+        rivals = (f"{unit} sets clocks, too: it is enabled and runs {does}" for unit, does in find_rivals(args.root).items())
+        for note in (*hardware.notes, *rivals):
             log.warning("%s", note)
         demands = DemandMonitor(files, hardware.description, time.monotonic, hardware, config.floors or FloorRules())
         drawn = KeptDrawn(runtime_dir.resolve() / DRAWN_FILE, files)

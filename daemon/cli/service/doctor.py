@@ -78,6 +78,7 @@ def _examine(args: argparse.Namespace) -> Iterator[Finding]:
         yield _jetson_stats()
         yield from manager.examine()
         yield system.membership(members.socket_group or INSTALLED_GROUP)
+    yield from manager.rivals(args.root, running=here)
     socket = args.socket or arguments.board_socket(args.root)
     yield from service.examine(socket)
     # Of this machine the system's daemon, whoever asks; of a board elsewhere one of the user's own, too.

@@ -7,10 +7,11 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from ...system.rivals import find_rivals
 from .findings import Finding, note, ok, unknown, wrong
 
 UNIT = "jetdvfsd.service"
-CONFLICTS = ("jetson_clocks", "power-profiles-daemon", "tuned", "tlp", "auto-cpufreq")
+CONFLICTS = ("jetson_clocks", "power-profiles-daemon", "tuned", "tuned-ppd", "tlp", "tlp-pd", "auto-cpufreq")
 """Services that set clocks, too; the unit names them as conflicts."""
 _BOOTED = Path("/run/systemd/system")
 _LONGEST_S = 10.0
@@ -20,16 +21,29 @@ def examine() -> Iterator[Finding]:
     if not _BOOTED.is_dir():
         yield note("service", "systemd does not run this system: jetdvfsd has to be started and watched by other means")
         return
-    units = _units(UNIT, *(f"{name}.service" for name in CONFLICTS))
+    units = _units(UNIT)
     if units is None:
         yield unknown("service", "systemctl does not answer")
         return
     yield from _service(units[UNIT])
-    active = [unit for unit, state in units.items() if unit != UNIT and state["ActiveState"] == "active"]
-    for unit in active:
-        yield wrong("other services", f"{unit} sets clocks, too", f"sudo systemctl disable --now {unit}")
-    if not active:
-        yield ok("other services", f"none that sets clocks: {', '.join(CONFLICTS)}")
+
+
+def rivals(root: Path, *, running: bool) -> Iterator[Finding]:
+    """Findings about units that set the same clocks: enabled ones, and those of :data:`CONFLICTS` that run.
+
+    Args:
+        root: directory that stands for the system's ``/``.
+        running: it is this machine's own.
+    """
+    found = {unit: f"is enabled and runs {command}" for unit, command in find_rivals(root).items()}
+    units = _units(*(f"{name}.service" for name in CONFLICTS)) if running and _BOOTED.is_dir() else None
+    for unit, state in (units or {}).items():
+        if state["ActiveState"] == "active" or state["UnitFileState"].startswith("enabled"):
+            found.setdefault(unit, f"is {state['ActiveState']}, {state['UnitFileState'] or 'not enabled'}")
+    for unit, what in found.items():
+        yield wrong("other services", f"{unit} sets clocks, too: it {what}", f"sudo systemctl disable --now {unit}")
+    if not found:
+        yield ok("other services", "none that is enabled or runs sets clocks")
 
 
 def _service(state: Mapping[str, str]) -> Iterator[Finding]:

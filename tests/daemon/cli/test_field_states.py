@@ -49,9 +49,10 @@ def test_power_without_one_of_its_rails_is_unknown_wherever_it_is_shown(
         with daemon.client() as client:
             assert eventually(lambda: read in client.status()["rails_mw"])
             status = client.status()
+            said = f"power rails {missing} cannot be read: power and energy are unknown"
+            assert eventually(lambda: said in client.status()["degraded"])
         assert missing not in status["rails_mw"] and missing in status["energy_rails"]
         assert point(status, 0.0)["power_mw"] is None
-        assert any(f"power rails {missing} cannot be read" in reason for reason in status["degraded"])
         socket = ("--socket", str(daemon.socket))
         (power,) = [line for line in run(capsys, "status", *socket)[1].splitlines() if line.startswith("power ")]
         assert power.startswith(f"power      unknown ({missing}); ") and read in power
@@ -84,7 +85,8 @@ def test_a_thor_without_its_carriers_monitor_sums_its_module_rails_and_keeps_a_c
             assert eventually(lambda: set(parts) <= client.status()["rails_mw"].keys())
             status = client.status()
             assert status["energy_rails"] == parts
-            assert any(f"are the sum of {', '.join(parts)}" in reason for reason in status["degraded"])
+            said = f"are the sum of {', '.join(parts)}"
+            assert eventually(lambda: any(said in reason for reason in client.status()["degraded"]))
             assert f" W ({'+'.join(parts)}); " in run(capsys, "status", "--socket", str(daemon.socket))[1]
             with client.hold(None, configuration="max", ceiling_c=90.0):
                 assert "hotter than 90 C" in client.status()["budget"]["reason"]
@@ -132,3 +134,12 @@ def test_power_modes_of_another_module_are_listed_as_such(tmp_path: Path) -> Non
     assert lines[0] == "note: /etc/nvpmodel/nvpmodel_p3701_0000.conf is written for another module, p3701-0000"
     assert [line[4:].split(" cores")[0].split()[-1] for line in lines[1:]] == ["6", "4", "6", "6"]
     assert said["verdict"] == "note" and "is written for another module, p3701-0000" in said["said"]
+
+
+def test_an_enabled_service_that_runs_jetson_clocks_is_named_whatever_its_name(tmp_path: Path) -> None:
+    with found(tmp_path, "orin-nano-8gb", "jetson-clocks-at-boot") as board:
+        (said,) = findings(tmp_path, board, "other services")
+        with Daemon(board, tmp_path) as daemon, daemon.client():
+            assert "jetson-perf.service sets clocks, too: it is enabled and runs jetson_clocks" in daemon.log.read_text()
+    assert said["verdict"] == "wrong" and said["said"].startswith("jetson-perf.service sets clocks, too")
+    assert said["remedy"] == "sudo systemctl disable --now jetson-perf.service"

@@ -146,7 +146,7 @@ def test_clocks_that_cannot_be_set_are_told_without_advice_to_cool(stage: Stage,
     class Astray:
         """A board whose clocks cannot be set."""
 
-        grid, description = BOARD.grid, BOARD
+        grid, description, energy_rails = BOARD.grid, BOARD, BOARD.energy_rails
 
         def at_first(self) -> dict[str, Any]:
             return {}

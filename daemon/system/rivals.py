@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Units that set clocks, too: found in the unit files of all that is enabled, whatever its name.
+
+A service that ran at boot and ended counts: it runs again at the next boot, or when its timer is due.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+_FOLDERS = [f"{place}/systemd/system" for place in ("etc", "run", "usr/local/lib", "usr/lib", "lib")]
+_OURS = frozenset({"jetdvfsd.service", "jetdvfsd.socket", "nvpmodel.service", "nvpower.service"})
+"""Ours, and those that set what we start from."""
+_RUNS = re.compile(r"^\s*Exec(?:Start|StartPre|StartPost|Condition)\s*=(.*)$", re.MULTILINE)
+_STARTS = re.compile(r"^\s*(?:Unit|Wants|Requires|BindsTo|Upholds)\s*=(.*)$", re.MULTILINE)
+_ONCE = (
+    r"jetson_clocks(?:\.sh)?(?!\s+--(?:show|store|help))|nvpmodel\b[^\n;&|]*\s(?:-m\s*\w+|--mode\S*)"
+    r"|cpupower(?!\s+(?:\S*info|monitor))|cpufreq-set"
+)
+_SERVICES = "tlp(?:-pd)?|tuned(?:-ppd)?|power-profiles-daemon|auto-cpufreq"
+_OF_SCRIPT, _OF_UNIT = (
+    re.compile(rf"(?<![\w.-])({commands})(?=$|[\s;&|'\")])", re.MULTILINE) for commands in (_ONCE, f"{_ONCE}|{_SERVICES}")
+)
+_MOST_BYTES = 1 << 16
+
+
+def find_rivals(root: Path) -> dict[str, str]:
+    """The command that sets clocks, by the enabled unit that runs it.
+
+    Args:
+        root: directory that stands for the system's ``/``.
+    """
+    todo, seen = [*_enabled(root)], dict[str, str]()
+    known = set(_OURS)
+    while todo:
+        unit = todo.pop()
+        if unit in known:
+            continue
+        known.add(unit)
+        text = "\n".join(_texts(root, unit)).replace("\\\n", " ")
+        todo += [name for line in _STARTS.findall(text) for name in line.split()]
+        if unit.endswith((".timer", ".path", ".socket")):
+            todo.append(f"{unit.rpartition('.')[0]}.service")
+        if command := _command(root, _RUNS.findall(text)):
+            seen[unit] = command
+    if command := _set_in(_text(root / "etc/rc.local"), _OF_SCRIPT):
+        seen["rc-local.service"] = command
+    return dict(sorted(seen.items()))
+
+
+def _enabled(root: Path) -> Iterator[str]:
+    """The units that targets start: the links in their folders."""
+    for folder in _FOLDERS:
+        for pattern in ("*.wants/*", "*.requires/*"):
+            yield from (link.name for link in (root / folder).glob(pattern))
+
+
+def _texts(root: Path, unit: str) -> Iterator[str]:
+    """A unit's file in the first folder that has one, and what is dropped in; nothing of one that is masked."""
+    names = dict.fromkeys((unit, re.sub(r"@[^.]*\.", "@.", unit)))
+    found = next((path for name in names for folder in _FOLDERS if _there(path := root / folder / name)), None)
+    if found is None:
+        return
+    target = found.readlink() if found.is_symlink() else None
+    if target is not None and str(target) == "/dev/null":
+        return
+    # Below another root an absolute link stays below it.
+    yield _text(root / str(target).lstrip("/") if target is not None and target.is_absolute() else found)
+    for name in names:
+        for folder in _FOLDERS:
+            yield from (_text(path) for path in (root / folder / f"{name}.d").glob("*.conf"))
+
+
+def _there(path: Path) -> bool:
+    return path.is_symlink() or path.is_file()
+
+
+def _command(root: Path, lines: list[str]) -> str:
+    """The command of a unit that sets clocks: one of its own, or one in a script that it runs."""
+    for line in lines:
+        if found := _set_in(line, _OF_UNIT):
+            return found
+        for word in re.findall(r"/[^\s;&|'\"]+", line):
+            script = _text(root / word.lstrip("/"))
+            if script.startswith("#!") and (found := _set_in(script, _OF_SCRIPT)):
+                return found
+    return ""
+
+
+def _set_in(text: str, commands: re.Pattern[str]) -> str:
+    found = commands.search(re.sub(r"(?m)^\s*#.*$", "", text))
+    return " ".join(found[1].split()) if found else ""
+
+
+def _text(path: Path) -> str:
+    """A file's text; empty if it cannot be read, or is larger than such files are."""
+    try:
+        if not path.is_file() or path.stat().st_size > _MOST_BYTES:
+            return ""
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
