@@ -144,7 +144,7 @@ def _lines(status: Mapping[str, Any]) -> Iterator[str]:
         yield f"events     over-current since boot: {', '.join(counts)}"
     for reason in status["throttled"]:
         yield f"throttled  {reason}: the kernel lowers clocks until it is cooler"
-    yield f"baseline   {'kept, to be restored' if status['baseline'] == 'held' else 'as found'}"
+    yield f"baseline   {'kept, to be restored' if status['baseline'] == 'held' else 'nothing to restore'}"
     for floor in status["floors"]:
         yield f"kept up    {floor['reason']}"
     for reason in status["degraded"]:

@@ -75,6 +75,7 @@ class Controller:
         self._default_due = config.default is not None
         self._planned_within: Limits | None = None
         self._followed: Mapping[str, int] = {}
+        self._left = ""
         self.changed_s = monotonic()
         self._said = Repeated(log, monotonic)
         self.judged = Judge(self._arbiter, self._said)
@@ -93,7 +94,8 @@ class Controller:
         seen."""
         blind = self._demands.notes if self._demands is not None and self._config.floors is not None else ()
         bounds = self.budgets.notes if self.budgets is not None else ()
-        return (*self._permitted.missed, *blind, *bounds, *self._present.notes, *self.judged.texts)
+        left = (self._left,) if self._left else ()
+        return (*self._permitted.missed, *blind, *bounds, *self._present.notes, *self.judged.texts, *left)
 
     def check_limits(self) -> tuple[str, ...]:
         """The operator's limits that no level of the board meets now, one line each; they stay in :attr:`notes`."""
@@ -462,7 +464,7 @@ class Controller:
             offered = self._permitted.look()
             setting = self._setting()
             applied = self._board.apply(setting.configuration, reason, setting.clusters, offered)
-        self.applied, self.changed_s = applied, self._monotonic()
+        self.applied, self.changed_s, self._left = applied, self._monotonic(), ""
         self.troubles = () if applied.verified else applied.notes
         said = fields(CLOCKS_SET, configuration=listed(applied.accepted), verified=applied.verified, reason=reason)
         log.info("%s, for %s", in_words(applied.accepted), reason, extra=said)
@@ -484,9 +486,12 @@ class Controller:
             self._said.say(logging.WARNING, text, fields(TROUBLE))
         for text in self.troubles:
             self._said.say(logging.ERROR, text, fields(TROUBLE))
-        for path in report.left:
-            self._said.say(logging.INFO, f"{path} was left as somebody else set it", fields(GIVEN_BACK))
-        if report.restored and not report.failed:
+        for text in report.left:
+            self._said.say(logging.INFO, text, fields(GIVEN_BACK))
+        if report.left and not report.failed:
+            self._left = f"left to others, who have set them since the last lease began: {', '.join(report.clocks)}"
+            log.warning("the board is given back; %s", self._left, extra=fields(GIVEN_BACK, reason="; ".join(report.left)))
+        elif report.restored and not report.failed:
             log.info("the board is as it was found", extra=fields(GIVEN_BACK))
         return report
 

@@ -71,4 +71,4 @@ def _kept_by_daemon(socket: Path) -> Finding:
         return unknown("baseline", "a daemon runs on this board and does not answer here", "--socket names another")
     if held:
         return ok("baseline", f"kept by the daemon at {socket}, to be restored when nothing is held any more")
-    return ok("baseline", f"the board is as it was found: the daemon at {socket} holds nothing")
+    return ok("baseline", f"nothing waits to be restored: the daemon at {socket} holds nothing")

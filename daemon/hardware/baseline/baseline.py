@@ -20,6 +20,7 @@ from ..sensors import thermal
 from .record import BaselineEntry, BaselineRecord, Marker
 from .store import BaselineStore
 
+_CLOCKS = {"emc": "memory clock", "gpu": "GPU clock"}
 # How often what did not take is tried again at once, and how long before the first time; each wait is twice the last.
 _TRIES = 3
 _PAUSE_S = 0.004
@@ -33,12 +34,14 @@ class RestoreReport:
 
     Attributes:
         notes: why the board is not simply as it was found.
+        clocks: those that are left as somebody else set them.
     """
 
     restored: tuple[Write, ...] = ()
     left: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    clocks: tuple[str, ...] = ()
 
 
 @dataclass
@@ -81,6 +84,7 @@ class Baseline:
         self._held = held
         self._marked: Marker | None = None
         self._hot_s = -_COOLS_S
+        self._taken: dict[str, str] = {}  # what somebody else has set meanwhile, and is given back in place of what was found
 
     def heat_seen(self) -> None:
         """The kernel throttles now: for a while, limits may read lower than they stand."""
@@ -141,6 +145,8 @@ class Baseline:
             if current is not None and not hidden and not self._is_ours(domain, path, current):
                 # What we wrote stays ours: a file may have said something else for a while, although nobody wrote to it.
                 values[path] = current
+                if before.journal and before.values.get(path, current) != current:
+                    self._take_over(domain, path, current, values)
             elif current is None and path not in values and not _follows_mode(domain, path):
                 raise HardwareBusy(f"{path}: it cannot be told how it stands; no clock was changed")
             if current is None:
@@ -222,10 +228,25 @@ class Baseline:
             look = self._look(given, refused)
         if dry_run:
             return RestoreReport(tuple(look.writes), tuple(look.left), tuple(look.failed))
+        look.left += self._left_alone(look.left)
         failed = look.failed + [refused.get(write.path) or self._not_taken(write) for write in look.writes]
         if not failed:
-            self._record, self._confirmed = replace(self._record, journal={}), {}
-        return RestoreReport(tuple(dict.fromkeys(restored)), tuple(look.left), tuple(dict.fromkeys(failed)))
+            self._record, self._confirmed, self._taken = replace(self._record, journal={}), {}, {}
+        paths = {text.partition(": ")[0] for text in look.left}
+        domains = [domain.name for domain in self._record.domains if paths.intersection(domain.paths)]
+        clocks = tuple(dict.fromkeys(_CLOCKS.get(name, "CPU clock") for name in domains))
+        return RestoreReport(tuple(dict.fromkeys(restored)), tuple(look.left), tuple(dict.fromkeys(failed)), clocks=clocks)
+
+    def _left_alone(self, known: Sequence[str]) -> list[str]:
+        """Lines for what somebody else has set and no known line names: given back as theirs, or never ours."""
+        found, told, record = dict(self._taken), {text.partition(": ")[0] for text in known}, self._record
+        for domain in record.domains:
+            for path in sorted(filter(None, {domain.low, domain.high} & record.values.keys() - record.journal.keys())):
+                before, now = record.values[path], self._settled(domain, path)
+                if now not in (None, before) and not self._cut_by_heat(domain, path, str(now), (before,)):
+                    found[path] = str(now)
+        still = (path for path, value in found.items() if path not in told and self._files.find_text(path) == value)
+        return [f"{path}: left at {found[path]}, which somebody else has set" for path in still]
 
     def _not_taken(self, write: Write) -> str:
         """A value that was written back and not taken: a cap of the memory clock may fall and yet not rise again."""
@@ -284,10 +305,20 @@ class Baseline:
         if domain.setpoint in theirs:
             # Somebody uses the mode we chose for a clock of their own: taking the mode away would take that clock away.
             return set()
-        if domain.mode is not None and domain.mode.path in self._record.journal and domain.mode.path not in touch:
+        mode = domain.mode
+        if mode is not None and mode.path in self._record.journal and mode.path not in touch and mode.path not in self._taken:
             # Without our mode the setpoint is nobody's: a governor or the firmware moves it.
             touch.discard(domain.setpoint or "")
         return touch
+
+    def _take_over(self, domain: ClockDomain, path: str, current: str, values: dict[str, str]) -> None:
+        """Note what somebody else has set; with a frequency of theirs, the lock that they took for it is theirs, too."""
+        mode = domain.mode if _follows_mode(domain, path) else None
+        if mode is None:
+            self._taken[path] = current
+        elif mode.value.isdecimal() and self._asked_for(path, current) and self._files.find_text(mode.path) == mode.value:
+            self._taken |= {path: current, mode.path: mode.value}
+            values[mode.path] = mode.value
 
     def _asked_for(self, path: str, current: str) -> bool:
         """Whether what a setpoint holds is a frequency that somebody can have asked for, not a word or something misread."""

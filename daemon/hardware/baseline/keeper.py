@@ -227,6 +227,7 @@ def _together(first: RestoreReport, second: RestoreReport) -> RestoreReport:
         (*first.left, *second.left),
         (*first.failed, *second.failed),
         (*first.notes, *second.notes),
+        (*first.clocks, *second.clocks),
     )
 
 

@@ -204,7 +204,7 @@ def test_a_board_with_its_daemon_is_well(board: Board, tmp_path: Path) -> None:
         assert found["board"][0]["said"].startswith("NVIDIA Jetson AGX Xavier (agx-xavier), JetPack 5.1")
         assert found["profile"][0]["said"] == "agx-xavier-sim, measured on a simulated board"
         assert {"versions", "compiled part", "seccomp", "Landlock", "clock files", "power rails"} <= found.keys()
-        assert found["baseline"][0]["said"] == f"the board is as it was found: the daemon at {daemon.socket} holds nothing"
+        assert found["baseline"][0]["said"] == f"nothing waits to be restored: the daemon at {daemon.socket} holds nothing"
         with client.hold(configuration="1190.4,675.75,1600", reason="test"):
             code, found = examined(board, tmp_path)
         assert code == 0

@@ -367,3 +367,44 @@ def test_the_memory_stays_up_when_the_cpu_that_kept_it_up_is_limited_or_taken(st
                 assert eventually(lambda: not [text for text in client.status()["degraded"] if "memory clock" in text])
                 board.write(path, before)
             assert board.read(f"{EMC_FILES}/mrq_rate_locked") == "0"
+
+
+@pytest.mark.parametrize("set_again", [False, True])
+def test_clocks_that_others_pinned_meanwhile_are_left_to_them_all_three_and_named(
+    set_again: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    kernel = Kernel()
+    held = Held(kernel, tmp_path, FrequencyConfiguration(345600, 318750000, 665600000))
+    # As jetson_clocks does.
+    for path, value in (
+        (f"{CPU}/scaling_min_freq", "1907200"),
+        (f"{GPU}/min_freq", "1198500000"),
+        (f"{EMC}/rate", "1600000000"),
+    ):
+        kernel.take(path, value)
+    kernel.take(f"{EMC}/mrq_rate_locked", "1")
+    if set_again:
+        held.tick(2 * FIRST_WAIT_S)
+        assert held.kernel.store[f"{EMC}/rate"] == "665600000"
+    held.controller.release(held.lease)
+    store = kernel.store
+    assert (store[f"{CPU}/scaling_min_freq"], store[f"{GPU}/min_freq"]) == ("1907200", "1198500000")
+    assert (store[f"{EMC}/mrq_rate_locked"], store[f"{EMC}/rate"]) == ("1", "1600000000")
+    (note,) = [note for note in held.controller.notes if note.startswith("left to others")]
+    assert all(clock in note for clock in ("CPU clock", "GPU clock", "memory clock"))
+    said = [record.getMessage() for record in caplog.records]
+    assert "the board is as it was found" not in said
+    assert any(text.startswith("the board is given back; left to others") for text in said)
+    assert f"{EMC}/rate: left at 1600000000, which somebody else has set" in said
+    held.controller.hold(Holder("somebody", 1, 0, "app"), LeasePlan(HELD), "test")
+    assert not [note for note in held.controller.notes if note.startswith("left to others")]
+
+
+def test_clocks_that_others_put_back_as_they_were_found_are_as_found(held: Held, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    held.kernel.take(f"{EMC}/mrq_rate_locked", "0")
+    held.tick(2 * FIRST_WAIT_S)
+    held.controller.release(held.lease)
+    assert held.kernel.store[f"{EMC}/mrq_rate_locked"] == "0"
+    assert "the board is as it was found" in [record.getMessage() for record in caplog.records]
