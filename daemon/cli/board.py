@@ -161,6 +161,7 @@ def _report(shown: Mapping[str, Any]) -> Iterable[str]:
     yield f"{shown['configurations']} frequency configurations allowed now"
     for axis, clock in shown["clocks"].items():
         now = f"{mhz(axis, clock['current']):8.2f} MHz" if clock["current"] else "   without power"
+        now += " at most, not measured" if clock["mode"] == ["cap"] else ""
         yield f"  {CLOCKS[axis]} {now}  {', '.join(clock['mode'])}"
         yield f"      of {_megahertz(axis, clock['levels'])}"
     yield "power rails (* counts towards energy)"

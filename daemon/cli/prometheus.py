@@ -147,7 +147,7 @@ METRICS = (
     Metric(
         "jetdvfs_clock_hertz",
         "gauge",
-        "Each clock as measured; absent if the board has not answered for two seconds.",
+        "Each clock as measured, or the cap of a capped memory clock; absent if the board has not answered for two seconds.",
         _clocks("measured"),
     ),
     Metric("jetdvfs_clock_age_seconds", "gauge", "Age of the measured clocks.", _one(lambda status: status.get("age_s"))),

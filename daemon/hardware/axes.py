@@ -132,7 +132,7 @@ class Axes:
             described: tuple[int, ...] = getattr(self._description.grid, axis.name)
             seen = axis.observe(self._files, self._description)
             level = min(described, key=lambda one: abs(one - seen)) if seen else described[-1]
-            reason = str(error) if seen else f"{error}; it cannot be seen either, and is taken to be at its highest"
+            reason = str(error) if seen else f"{error}; it cannot be seen either"
             may_appear = axis.name not in self._leave
             waits = may_appear and axis.name == "gpu_hz" and gpu.waits(self._files, self._description)
             if waits:

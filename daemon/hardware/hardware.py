@@ -115,12 +115,10 @@ class Hardware:
     @property
     def notes(self) -> tuple[str, ...]:
         """What cannot be controlled or measured, and why."""
-        notes = [
-            f"{title(name)}: {fixed.reason}"
-            if fixed.waits
-            else f"{title(name)} is fixed at {megahertz(name, self._fixed_level(name))}: {fixed.reason}"
-            for name, fixed in self._axes.fixed.items()
-        ]
+        notes = []
+        for name, fixed in self._axes.fixed.items():
+            where = f" is {'fixed' if fixed.seen else 'taken to be'} at {megahertz(name, self._fixed_level(name))}"
+            notes.append(f"{title(name)}{'' if fixed.waits else where}: {fixed.reason}")
         notes += [note for driver in self._axes.drivers.values() for note in driver.notes]
         notes += [*self._axes.firmware_notes(), *(self._keeper.notes if self._keeper else ())]
         notes += [self.mode_note] if self.mode_note else []

@@ -154,7 +154,7 @@ def match_board(identity: Identity, boards: Sequence[BoardDescription]) -> Board
     by_module = next((board for board in (boards if told else of_chip) if named.intersection(board.modules)), None)
     if by_module is not None:
         return by_module
-    names = ", ".join(board.name for board in boards)
+    names = f"{', '.join(board.name for board in boards)} ('board: NAME' in the configuration takes it for one of them)"
     if told:
         which = f"its module {', '.join(sorted(told))} is not described"
         raise InputError(f"no described board fits this machine: {which}; described: {names}")

@@ -115,6 +115,14 @@ def gpu_limits_not_available(board: SimulatedBoard) -> None:
 
 
 @_state
+def more_cpu_levels(board: SimulatedBoard) -> None:
+    """The table of the CPU's clocks goes beyond the described one, as of an overclocked device tree."""
+    for path in _files(board, "/sys/devices/system/cpu/cpufreq/*/scaling_available_frequencies"):
+        board.tree.put(path, constant(" ".join(map(str, (*board.description.grid.cpu_khz, 3000000, 3100000)))))
+        _text(board, path.replace("available_frequencies", "max_freq"), "3100000")
+
+
+@_state
 def no_debugfs(board: SimulatedBoard) -> None:
     """Debugfs is not mounted."""
     board.faults.vanish(_DEBUGFS)

@@ -60,7 +60,10 @@ class Known:
         yield f"its profiles   {own}"
         origin = f"board {self.manifest.board}{', simulated' if self.manifest.simulated else ''}"
         yield f"to be adapted  {self.manifest.name} ({origin})"
-        shown = (f"{axis.partition('_')[0]} {now} of {described} levels" for axis, (now, described) in self.levels.items())
+        shown = (
+            f"{axis.partition('_')[0]} {f'{now} of {of}' if now <= of else f'{now}, more than the described {of},'} levels"
+            for axis, (now, of) in self.levels.items()
+        )
         yield f"clocks         {', '.join(shown)}"
         without = f"; not to be read: {', '.join(self.missing)}" if self.missing else ""
         yield f"power rails    {', '.join(self.rails) or 'none'}{without}"

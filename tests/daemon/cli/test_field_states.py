@@ -143,3 +143,19 @@ def test_an_enabled_service_that_runs_jetson_clocks_is_named_whatever_its_name(t
             assert "jetson-perf.service sets clocks, too: it is enabled and runs jetson_clocks" in daemon.log.read_text()
     assert said["verdict"] == "wrong" and said["said"].startswith("jetson-perf.service sets clocks, too")
     assert said["remedy"] == "sudo systemctl disable --now jetson-perf.service"
+
+
+def test_levels_beyond_the_described_ones_and_a_clock_that_is_only_capped_are_told_apart(tmp_path: Path) -> None:
+    with found(tmp_path, "nano", "more-cpu-levels", "4") as board:
+        shown = run_in(tmp_path, "setup", "--dry-run", "--root", board.root).stdout
+    assert "cpu 17, more than the described 15, levels, gpu 12 of 12 levels" in shown
+    with found(tmp_path, "orin-nano-8gb", "no-debugfs", "6") as board:
+        assert "EMC  3199.00 MHz at most, not measured  cap" in run_in(tmp_path, "board", "--root", board.root).stdout
+
+
+def test_a_machine_that_is_no_described_board_is_told_how_to_name_one(tmp_path: Path) -> None:
+    with found(tmp_path, "agx-orin-64gb", "undescribed-module") as board:
+        for verb in ("board", "setup"):
+            done = run_in(tmp_path, verb, *(["--dry-run"] if verb == "setup" else []), "--root", board.root)
+            assert done.returncode == 3 and "its module p3701-0008 is not described" in done.stderr
+            assert "'board: NAME' in the configuration" in done.stderr

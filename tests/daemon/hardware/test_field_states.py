@@ -174,7 +174,7 @@ def test_a_limit_that_cannot_be_read_any_more_is_named() -> None:
 def test_why_debugfs_is_not_had_is_told(states: str, why: str, nothing: bool) -> None:
     _, hardware = found("orin-nano-8gb", f"{states},no-memory-clock" if nothing else states)
     (note,) = [note for note in hardware.notes if "memory clock" in note]
-    assert why in note and ("is fixed at" if nothing else "can only be capped") in note
+    assert why in note and ("is taken to be at" if nothing else "can only be capped") in note
 
 
 # Which module, and whose power modes

@@ -303,7 +303,7 @@ def test_a_gpu_that_nothing_has_used_yet_is_controlled_once_it_has_appeared(tmp_
 
 @pytest.mark.parametrize(
     ("jetpack", "levels", "note"),
-    [("6", 4, "memory clock can only be capped"), ("7", 4, ""), ("5", 1, "memory clock is fixed")],
+    [("6", 4, "memory clock can only be capped"), ("7", 4, ""), ("5", 1, "memory clock is taken to be")],
 )
 def test_without_debugfs_the_memory_clock_is_reached_as_the_release_allows(
     jetpack: str, levels: int, note: str, tmp_path: Path
@@ -345,7 +345,7 @@ def test_a_clock_that_cannot_be_seen_is_taken_to_be_at_the_most_its_power_mode_a
         board.faults.vanish(path.rpartition("/devfreq/")[0])
     one = Found(board, tmp_path)
     assert one.hardware.grid().gpu_hz == (612000000,)
-    assert any(note.startswith("GPU clock is fixed at 612 MHz") for note in one.hardware.notes)
+    assert any(note.startswith("GPU clock is taken to be at 612 MHz") for note in one.hardware.notes)
 
 
 PAST_LIMITS = [System(board, "7") for board in ("agx-orin-64gb", "orin-nano-8gb", "agx-thor")]
