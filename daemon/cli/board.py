@@ -21,6 +21,7 @@ from ...profiles.board import SECTIONS, BoardDescription, load_board
 from ...profiles.marks import MARKS
 from ...profiles.timing import SystemClock
 from .. import arguments
+from ..errors import HardwareHangs
 from ..hardware.files import LONGEST_S, Files
 from ..hardware.hardware import Hardware
 from ..hardware.identity import described_boards
@@ -119,8 +120,16 @@ def _module() -> str:
 
 
 def _observe(hardware: Hardware, module: str) -> dict[str, Any]:
-    (grid, unknown), identity, readings = hardware.seen(), hardware.identity, hardware.read()
-    now = hardware.current()._asdict()
+    (grid, unknown), identity = hardware.seen(), hardware.identity
+    now: dict[str, int | None] = dict.fromkeys(AXES)
+    try:
+        readings = hardware.read()
+        now |= hardware.current(readings)._asdict()
+    except HardwareHangs:  # the notes name the file
+        readings = {}
+    for axis, found in readings.items():
+        if axis in now and all(one.accepted is one.effective is None for one in found):
+            now[axis] = None
     clocks = {
         axis: {
             "levels": list(grid.levels(axis)),
@@ -160,7 +169,8 @@ def _report(shown: Mapping[str, Any]) -> Iterable[str]:
         yield f"power mode {shown['mode']['id']} {shown['mode']['name']}"
     yield f"{shown['configurations']} frequency configurations allowed now"
     for axis, clock in shown["clocks"].items():
-        now = f"{mhz(axis, clock['current']):8.2f} MHz" if clock["current"] else "   without power"
+        none = "   unknown" if clock["current"] is None else "   without power"
+        now = f"{mhz(axis, clock['current']):8.2f} MHz" if clock["current"] else none
         now += " at most, not measured" if clock["mode"] == ["cap"] else ""
         yield f"  {CLOCKS[axis]} {now}  {', '.join(clock['mode'])}"
         yield f"      of {_megahertz(axis, clock['levels'])}"

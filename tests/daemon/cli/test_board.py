@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -37,6 +38,20 @@ def test_board_shows_a_running_board(folder: Path, capsys: pytest.CaptureFixture
     text = capsys.readouterr().out
     assert "3654 frequency configurations allowed now" in text
     assert "EMC  1065.60 MHz  unlocked" in text
+
+
+def test_a_file_that_hangs_or_says_nothing_hides_no_other_clock(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    current = folder / GPU.lstrip("/") / "cur_freq"
+    current.write_text("N/A")
+    assert main(["board", "--root", str(folder)]) == 0
+    shown = capsys.readouterr().out
+    assert "  GPU    unknown  nvhost_podgov" in shown and "EMC  1065.60 MHz  unlocked" in shown
+    governor = folder / GPU.lstrip("/") / "governor"
+    governor.unlink()
+    os.mkfifo(governor)
+    assert main(["board", "--root", str(folder)]) == 0
+    shown = capsys.readouterr().out
+    assert "SYS5V" in shown and f"note: {GPU}/governor: reading it hangs" in shown
 
 
 def test_board_show_tells_what_is_verified(capsys: pytest.CaptureFixture[str]) -> None:
