@@ -15,7 +15,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ...kernels.units import KHZ_PER_MHZ
+from ...kernels.text import printable
+from ...kernels.units import CLOCKS, KHZ_PER_MHZ, mhz, mhz_text
 from .. import arguments
 from ..errors import UsageError
 from ..wire.client import Client
@@ -32,6 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="MODEL",
         help="what is remembered from frames, of all models and applications or of this one",
     )
+    parser.add_argument("--why", action="store_true", help="show what keeps each clock from being higher")
     parser.add_argument("--forget", action="store_true", help="with --learned: drop it")
     parser.add_argument("--watch", type=float, metavar="S", help="show it again every S seconds, until interrupted")
     metrics.configure(parser)
@@ -53,6 +55,11 @@ def run(args: argparse.Namespace) -> int:
             return _learned(client, args)
         if args.watch is not None and not 0.1 <= args.watch <= 3600:
             raise UsageError(f"--watch {args.watch:g}: expected 0.1 to 3600 seconds")
+        if args.why:
+            status = client.status()
+            told = {"slow": status["slow"]}
+            output.print_json(told) if args.json else print("\n".join(map(printable, _why(status))))
+            return 0
         if args.watch is None:
             _print(client.status(), as_json=args.json)
             return 0
@@ -110,6 +117,21 @@ def _program(one: Mapping[str, Any]) -> list[str]:
     seen = time.strftime("%Y-%m-%d %H:%M", time.localtime(one["seen_s"]))
     factor = "not predicted" if one["factor"] is None else f"{one['factor']:.2f} times"
     return [one["name"] or "-", one["app"], str(one["uid"]), f"{one['frames']:,}", str(one["configurations"]), seen, factor]
+
+
+def _why(status: Mapping[str, Any]) -> Iterator[str]:
+    """The clocks, and under each what keeps it down."""
+    for axis, name in (*CLOCKS.items(), (None, "all clocks")):
+        reasons = [one for one in status["slow"] if one["axis"] == axis]
+        if axis is not None:
+            measured = status["configuration"]
+            clock = f"{mhz(axis, measured[axis]):.1f} MHz" if measured else "cannot be read"
+            yield f"{name}  {clock}{output.age(status)}{'' if reasons else ': nothing keeps it down'}"
+        elif reasons:
+            yield name
+        for one in reasons:
+            most = f"at most {mhz_text(axis, one['level'])} MHz: " if axis is not None and one["level"] else ""
+            yield f"     {most}{one['reason']}"
 
 
 def _lines(status: Mapping[str, Any]) -> Iterator[str]:

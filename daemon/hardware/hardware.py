@@ -19,6 +19,7 @@ from .baseline import BaselineKeeper, RestoreReport
 from .baseline.record import Marker
 from .baseline.stock import Stock
 from .baseline.stock import stock as by_itself
+from .caps import Cap, find_caps
 from .clocks import gpu
 from .clocks.clusters import Clusters
 from .clocks.domain import ClockDomain, Write
@@ -172,6 +173,14 @@ class Hardware:
         self._axes.look_again()
         failed: list[str] = []
         return read_offered(self._axes, self.description, self.mode(), self._others, failed).grid, tuple(failed)
+
+    def caps(self, offered: Offered) -> tuple[Cap, ...]:
+        """What keeps the highest level of each clock down.
+
+        Args:
+            offered: what was read of :meth:`offered` last.
+        """
+        return tuple(find_caps(offered, self.description, self._axes.fixed))
 
     @property
     def leader(self) -> str | None:

@@ -17,7 +17,7 @@ from ..hardware.baseline import RestoreReport
 from ..hardware.offered import Offered
 from ..planning.constraints import BoardConstraints, LeaseConstraints
 from ..planning.lease_plan import LeasePlan, Planner
-from ..planning.limits import Limits
+from ..planning.limits import ClockLimits, Limits
 from ..system.journal import CLOCKS_SET, GIVEN_BACK, LEASE_BEGUN, LEASE_ENDED, PLANNED_AGAIN, TROUBLE, WOKEN, fields
 from ..system.repeated import Repeated
 from .budgets.budgets import ASKED, Budgets
@@ -132,6 +132,16 @@ class Controller:
         self._permitted.look()
         self._keep_up()
         return self._limits()
+
+    @property
+    def operator(self) -> ClockLimits:
+        """The bounds of the configuration in force."""
+        return self._config.limits
+
+    @property
+    def last_offered(self) -> Offered | None:
+        """The levels that the board was seen to offer last; None if that was never seen."""
+        return self._permitted.last_offered
 
     @property
     def last_limits(self) -> Limits | None:

@@ -125,6 +125,11 @@ class Permitted:
         fresh = self._look is not None and self._monotonic() - self._look[0] < KEPT_S
         return self._look[1] if self._look is not None and fresh else self.look()
 
+    @property
+    def last_offered(self) -> Offered | None:
+        """The levels that the board offered at the last look; None before the first."""
+        return None if self._look is None else self._look[1]
+
     def allowed(self) -> FrequencyGrid:
         """The levels that the board offers and the operator allows.
 

@@ -125,17 +125,22 @@ Event = structure("Event", """Over-current events (oc1, oc2, oc3): number since 
     event=str, count=Int, per_minute=float)  # fmt: skip
 Changes = structure("Changes", "Changes of clocks for leases since the daemon began: their number and their time in all.",
     count=Int, total_ms=float)  # fmt: skip
+SlowReason = structure("SlowReason", """A reason why a clock is not higher. axis: cpu_khz, gpu_hz or emc_hz, absent for several.
+    level: the highest level that it leaves, in the unit of the axis.""",
+    axis=str | None, level=Int | None, reason=str)  # fmt: skip
 StatusReport = structure("StatusReport", """configuration: the clocks as measured, age_s seconds ago. applied: the last
     setting in force. baseline: "held" while one is kept to be restored, "none" while the board is as found. degraded: why
     the daemon cannot do all of its job right now; empty when it can. budget: absent if the board may draw anything.
     ceiling_c: the lowest temperature ceiling in force, in degrees Celsius. mode: absent if the system does not report it.
     throttled: why the kernel slows the board down now. energy_rails: the rails whose sum every energy figure means.
-    energy_mj: of every rail since the daemon began. writes: the last ones, in order.""",
+    energy_mj: of every rail since the daemon began. writes: the last ones, in order.
+    slow: why each clock is not higher.""",
     version=str, board=str, title=str, profile=Profile | None, configuration=Configuration | None,
     cpu_policies=array(CpuPolicy), applied=Applied | None, changes=Changes, floors=array(Floor), leases=array(Lease),
     rails_mw=table(float), energy_rails=array(str), energy_mj=table(float), temperatures_mc=table(Int), mode=Mode | None,
     budget=Budget | None, ceiling_c=float | None, battery=Battery | None, throttled=array(str), over_current=array(Event),
-    baseline=Literal["none", "held"], degraded=array(str), writes=array(Write), uptime_s=float, age_s=float)  # fmt: skip
+    baseline=Literal["none", "held"], degraded=array(str), writes=array(Write), slow=array(SlowReason),
+    uptime_s=float, age_s=float)  # fmt: skip
 Used = structure("Used", """Summary of a lease. energy_mj: of the board's energy rails in measured_s seconds of it, from
     their first reading to their last; absent if that is too short to tell, or they are not read. saved_share: predicted
     share of a frame's energy saved against the top clocks, absent without a plan or frames.""",

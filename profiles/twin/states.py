@@ -181,6 +181,16 @@ def conf_of_another_module(board: SimulatedBoard) -> None:
 
 
 @_state
+def throttle_alerts(board: SimulatedBoard) -> None:
+    """Cooling devices lower the CPU's and the GPU's clock, and a fan turns."""
+    devices = (("pwm-fan", 2, 5), ("gpu-throttle-alert", 1, 2), ("cpufreq-cpu0", 12, 48), ("cpu-throttle-alert", 0, 2))
+    for number, (name, state, most) in enumerate(devices):
+        folder = f"/sys/class/thermal/cooling_device{number}"
+        for file, value in (("type", name), ("cur_state", state), ("max_state", most)):
+            board.tree.put(f"{folder}/{file}", constant(value))
+
+
+@_state
 def jetson_clocks_at_boot(board: SimulatedBoard) -> None:
     """A service of the operator's runs jetson_clocks at boot."""
     text = "[Unit]\nDescription=Fast\n[Service]\nType=oneshot\nExecStart=/bin/sh -c 'sleep 10; /usr/bin/jetson_clocks'\n"

@@ -7,24 +7,41 @@ import contextlib
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 import tempfile
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from jetdvfs.daemon.cli import main
+from jetdvfs.daemon.cli.running import ENDING
 from jetdvfs.profiles.lab.cli import main as lab
 from jetdvfs.profiles.lab.cli.actions import LAB
+
+
+@contextlib.contextmanager
+def signals_restored() -> Iterator[None]:
+    """Restore this process's signals at the end: a verb that is a process of its own leaves them as its command needs them."""
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    handlers = {number: signal.getsignal(number) for number in ENDING}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     """The exit code, the output and the messages of a command line, of ``jetdvfs`` or of ``jetdvfs-lab`` by its verb."""
     try:
-        code = (lab if arguments and arguments[0] in LAB.verbs else main)(arguments)
+        with signals_restored():
+            code = (lab if arguments and arguments[0] in LAB.verbs else main)(arguments)
     except SystemExit as stop:
         code = int(stop.code or 0)
     captured = capsys.readouterr()
@@ -56,7 +73,8 @@ def run_in(folder: Path, *arguments: object, **environment: str) -> subprocess.C
             contextlib.redirect_stderr(stderr),
         ):
             try:
-                code = main(words)
+                with signals_restored():
+                    code = main(words)
             except SystemExit as stop:
                 code = int(stop.code or 0)
         said = err.read_text() + "".join(f"warning: {one.message}\n" for one in warned)

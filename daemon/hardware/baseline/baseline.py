@@ -17,6 +17,7 @@ from ...errors import DaemonError, HardwareBusy, HardwareRefused
 from ..clocks.domain import ClockDomain, Write, clamp, write_each
 from ..files import Files, rate_in
 from ..sensors import thermal
+from ..sensors.cooling import find_devices
 from .record import BaselineEntry, BaselineRecord, Marker
 from .store import BaselineStore
 
@@ -397,7 +398,9 @@ class Baseline:
 
     def _is_hot(self) -> bool:
         """Whether the kernel throttles, or did a short while ago, and limits may still be lowered."""
-        if thermal.reached(thermal.read_trips(self._files), thermal.read_temperatures_mc(self._files)):
+        if thermal.reached(thermal.read_trips(self._files), thermal.read_temperatures_mc(self._files)) or any(
+            (state := device.read(self._files)) is not None and state.state > 0 for device in find_devices(self._files)
+        ):
             self.heat_seen()
         return self._clock.monotonic() - self._hot_s < _COOLS_S
 

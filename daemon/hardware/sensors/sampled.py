@@ -18,6 +18,7 @@ from typing import Generic, NamedTuple, TypeVar
 from ....profiles.board import BoardDescription
 from ..files import Files
 from . import thermal
+from .cooling import Cooling, CoolingDevice, active, find_devices
 from .energy import Energy, Metered
 from .sensors import Sensors, told
 
@@ -61,10 +62,11 @@ class SampledSensors:
         self._metered: deque[Metered] = deque(maxlen=_ROUNDS_KEPT)
         self._zones: Mapping[str, Sample[int]] = {}
         self._events: Mapping[str, Sample[int]] = {}
+        self._cooling: tuple[Cooling, ...] = ()
         self._missing: tuple[str, ...] = ()
         self._silent: tuple[str, ...] = ()
         self._wanted_s = monotonic()
-        self._told: tuple[Mapping[str, Sample[int]], float, tuple[str, ...]] = {}, float("-inf"), ()
+        self._told: tuple[object, float, tuple[str, ...]] = None, float("-inf"), ()
         self._round_s = float("-inf")
         self._took_s = 0.0
         self._wake = threading.Event()
@@ -142,13 +144,16 @@ class SampledSensors:
         if now and asked_s - self._round_s > _MOMENT_S and not self.is_slow and self._thread.is_alive():
             wait({self.next_round()}, _MOMENT_S)
         # Asked with every report: told anew only where a zone was read since, or has become too old.
-        zones, until_s, said = self._told
-        if zones is not self._zones or asked_s > until_s:
-            zones = self._zones
+        known, until_s, said = self._told
+        zones, cooling = self._zones, self._cooling
+        if known != (id(zones), cooling) or asked_s > until_s:
             until_s = min((sample.time_s + TOO_OLD_S for sample in zones.values() if self._fresh(sample)), default=asked_s)
-            said = told(self.trips, self.temperatures_mc())
-            self._told = zones, until_s, said
+            said = told(self.trips, self.temperatures_mc(), cooling)
+            self._told = (id(zones), cooling), until_s, said
         return said
+
+    def cooling(self) -> tuple[Cooling, ...]:
+        return self._cooling
 
     def over_current(self) -> Mapping[str, int]:
         return {name: sample.value for name, sample in self._events.items() if self._fresh(sample)}
@@ -159,6 +164,7 @@ class SampledSensors:
     def _run(self) -> None:
         sensors: Sensors | None = None
         zones: tuple[thermal.Zone, ...] = ()
+        devices: tuple[CoolingDevice, ...] = ()
         found_s = 0.0
         said_s = -_SAID_AGAIN_S
         while not self._over:
@@ -170,9 +176,10 @@ class SampledSensors:
                 if sensors is None or started_s - found_s > _ZONES_AGAIN_S:
                     # Of zones and trips, too, a read may fail: fewer than before are not taken over.
                     zones, found_s = max(thermal.find_zones(self._files), zones, key=len), started_s
+                    devices = max(find_devices(self._files), devices, key=len)
                     self.trips = max(thermal.read_trips(self._files), self.trips, key=len)
                 sensors = sensors or Sensors(self._files, self._description)
-                self._round(sensors, zones)
+                self._round(sensors, zones, devices)
             except Exception as error:  # a driver's nonsense must not end the thread
                 if started_s - said_s >= _SAID_AGAIN_S:
                     said_s = started_s
@@ -183,7 +190,7 @@ class SampledSensors:
             watched = self._monotonic() - self._wanted_s < _INTEREST_S
             self._wake.wait(WATCHED_S if watched else IDLE_S)
 
-    def _round(self, sensors: Sensors, zones: tuple[thermal.Zone, ...]) -> None:
+    def _round(self, sensors: Sensors, zones: tuple[thermal.Zone, ...], devices: tuple[CoolingDevice, ...]) -> None:
         read: dict[str, Sample[float]] = {}
         for channel in sensors.channels():
             power_mw = channel.read_mw(self._files)
@@ -210,6 +217,8 @@ class SampledSensors:
         self._missing = sensors.notes_of(now)
         for name, count in sensors.over_current().items():
             self._events = self._with(self._events, name, count)
+        before = {one.name: one for one in self._cooling}
+        self._cooling = active(tuple(one for device in devices if (one := device.read(self._files) or before.get(device.name))))
         for zone in zones:
             self._zones = self._with(self._zones, zone.name, zone.read_mc(self._files))
         # The zone of a powered-off part fails for as long as that is off, and is no fault.

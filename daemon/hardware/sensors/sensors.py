@@ -9,6 +9,7 @@ from typing import Protocol
 from ....profiles.board import BoardDescription
 from ..files import Files
 from . import thermal
+from .cooling import Cooling, active, find_devices
 from .hwmon import read_over_current
 from .rails import Channel, energy_rails, find_channels, read_rails_mw
 
@@ -49,6 +50,10 @@ class Sensing(Protocol):
         Args:
             now: from temperatures of this moment, where they can be had without a wait to speak of.
         """
+        ...
+
+    def cooling(self) -> tuple[Cooling, ...]:
+        """Cooling devices that lower clocks now."""
         ...
 
     def over_current(self) -> Mapping[str, int]:
@@ -96,8 +101,11 @@ class Sensors:
     def temperatures_mc(self) -> dict[str, int]:
         return thermal.read_temperatures_mc(self._files)
 
+    def cooling(self) -> tuple[Cooling, ...]:
+        return active(tuple(state for device in find_devices(self._files) if (state := device.read(self._files))))
+
     def throttled(self, *, now: bool = True) -> tuple[str, ...]:
-        return told(self.trips, self.temperatures_mc())
+        return told(self.trips, self.temperatures_mc(), self.cooling())
 
     def over_current(self) -> dict[str, int]:
         return read_over_current(self._files)
@@ -106,7 +114,8 @@ class Sensors:
         return sorted(set(self._description.energy_rails) - {channel.label for channel in self._channels})
 
 
-def told(trips: tuple[thermal.Trip, ...], temperatures_mc: Mapping[str, int]) -> tuple[str, ...]:
-    """The trips at which the kernel throttles now, one line each."""
+def told(trips: tuple[thermal.Trip, ...], temperatures_mc: Mapping[str, int], cooling: tuple[Cooling, ...]) -> tuple[str, ...]:
+    """The trips at which the kernel throttles now, and the cooling devices that lower clocks, one line each."""
     hot = thermal.reached(trips, temperatures_mc)
-    return tuple(f"{trip.zone} is past its {trip.kind} trip at {trip.temperature_mc / 1000:g} C" for trip in hot)
+    reached = (f"{trip.zone} is past its {trip.kind} trip at {trip.temperature_mc / 1000:g} C" for trip in hot)
+    return (*reached, *map(str, cooling))

@@ -174,6 +174,8 @@ class BoardService:
         except (DaemonError, KernelsError) as error:
             self._limits = error
             self._look = replace(self._look, notes=(*self._look.notes, f"no clocks can be planned: {error}"))
+        if (offered := self._controller.last_offered) is not None:
+            self._look = replace(self._look, caps=self._hardware.caps(offered))
         self._publish()
 
     def _changing(self, function: Callable[[], T]) -> Callable[[], T]:
@@ -230,4 +232,5 @@ class BoardService:
             events=self._events.events,
             touched=self._hardware.touched,
             writes=tuple(self._writes),
+            operator=controller.operator,
         )

@@ -8,13 +8,15 @@ from dataclasses import dataclass, field
 
 from ....kernels.errors import KernelsError
 from ....kernels.grid import FrequencyConfiguration
+from ....kernels.units import AXES
 from ....profiles.board import ModeSet, PowerMode
 from ...errors import DaemonError
 from ...hardware.applied import Applied
+from ...hardware.caps import Cap
 from ...hardware.clocks.driver import Reading
 from ...hardware.hardware import Hardware
 from ...planning.constraints import Budget
-from ...planning.limits import Limits
+from ...planning.limits import ClockLimits, Limits
 from ..budgets.budgets import Supply
 from ..demand.floors import Floors
 from ..lease import Lease
@@ -43,6 +45,8 @@ class BoardReading:
         configuration: the clocks as measured; None where they cannot be read.
         notes: what cannot be controlled or measured, and why.
         outdated: clocks were set since.
+        caps: what keeps the highest level of each clock down.
+        governors: the governor, lock or mode in force by axis.
         modes: all power modes; None where they are not known.
     """
 
@@ -53,6 +57,8 @@ class BoardReading:
     notes: tuple[str, ...]
     outdated: bool = False
     modes: ModeSet | None = None
+    caps: tuple[Cap, ...] = ()
+    governors: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -81,6 +87,7 @@ class Snapshot:
         deviating: what is otherwise than it was set, and why.
         touched: whether anything may stand otherwise than it was found.
         writes: the last ones, oldest first.
+        operator: the bounds of the configuration in force.
     """
 
     look: BoardReading
@@ -101,6 +108,7 @@ class Snapshot:
     events: tuple[Event, ...] = ()
     touched: bool = False
     writes: tuple[tuple[str, str], ...] = ()
+    operator: ClockLimits = field(default_factory=ClockLimits)
 
 
 def look(hardware: Hardware, now_s: float) -> BoardReading:
@@ -109,15 +117,17 @@ def look(hardware: Hardware, now_s: float) -> BoardReading:
     configuration: FrequencyConfiguration | None = None
     policies: tuple[CpuPolicy, ...] = ()
     mode: PowerMode | None = None
+    governors: dict[str, str] = {}
     try:
         notes += hardware.notes
         mode = hardware.mode()
         readings = hardware.read()
         configuration = hardware.current(readings)
         policies = tuple(_policies(readings))
+        governors = {axis: found[0].mode for axis, found in readings.items() if axis in AXES and found}
     except (DaemonError, KernelsError) as error:
         notes.append(str(error))
-    return BoardReading(now_s, configuration, policies, mode, tuple(notes), modes=hardware.modes)
+    return BoardReading(now_s, configuration, policies, mode, tuple(notes), modes=hardware.modes, governors=governors)
 
 
 def _policies(readings: Mapping[str, tuple[Reading, ...]]) -> list[CpuPolicy]:

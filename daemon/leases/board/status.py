@@ -17,6 +17,7 @@ from ...hardware.sensors.sensors import Sensing
 from ...profile import Profile
 from ..lease import Lease, raised_by
 from ..missed_targets import MissedTarget
+from .slow_reasons import slow_reasons
 from .snapshot import Snapshot
 
 _GUESSES, _LONGEST = 4, 200  # of a lease: any user may hold one, of a network with any names
@@ -83,6 +84,7 @@ def status(
         "baseline": "held" if snapshot.touched else "none",
         "degraded": list(dict.fromkeys((*outdated, *seen.notes, *snapshot.troubles, *troubles))),
         "writes": [{"path": path, "value": value} for path, value in snapshot.writes],
+        "slow": [asdict(one) for one in slow_reasons(snapshot, sensors, description)],
         "age_s": min(time.monotonic() - seen.seen_s, 1e6),
     }
 

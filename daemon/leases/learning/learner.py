@@ -149,7 +149,7 @@ class Learner:
 
     def used(self, lease: Lease) -> dict[str, Any]:
         """Summary of a lease up to now: the ``Used`` of the interface."""
-        return used(lease, self._monotonic(), self._measured(lease))
+        return used(lease, self._monotonic(), self._measured(lease), self._desk.snapshot.applied)
 
     def _measured(self, lease: Lease) -> tuple[float, float] | None:
         """Energy in mJ since a lease began, and the seconds it is of; None if unknown."""

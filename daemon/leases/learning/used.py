@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...hardware.applied import Applied
 from ...hardware.sensors.energy import Metered
 from ...planning.plan import Plan
 from ..lease import Lease
@@ -44,12 +45,14 @@ class LeaseMeter:
         return sum(last.energy_mj[rail] - first.energy_mj[rail] for rail in energy_rails), last.time_s - first.time_s
 
 
-def used(lease: Lease, now_s: float, measured: tuple[float, float] | None) -> dict[str, Any]:
+def used(lease: Lease, now_s: float, measured: tuple[float, float] | None, applied: Applied | None) -> dict[str, Any]:
     """The ``Used`` of the interface.
 
     Args:
         measured: as of :meth:`LeaseMeter.measured`.
+        applied: the clocks in force; nothing is saved by a plan for others.
     """
+    in_force = applied is not None and applied.verified and applied.requested == lease.plan.configuration
     energy_mj, measured_s = measured or (None, None)
     return {
         "held_s": max(now_s - lease.since_s, 1e-9),
@@ -58,7 +61,7 @@ def used(lease: Lease, now_s: float, measured: tuple[float, float] | None) -> di
         "mean_power_mw": None if energy_mj is None or measured_s is None else energy_mj / measured_s,
         "frames": lease.frames.reported,
         "late": lease.frames.late,
-        "saved_share": _saved_share(lease.plan.chosen) if lease.frames.reported else None,
+        "saved_share": _saved_share(lease.plan.chosen) if lease.frames.reported and in_force else None,
     }
 
 

@@ -159,3 +159,45 @@ def test_a_machine_that_is_no_described_board_is_told_how_to_name_one(tmp_path: 
             done = run_in(tmp_path, verb, *(["--dry-run"] if verb == "setup" else []), "--root", board.root)
             assert done.returncode == 3 and "its module p3701-0008 is not described" in done.stderr
             assert "'board: NAME' in the configuration" in done.stderr
+
+
+def why(capsys: pytest.CaptureFixture[str], daemon: Daemon) -> list[str]:
+    code, out, _ = run(capsys, "status", "--why", "--socket", str(daemon.socket))
+    assert code == 0
+    return out.splitlines()
+
+
+def test_cooling_devices_that_lower_clocks_are_named_though_no_zone_has_a_passive_trip(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with found(tmp_path, "agx-thor", "throttle-alerts") as board, Daemon(board, tmp_path) as daemon:
+        with daemon.client() as client:
+            alerts = ["cooling device gpu-throttle-alert is at 1 of 2", "cooling device cpufreq-cpu0 is at 12 of 48"]
+            assert eventually(lambda: client.status()["throttled"] == alerts)
+            assert eventually(lambda: "gpu-throttle-alert is at 1 of 2" in daemon.log.read_text())
+        lines = why(capsys, daemon)
+        gpu, emc = (next(at for at, line in enumerate(lines) if line.startswith(name)) for name in ("GPU", "EMC"))
+        assert f"     {alerts[0]}" in lines[gpu:emc] and f"     {alerts[1]}" in lines[:gpu]
+
+
+def test_what_keeps_a_clock_down_is_said_in_a_line_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "jetdvfsd.yaml"
+    config.write_text("floors: off\nlimits: {cpu_khz: {max: 1190400}}\n")
+    with found(tmp_path, "orin-nano-8gb", "") as board, Daemon(board, tmp_path, "--config", str(config)) as daemon:
+        gpu = next(path for path in board.twin.description.section("gpu")["devfreq"] if (board.root / path[1:]).exists())
+        board.write(f"{gpu[1:]}/max_freq", 816000000)
+        with daemon.client() as client:
+            assert any("no lease is held: governor schedutil chooses" in line for line in why(capsys, daemon))
+            with client.hold(configuration=(960000, 612000000, 2133000000), app="viewer") as lease:
+                lines = why(capsys, daemon)
+    assert "     at most 1190.4 MHz: limits.cpu_khz.max of the configuration" in lines
+    assert f"     at most 960 MHz: lease {lease.id} of viewer holds it there (configuration)" in lines
+    assert "     at most 816 MHz: the clock's upper limit, set by a person, a service or heat" in lines
+    assert next(line for line in lines if line.startswith("GPU")) == "GPU  612.0 MHz"
+
+
+def test_the_power_mode_that_caps_a_clock_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    twin = simulated_board("agx-orin-64gb", mode="MODE_30W")
+    board = Board(twin, tmp_path / "board")
+    with serve(twin, board.root, "folder"), Daemon(board, tmp_path) as daemon, daemon.client():
+        assert any("at most 612 MHz: power mode 2 MODE_30W" in line for line in why(capsys, daemon))

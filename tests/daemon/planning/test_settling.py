@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from jetdvfs.daemon.errors import UsageError
+from jetdvfs.daemon.hardware.sensors.cooling import Cooling
 from jetdvfs.daemon.hardware.sensors.thermal import Trip
 from jetdvfs.daemon.planning.plan import plan
 from jetdvfs.daemon.planning.settling import Warmth, settled, warmth_of
@@ -43,6 +44,9 @@ class Read:
         return self.temperatures
 
     def throttled(self, *, now: bool = False) -> tuple[str, ...]:
+        return ()
+
+    def cooling(self) -> tuple[Cooling, ...]:
         return ()
 
     def over_current(self) -> Mapping[str, int]:

@@ -18,6 +18,7 @@ from typing import Any, cast
 
 from jetdvfs.daemon.config import Config
 from jetdvfs.daemon.hardware.hardware import Hardware
+from jetdvfs.daemon.hardware.sensors.cooling import Cooling
 from jetdvfs.daemon.hardware.sensors.energy import Metered
 from jetdvfs.daemon.hardware.sensors.sampled import Sample, SampledSensors
 from jetdvfs.daemon.hardware.sensors.sensors import Sensors, told
@@ -114,7 +115,10 @@ class ReadSensors:
         return self._zones
 
     def throttled(self, *, now: bool = False) -> tuple[str, ...]:
-        return told(self.trips, self._zones)
+        return told(self.trips, self._zones, self.cooling())
+
+    def cooling(self) -> tuple[Cooling, ...]:
+        return self._sensors.cooling()
 
     def over_current(self) -> Mapping[str, int]:
         return self._sensors.over_current()

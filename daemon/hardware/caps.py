@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Caps of a board's clocks: the system's table, the power mode, and limits that others set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from ...profiles.board import BoardDescription
+from .axes import TITLES, FixedAxis
+from .offered import Offered, mode_limits
+
+
+@dataclass(frozen=True)
+class Cap:
+    """One cap of one clock.
+
+    Attributes:
+        axis: ``cpu_khz``, ``gpu_hz`` or ``emc_hz``.
+        level: the highest level that it leaves, in the unit of the axis.
+        reason: what caps the clock.
+    """
+
+    axis: str
+    level: int
+    reason: str
+
+
+def find_caps(offered: Offered, description: BoardDescription, fixed: Mapping[str, FixedAxis]) -> Iterator[Cap]:
+    """Every cap of every clock, from what was read of the board last; a higher one first.
+
+    Args:
+        fixed: the clocks that cannot be controlled, and why.
+    """
+    for axis in TITLES:
+        if axis in fixed:
+            yield Cap(axis, fixed[axis].level, fixed[axis].reason)
+            continue
+        described, table, mode = getattr(description.grid, axis)[-1], offered.tables[axis], offered.mode
+        if table[-1] < described:
+            yield Cap(axis, table[-1], "the running system's table of frequencies ends there, by its firmware or device tree")
+        allowed = mode_limits(axis, table, mode)[1]
+        if mode is not None and allowed < table[-1]:
+            yield Cap(axis, allowed, f"power mode {mode.id} {mode.name}")
+        if offered.grid.levels(axis)[-1] < allowed:
+            yield Cap(axis, offered.grid.levels(axis)[-1], "the clock's upper limit, set by a person, a service or heat")

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reasons why each clock is not higher: caps of the board, of the operator, of leases, heat and power."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ....kernels.units import AXES
+from ....profiles.board import BoardDescription
+from ...hardware.sensors.sensors import Sensing
+from .snapshot import Snapshot
+
+
+@dataclass(frozen=True)
+class SlowReason:
+    """One reason.
+
+    Attributes:
+        axis: the clock that it keeps down; None for several.
+        level: the highest level that it leaves, in the unit of the axis; None if unknown.
+        reason: what keeps it down, in one line.
+    """
+
+    axis: str | None
+    level: int | None
+    reason: str
+
+
+def slow_reasons(snapshot: Snapshot, sensors: Sensing, description: BoardDescription) -> Iterator[SlowReason]:
+    """Every reason, by clock; the board's own first."""
+    cooling = sensors.cooling()
+    for axis in AXES:
+        for cap in snapshot.look.caps:
+            if cap.axis == axis:
+                yield SlowReason(axis, cap.level, cap.reason)
+        most = getattr(snapshot.operator, axis).max
+        if most is not None and most < getattr(description.grid, axis)[-1]:
+            yield SlowReason(axis, most, f"limits.{axis}.max of the configuration")
+        for device in cooling:
+            if axis in device.axes:
+                yield SlowReason(axis, None, str(device))
+        yield from _held(snapshot, axis)
+    named = {str(device) for device in cooling if device.axes}
+    for text in sensors.throttled():
+        if text not in named:
+            yield SlowReason(None, None, text)
+    for event in snapshot.events:
+        if event.per_minute:
+            yield SlowReason(None, None, f"over-current event {event.event}: {event.per_minute:.3g} a minute")
+    if snapshot.budget is not None and snapshot.budget.power_mw is not None:
+        yield SlowReason(None, None, f"power budget of {snapshot.budget}")
+    for text in snapshot.deviating:
+        yield SlowReason(None, None, text)
+
+
+def _held(snapshot: Snapshot, axis: str) -> Iterator[SlowReason]:
+    """The lease that needs the highest level of a clock, or the governor that chooses while none is held."""
+    if snapshot.applied is None:
+        governor = snapshot.look.governors.get(axis)
+        if governor:
+            yield SlowReason(axis, None, f"no lease is held: governor {governor} chooses")
+        return
+    level = getattr(snapshot.applied.requested, axis)
+    needed = [lease for lease in snapshot.leases.values() if getattr(lease.plan.configuration, axis) == level]
+    floor = next((floor.reason for floor in snapshot.floors.floors if floor.clock == axis and floor.least == level), "")
+    if needed:
+        plan = needed[0].plan
+        yield SlowReason(axis, level, f"{needed[0].label} holds it there ({plan.target or 'configuration'})")
+    elif floor:
+        yield SlowReason(axis, level, floor)
+    else:
+        yield SlowReason(axis, level, "set for all leases together")
