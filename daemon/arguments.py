@@ -17,10 +17,7 @@ from ..kernels.units import METHODS
 from .errors import UsageError
 from .planning import targets
 
-BOARD = "agx-xavier"
-"""The board that is simulated where none is named."""
 MOST = 2**32 - 1
-MOST_INDIVIDUALS = 100
 
 
 def whole(low: int) -> Callable[[str], int]:
@@ -33,24 +30,6 @@ def whole(low: int) -> Callable[[str], int]:
         raise argparse.ArgumentTypeError(f"expected a whole number from {low} to {MOST}, got {text!r:.40}")
 
     return read
-
-
-def individuals(text: str) -> tuple[int, ...]:
-    """Reads the numbers of individual boards: ``3``, ``0,4,7`` or ``0-12``."""
-    numbers: list[int] = []
-    try:
-        for part in text.split(","):
-            first, _, last = part.partition("-")
-            low, high = whole(0)(first), whole(0)(last or first)
-            if not low <= high < low + MOST_INDIVIDUALS:
-                raise argparse.ArgumentTypeError(text)
-            numbers += range(low, high + 1)
-    except argparse.ArgumentTypeError:
-        numbers = []
-    if not numbers or len(set(numbers)) < len(numbers) or len(numbers) > MOST_INDIVIDUALS:
-        what = f"expected up to {MOST_INDIVIDUALS} different boards' numbers as 3, 0,4,7 or 0-12"
-        raise argparse.ArgumentTypeError(f"{what}, got {text!r:.40}")
-    return tuple(numbers)
 
 
 def named_file(text: str) -> Path:
@@ -295,42 +274,6 @@ def add_runtime_dir(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_simulated_board(parser: argparse.ArgumentParser) -> None:
-    """--board, of verbs that simulate one."""
-    parser.add_argument("--board", default=BOARD, metavar="NAME", help=f"which board to simulate (default: {BOARD})")
-
-
-def add_perturbed(parser: argparse.ArgumentParser) -> None:
-    """--perturbed, of verbs that simulate a board."""
-    parser.add_argument(
-        "--perturbed",
-        type=whole(0),
-        default=0,
-        metavar="N",
-        help="simulate another silicon behind the same clocks: the Nth chip whose figures are changed at random (default: the "
-        "board's own)",
-    )
-
-
-def add_data(parser: argparse.ArgumentParser) -> None:
-    """--data, of verbs that hold predictions against published measurements."""
-    parser.add_argument(
-        "--data", type=folder, required=True, metavar="DIR", help="folder with the measurements, anywhere below it"
-    )
-
-
-def add_threads(parser: argparse.ArgumentParser) -> None:
-    """--threads, of verbs that train."""
-    parser.add_argument("--threads", type=whole(1), default=2, metavar="N", help="threads for training (default 2)")
-
-
-def add_seed(parser: argparse.ArgumentParser) -> None:
-    """--seed."""
-    parser.add_argument(
-        "--seed", type=whole(0), default=0, metavar="N", help="what every random choice follows from (default 0)"
-    )
-
-
 def add_temperature(parser: argparse.ArgumentParser) -> None:
     """--temperature."""
     parser.add_argument(
@@ -338,14 +281,4 @@ def add_temperature(parser: argparse.ArgumentParser) -> None:
         type=float,
         metavar="C",
         help="the die's, in degrees Celsius: leakage grows with it (default: that of the profile's idle power)",
-    )
-
-
-def add_backend(parser: argparse.ArgumentParser) -> None:
-    """--backend, of verbs that serve a simulated board."""
-    parser.add_argument(
-        "--backend",
-        default="auto",
-        choices=("auto", "fuse", "folder"),
-        help="how the simulated board's files are served (default: FUSE where it can be had)",
     )

@@ -15,7 +15,6 @@ from ...kernels.engine.program import RUNTIME, LayerTimes, read_times
 from ...kernels.errors import ModelError
 from ...kernels.inputs import parse_input
 from ...kernels.network import Network
-from ...profiles.reference import reference_input, reference_model, reference_names
 from ..errors import InputError, UsageError
 from .output import progress
 
@@ -77,38 +76,6 @@ def measured_text(times: LayerTimes) -> str:
     """What was measured of the launches, and of layers that launch nothing."""
     listed, others = sum(times.launches_ms), sum(times.others_ms.values())
     return f"measured by trtexec: {listed:.4g} ms of launches, {others:.4g} ms of {len(times.others_ms)} other layers"
-
-
-def named_networks(
-    models: Sequence[str], inputs: Sequence[str], accepted: Sequence[str] = (), optimized: bool | None = None
-) -> list[Network]:
-    """The networks of several models, each a file or the name of a reference network; all of those where none is named.
-
-    Args:
-        models: what names them.
-        inputs: what all models take but for reference networks, which have inputs of their own unless some are given.
-        accepted: operators at which a list of launches may end early.
-        optimized: as for :func:`read_model`, by default what the JIT's passes leave.
-
-    Raises:
-        InputError: there is no such file, or a network launches nothing.
-        UsageError, KernelsError: as :func:`read_model`.
-    """
-    names = reference_names()
-    networks = []
-    for model in models or names:
-        if model in names and not Path(model).exists():
-            own = inputs or [str(reference_input(model))]
-            network = read_model(reference_model(model), own, optimized=optimized, default=True)
-        elif Path(model).exists():
-            network = read_model(Path(model), inputs, optimized=optimized, default=True)
-        else:
-            raise InputError(f"{model}: no such file; reference networks: {', '.join(names)}")
-        network.check_whole(accepted)
-        if not network.launches:
-            raise InputError(f"{model}: launches no kernel; there is nothing to study")
-        networks.append(network)
-    return networks
 
 
 def _without_waiting(path: str, flags: int) -> int:

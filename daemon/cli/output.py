@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -119,22 +119,11 @@ def progress(doing: str) -> Iterator[None]:
 
 def progress_bar(done: int, total: int, text: str) -> None:
     """A progress bar on stderr: redrawn on a terminal, a line for each tenth elsewhere."""
-    _show_progress(done, total, text, done * 10 // max(total, 1) != (done - 1) * 10 // max(total, 1))
+    show_progress(done, total, text, done * 10 // max(total, 1) != (done - 1) * 10 // max(total, 1))
 
 
-def uneven_progress() -> Callable[[int, int, str], None]:
-    """A progress bar of what is done in parts of any length: each call has its own."""
-    last = -1
-
-    def show(done: int, total: int, text: str) -> None:
-        nonlocal last
-        before, last = last, done * 10 // max(total, 1)
-        _show_progress(done, total, text, last != before)
-
-    return show
-
-
-def _show_progress(done: int, total: int, text: str, another_tenth: bool) -> None:
+def show_progress(done: int, total: int, text: str, another_tenth: bool) -> None:
+    """A progress bar on a terminal; elsewhere a line if it is at another tenth, or done."""
     share = done / max(total, 1)
     if sys.stderr.isatty():
         filled = int(share * 30)

@@ -14,7 +14,8 @@ from jetdvfs.tests.support.paths import ROOT
 #: The product's rooms from top to bottom: each imports only rooms on floors below its own. A room is a folder, or a module that
 #: stands on another floor than the rest of its folder; subfolders that have a line of their own are rooms of their own.
 FLOORS = (
-    ("profiles.lab.cli", "profiles.twin.cli"),
+    ("profiles.lab.cli",),
+    ("profiles.twin.cli",),
     ("profiles.lab.compare",),
     ("profiles.lab.paper",),
     ("daemon.notebook", "daemon.cli.setup"),

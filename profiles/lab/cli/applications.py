@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from ....daemon import arguments
 from ....daemon.cli.output import SIMULATED, print_json, progress, table
 from ....daemon.errors import InputError, TargetNotAttainable
 from ....daemon.planning.limits import Limits
@@ -25,6 +24,7 @@ from ...bundle.bundle import load_bundle
 from ...errors import ComparisonDataError
 from ...reference import reference_network
 from ..compare import batches as studied
+from .arguments import add_data
 from .silicon_gate import MISSED
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
         ),
     ):
         sub = verb(name, summary, action)
-        arguments.add_data(sub)
+        add_data(sub)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ....daemon.cli.output import uneven_progress
 from ....daemon.cli.setup.board import SetUpBoard
 from ....daemon.errors import InputError
 from ...adapt.torch_process import TorchProcess
@@ -17,6 +16,7 @@ from ..measure.gpus import SWITCH_S, measure_board, plan_board
 from ..measure.meters.cpu import Patience
 from ..measure.meters.notes import Notebook
 from ..measure.processor import about_s
+from .arguments import uneven_progress
 from .held_clocks import HeldClocks, SampledRails
 from .keeping import kept_for
 from .twin_worker import TwinWorker

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ....daemon import arguments
-from ....daemon.cli.networks import named_networks
-from ....daemon.cli.output import print_json, progress_bar, uneven_progress
+from ....daemon.cli.output import print_json, progress_bar
 from ....daemon.errors import InputError, UsageError
 from ....kernels.decompose import decompose
 from ....kernels.inputs import SHORT_TYPES, parse_input
 from ...reference import reference_input, reference_model, reference_names
+from ...twin.cli.arguments import BOARD
+from .arguments import add_seed, individuals, named_networks, uneven_progress
 from .clusters import cluster
 from .keeping import kept_for
 
@@ -73,12 +74,12 @@ def configure(sub: argparse.ArgumentParser) -> None:
     sub.add_argument(
         "--board",
         metavar="NAME",
-        help=f"which board to simulate (default: {arguments.BOARD}); with --meter board its description, where it does not say "
+        help=f"which board to simulate (default: {BOARD}); with --meter board its description, where it does not say "
         "itself what it is",
     )
     sub.add_argument(
         "--node",
-        type=arguments.individuals,
+        type=individuals,
         default=(0,),
         metavar="N[,N|-N]",
         help="which individuals of the simulated board, as 3 or 0-12 (default: 0); several share the random kernels, eight "
@@ -114,7 +115,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--quick", action="store_true", help=f"{QUICK_KERNELS} of each, fewer timings: to try the command out")
     sub.add_argument("--python", default=sys.executable, metavar="FILE", help="the Python that has PyTorch (default: this one)")
     sub.add_argument("--threads", type=arguments.whole(1), default=1, metavar="N", help="PyTorch's threads (default 1)")
-    arguments.add_seed(sub)
+    add_seed(sub)
     sub.add_argument("--dry-run", action="store_true", help="say what would be measured and written")
 
 
@@ -149,7 +150,7 @@ def _collect_simulated(args: argparse.Namespace) -> int:
     from ..measure.one_twin import TwinMeters, plan_twin
     from ..measure.steps import run_units
 
-    args.board = args.board or arguments.BOARD
+    args.board = args.board or BOARD
     networks = named_networks(args.models, args.inputs)
     if args.boards is not None:
         return _collect_fleet(args, networks)

@@ -11,6 +11,7 @@ from ....daemon import arguments
 from ....daemon.cli.output import print_json, progress_bar, table
 from ....daemon.errors import InputError
 from ....kernels.text import needing
+from .arguments import add_seed, add_threads
 
 if TYPE_CHECKING:
     from ..train.left_out import LeftOut
@@ -22,8 +23,8 @@ _DEPTH, _RATE = 5, 0.1
 def configure(sub: argparse.ArgumentParser) -> None:
     arguments.add_json(sub)
     sub.add_argument("record", type=arguments.named_file, metavar="RECORD", help="record of 'collect' or 'table import'")
-    arguments.add_threads(sub)
-    arguments.add_seed(sub)
+    add_threads(sub)
+    add_seed(sub)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -40,7 +40,6 @@ import numpy as np
 
 from ....daemon import arguments
 from ....daemon.cli import output
-from ....daemon.cli.networks import named_networks
 from ....kernels.engine.fusing import ENGINE_TYPES
 from ....kernels.text import printable
 from ....kernels.units import METHODS
@@ -48,8 +47,10 @@ from ...bundle.bundle import Bundle, load_bundle
 from ...bundle.manifest import UNSEEN_BOARD_AND_NETWORK, UNSEEN_NETWORK, Manifest
 from ...errors import BundleError
 from ...reference import left_out_networks
+from ...twin.cli.arguments import add_perturbed
 from ..compare.trials import TARGETS_IN_WORDS, Outcome, Trial
 from . import bench
+from .arguments import add_seed, named_networks
 
 if TYPE_CHECKING:
     from ..compare.plans import BoardResult, NetworkResult
@@ -80,7 +81,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
         action="store_true",
         help="show what training recorded instead: each network predicted by models trained without it and without its board",
     )
-    arguments.add_perturbed(sub)
+    add_perturbed(sub)
     sub.add_argument(
         "--families-left-out",
         action="store_true",
@@ -94,7 +95,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
         help="compare engines: in single precision, or in half (engine-half)",
     )
     arguments.add_temperature(sub)
-    arguments.add_seed(sub)
+    add_seed(sub)
     bench.configure(sub)
 
 

@@ -17,6 +17,7 @@ from ....kernels.text import needing
 from ...bundle.bundle import Bundle
 from ...errors import BundleError
 from . import tables
+from .arguments import add_seed, add_threads
 from .clusters import cluster
 
 
@@ -55,8 +56,8 @@ def configure(sub: argparse.ArgumentParser) -> None:
     sub.add_argument(
         "--campaign", type=Path, metavar="DIR", help="with --simulated: keep measurements here, and go on from those"
     )
-    arguments.add_threads(sub)
-    arguments.add_seed(sub)
+    add_threads(sub)
+    add_seed(sub)
     sub.add_argument("--dry-run", action="store_true", help="say what would be measured and written")
 
 

@@ -15,6 +15,7 @@ from ....daemon.errors import InputError
 from ....kernels.text import needing
 from ...errors import ComparisonDataError
 from . import cross_validation
+from .arguments import add_data, add_seed, add_threads
 from .silicon_gate import MISSED
 
 if TYPE_CHECKING:
@@ -37,9 +38,9 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
                 metavar="RECORD",
                 help="of the processor at hand, or of a board: what 'jetdvfs-lab collect' wrote (default: tables only)",
             )
-        arguments.add_data(sub)
-        arguments.add_threads(sub)
-        arguments.add_seed(sub)
+        add_data(sub)
+        add_threads(sub)
+        add_seed(sub)
 
 
 def everything(args: argparse.Namespace) -> int:

@@ -42,6 +42,7 @@ from ....daemon.cli.figures import picture_file, say_drawn
 from ....daemon.cli.output import print_json
 from ...bundle.bundle import load_bundle
 from ...errors import MeasurementError
+from ...twin.cli.arguments import add_perturbed
 from ...twin.replay.tables import load_tables
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
     source = sub.add_mutually_exclusive_group(required=True)
     source.add_argument("--data", type=Path, metavar="DIR", help="folder of the tables, or one anywhere above it")
     source.add_argument("--profile", metavar="NAME|DIR", help="the reference networks on simulated boards, with this profile")
-    arguments.add_perturbed(sub)
+    add_perturbed(sub)
     sub.add_argument("--boards", type=arguments.whole(1), default=2, help="how many simulated boards (default 2)")
     sub.add_argument(
         "--table", type=Path, action="append", default=[], metavar="FILE", help="what the columns of a further table mean"

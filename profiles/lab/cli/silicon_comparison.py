@@ -8,7 +8,6 @@ import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ....daemon import arguments
 from ....daemon.cli.figures import new_figure, picture_file, save, say_drawn
 from ....daemon.cli.output import print_json
 from ....daemon.errors import InputError, UsageError
@@ -16,6 +15,7 @@ from ....kernels.text import valid_instead
 from ...errors import ComparisonDataError
 from ...twin.silicon.chip import own_parameters
 from ..compare.fit import Fit, Report
+from .arguments import add_data
 from .silicon_gate import MISSED
 
 _COLUMNS = 5  # panels side by side
@@ -25,7 +25,7 @@ _DECADE = 20.0  # a wider range than this is drawn on logarithmic axes
 def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
     """Add the action; ``verb(name, summary, action)`` gives the parser of a new one."""
     sub = verb("comparison", "compare simulated boards with measurements of real ones", run)
-    arguments.add_data(sub)
+    add_data(sub)
     sub.add_argument("--board", action="append", metavar="NAME", help="may be repeated (default: every board compared)")
     sub.add_argument(
         "--plot", type=picture_file, metavar="FILE", help="draw simulated against measured values (needs matplotlib)"

@@ -15,6 +15,7 @@ from ....daemon.cli.output import print_json
 from ....daemon.errors import InputError, TargetNotAttainable
 from ....kernels.text import needing
 from ...errors import ComparisonDataError
+from .arguments import add_seed, add_threads
 
 if TYPE_CHECKING:
     from ..compare.gate_kinds import Row
@@ -47,8 +48,8 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
     group.add_argument(
         "--data", type=arguments.folder, metavar="DIR", help="folder with measurements of desktop GPUs, for the last rows"
     )
-    arguments.add_threads(group)
-    arguments.add_seed(group)
+    add_threads(group)
+    add_seed(group)
 
 
 def run(args: argparse.Namespace) -> int:

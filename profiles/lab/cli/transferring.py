@@ -10,13 +10,14 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from ....daemon import arguments
-from ....daemon.cli.networks import named_networks
 from ....daemon.cli.output import print_json, progress_bar, table
 from ....daemon.errors import InputError, UsageError
 from ....kernels.network import Network
 from ....kernels.text import needing
 from ...bundle.bundle import Bundle, load_bundle
 from ...bundle.finding import find_bundles
+from ...twin.cli.arguments import add_perturbed, add_simulated_board
+from .arguments import add_seed, named_networks
 
 if TYPE_CHECKING:
     from ..train.transfer.real import Errors
@@ -41,9 +42,9 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
         "models", nargs="*", default=[], metavar="MODEL", help=f"networks to observe (default: {', '.join(_NETWORKS)})"
     )
     arguments.add_input(sub)
-    arguments.add_simulated_board(sub)
+    add_simulated_board(sub)
     sub.add_argument("--node", type=arguments.whole(0), default=3, metavar="N", help="which individual of it (default: 3)")
-    arguments.add_perturbed(sub)
+    add_perturbed(sub)
     sub.add_argument(
         "--orders",
         action="store_true",
@@ -55,7 +56,7 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
         metavar="DIR",
         help="show instead how soon programs are known on real boards: the folder of tables that 'compare replay' takes",
     )
-    arguments.add_seed(sub)
+    add_seed(sub)
 
 
 def show(args: argparse.Namespace) -> int:

@@ -11,6 +11,7 @@ from ....daemon import arguments
 from ....daemon.cli.output import print_json, progress_bar, table
 from ....daemon.errors import InputError, UsageError
 from ....kernels.text import needing
+from .arguments import add_seed
 from .clusters import cluster
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
         help="processes that search, one thread each (default 1), or the workers of the Dask cluster whose scheduler is there: "
         "they must see RECORD and the search by the same names",
     )
-    arguments.add_seed(sub)
+    add_seed(sub)
     sub.add_argument("--dry-run", action="store_true", help="say what would be searched")
 
 

@@ -31,6 +31,7 @@ from ...board import load_board
 from ...bundle.bundle import load_bundle
 from ...reference import reference_network
 from ..silicon.silicon import check_version
+from .arguments import add_backend, add_simulated_board
 from .scene import CONFIDENCE, Run, Scene, ask_text
 from .stage import Stage, clock_files, offered
 
@@ -45,7 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="folder for the pictures and the list of writes (default: demo-out)",
     )
-    arguments.add_simulated_board(parser)
+    add_simulated_board(parser)
     parser.add_argument("--profile", metavar="NAME|DIR", help="the daemon's profile (default: BOARD-sim)")
     parser.add_argument("--seed", type=arguments.whole(0), default=12, metavar="N", help="which individual board (default: 12)")
     parser.add_argument(
@@ -57,7 +58,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fps", type=float, default=15.0, metavar="RATE", help="frames per second for minimum energy (default: 15)"
     )
-    arguments.add_backend(parser)
+    add_backend(parser)
     arguments.add_json(parser)
 
 

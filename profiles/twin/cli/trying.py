@@ -20,6 +20,7 @@ from ....daemon import arguments
 from ....daemon.cli.running import ENDING, refused, run_command
 from ...board import load_board
 from ...bundle.finding import find_bundles, resolve_bundle
+from .arguments import add_backend, add_simulated_board
 from .stage import Stage
 
 _INTRODUCTION = """simulated {board}, with jetdvfsd on it (profile: {profile}); try:
@@ -30,10 +31,10 @@ The board's files are in $JETDVFS_ROOT, the daemon answers on $JETDVFS_SOCKET; t
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.usage = "%(prog)s [options] [-- CMD ...]"
-    arguments.add_simulated_board(parser)
+    add_simulated_board(parser)
     parser.add_argument("--seed", type=arguments.whole(0), default=0, metavar="N", help="individual of this board (default: 0)")
     parser.add_argument("--profile", default="", metavar="NAME|DIR", help="the daemon's profile (default: BOARD-sim, if there)")
-    arguments.add_backend(parser)
+    add_backend(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -18,6 +18,7 @@ from ....daemon import arguments
 from ....daemon.errors import UsageError
 from ....kernels.engine.fusing import ENGINE_TYPES, engine_of
 from . import demo, trying
+from .arguments import add_backend, add_perturbed, add_simulated_board
 
 TAKES_COMMAND = True
 
@@ -25,7 +26,7 @@ TAKES_COMMAND = True
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     serve = actions.add_parser("serve", help="serve a simulated board until interrupted", description=__doc__)
-    arguments.add_simulated_board(serve)
+    add_simulated_board(serve)
     serve.add_argument("--mount", required=True, type=Path, metavar="DIR", help="an empty directory, or one to be made")
     serve.add_argument(
         "--seed", type=arguments.whole(0), default=0, metavar="N", help="which individual of this board (default: 0)"
@@ -42,7 +43,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     serve.add_argument(
         "--state", default="", metavar="NAME[,NAME]", help="a state that boards were found in by their users (docs/twins.md)"
     )
-    arguments.add_perturbed(serve)
+    add_perturbed(serve)
     serve.add_argument(
         "--as",
         dest="compiled",
@@ -55,7 +56,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--replay", default="", metavar="PROGRAM", help="frames take and draw what this program did on a real board (--data)"
     )
     serve.add_argument("--data", type=arguments.folder, metavar="DIR", help="the tables that others measured, for --replay")
-    arguments.add_backend(serve)
+    add_backend(serve)
     serve.add_argument("--bench", type=Path, metavar="PATH", help="socket of the application port (default: DIR.bench)")
     serve.add_argument("--json", action="store_true", help="say in JSON when ready")
     summary = "a simulated board, the daemon and a shell in one command"

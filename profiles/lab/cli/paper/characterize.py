@@ -32,14 +32,15 @@ from .....daemon import arguments
 from .....daemon.cli import model_arguments as common
 from .....daemon.cli import output
 from .....daemon.cli.figures import picture_file, say_drawn
-from .....daemon.cli.networks import named_networks
 from .....daemon.errors import UsageError
 from .....kernels.grid import FrequencyConfiguration, FrequencyGrid
 from .....kernels.rewriting.fusion import fuse
 from .....kernels.text import printable
 from .....kernels.units import METHODS
 from ....board import load_board
+from ....twin.cli.arguments import BOARD
 from ...paper.characterization import NODES, KindFigures, NetworkRun, measured, predicted, select
+from ..arguments import named_networks
 
 
 def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
@@ -50,7 +51,7 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
     arguments.add_accept_boundary(parser)
     parser.add_argument("models", nargs="*", metavar="MODEL", help="a model file, or the name of a reference network")
     parser.add_argument("--profile", metavar="NAME|DIR", help="predict with this profile instead of measuring simulated boards")
-    parser.add_argument("--board", help=f"the simulated board to measure on (default: {arguments.BOARD})")
+    parser.add_argument("--board", help=f"the simulated board to measure on (default: {BOARD})")
     arguments.add_config(parser, "the configuration (default: the top clocks)")
     parser.add_argument("--method", choices=METHODS, default=METHODS[0], help="with --profile: how T is predicted")
     common.add_optimized_argument(parser, default=True)
@@ -114,7 +115,7 @@ def _predict(args: argparse.Namespace) -> _Study:
 def _measure(args: argparse.Namespace) -> _Study:
     from ...paper.table1 import KINDS
 
-    board = load_board(args.board or arguments.BOARD)
+    board = load_board(args.board or BOARD)
     configuration = _configuration(args, board.grid)
     runs = []
     for network in named_networks(args.models, args.inputs, args.accept_boundary, args.optimized):

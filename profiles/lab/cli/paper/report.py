@@ -14,6 +14,7 @@ from .....daemon import arguments
 from .....daemon.cli.output import print_json, progress_bar, table
 from .....daemon.errors import InputError, UsageError
 from .....kernels.text import needing
+from ..arguments import add_seed, add_threads, individuals
 
 if TYPE_CHECKING:
     from ...paper.study import Study
@@ -35,7 +36,7 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
     sub.add_argument("--only", action="append", metavar="PART", help=f"just this table or figure (repeatable); valid: {PARTS}")
     sub.add_argument(
         "--left-out",
-        type=arguments.individuals,
+        type=individuals,
         metavar="N[,N|-N]",
         help=f"which boards of the record are left out, one after the other, as 3 or 0-12 (default: {BOARDS} of them)",
     )
@@ -45,8 +46,8 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
         metavar="FILE",
         help="train with the hyperparameters that 'jetdvfs-lab tune' found, and show them (Table 2)",
     )
-    arguments.add_threads(sub)
-    arguments.add_seed(sub)
+    add_threads(sub)
+    add_seed(sub)
 
 
 def run(args: argparse.Namespace) -> int:

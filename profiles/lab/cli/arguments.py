@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arguments that several verbs of ``jetdvfs-lab`` share, and the networks that they name."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ....daemon.arguments import folder, whole
+from ....daemon.cli.networks import read_model
+from ....daemon.cli.output import show_progress
+from ....daemon.errors import InputError
+from ....kernels.network import Network
+from ...reference import reference_input, reference_model, reference_names
+
+MOST_INDIVIDUALS = 100
+
+
+def individuals(text: str) -> tuple[int, ...]:
+    """Reads the numbers of individual boards: ``3``, ``0,4,7`` or ``0-12``."""
+    numbers: list[int] = []
+    try:
+        for part in text.split(","):
+            first, _, last = part.partition("-")
+            low, high = whole(0)(first), whole(0)(last or first)
+            if not low <= high < low + MOST_INDIVIDUALS:
+                raise argparse.ArgumentTypeError(text)
+            numbers += range(low, high + 1)
+    except argparse.ArgumentTypeError:
+        numbers = []
+    if not numbers or len(set(numbers)) < len(numbers) or len(numbers) > MOST_INDIVIDUALS:
+        what = f"expected up to {MOST_INDIVIDUALS} different boards' numbers as 3, 0,4,7 or 0-12"
+        raise argparse.ArgumentTypeError(f"{what}, got {text!r:.40}")
+    return tuple(numbers)
+
+
+def add_data(parser: argparse.ArgumentParser) -> None:
+    """--data, of verbs that hold predictions against published measurements."""
+    parser.add_argument(
+        "--data", type=folder, required=True, metavar="DIR", help="folder with the measurements, anywhere below it"
+    )
+
+
+def add_threads(parser: argparse.ArgumentParser) -> None:
+    """--threads, of verbs that train."""
+    parser.add_argument("--threads", type=whole(1), default=2, metavar="N", help="threads for training (default 2)")
+
+
+def add_seed(parser: argparse.ArgumentParser) -> None:
+    """--seed."""
+    parser.add_argument(
+        "--seed", type=whole(0), default=0, metavar="N", help="what every random choice follows from (default 0)"
+    )
+
+
+def named_networks(
+    models: Sequence[str], inputs: Sequence[str], accepted: Sequence[str] = (), optimized: bool | None = None
+) -> list[Network]:
+    """The networks of several models, each a file or the name of a reference network; all of those where none is named.
+
+    Args:
+        models: what names them.
+        inputs: what all models take but for reference networks, which have inputs of their own unless some are given.
+        accepted: operators at which a list of launches may end early.
+        optimized: as for :func:`jetdvfs.daemon.cli.networks.read_model`, by default what the JIT's passes leave.
+
+    Raises:
+        InputError: there is no such file, or a network launches nothing.
+        UsageError, KernelsError: as :func:`jetdvfs.daemon.cli.networks.read_model`.
+    """
+    names = reference_names()
+    networks = []
+    for model in models or names:
+        if model in names and not Path(model).exists():
+            own = inputs or [str(reference_input(model))]
+            network = read_model(reference_model(model), own, optimized=optimized, default=True)
+        elif Path(model).exists():
+            network = read_model(Path(model), inputs, optimized=optimized, default=True)
+        else:
+            raise InputError(f"{model}: no such file; reference networks: {', '.join(names)}")
+        network.check_whole(accepted)
+        if not network.launches:
+            raise InputError(f"{model}: launches no kernel; there is nothing to study")
+        networks.append(network)
+    return networks
+
+
+def uneven_progress() -> Callable[[int, int, str], None]:
+    """A progress bar of what is done in parts of any length: each call has its own."""
+    last = -1
+
+    def show(done: int, total: int, text: str) -> None:
+        nonlocal last
+        before, last = last, done * 10 // max(total, 1)
+        show_progress(done, total, text, last != before)
+
+    return show

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arguments of verbs that simulate a board."""
+
+from __future__ import annotations
+
+import argparse
+
+from ....daemon.arguments import whole
+
+BOARD = "agx-xavier"
+"""The board that is simulated where none is named."""
+
+
+def add_simulated_board(parser: argparse.ArgumentParser) -> None:
+    """--board, of verbs that simulate one."""
+    parser.add_argument("--board", default=BOARD, metavar="NAME", help=f"which board to simulate (default: {BOARD})")
+
+
+def add_perturbed(parser: argparse.ArgumentParser) -> None:
+    """--perturbed, of verbs that simulate a board."""
+    parser.add_argument(
+        "--perturbed",
+        type=whole(0),
+        default=0,
+        metavar="N",
+        help="simulate another silicon behind the same clocks: the Nth chip whose figures are changed at random (default: the "
+        "board's own)",
+    )
+
+
+def add_backend(parser: argparse.ArgumentParser) -> None:
+    """--backend, of verbs that serve a simulated board."""
+    parser.add_argument(
+        "--backend",
+        default="auto",
+        choices=("auto", "fuse", "folder"),
+        help="how the simulated board's files are served (default: FUSE where it can be had)",
+    )
