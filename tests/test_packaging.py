@@ -31,7 +31,6 @@ DATA = (
     "boards/*.yaml",
     "bundles/*/*",
     "reference/*.pt",
-    "reference/*.json.xz",
     "reference/LICENSE-*",
     "cli/web/*.html",
     "cli/web/*.css",
@@ -40,7 +39,7 @@ DATA = (
 )
 #: The same of the distributions beside it, by the package that each adds.
 DATA_APART = {
-    "profiles.lab": ("measure/mappings/*.yaml",),
+    "profiles.lab": ("compare/real/*.json.xz", "measure/mappings/*.yaml", "train/*.json.xz"),
     "profiles.twin": ("replay/tables/*.yaml", "silicon/chips/*.yaml", "silicon/chips/common/*.yaml"),
 }
 

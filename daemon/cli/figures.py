@@ -78,15 +78,6 @@ def say_drawn(path: Path) -> None:
     print(printable(f"drawn in {path}"), file=sys.stderr)
 
 
-def check_drawing() -> None:
-    """Check that pictures can be drawn.
-
-    Raises:
-        InputError: matplotlib is missing.
-    """
-    new_figure(1, 1)
-
-
 def interactive_axes(width: float, height: float) -> Axes:
     """Axes on a figure that a notebook or a window shows, of a size in inches.
 

@@ -3,16 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
 from ..grid import FrequencyGrid
 from ..surface import Surface, Terms
 from ..units import AXES
-from .correcting import Correcting
-from .observation import Observation
 
 # Standard deviations of logarithms: nobody knows how long a frame takes or what it draws; none of the three terms is more than
 # a few times another one at the top clocks, or it does not matter.
@@ -60,16 +56,6 @@ def flat_surface(grid: FrequencyGrid, top_ms: float = 10.0, top_mw: float = 10_0
             unpredicted=True,
         ),
     )
-
-
-def overlap_fit(grid: FrequencyGrid, observations: Sequence[Observation]) -> Surface:
-    """The overlap of three terms and the power of three clocks, fitted to observations, and nothing learned on top: what a
-    correction is held against.
-
-    Raises:
-        GridError: an observation is of a configuration that the grid has not.
-    """
-    return Correcting(flat_surface(grid), observations, smooth=False).result().surface
 
 
 def _single(array: NDArray[np.float64]) -> NDArray[np.float32]:

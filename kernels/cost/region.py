@@ -10,8 +10,7 @@ more than :data:`SLACK`. Sizes count in doublings: twice the largest is one doub
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, NamedTuple
@@ -104,27 +103,6 @@ class Region:
         return Pair(*(min(each, MOST_SIGMA) for each in grown))
 
 
-def spans_of(kind: str, rows: NDArray[np.float32]) -> dict[str, Span]:
-    """What kernels with these features cover, by variety; rows as of :func:`jetdvfs.kernels.cost.features.feature_rows`."""
-    names, sizes = _names(kind)
-    found: dict[str, list[list[float]]] = {}
-    for row in rows.tolist():
-        found.setdefault(_variety(kind, names, row), []).append(row)
-    spans = {}
-    for variety, own in sorted(found.items()):
-        doublings = np.array([[_doublings(names[at], row[at]) for at in sizes] for row in own])
-        types = Counter(_type(names, row) for row in own)
-        low, high = (tuple(np.round(end, 3).tolist()) for end in (doublings.min(axis=0), doublings.max(axis=0)))
-        spans[variety] = Span(len(own), low, high, dict(sorted(types.items())))
-    return spans
-
-
-def varieties_of(kind: str, rows: NDArray[np.float32]) -> list[str]:
-    """The variety of each kernel with these features."""
-    names, _ = _names(kind)
-    return [_variety(kind, names, row) for row in rows.tolist()]
-
-
 def form_of(variety: str) -> str:
     """The form that kernels of a variety have."""
     return variety.partition(", ")[0]
@@ -141,28 +119,20 @@ def of_new_kind(kind: str, dtype: str, region: Region) -> Outside | None:
     return Outside(f"{dtype}: of its kind measured {', '.join(types)}" if types else "none of its kind measured", "kind")
 
 
-def kinds_of(kernels: Iterable[tuple[str, str]]) -> dict[str, dict[str, int]]:
-    """How many there are of each kind and element type."""
-    found: dict[str, dict[str, int]] = {}
-    for (kind, dtype), count in sorted(Counter(kernels).items()):
-        found.setdefault(kind, {})[dtype] = count
-    return found
-
-
 def outside(kind: str, row: Sequence[float], region: Region) -> Outside | None:
     """How a kernel with these features lies outside what was measured of a model's kind; None where it is inside."""
-    names, sizes = _names(kind)
-    variety = _variety(kind, names, row)
+    names, sizes = names_and_sizes(kind)
+    variety = variety_of(kind, names, row)
     span = region.spans.get(variety)
     if span is None and form_of(variety) not in map(form_of, region.spans):
         return Outside(f"{form_of(variety)}: none measured", "form")
     if span is None:
         return Outside(f"{variety}: none measured", "variety")
-    if (dtype := _type(names, row)) not in span.types:
+    if (dtype := type_of(names, row)) not in span.types:
         return Outside(f"{variety}, {dtype}: measured {', '.join(span.types)}".removeprefix(", "), "variety")
     furthest, why = 0.0, ""
     for at, low, high in zip(sizes, span.low, span.high, strict=True):
-        value = _doublings(names[at], row[at])
+        value = doublings_of(names[at], row[at])
         if low - SLACK <= value <= high + SLACK:
             continue
         beyond = max(low - value, value - high)
@@ -183,7 +153,7 @@ def hold_batches(kind: str, rows: NDArray[np.float32], region: Region) -> None:
     Beyond, trees take a kernel for one of another variety that has such batches (norms of as many rows as there are points);
     how much more there is to do stands in the other features and in the bound.
     """
-    names, sizes = _names(kind)
+    names, sizes = names_and_sizes(kind)
     if "batch" not in names or not region.spans:
         return
     column = names.index("batch")
@@ -191,17 +161,18 @@ def hold_batches(kind: str, rows: NDArray[np.float32], region: Region) -> None:
     most = {variety: round(2 ** span.high[place] - 1) for variety, span in region.spans.items()}
     for number in np.flatnonzero(rows[:, column] > min(most.values())):
         row = rows[number]
-        row[column] = min(row[column], most.get(_variety(kind, names, row.tolist()), row[column]))
+        row[column] = min(row[column], most.get(variety_of(kind, names, row.tolist()), row[column]))
 
 
 def size_names(kind: str) -> tuple[str, ...]:
     """The features whose ranges are kept, in the order of :attr:`Span.low`."""
-    names, sizes = _names(kind)
+    names, sizes = names_and_sizes(kind)
     return tuple(names[at] for at in sizes)
 
 
 @cache
-def _names(kind: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
+def names_and_sizes(kind: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """The features of a kind's kernels but for the clocks, and the places of those that are sizes."""
     names = feature_names(kind)[:-3]
     told = _VARIETIES.get(family_of(kind), _Told((), lambda _: ""))
     sizes = tuple(
@@ -212,12 +183,14 @@ def _names(kind: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
     return names, sizes
 
 
-def _type(names: Sequence[str], row: Sequence[float]) -> str:
+def type_of(names: Sequence[str], row: Sequence[float]) -> str:
+    """The element type of a kernel with these features."""
     element_bytes, bfloat16 = (row[names.index(name)] for name in _TYPE)
     return "bfloat16" if bfloat16 else _TYPES.get(element_bytes, f"elements of {element_bytes:g} bytes")
 
 
-def _doublings(name: str, value: float) -> float:
+def doublings_of(name: str, value: float) -> float:
+    """A feature's value in doublings."""
     return value if name.startswith("log2_") else math.copysign(math.log2(1 + abs(value)), value)
 
 
@@ -289,6 +262,7 @@ _VARIETIES: Mapping[FeatureFamily, _Told] = {
 }
 
 
-def _variety(kind: str, names: Sequence[str], row: Sequence[float]) -> str:
+def variety_of(kind: str, names: Sequence[str], row: Sequence[float]) -> str:
+    """The variety of a kernel with these features."""
     told = _VARIETIES.get(family_of(kind))
     return told.called(dict(zip(names, row, strict=False))) if told else ""

@@ -21,16 +21,17 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from ..errors import EnsembleError
-from .forest import Forest, check_nodes, lay_out, levels
+from .forest import Forest, check_nodes, lay_out
 from .node_table import FREQUENCIES, NodeTable, most_features
-from .reader import forest_of
 
 MAGIC = b"jdtrees1"
-_HEADER = struct.Struct("<5Id")
+HEADER = struct.Struct("<5Id")
 _MOST = 1 << 28
 
 
-class _Header(NamedTuple):
+class Header(NamedTuple):
+    """The numbers of the header."""
+
     features: int
     trees: int
     nodes: int
@@ -39,36 +40,8 @@ class _Header(NamedTuple):
     base_score: float
 
 
-def compacted(model: Any, axes: int = len(FREQUENCIES)) -> bytes:
-    """A ``treelite.Model`` in few bytes, for :func:`read_compact`.
-
-    Raises:
-        EnsembleError: as of :func:`.reader.read_treelite`.
-    """
-    n_features, base_score, forest = forest_of(model, axes)
-    order = np.concatenate([forest.first[:0], *levels(forest)])
-    leaf, value = forest.leaf[order], forest.value[order].astype("<f4")
-    split = np.stack([forest.feature[order][~leaf], value[~leaf].view("<u4")])
-    splits, split_number = np.unique(split, axis=1, return_inverse=True)
-    leaves, leaf_number = np.unique(value[leaf].view("<u4"), return_inverse=True)
-    header = _Header(n_features, len(forest.sizes), len(leaf), splits.shape[1], len(leaves), base_score)
-    return b"".join(
-        [
-            MAGIC,
-            _HEADER.pack(*header),
-            np.packbits(leaf).tobytes(),
-            np.packbits(forest.default_left[order][~leaf]).tobytes(),
-            splits[0].astype("<u2").tobytes(),
-            splits[1].astype("<u4").tobytes(),
-            leaves.tobytes(),
-            split_number.ravel().astype(_number(header.splits)).tobytes(),
-            leaf_number.ravel().astype(_number(header.leaves)).tobytes(),
-        ]
-    )
-
-
 def read_compact(data: bytes, axes: int = len(FREQUENCIES)) -> NodeTable:
-    """The node table of what :func:`compacted` made.
+    """The node table in such a file's content.
 
     Args:
         axes: how many of the features, the last ones, are frequencies.
@@ -79,7 +52,7 @@ def read_compact(data: bytes, axes: int = len(FREQUENCIES)) -> NodeTable:
     try:
         if not data.startswith(MAGIC):
             raise EnsembleError(f"not a compact tree ensemble: expected it to begin with {MAGIC!r}")
-        header = _Header(*_HEADER.unpack_from(data, len(MAGIC)))
+        header = Header(*HEADER.unpack_from(data, len(MAGIC)))
         if not axes <= header.features <= most_features(axes):
             raise EnsembleError(f"model has {header.features} features: expected {axes} to {most_features(axes)}")
         forest = _forest(header, data)
@@ -89,10 +62,10 @@ def read_compact(data: bytes, axes: int = len(FREQUENCIES)) -> NodeTable:
     return lay_out(forest, header.features, header.base_score, axes)
 
 
-def _forest(header: _Header, data: bytes) -> Forest:
+def _forest(header: Header, data: bytes) -> Forest:
     if max(header[:5]) > _MOST or not np.isfinite(header.base_score):
         raise ValueError("more nodes than any model has, or no number")
-    place = len(MAGIC) + _HEADER.size
+    place = len(MAGIC) + HEADER.size
 
     def take(dtype: DTypeLike, count: int) -> NDArray[Any]:
         nonlocal place
@@ -108,7 +81,7 @@ def _forest(header: _Header, data: bytes) -> Forest:
     default_left = bits(number)
     feature, threshold = take("<u2", header.splits), take("<f4", header.splits)
     values = take("<f4", header.leaves)
-    split, leaves = take(_number(header.splits), number), take(_number(header.leaves), header.nodes - number)
+    split, leaves = take(number_type(header.splits), number), take(number_type(header.leaves), header.nodes - number)
     if place != len(data) or header.nodes != header.trees + 2 * number:
         raise ValueError("other parts than its header says")
     at = np.flatnonzero(~leaf)
@@ -148,5 +121,6 @@ def _tree_by_tree(
     return Forest(sizes, within, leaf[order], left, right, feature[order], default_left[order], value[order])
 
 
-def _number(table: int) -> str:
+def number_type(table: int) -> str:
+    """The type of numbers into a table of this length."""
     return "<u2" if table <= 1 << 16 else "<u4"

@@ -83,7 +83,7 @@ class TreeEnsemble:
 
     @classmethod
     def from_compact(cls, data: bytes, axes: int = len(FREQUENCIES)) -> TreeEnsemble:
-        """Reads what :func:`.compact.compacted` made of a model.
+        """Reads a model in few bytes, as of :mod:`.compact`.
 
         Raises:
             EnsembleError: it is damaged.
@@ -122,15 +122,6 @@ class TreeEnsemble:
     def packed(self) -> bytes:
         """The content of the file that :meth:`save` writes."""
         return node_table.packed(self._table)
-
-    @classmethod
-    def unpacked(cls, data: bytes, where: str) -> TreeEnsemble:
-        """From what :meth:`packed` returned; ``where`` stands in messages.
-
-        Raises:
-            EnsembleError: it is not a node table, is of another version, damaged or malformed.
-        """
-        return cls(node_table.read_packed(data, where))
 
     @property
     def compiled(self) -> bool:

@@ -220,16 +220,7 @@ def map_table(path: str | os.PathLike[str]) -> NodeTable:
         EnsembleError: the file cannot be read, is not a node table, is of another version, or is damaged.
     """
     file, _ = _mapped(path)
-    return _table(file, os.fspath(path), checksum=True)
-
-
-def read_packed(data: bytes, where: str) -> NodeTable:
-    """The node table in a file's content, as :func:`packed` makes it; ``where`` stands in messages.
-
-    Raises:
-        EnsembleError: as :func:`map_table`.
-    """
-    return _table(np.frombuffer(data, np.uint8), where, checksum=True)
+    return table_of(file, os.fspath(path), checksum=True)
 
 
 def map_known(path: str | os.PathLike[str], stamp: Stamp) -> NodeTable | None:
@@ -239,7 +230,7 @@ def map_known(path: str | os.PathLike[str], stamp: Stamp) -> NodeTable | None:
         EnsembleError: the file cannot be read, or is malformed.
     """
     file, found = _mapped(path)
-    return _table(file, os.fspath(path), checksum=False) if found == stamp else None
+    return table_of(file, os.fspath(path), checksum=False) if found == stamp else None
 
 
 def _mapped(path: str | os.PathLike[str]) -> tuple[NDArray[np.uint8], Stamp]:
@@ -250,7 +241,12 @@ def _mapped(path: str | os.PathLike[str]) -> tuple[NDArray[np.uint8], Stamp]:
         raise EnsembleError(f"{os.fspath(path)}: cannot map the node table ({error})") from error
 
 
-def _table(file: NDArray[np.uint8], where: str, *, checksum: bool) -> NodeTable:
+def table_of(file: NDArray[np.uint8], where: str, *, checksum: bool) -> NodeTable:
+    """The node table in a file's content, as :func:`packed` makes it; ``where`` begins messages.
+
+    Raises:
+        EnsembleError: as :func:`map_table`.
+    """
     if len(file) < _PREFIX.size or bytes(file[: len(_MAGIC)]) != _MAGIC:
         raise EnsembleError(f"{where}: not a node table file")
     _, version, start, header_crc, data_crc = _PREFIX.unpack(bytes(file[: _PREFIX.size]))

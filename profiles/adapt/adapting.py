@@ -18,7 +18,7 @@ from ...kernels.cost.model import surface
 from ...kernels.cost.totals import NO_SHARES
 from ...kernels.network import Network
 from ..bundle.bundle import Bundle, load_bundle, model_targets
-from ..bundle.files import stored_model
+from ..bundle.files import BoardArrays, stored_model
 from ..bundle.manifest import UNSEEN_NETWORK, Manifest
 from ..bundle.writing import write_around
 from ..device import MeasuredDevice
@@ -69,7 +69,8 @@ def bundle_adapted(
     for model in models:
         shutil.copyfile(prior.path / model, directory / model)
     told = _manifest(manifest, record, device, cost, after, name, command, errors)
-    write_around(directory, told, cost, models)
+    arrays = BoardArrays(cost.idle_mw, cost.host_active_mw, cost.leakage_mw)
+    write_around(directory, told, cost.host, arrays, models)
     return load_bundle(directory)
 
 

@@ -16,7 +16,6 @@ from ...kernels.cost.host import Coefficients, HostModel
 from ...kernels.grid import FrequencyGrid
 from ...kernels.stored import check_npz
 from ...kernels.text import printable
-from ...kernels.trees.compact import MAGIC
 from ..documents import DocumentError, NotNegative, convert, load_json
 from ..errors import BundleError
 
@@ -39,18 +38,14 @@ class _HostFile:
     calls: Mapping[str, _Coefficients]
 
 
-def model_file(kind: str, what: str, model: bytes) -> str:
-    """The file of a kernel kind's ``time`` or ``power`` model: by its content a compact one, or treelite's."""
-    return _model_files(kind, what)[0 if model.startswith(MAGIC) else 1]
-
-
 def stored_model(checksums: Collection[str], kind: str, what: str) -> str:
     """The file of a kernel kind's ``time`` or ``power`` model among those of a bundle; of none, the one that it should have."""
-    compact, treelite = _model_files(kind, what)
+    compact, treelite = model_files(kind, what)
     return treelite if treelite in checksums and compact not in checksums else compact
 
 
-def _model_files(kind: str, what: str) -> tuple[str, str]:
+def model_files(kind: str, what: str) -> tuple[str, str]:
+    """The files that may hold a kernel kind's ``time`` or ``power`` model: a compact one, treelite's."""
     return f"{kind}.{what}.trees.xz", f"{kind}.{what}.treelite.xz"
 
 

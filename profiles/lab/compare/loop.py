@@ -18,7 +18,7 @@ from ....daemon.planning.exploring import next_configuration
 from ....daemon.planning.plan import plan
 from ....daemon.planning.targets import LatencyTarget, MinEnergy, Target
 from ....kernels.correction.correct import correct
-from ....kernels.correction.flat import flat_surface, overlap_fit
+from ....kernels.correction.flat import flat_surface
 from ....kernels.correction.observation import Observation
 from ....kernels.correction.pinning import pinned
 from ....kernels.cost.model import surface
@@ -31,6 +31,7 @@ from ...reference import reference_names, reference_network
 from ...twin.replay.board import replay_board
 from ...twin.replay.tables import MeasuredTable
 from ...twin.silicon.silicon import Silicon
+from ..train.transfer.rivals import overlap_fit
 from ..train.truth import true_surface
 from .plans import untrained_nodes
 

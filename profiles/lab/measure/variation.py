@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 
 from ....kernels.cost.features import feature_rows
-from ....kernels.cost.region import varieties_of
 from ....kernels.kinds import fused_of, kind_of, served_by
 from ....kernels.network import KernelInvocation, Network
 from ...errors import ProfilesError
 from .remade import MAKERS, WINDOWS, Sizes, UsualSizes, fused, other_window, renamed, typed
+from .varieties import varieties_of
 
 MOST_FLOPS, MOST_ELEMENTS = 60e9, 64e6
 """What no campaign could wait for, or no board has the memory for, is not drawn."""

@@ -25,7 +25,6 @@ from ....kernels.network import Network
 from ...adapt.measurements import Measurements
 from ...adapt.network_errors import NetworkError, NetworkMeasurement, compare
 from ...bundle.manifest import KindEntry, Manifest, RegionEntry
-from ...bundle.writing import BundleContents
 from ...device import MeasuredDevice
 from ...errors import MeasurementError
 from .common_error import Observation, fit_shares, squared_parts
@@ -270,21 +269,15 @@ def whole_network(
     return found
 
 
-def contents_of(trained: Mapping[str, TrainedKind], cost: BoardCost, inside: Inside = ALONE) -> BundleContents:
-    """What a bundle holds besides its manifest."""
-    return BundleContents(
-        models={
-            kind: (
-                compact_bytes(models.time, inside.time),
-                *((compact_bytes(models.power, inside.power),) if models.power else ()),
-            )
-            for kind, models in trained.items()
-        },
-        host=cost.host,
-        idle_mw=np.asarray(cost.idle_mw, np.float32),
-        host_active_mw=np.asarray(cost.host_active_mw, np.float32),
-        leakage_mw=cost.leakage_mw,
-    )
+def models_of(trained: Mapping[str, TrainedKind], inside: Inside = ALONE) -> dict[str, tuple[bytes, ...]]:
+    """The models of each kind, as a bundle keeps them."""
+    return {
+        kind: (
+            compact_bytes(models.time, inside.time),
+            *((compact_bytes(models.power, inside.power),) if models.power else ()),
+        )
+        for kind, models in trained.items()
+    }
 
 
 def manifest_of(

@@ -30,14 +30,16 @@ from ....kernels.surface import LEVELS, Surface, Tail, Tails
 from ...adapt.network_errors import NetworkMeasurement
 from ...bundle.bundle import Bundle, load_bundle
 from ...bundle.manifest import UNSEEN_BOARD, UNSEEN_FAMILY, BoundsEntry
-from ...bundle.writing import copy_bundle, write_manifest
+from ...bundle.writing import write_manifest
 from ...errors import MeasurementError
-from ...reference import calibrating_networks, left_out_networks, reference_names, reference_network
+from ...reference import reference_names, reference_network
 from ...twin.silicon.silicon import check_version
 from ..measure.meters.simulated import twin_meter
 from .common_error import squared_parts
 from .evaluation import FRAMES, measure_network, with_frames
+from .listed_networks import calibrating_networks, left_out_networks
 from .production import EVALUATION_NODES, evaluate_simulated, evaluated
+from .writing import copy_bundle
 
 NODES = tuple(range(100, 132))
 """The simulated boards whose errors bounds are fitted to: neither trained on nor judged by.

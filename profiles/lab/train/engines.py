@@ -24,14 +24,16 @@ from ...adapt.measurements import Rows
 from ...adapt.network_errors import NetworkMeasurement
 from ...bundle.bundle import Bundle, load_bundle
 from ...bundle.manifest import UNSEEN_BOARD_ENGINE, BoundsEntry, EnginesEntry
-from ...bundle.writing import copy_bundle, write_manifest, write_with_host
-from ...reference import calibrating_networks, left_out_networks, reference_names, reference_network, trained_networks
+from ...bundle.writing import write_manifest
+from ...reference import reference_names, reference_network
 from ...twin.silicon.silicon import check_version
 from ..measure.meters.engine import engine_meter, listed
 from .bounding import NODES, fit_bounds
 from .engine_fit import fit_rates, fit_start, unchanged
 from .evaluation import FRAMES, measure_network, with_frames
+from .listed_networks import calibrating_networks, left_out_networks, trained_networks
 from .production import EVALUATION_NODES, evaluate_simulated, evaluated
+from .writing import copy_bundle, write_with_host
 
 FITTED_NODES = 3
 """So many of the boards that the profile was trained on have their engines measured."""

@@ -19,12 +19,12 @@ from ....kernels.cost.features import feature_rows
 from ....kernels.cost.roofline import LaunchFloor, bound_at_ms
 from ....kernels.kinds import fused_of, served_by
 from ....kernels.network import KernelInvocation
-from ....kernels.trees.compact import compacted
 from ....kernels.trees.ensemble import TreeEnsemble
 from ...adapt.measurements import Measurements, Rows
 from ...device import MeasuredDevice
 from ...errors import MeasurementError
 from . import on_cluster
+from .compacting import compacted
 from .host_fit import clocks_mhz, fit_floor, fit_gap_us, fit_timing_us
 
 TARGETS: Mapping[str, str] = {"time": "kernel_ms", "power": "kernel_mw"}

@@ -20,24 +20,26 @@ from ....kernels.network import Network
 from ...adapt.measurements import Measurements
 from ...adapt.network_errors import summary
 from ...bundle.bundle import Bundle, load_bundle
+from ...bundle.files import BoardArrays
 from ...bundle.manifest import UNSEEN_BOARD_AND_NETWORK, UNSEEN_NETWORK
-from ...bundle.writing import write_bundle, write_manifest
+from ...bundle.writing import write_manifest
 from ...errors import MeasurementError
 from .assembly import (
     Fold,
     Progress,
     Uncertainty,
     board_cost,
-    contents_of,
     inside_networks,
     left_out_uncertainty,
     make_folds,
     manifest_of,
+    models_of,
     regions_of,
     train_all,
 )
 from .kernel_models import FEW_KERNELS, Recipe, TrainingOptions
 from .left_out import measured_kinds, whole_networks
+from .writing import write_bundle
 
 _MOST_FOLDS = 5
 Evaluation: TypeAlias = Callable[[Bundle, Uncertainty], Mapping[str, Any]]
@@ -69,7 +71,8 @@ def write_trained(
     cost = board_cost(measurements, board, trained, uncertainty, inside=inside)
     regions = regions_of(measurements, board, networks, trained, uncertainty, options, progress)
     manifest = manifest_of(name, measurements, board, trained, uncertainty, regions, command, _tools(), cost)
-    written = write_bundle(directory, manifest, contents_of(trained, cost, inside))
+    arrays = BoardArrays(cost.idle_mw, cost.host_active_mw, cost.leakage_mw)
+    written = write_bundle(directory, manifest, models_of(trained, inside), cost.host, arrays)
     bundle = load_bundle(directory)
     complete = replace(written, evaluation=evaluation(bundle, uncertainty))
     return replace(bundle, manifest=write_manifest(directory, complete, written.checksums))

@@ -19,7 +19,7 @@ from ...adapt.network_errors import NetworkError, summary
 from ...board import load_board
 from ...bundle.bundle import Bundle
 from ...bundle.manifest import UNSEEN_BOARD, UNSEEN_BOARD_AND_NETWORK, UNSEEN_FAMILY
-from ...reference import calibrating_networks, left_out_networks, reference_names, reference_network, trained_networks
+from ...reference import reference_names, reference_network
 from ...twin.silicon.chip import AMBIENT_DIE_C
 from ...twin.silicon.silicon import Silicon, check_version
 from ..measure.campaign import Campaign, CampaignSize, plan_campaign
@@ -29,6 +29,7 @@ from ..measure.variation import MANY, Variations
 from .assembly import Uncertainty, make_folds
 from .evaluation import evaluate, measure_network, with_frames
 from .kernel_models import Recipe, TrainingOptions
+from .listed_networks import calibrating_networks, left_out_networks, trained_networks
 from .making import write_trained
 
 KINDS: tuple[str, ...] = (*MODELLED_KINDS, ELEMENTWISE)

@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....kernels.cost.guesses import UNMODELLED_SIGMA
-from ....kernels.cost.region import LEAST_KERNELS, Pair, Region, Span, form_of, kinds_of, outside, spans_of, varieties_of
+from ....kernels.cost.region import LEAST_KERNELS, Pair, Region, Span, form_of, outside
 from ....kernels.kinds import fused_of
 from ...adapt.measurements import Measurements
 from ...device import MeasuredDevice
+from ..measure.varieties import kinds_of, spans_of, varieties_of
 from .kernel_models import TARGETS, Recipe, Table, TrainedKind, TrainingOptions, kernels_of, left_out_error, table_of
 
 _SHARE = 5

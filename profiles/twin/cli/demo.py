@@ -17,7 +17,7 @@ from itertools import groupby
 from pathlib import Path
 
 from ....daemon import arguments
-from ....daemon.cli.figures import check_drawing
+from ....daemon.cli.figures import new_figure
 from ....daemon.cli.output import print_json, table
 from ....daemon.errors import TargetNotAttainable, UsageError
 from ....daemon.hardware.files import Files
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
             f"profile {bundle.manifest.name}: is of board {bundle.manifest.board}, not of {args.board}; "
             f"valid: {args.board}-sim, or one made by jetdvfs-lab train --board {args.board} --simulated --out DIR"
         )
-    check_drawing()
+    new_figure(1, 1)  # refuses where nothing can be drawn, before anything is measured
     args.out.mkdir(parents=True, exist_ok=True)
     networks = {name: reference_network(name) for name in NETWORKS}
     surfaces = {name: surface(network, bundle.cost) for name, network in networks.items()}

@@ -12,8 +12,9 @@ import pytest
 
 from jetdvfs.daemon.cli import main
 from jetdvfs.kernels.cost.features import feature_rows
-from jetdvfs.kernels.cost.region import Pair, Region, spans_of
+from jetdvfs.kernels.cost.region import Pair, Region
 from jetdvfs.profiles.lab.cli import main as lab
+from jetdvfs.profiles.lab.measure.varieties import spans_of
 from jetdvfs.tests.support.paths import REFERENCE
 from jetdvfs.tests.support.profiles.analytic import conv2d, network, recurrent, relu
 from jetdvfs.tests.support.profiles.only import COST, only_profile

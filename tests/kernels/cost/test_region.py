@@ -14,9 +14,10 @@ from jetdvfs.kernels.cost.board import BoardCost
 from jetdvfs.kernels.cost.features import feature_rows
 from jetdvfs.kernels.cost.guesses import UNMODELLED_SIGMA
 from jetdvfs.kernels.cost.model import surface
-from jetdvfs.kernels.cost.region import LEAST_KERNELS, Outside, Pair, Region, kinds_of, of_new_kind, outside, spans_of
+from jetdvfs.kernels.cost.region import LEAST_KERNELS, Outside, Pair, Region, of_new_kind, outside
 from jetdvfs.kernels.kinds import ELEMENTWISE
 from jetdvfs.kernels.network import KernelInvocation
+from jetdvfs.profiles.lab.measure.varieties import kinds_of, spans_of
 from jetdvfs.tests.support.profiles.analytic import board, conv2d, matmul, network, relu
 
 TOP = (-1, -1, -1)

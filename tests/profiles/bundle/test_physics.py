@@ -16,8 +16,9 @@ from jetdvfs.kernels.network import DTYPE_BYTES, Call, KernelInvocation, Network
 from jetdvfs.profiles.bundle.bundle import Bundle, load_bundle
 from jetdvfs.profiles.lab.measure.remade import MAKERS, Sizes
 from jetdvfs.profiles.lab.measure.variation import MANY, Variations
+from jetdvfs.profiles.lab.train.listed_networks import left_out_networks, trained_networks
 from jetdvfs.profiles.lab.train.production import KINDS
-from jetdvfs.profiles.reference import left_out_networks, reference_network, trained_networks
+from jetdvfs.profiles.reference import reference_network
 from jetdvfs.profiles.twin.silicon.chip import Clocks
 from jetdvfs.profiles.twin.silicon.silicon import Silicon
 

@@ -12,8 +12,9 @@ import pytest
 from jetdvfs.kernels.cost.features import feature_names
 from jetdvfs.kernels.cost.host import HostModel
 from jetdvfs.profiles.board import load_board
+from jetdvfs.profiles.bundle.files import BoardArrays
 from jetdvfs.profiles.bundle.manifest import KindEntry, Manifest, RegionEntry
-from jetdvfs.profiles.bundle.writing import BundleContents, write_bundle
+from jetdvfs.profiles.lab.train.writing import write_bundle
 
 BOARD = load_board("agx-xavier")
 FEATURES = feature_names("relu")
@@ -71,11 +72,10 @@ def make_bundle(
         command="jetdvfs-lab train",
         leakage_fold_c=None if leakage_mw is None else 38.0,
     )
-    contents = BundleContents(
-        models={"relu": (time or stump(n, n - 2, 500.0, 1.0, 2.0), stump(n, n - 1, 500.0, 5.0, 6.0))},
-        host=HostModel({"relu": (1.0, 2000.0, 3.0, 0.5)}, (2.0, 4000.0, 0.0, 0.0)),
+    models = {"relu": (time or stump(n, n - 2, 500.0, 1.0, 2.0), stump(n, n - 1, 500.0, 5.0, 6.0))}
+    arrays = BoardArrays(
         idle_mw=np.full(BOARD.grid.shape, 4000, np.float32),
         host_active_mw=np.full(BOARD.grid.shape[0], 500, np.float32),
         leakage_mw=None if leakage_mw is None else np.full(BOARD.grid.shape, leakage_mw, np.float32),
     )
-    return write_bundle(folder, manifest, contents)
+    return write_bundle(folder, manifest, models, HostModel({"relu": (1.0, 2000.0, 3.0, 0.5)}, (2.0, 4000.0, 0.0, 0.0)), arrays)

@@ -13,11 +13,11 @@ import lzma
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ....reference import FOLDER
 from ..agx_orin import MODES
 
 KINDS = (
@@ -25,7 +25,7 @@ KINDS = (
     "copy", "host",
 )  # fmt: skip
 """``view`` computes nothing on the GPU; ``host`` is Python alone: a shape, an integer, an assertion."""
-_TABLE = FOLDER / "layer_nodes.json.xz"
+_TABLE = Path(__file__).with_name("layer_nodes.json.xz")
 _FP32_BYTES = 4
 _MATRICES = (("pointwise",), ("conv",), ("linear", "attention"), ("depthwise",))
 _BY_HAND = np.array(

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from .....kernels.graph import PerformanceGraph
 from .....kernels.text import needing
 from .....kernels.trees.ensemble import TreeEnsemble
+from .....kernels.trees.node_table import table_of
 from ....errors import RecordError
 from ..record import DEVICE_FEATURES, Query, Sample
 from . import estimator
@@ -166,7 +167,10 @@ class GlobalTrees:
                 raise KeyError("features")
         except (KeyError, TypeError) as error:
             raise RecordError(f"a predictor of another release ({error!r})") from error
-        made._trees = [TreeEnsemble.unpacked(model, f"model/{number}") for number, model in enumerate(models)]
+        made._trees = [
+            TreeEnsemble(table_of(np.frombuffer(model, np.uint8), f"model/{number}", checksum=True))
+            for number, model in enumerate(models)
+        ]
         return made
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .....kernels.correction.correct import correct
-from .....kernels.correction.flat import flat_surface, overlap_fit
+from .....kernels.correction.flat import flat_surface
 from .....kernels.correction.observation import Observation
 from .....kernels.cost.model import surface
 from .....kernels.surface import Surface
@@ -25,7 +25,7 @@ from ....board import load_board
 from ....bundle.bundle import Bundle
 from ....reference import reference_network
 from ....twin.replay.tables import MeasuredTable
-from .rivals import two_rates
+from .rivals import overlap_fit, two_rates
 from .shown import COUNTS
 
 Array: TypeAlias = NDArray[np.float64]

@@ -9,11 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from .....kernels.correction.correcting import Correcting
 from .....kernels.correction.fitting import fit
+from .....kernels.correction.flat import flat_surface
 from .....kernels.correction.observation import Observation
 from .....kernels.cost.roofline import DeviceRates, terms_ms
 from .....kernels.grid import FrequencyGrid
 from .....kernels.network import Network
+from .....kernels.surface import Surface
 
 Array = NDArray[np.float64]
 
@@ -82,3 +85,13 @@ def two_rates(network: Network, chip: DeviceRates, grid: FrequencyGrid, observat
     every = len(grid.gpu_hz) * len(grid.emc_hz)
     logs, _ = _TwoRates(compute_ms.reshape(-1, every), transfer_ms.reshape(-1, every))(unknowns)
     return np.broadcast_to(np.exp(logs).reshape(1, *over_both[1:]), grid.shape)
+
+
+def overlap_fit(grid: FrequencyGrid, observations: Sequence[Observation]) -> Surface:
+    """The overlap of three terms and the power of three clocks, fitted to observations, and nothing learned on top: what a
+    correction is held against.
+
+    Raises:
+        GridError: an observation is of a configuration that the grid has not.
+    """
+    return Correcting(flat_surface(grid), observations, smooth=False).result().surface

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .....kernels.correction.correct import correct
-from .....kernels.correction.flat import overlap_fit
 from .....kernels.correction.observation import Observation
 from .....kernels.cost.model import surface
 from .....kernels.network import Network
@@ -29,7 +28,7 @@ from ....twin.silicon.silicon import Silicon
 from ...measure.meters.simulated import TwinMeter
 from ..evaluation import measure_network
 from ..truth import true_surface
-from .rivals import two_rates
+from .rivals import overlap_fit, two_rates
 
 COUNTS = (0, 3, 10, 30, 100)
 

@@ -28,7 +28,8 @@ from jetdvfs.profiles.lab.measure.meters.cpu import CpuMeter, Patience, processo
 from jetdvfs.profiles.lab.measure.meters.cpufreq import POLICIES, Cpufreq
 from jetdvfs.profiles.lab.measure.meters.rapl import Rapl
 from jetdvfs.profiles.lab.measure.processor import Model, measure_processor, plan_processor, processor_size, this_processor
-from jetdvfs.profiles.reference import left_out_networks, reference_network, trained_networks
+from jetdvfs.profiles.lab.train.listed_networks import left_out_networks, trained_networks
+from jetdvfs.profiles.reference import reference_network
 from jetdvfs.tests.support.profiles.cuda_stand_in import StandInCuda
 
 SHORT = Patience(kernel_s=0.0, network_s=0.0, power_s=0.01, timings=5)

@@ -25,8 +25,8 @@ from jetdvfs.profiles.errors import MeasurementError
 from jetdvfs.profiles.lab.train import engines
 from jetdvfs.profiles.lab.train.engine_fit import fit_rates, fit_start
 from jetdvfs.profiles.lab.train.engines import add_engines
+from jetdvfs.profiles.lab.train.listed_networks import left_out_networks
 from jetdvfs.profiles.lab.train.production import EVALUATION_NODES, evaluate_simulated
-from jetdvfs.profiles.reference import left_out_networks
 from jetdvfs.tests.support.profiles.analytic import GRID, board, conv2d, matmul, network, relu
 
 pytest.importorskip("scipy", reason="fitting needs scipy")

@@ -20,7 +20,7 @@ from jetdvfs.kernels.kinds import ELEMENTWISE
 from jetdvfs.kernels.network import HostOp, KernelInvocation, Network
 from jetdvfs.profiles.adapt.measurements import Measurements, Rows
 from jetdvfs.profiles.bundle.bundle import load_bundle
-from jetdvfs.profiles.bundle.writing import write_bundle
+from jetdvfs.profiles.bundle.files import BoardArrays
 from jetdvfs.profiles.errors import MeasurementError
 from jetdvfs.profiles.lab.measure.campaign import Campaign, CampaignSize, plan_campaign
 from jetdvfs.profiles.lab.measure.mapping import kernel_of
@@ -29,10 +29,10 @@ from jetdvfs.profiles.lab.measure.variation import spread_over_sizes
 from jetdvfs.profiles.lab.train.assembly import (
     Uncertainty,
     board_cost,
-    contents_of,
     left_out_uncertainty,
     make_folds,
     manifest_of,
+    models_of,
     regions_of,
     train_all,
 )
@@ -42,6 +42,7 @@ from jetdvfs.profiles.lab.train.kernel_models import FEW_KERNELS, Recipe, Traini
 from jetdvfs.profiles.lab.train.leakage_fit import fit_leakage
 from jetdvfs.profiles.lab.train.making import bundle_from_record
 from jetdvfs.profiles.lab.train.region_fit import fit_region
+from jetdvfs.profiles.lab.train.writing import write_bundle
 from jetdvfs.tests.support.profiles.synthetic_meter import (
     BOARD,
     HOST_ACTIVE_MW,
@@ -311,7 +312,8 @@ def test_a_trained_bundle_says_how_uncertain_it_is_and_predicts_as_trained(measu
     regions = regions_of(measurements, BOARD, NETWORKS, trained, uncertainty, OPTIONS, quiet)
     manifest = manifest_of("test", measurements, BOARD, trained, uncertainty, regions, "jetdvfs-lab train", {"tool": "1"}, cost)
     assert manifest.simulated and manifest.silicon_version == "synthetic" and manifest.nodes == SIZE.nodes
-    write_bundle(tmp_path / "test", manifest, contents_of(trained, cost))
+    arrays = BoardArrays(cost.idle_mw, cost.host_active_mw, cost.leakage_mw)
+    write_bundle(tmp_path / "test", manifest, models_of(trained), cost.host, arrays)
     loaded = load_bundle(tmp_path / "test", cache_dir=tmp_path / "cache").cost
     left, right = surface(NETWORKS[0], cost), surface(NETWORKS[0], loaded)
     assert np.allclose(left.latency_ms, right.latency_ms, rtol=1e-4) and np.allclose(left.energy_mj, right.energy_mj, rtol=1e-4)

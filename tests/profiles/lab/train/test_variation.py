@@ -14,8 +14,8 @@ from jetdvfs.kernels.network import DTYPE_BYTES, KernelInvocation
 from jetdvfs.profiles.errors import ProfilesError
 from jetdvfs.profiles.lab.measure.mapping import kernel_of
 from jetdvfs.profiles.lab.measure.variation import MANY, MOST_ELEMENTS, MOST_FLOPS, Draw, Variations
+from jetdvfs.profiles.lab.train.listed_networks import left_out_networks, trained_networks
 from jetdvfs.profiles.lab.train.production import KINDS
-from jetdvfs.profiles.reference import left_out_networks, trained_networks
 from jetdvfs.tests.support.profiles.analytic import network
 
 

@@ -15,13 +15,8 @@ from jetdvfs.kernels.network import KernelInvocation, Network
 from jetdvfs.kernels.rewriting.fusion import fuse
 from jetdvfs.profiles.board import list_boards, load_board
 from jetdvfs.profiles.errors import TwinError
-from jetdvfs.profiles.reference import (
-    calibrating_networks,
-    left_out_networks,
-    reference_names,
-    reference_network,
-    trained_networks,
-)
+from jetdvfs.profiles.lab.train.listed_networks import calibrating_networks, left_out_networks, trained_networks
+from jetdvfs.profiles.reference import reference_names, reference_network
 from jetdvfs.profiles.twin.silicon.chip import Clocks, load_chip
 from jetdvfs.profiles.twin.silicon.execution import execute
 from jetdvfs.profiles.twin.silicon.fused import PRODUCTS, product_of

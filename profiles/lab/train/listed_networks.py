@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Networks as lists of launches, by family: those that profiles are trained on, those that judge them, and those that bounds
+are fitted to.
+
+``tests/fixtures/make_trained_networks.py`` writes the lists.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+from functools import lru_cache
+from pathlib import Path
+
+from ....kernels.network import Network
+
+FAMILIES = Path(__file__).with_name("families.json.xz")
+CALIBRATING = Path(__file__).with_name("calibrating.json.xz")
+
+
+@lru_cache(maxsize=1)
+def _families() -> tuple[tuple[str, bool, Network], ...]:
+    """(family, whether it is left out of training, network) of each."""
+    lists = json.loads(lzma.decompress(FAMILIES.read_bytes()))
+    return tuple((item["family"], item["left_out"], Network.from_json(item["network"])) for item in lists)
+
+
+def trained_networks() -> tuple[Network, ...]:
+    """The networks around whose kernels profiles are trained."""
+    return tuple(network for _, left_out, network in _families() if not left_out)
+
+
+def left_out_networks() -> tuple[Network, ...]:
+    """Networks of the families that no profile is trained on."""
+    return tuple(network for _, left_out, network in _families() if left_out)
+
+
+@lru_cache(maxsize=1)
+def calibrating_networks() -> tuple[Network, ...]:
+    """Networks by whose errors bounds are fitted: of families that profiles are neither trained on nor judged by."""
+    lists = json.loads(lzma.decompress(CALIBRATING.read_bytes()))
+    return tuple(Network.from_json(item) for item in lists)
