@@ -38,8 +38,9 @@ from jetdvfs.kernels.budget import Account, Budget
 from jetdvfs.kernels.decompose import decompose
 from jetdvfs.kernels.network import HostOp, KernelInvocation, Network, TensorSpec
 from jetdvfs.profiles.adapt.torch_process import TorchProcess
-from jetdvfs.profiles.adapt.torch_worker import Worker
 from jetdvfs.profiles.errors import MeasurementError, RequestRefused
+from jetdvfs.profiles.lab.measure.meters.cpu import KERNEL_WORKER
+from jetdvfs.profiles.lab.measure.meters.kernel_worker import KernelWorker
 from jetdvfs.profiles.lab.measure.meters.ticks import Ticks
 from jetdvfs.profiles.lab.traces.comparing import Comparison, compare
 from jetdvfs.profiles.lab.traces.kineto import Kineto
@@ -119,7 +120,7 @@ class Bench:
         self.out.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory() as scratch:
             self.scratch = Path(scratch)
-            with TorchProcess(device=self.args.device, threads=1 if self.cuda else 2) as self.process:
+            with TorchProcess(device=self.args.device, threads=1 if self.cuda else 2, worker=KERNEL_WORKER) as self.process:
                 self._stage("about", self._about)
                 for name in self.args.networks.split(","):
                     self._stage(name, functools.partial(self._network, name))
@@ -226,7 +227,7 @@ class Bench:
         import torch
 
         activity = torch.profiler.ProfilerActivity
-        worker = Worker(torch, self.args.device)
+        worker = KernelWorker(torch, self.args.device)
         with torch.no_grad():
             run = worker._network_of(request)
             for _ in range(3):
@@ -361,7 +362,7 @@ class Bench:
                 campaign = plan_processor(machine.device, models, machine.process.about["kinds"], processor_size(1))
                 found = measure_processor(campaign, models, machine, patience, self.out / "campaign", progress)
         else:
-            with workstation(installed_library(), lambda: TorchProcess(device="cuda", threads=1)) as gpu:
+            with workstation(installed_library(), lambda: TorchProcess(device="cuda", threads=1, worker=KERNEL_WORKER)) as gpu:
                 campaign = plan_gpu(gpu.device, models, gpu.process.about["kinds"], 1)
                 told.update(units=len(campaign.units), hours=about_s(campaign, patience) / 3600)
                 found = measure_gpu(campaign, models, gpu, patience, self.out / "campaign", progress)

@@ -28,20 +28,6 @@ _COLUMNS = 256
 _LEAST_LEFT = 0.01  # the part of the GPU's time that applications without a rate get in any case
 
 
-def responses_ms(works: Sequence[Work], confidence: float | None) -> list[NDArray[np.float64]]:
-    """Response time of each application's frames, from hand-in to the end, over the grid.
-
-    A bound as real-time analysis finds it. The first bound holds for any load of the other applications. It limits the
-    number of their frames that arrive meanwhile, which gives a lower bound; this step is repeated.
-
-    Args:
-        confidence: quantile of every frame's latency; None for the median.
-    """
-    shape = works[0].surface.grid.shape
-    alone = np.stack([work.latency_ms(confidence).ravel() for work in works])
-    return [row.reshape(shape) for row in responses_of(works, alone)]
-
-
 def responses_at_ms(
     works: Sequence[Work], confidences: Sequence[float | None], index: tuple[int, int, int]
 ) -> NDArray[np.float64]:
@@ -55,7 +41,10 @@ def responses_at_ms(
 
 
 def responses_of(works: Sequence[Work], alone: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Response times as of :func:`responses_ms`, for some configurations.
+    """Response time of each application's frames, from hand-in to the end, for some configurations.
+
+    A bound as real-time analysis finds it. The first bound holds for any load of the other applications. It limits the
+    number of their frames that arrive meanwhile, which gives a lower bound; this step is repeated.
 
     Up to :data:`EXACT` applications the number of frames that arrive is rounded up pair by pair. For more, it is bounded by a
     line, whose sum over applications takes linear time; the result is never below the exact one.

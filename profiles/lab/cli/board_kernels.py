@@ -13,7 +13,7 @@ from ....daemon.cli.setup.board import SetUpBoard
 from ....daemon.errors import InputError
 from ...adapt.torch_process import TorchProcess
 from ..measure.gpus import SWITCH_S, measure_board, plan_board
-from ..measure.meters.cpu import Patience
+from ..measure.meters.cpu import KERNEL_WORKER, Patience
 from ..measure.meters.notes import Notebook
 from ..measure.processor import about_s
 from .arguments import uneven_progress
@@ -71,4 +71,4 @@ def _worker(
 ) -> contextlib.closing[TorchProcess] | contextlib.closing[TwinWorker]:
     if args.bench is not None:
         return contextlib.closing(TwinWorker(args.bench, {model.path: model.network for model in models}))
-    return contextlib.closing(TorchProcess(args.python, device="cuda", threads=args.threads))
+    return contextlib.closing(TorchProcess(args.python, device="cuda", threads=args.threads, worker=KERNEL_WORKER))

@@ -233,14 +233,14 @@ def _collect_processor(args: argparse.Namespace) -> int:
 def _collect_gpu(args: argparse.Namespace) -> int:
     from ...adapt.torch_process import TorchProcess
     from ..measure.gpus import WORKSTATION_PATIENCE, measure_gpu, plan_gpu, workstation
-    from ..measure.meters.cpu import Patience
+    from ..measure.meters.cpu import KERNEL_WORKER, Patience
     from ..measure.meters.nvml import installed_library
     from ..measure.processor import about_s
 
     models = _models(args.models, args.inputs)
 
     def start() -> TorchProcess:
-        return TorchProcess(args.python, device="cuda", threads=args.threads)
+        return TorchProcess(args.python, device="cuda", threads=args.threads, worker=KERNEL_WORKER)
 
     with workstation(installed_library(), start, args.gpu_mhz) as gpu:
         kernels = args.kernels or (QUICK_KERNELS if args.quick else KERNELS)

@@ -19,7 +19,7 @@ _LEAST_S = 0.02
 
 
 class TwinWorker:
-    """Answers the requests of :mod:`~jetdvfs.profiles.adapt.torch_worker` from a simulated board.
+    """Answers the requests of :mod:`~jetdvfs.profiles.lab.measure.meters.kernel_worker` from a simulated board.
 
     Args:
         port: its application port.

@@ -18,7 +18,7 @@ from ...adapt.torch_process import TorchProcess
 from ...device import Device, MeasuredDevice
 from ...errors import MeasurementError
 from .campaign import Campaign, CampaignSize, Unit, plan_campaign
-from .meters.cpu import DTYPES, CpuMeter, Patience, processor
+from .meters.cpu import DTYPES, KERNEL_WORKER, CpuMeter, Patience, processor
 from .meters.cpufreq import Cpufreq
 from .meters.notes import Notebook
 from .meters.rapl import Rapl
@@ -167,7 +167,10 @@ def this_processor(python: str, threads: int, clocks_mhz: Sequence[int] = (), ro
     Raises:
         MeasurementError: that Python cannot be started, has no PyTorch, or the clock cannot be set to these.
     """
-    with contextlib.closing(Cpufreq(clocks_mhz, root)) as clocks, TorchProcess(python, threads=threads) as process:
+    with (
+        contextlib.closing(Cpufreq(clocks_mhz, root)) as clocks,
+        TorchProcess(python, threads=threads, worker=KERNEL_WORKER) as process,
+    ):
         if clocks_mhz:
             clocks.set(FrequencyConfiguration(0, max(clocks_mhz) * 1_000_000, 0))  # at which its rates are measured
         rapl = Rapl(root)

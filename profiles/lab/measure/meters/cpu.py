@@ -28,6 +28,7 @@ from .meter import KernelPower
 from .notes import Notebook
 from .ticks import Counters
 
+KERNEL_WORKER = Path(__file__).with_name("kernel_worker.py")
 DTYPES = ("float32",)
 """The element types that processors are measured in: others are emulated on most."""
 
@@ -65,7 +66,7 @@ class Worker(Protocol):
         ...
 
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer to a request of :mod:`jetdvfs.profiles.adapt.torch_worker`.
+        """The answer to a request of :mod:`.kernel_worker`.
 
         Raises:
             RequestRefused: it cannot do that, and goes on.

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jetdvfs.daemon.leases.sharing.interference import EXACT, SLICE_MS, responses_ms, together
+from jetdvfs.daemon.leases.sharing.interference import EXACT, SLICE_MS, together
 from jetdvfs.daemon.leases.sharing.joint import MOST_CONFIDENCES, fare_ms, jointly
 from jetdvfs.daemon.leases.sharing.observed import without_waiting
 from jetdvfs.daemon.planning.lease_plan import Work
@@ -16,6 +16,7 @@ from jetdvfs.daemon.planning.limits import Limits
 from jetdvfs.kernels.correction.observation import Observation
 from jetdvfs.kernels.grid import FrequencyConfiguration, FrequencyGrid
 from jetdvfs.kernels.surface import Surface
+from jetdvfs.tests.support.responses import responses_ms
 from jetdvfs.tests.support.speed import multiples_of_unpickling
 
 GRID = FrequencyGrid((1_000_000,), tuple(100_000_000 * step for step in range(1, 11)), (1_000_000_000,))

@@ -10,13 +10,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import jetdvfs
-from jetdvfs.daemon.leases.sharing.interference import responses_ms
 from jetdvfs.daemon.planning.lease_plan import Work
 from jetdvfs.daemon.wire.client import Client
 from jetdvfs.daemon.wire.held import HeldLease
 from jetdvfs.kernels.network import Network
 from jetdvfs.tests.support.daemons.board_daemon import Board, Daemon
 from jetdvfs.tests.support.daemons.paced import IMAGE, MODEL, predicted
+from jetdvfs.tests.support.responses import responses_ms
 
 
 @pytest.fixture(scope="module")

@@ -22,10 +22,12 @@ from jetdvfs.kernels.network import HostOp, KernelInvocation, TensorSpec
 from jetdvfs.profiles.adapt import torch_worker
 from jetdvfs.profiles.adapt.measurements import Measurements
 from jetdvfs.profiles.adapt.torch_process import WORKER, TorchProcess
-from jetdvfs.profiles.adapt.torch_worker import Late, Refused, Worker, _is_for_now
+from jetdvfs.profiles.adapt.torch_worker import Late, Refused, is_for_now
 from jetdvfs.profiles.errors import MeasurementError, RefusedForNow, RequestRefused
-from jetdvfs.profiles.lab.measure.meters.cpu import CpuMeter, Patience, processor
+from jetdvfs.profiles.lab.measure.meters import kernel_worker
+from jetdvfs.profiles.lab.measure.meters.cpu import KERNEL_WORKER, CpuMeter, Patience, processor
 from jetdvfs.profiles.lab.measure.meters.cpufreq import POLICIES, Cpufreq
+from jetdvfs.profiles.lab.measure.meters.kernel_worker import KernelWorker
 from jetdvfs.profiles.lab.measure.meters.rapl import Rapl
 from jetdvfs.profiles.lab.measure.processor import Model, measure_processor, plan_processor, processor_size, this_processor
 from jetdvfs.profiles.lab.train.listed_networks import left_out_networks, trained_networks
@@ -44,19 +46,20 @@ def smallest(kind: str) -> KernelInvocation:
 @pytest.fixture(scope="module")
 def process() -> Iterator[TorchProcess]:
     pytest.importorskip("torch", reason="the worker runs PyTorch; it is not installed")
-    with TorchProcess(threads=1) as started:
+    with TorchProcess(threads=1, worker=KERNEL_WORKER) as started:
         yield started
 
 
-def test_the_worker_is_one_file_for_python_3_8_with_torch_alone() -> None:
-    tree = ast.parse(WORKER.read_text(encoding="utf-8"), feature_version=(3, 8))
+@pytest.mark.parametrize("file", [WORKER, KERNEL_WORKER])
+def test_the_workers_are_files_for_python_3_8_with_torch_alone(file: Path) -> None:
+    tree = ast.parse(file.read_text(encoding="utf-8"), feature_version=(3, 8))
     imported = {
         name.name if isinstance(node, ast.Import) else node.module or "."
         for node in ast.walk(tree)
         if isinstance(node, (ast.Import, ast.ImportFrom))
         for name in node.names
     }
-    assert not imported - {"torch"} - sys.stdlib_module_names
+    assert not imported - {"torch", "torch_worker", "adapt.torch_worker"} - sys.stdlib_module_names
     newer = {"removeprefix", "removesuffix", "pairwise", "batched"}
     used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     assert not used & newer
@@ -89,7 +92,7 @@ class WatchedTorch:
 
 def test_what_runs_until_a_network_is_answered_for_are_inferences_and_no_profiler(models: list[Model]) -> None:
     watched = WatchedTorch(pytest.importorskip("torch"))
-    worker, seconds = Worker(watched, "cpu"), 0.1
+    worker, seconds = KernelWorker(watched, "cpu"), 0.1
     for _ in range(2):
         for model in models[:2]:
             inputs = [spec.to_json() for spec in model.inputs]
@@ -104,7 +107,7 @@ def test_what_runs_until_a_network_is_answered_for_are_inferences_and_no_profile
 def test_time_of_a_gpus_kernel_has_neither_the_host_nor_events_in_it(issue_ms: float, event_ms: float) -> None:
     gpu = StandInCuda(pytest.importorskip("torch"), issue_ms, kernel_ms=0.02, gpu_hz=1.377e9, event_ms=event_ms)
     request = {"do": "kernel", "kernel": smallest("relu").to_json(), "timings": 60, "seconds": 5.0}
-    answer = Worker(gpu, "cuda").answer(request)
+    answer = KernelWorker(gpu, "cuda").answer(request)
     assert answer["ms"] == pytest.approx(0.02) and answer["timings"] == 60 and answer["runs"] == 10
     assert answer["event_us"] == pytest.approx(1e3 * event_ms, abs=1e-9)
 
@@ -112,13 +115,15 @@ def test_time_of_a_gpus_kernel_has_neither_the_host_nor_events_in_it(issue_ms: f
 @pytest.mark.parametrize(("captures", "took_ms"), [(True, 0.025), (False, 0.02)])
 def test_a_gpus_kernel_is_timed_after_another_in_a_graph_if_it_can_be_captured(captures: bool, took_ms: float) -> None:
     gpu = StandInCuda(pytest.importorskip("torch"), 0.01, 0.02, gpu_hz=1.377e9, switch_ms=0.005, captures=captures)
-    answer = Worker(gpu, "cuda").answer({"do": "kernel", "kernel": smallest("gelu").to_json(), "timings": 2000, "seconds": 5.0})
+    answer = KernelWorker(gpu, "cuda").answer(
+        {"do": "kernel", "kernel": smallest("gelu").to_json(), "timings": 2000, "seconds": 5.0}
+    )
     assert answer["ms"] == pytest.approx(took_ms, rel=1e-3) and answer["burst_ms"] == pytest.approx(0.02, rel=1e-2)
 
 
 def test_a_gpus_kernel_is_timed_anew_at_another_clock() -> None:
     gpu = StandInCuda(pytest.importorskip("torch"), 0.01, 0.02, gpu_hz=1.377e9)
-    worker, kernel = Worker(gpu, "cuda"), smallest("gelu").to_json()
+    worker, kernel = KernelWorker(gpu, "cuda"), smallest("gelu").to_json()
     for took_ms in (0.02, 0.05):
         gpu.kernel_ms = took_ms
         answer = worker.answer({"do": "kernel", "kernel": kernel, "timings": 60, "seconds": 5.0})
@@ -150,7 +155,7 @@ def test_kernels_that_move_or_fill_make_what_the_network_says(kind: str, process
 def test_a_short_kernel_is_repeated_in_a_graph_if_it_can_be_captured(captures: bool, launches: int) -> None:
     gpu = StandInCuda(pytest.importorskip("torch"), 0.01, kernel_ms=0.02, gpu_hz=1.377e9, captures=captures)
     request = {"do": "repeat", "kernel": smallest("relu").to_json(), "graph": True, "seconds": 0.01}
-    answer = Worker(gpu, "cuda").answer(request)
+    answer = KernelWorker(gpu, "cuda").answer(request)
     assert answer.get("graph", 0) == launches and answer["count"] % max(launches, 1) == 0
     if captures:
         assert answer["gpu_ms"] == pytest.approx(0.02)
@@ -158,12 +163,12 @@ def test_a_short_kernel_is_repeated_in_a_graph_if_it_can_be_captured(captures: b
 
 def test_rates_of_a_gpu_are_by_element_type_and_its_modes_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
-    monkeypatch.setattr(torch_worker, "_MOST_SIDE", 64)
-    monkeypatch.setattr(torch_worker, "_PROBE_SIDE", 64)
-    monkeypatch.setattr(torch_worker, "_PROBE_BYTES", 1 << 12)
+    monkeypatch.setattr(kernel_worker, "_MOST_SIDE", 64)
+    monkeypatch.setattr(kernel_worker, "_PROBE_SIDE", 64)
+    monkeypatch.setattr(kernel_worker, "_PROBE_BYTES", 1 << 12)
     gpu = StandInCuda(torch, 0.01, kernel_ms=0.02, gpu_hz=1.377e9)
     before = torch.backends.cuda.matmul.allow_tf32
-    worker = Worker(gpu, "cuda")
+    worker = KernelWorker(gpu, "cuda")
     monkeypatch.setattr(worker, "_in_bursts", lambda run, limits: (run(), {"ms": 0.02})[1])
     rates = worker.answer({"do": "rates"})
     assert {"float32", "tf32", "float16", "bfloat16"} <= set(rates["flops_per_s_of"])
@@ -173,13 +178,13 @@ def test_rates_of_a_gpu_are_by_element_type_and_its_modes_stay(monkeypatch: pyte
 
 def test_a_gpus_settings_are_part_of_what_the_worker_says() -> None:
     gpu = StandInCuda(pytest.importorskip("torch"), 0.01, kernel_ms=0.02, gpu_hz=1.377e9)
-    told = Worker(gpu, "cuda").answer({"do": "hello"})
+    told = KernelWorker(gpu, "cuda").answer({"do": "hello"})
     assert {"cuda", "cudnn", "cudnn_benchmark", "cudnn_tf32", "matmul_tf32"} <= set(told)
 
 
 def test_host_reference_work_is_timed_between_the_inferences_on_a_gpu(models: list[Model]) -> None:
     gpu = StandInCuda(pytest.importorskip("torch"), 0.01, kernel_ms=0.02, gpu_hz=1.377e9)
-    worker = Worker(gpu, "cuda")
+    worker = KernelWorker(gpu, "cuda")
     worker.device = "cpu"  # where the stand-in's tensors are
     run = worker._loaded(str(models[0].path), [spec.to_json() for spec in models[0].inputs], "eager")
     worker.device, worker._last = "cuda", ("kept", run)
@@ -198,9 +203,9 @@ def test_a_trace_with_a_device_in_its_code_is_refused_with_the_way_out(tmp_path:
     path = tmp_path / "positions.pt"
     torch.jit.save(torch.jit.trace(Positions(), torch.randn(2, 4)), path)
     request = {"do": "network", "path": str(path), "inputs": [{"shape": [2, 4], "dtype": "float32"}]}
-    worker = Worker(torch, "cpu")
+    worker = KernelWorker(torch, "cpu")
     assert worker.answer({**request, "timings": 1, "seconds": 0.0})["ms"] > 0
-    worker = Worker(torch, "cpu")
+    worker = KernelWorker(torch, "cpu")
     worker.device = "meta"  # any other than that of the trace
     with pytest.raises(Refused, match=r"names the device cpu .* trace it with model and inputs on meta") as refused:
         worker.answer(request)
@@ -217,12 +222,12 @@ def test_an_error_of_torchscripts_interpreter_is_told_by_its_reason() -> None:
 def test_a_kernel_that_waits_for_the_gpu_itself_is_refused() -> None:
     gpu = StandInCuda(pytest.importorskip("torch"), issue_ms=1e5, kernel_ms=0.02, gpu_hz=1.377e9)
     with pytest.raises(Refused, match="20 launches of a kernel are not issued while the GPU is kept busy"):
-        Worker(gpu, "cuda").answer({"do": "kernel", "kernel": smallest("relu").to_json()})
+        KernelWorker(gpu, "cuda").answer({"do": "kernel", "kernel": smallest("relu").to_json()})
 
 
 def test_a_gpus_real_clock_is_told_by_cycles_that_it_counts() -> None:
     gpu = StandInCuda(pytest.importorskip("torch"), issue_ms=0.01, kernel_ms=0.02, gpu_hz=0.9e9)
-    assert Worker(gpu, "cuda").answer({"do": "gpu_clock"})["gpu_hz"] == pytest.approx(0.9e9)
+    assert KernelWorker(gpu, "cuda").answer({"do": "gpu_clock"})["gpu_hz"] == pytest.approx(0.9e9)
 
 
 def test_a_kernel_that_takes_more_is_measured_as_taking_more(process: TorchProcess) -> None:
@@ -270,8 +275,8 @@ def test_a_request_that_was_refused_for_now_alone_is_asked_again() -> None:
     found = [meter.asked(what, {"do": what}) for what in ("kernel", "kernel", "network", "network")]
     assert found == [None, {"ms": 1.0}, None, None] and worker.asked == ["kernel", "kernel", "network"]
     assert meter._notebook.open.refused == {"kernel": "out of memory", "network": "no such operator"}
-    assert _is_for_now(RuntimeError("CUDA out of memory. Tried to allocate 2 GiB")) and _is_for_now(MemoryError())
-    assert not _is_for_now(Refused("no such kind")) and _is_for_now(Late("the host is busy"))
+    assert is_for_now(RuntimeError("CUDA out of memory. Tried to allocate 2 GiB")) and is_for_now(MemoryError())
+    assert not is_for_now(Refused("no such kind")) and is_for_now(Late("the host is busy"))
 
 
 def test_calls_that_launch_nothing_take_microseconds(process: TorchProcess) -> None:
@@ -362,7 +367,7 @@ def test_the_processor_is_measured_from_end_to_end_and_an_interrupted_campaign_g
             measure_processor(campaign, models, machine, SHORT, tmp_path / "kept", interrupt)
     kept = {path: path.stat().st_mtime_ns for path in tmp_path.glob("kept/*/*.npz")}
     assert len(kept) == 3
-    with TorchProcess(threads=1) as again:
+    with TorchProcess(threads=1, worker=KERNEL_WORKER) as again:
         found = measure_processor(campaign, models, replace(machine, process=again), SHORT, tmp_path / "kept")
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
     found.save(tmp_path / "record.npz")

@@ -1,0 +1,415 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs kernels, too, with PyTorch for a parent that measures, as :mod:`jetdvfs.profiles.adapt.torch_worker` runs networks.
+
+Like that a file for Python 3.8 or later with its standard library and torch, which needs nothing else of this product there::
+
+    python kernel_worker.py [--device cpu|cuda] [--threads N]
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Callable
+
+if TYPE_CHECKING or __package__:
+    from ....adapt.torch_worker import Late, Refused, Run, Worker, is_for_now, main
+else:  # started as a file
+    sys.path[0] = str(Path(__file__).resolve().parents[3] / "adapt")
+    from torch_worker import Late, Refused, Run, Worker, is_for_now, main
+
+_RUNS, _BURSTS = 10, 2  # of a kernel between two events on a GPU; such bursts that are issued at once
+_IN_ORDER = 20  # launches that are issued before the GPU is waited for
+_GRAPH_MS, _GRAPH_RUNS = 1.5, 200  # shorter kernels are repeated in CUDA graphs of about this time, or of so many launches
+_REPLAYS = 20  # of a graph that are timed
+_AHEAD_MS = 20.0  # of replays are queued before the GPU is waited for
+_SLEEP_CYCLES, _MOST_CYCLES = 2000000, 1 << 30  # keep a GPU busy until a burst is issued, so that no launch waits for the host
+_PROBE_SIDE, _PROBE_BYTES = 768, 1 << 27
+_PROBE_MS, _MOST_SIDE = 1.0, 8192  # a product on a GPU takes at least this time, or has these sides
+_LEAST = 5  # launches in a graph, whatever they take
+
+_POSITIVE = {"log", "sqrt", "rsqrt"}
+_UNARY = (
+    "relu hardtanh sigmoid silu gelu tanh elu leaky_relu softplus hardswish hardsigmoid mish exp log sqrt rsqrt reciprocal abs "
+    "neg sin cos tan erf floor ceil round trunc sign clone"
+)
+_SCALAR = "add_scalar sub_scalar mul_scalar div_scalar pow_scalar eq_scalar ne_scalar lt_scalar le_scalar gt_scalar ge_scalar"
+_WINDOW = ("stride", "padding", "ceil_mode", "dilation")
+
+
+class KernelWorker(Worker):
+    """A worker that runs kernels and calls by themselves, too."""
+
+    actions = (*Worker.actions, "rates", "kernel", "repeat", "issue", "gpu_clock")
+
+    def __init__(self, torch: Any, device: str) -> None:
+        super().__init__(torch, device)
+        self._graph: tuple[Run, int] | None = None
+
+    def hello(self, request: dict[str, Any]) -> dict[str, Any]:
+        """What runs here, and which kinds of kernels it can run."""
+        return {**super().hello(request), "kinds": sorted(_MAKERS)}
+
+    def network(self, request: dict[str, Any]) -> dict[str, Any]:
+        """As of every worker; of a CUDA graph, ``gpu_ms`` is the time of one replay between others."""
+        told = super().network(request)
+        if self.device == "cuda" and request.get("execution") == "graph":
+            told["gpu_ms"] = self._between_replays_ms(self._network_of(request))
+        return told
+
+    def rates(self, request: dict[str, Any]) -> dict[str, Any]:
+        """What the device reaches at best: operations in a second of a matrix product, bytes in a second of a copy."""
+        torch, side = self.torch, _PROBE_SIDE
+        source = torch.ones(_PROBE_BYTES // 4, device=self.device)
+        copy, limits = functools.partial(torch.empty_like(source).copy_, source), {"timings": 10, "seconds": 2.0}
+        if self.device == "cuda":
+            moved = 2e3 * _PROBE_BYTES / self._in_bursts(copy, limits)["ms"]
+            by_type = self._product_rates()
+            plain = by_type["tf32" if torch.backends.cuda.matmul.allow_tf32 else "float32"]
+            return {"flops_per_s": plain, "bytes_per_s": moved, "flops_per_s_of": by_type}
+        left, right = self._random((side, side)), self._random((side, side))
+        product = self._timed(lambda: left @ right, limits, waiting=True)["ms"]
+        return {
+            "flops_per_s": 2e3 * side**3 / product,
+            "bytes_per_s": 2e3 * _PROBE_BYTES / self._timed(copy, limits, True)["ms"],
+        }
+
+    def _product_rates(self) -> dict[str, float]:
+        """Operations in a second of matrix products by element type, with sides that take long enough; types it has."""
+        torch, found = self.torch, {}
+        modes, before = torch.backends.cuda.matmul, torch.backends.cuda.matmul.allow_tf32
+        for name, dtype in (("float32",) * 2, ("tf32", "float32"), ("float16",) * 2, ("bfloat16",) * 2, ("int8",) * 2):
+            side, took_ms = _PROBE_SIDE, 0.0
+            try:
+                modes.allow_tf32 = name == "tf32"
+                while True:
+                    left, right = self._random((side, side), dtype), self._random((side, side), dtype)
+                    run = functools.partial(torch._int_mm if dtype == "int8" else torch.matmul, left, right)
+                    run()
+                    took_ms = self._in_bursts(run, {"timings": 20, "seconds": 0.2})["ms"]
+                    if took_ms >= _PROBE_MS or side >= _MOST_SIDE:
+                        break
+                    side = min(2 * side, _MOST_SIDE)
+            except (AttributeError, RuntimeError, Refused):  # a type, or the memory, that this GPU does not have
+                pass
+            finally:
+                modes.allow_tf32 = before
+            if took_ms > 0:
+                found[name] = 2e3 * side**3 / took_ms
+        return found
+
+    def kernel(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Time of one kernel in ms: from call to return; on a GPU in a CUDA graph, after another kernel.
+
+        On a GPU, ``burst_ms`` is its time in a stream, which counts where it cannot be captured.
+        """
+        run = self._kernel_of(request["kernel"])
+        ran = self._ran(run)
+        if self.device != "cuda":
+            return {"ran": ran, **self._timed(run, request, waiting=True)}
+        told = self._in_bursts(run, request)
+        in_graph_ms = self._after_another_ms(run, told["ms"])
+        return {"ran": ran, **told, "ms": told["ms"] if in_graph_ms is None else in_graph_ms, "burst_ms": told["ms"]}
+
+    def repeat(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Run a kernel or network back to back for so many seconds; the parent reads sensors meanwhile.
+
+        With ``graph``, a GPU repeats a short kernel in a CUDA graph if that can be captured: the host issues it more slowly
+        than it runs. The answer then has the launches in the graph, and the GPU's time for each in ms.
+        """
+        run = self._kernel_of(request["kernel"]) if "kernel" in request else self._network_of(request)
+        runs, gpu_ms, ahead = 0, math.nan, _IN_ORDER
+        if request.get("graph") and "kernel" in request and self.device == "cuda":
+            run, runs, gpu_ms = self._repeated_in_graph(run)
+            ahead = max(math.ceil(_AHEAD_MS / (runs * gpu_ms)), 1) if runs else _IN_ORDER
+        turns, start = 0, time.perf_counter()
+        until = start + float(request["seconds"])
+        while not turns or time.perf_counter() < until:
+            run()
+            turns += 1
+            if turns % ahead == 0:
+                self._wait()
+        self._wait()
+        count = turns * max(runs, 1)
+        told = {"period_ms": 1e3 * (time.perf_counter() - start) / count, "count": count}
+        return {**told, "graph": runs, "gpu_ms": gpu_ms} if runs else told
+
+    def issue(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Host time in ms of issuing some calls once; on a GPU they are queued, and nobody waits for them meanwhile."""
+        runs = [self._call(call) for call in request["calls"]]
+        burst = [runs[index] for index in request["order"]]
+        return self._timed(lambda: [run() for run in burst], request, waiting=False)
+
+    def _in_bursts(self, run: Run, request: dict[str, Any]) -> dict[str, Any]:
+        """Time of a kernel in a stream: the median of bursts between two events, the cost of an event taken off."""
+        event_ms = self._event_ms
+        found = self._bursts_ms(run, _RUNS, _BURSTS, request)
+        took_ms = (statistics.median(found) - event_ms) / _RUNS
+        if took_ms <= 0:
+            raise Refused("the GPU takes no time for it that events can tell")
+        return {"ms": took_ms, "timings": _RUNS * len(found), "runs": _RUNS, "event_us": 1e3 * event_ms}
+
+    @functools.cached_property
+    def _event_ms(self) -> float:
+        """Time that an event takes in a stream: by the smallest kernel, one or ten of which run between two events."""
+        run, limits = self._smallest, {"timings": 200, "seconds": 1.0}
+        run()
+        one, several = (statistics.median(self._bursts_ms(run, runs, _IN_ORDER // runs, limits)) for runs in (1, _RUNS))
+        return max((_RUNS * one - several) / (_RUNS - 1), 0.0)
+
+    def _bursts_ms(self, run: Run, runs: int, bursts: int, request: dict[str, Any]) -> list[float]:
+        """Times of so many runs each between two events, issued while the GPU is kept busy."""
+        found: list[float] = []
+        cycles, until = _SLEEP_CYCLES, time.perf_counter() + float(request.get("seconds", 1.0))
+        while len(found) * runs < int(request.get("timings", 100)) and (not found or time.perf_counter() < until):
+            events = [self.torch.cuda.Event(enable_timing=True) for _ in range(bursts + 1)]
+            self.torch.cuda._sleep(cycles)
+            events[0].record()
+            for event in events[1:]:
+                for _ in range(runs):
+                    run()
+                event.record()
+            waited = events[0].query()  # the GPU was done with sleeping: what followed waited for a slow host to issue it
+            self._wait()
+            if not waited:
+                found += [first.elapsed_time(second) for first, second in zip(events, events[1:])]
+            elif cycles >= _MOST_CYCLES:
+                launches = runs * bursts
+                raise Late(f"{launches} launches of a kernel are not issued while the GPU is kept busy for {cycles} cycles")
+            else:
+                cycles *= 2
+        return found
+
+    def _repeated_in_graph(self, run: Run) -> tuple[Run, int, float]:
+        """A CUDA graph of a short kernel's launches, how many it has, and the GPU's time for each in ms; else the kernel, 0."""
+        if self._graph is None:
+            self._graph = run, 0
+            took_ms = self._in_bursts(run, {"timings": _RUNS, "seconds": 0.0})["ms"]
+            runs = min(math.ceil(_GRAPH_MS / took_ms), _GRAPH_RUNS)
+            if runs > 1:
+                try:
+                    replay = self._capture(lambda: [run() for _ in range(runs)])
+                    replay()
+                    self._graph = replay, runs
+                except (RuntimeError, AttributeError):  # a call that waits for the GPU; a PyTorch without CUDA graphs
+                    self._wait()
+        replay, runs = self._graph
+        return replay, runs, self._between_replays_ms(replay) / runs if runs else math.nan
+
+    def _after_another_ms(self, run: Run, took_ms: float) -> float | None:
+        """The GPU's time in ms of a launch in a CUDA graph, as in a network: after another kernel, whose code is another.
+
+        A small kernel runs after each. Of what both take, its own share is what two small kernels take of which each follows
+        the other.
+        """
+        runs = max(min(math.ceil(_GRAPH_MS / took_ms), _GRAPH_RUNS // 2), _LEAST)
+        other = functools.partial(self.torch.neg, self._random((1,)))  # timed each time: clocks may have changed
+        try:
+            took_ms = self._in_turn_ms(run, runs) - self._in_turn_ms(other, _GRAPH_RUNS // 2) / 2
+        except (RuntimeError, AttributeError) as error:  # a call that waits for the GPU; a PyTorch without CUDA graphs
+            self._wait()
+            if is_for_now(error):
+                raise
+            return None
+        if took_ms <= 0:
+            raise Refused("the GPU takes no time for it in a graph that events can tell")
+        return took_ms
+
+    def _in_turn_ms(self, run: Run, runs: int) -> float:
+        """The time of a run and of a small kernel after it, in a CUDA graph of so many."""
+        small = self._smallest
+        return self._between_replays_ms(self._capture(lambda: [(run(), small()) for _ in range(runs)])) / runs
+
+    def _between_replays_ms(self, replay: Run) -> float:
+        """The median time of a CUDA graph's replay between others.
+
+        The GPU is not kept busy before: its queue takes a few thousand launches, and what replays more waits for it.
+        """
+        event_ms = self._event_ms
+        events = [self.torch.cuda.Event(enable_timing=True) for _ in range(_REPLAYS + 1)]
+        replay()
+        for event in events:
+            event.record()
+            replay()
+        self._wait()
+        found: list[float] = [first.elapsed_time(second) for first, second in zip(events, events[1:])]
+        return statistics.median(found) - event_ms
+
+    def gpu_clock(self, request: dict[str, Any]) -> dict[str, Any]:
+        """A GPU's clock in Hz, by cycles that it counts itself: it may be slowed down without its driver telling."""
+        before, after = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
+        self.torch.cuda._sleep(_SLEEP_CYCLES)  # it may have been off
+        before.record()
+        self.torch.cuda._sleep(_SLEEP_CYCLES)
+        after.record()
+        self._wait()
+        return {"gpu_hz": 1e3 * _SLEEP_CYCLES / before.elapsed_time(after)}
+
+    def _kernel_of(self, kernel: dict[str, Any]) -> Run:
+        """A kernel as a function without arguments."""
+        return self._kept(json.dumps(kernel, sort_keys=True), lambda: self._made(kernel))
+
+    def _made(self, kernel: dict[str, Any]) -> Run:
+        maker = _MAKERS.get(kernel["kind"])
+        if maker is None:
+            raise Refused("kernel kind {!r} cannot be run here; valid: {}".format(kernel["kind"], ", ".join(sorted(_MAKERS))))
+        self.torch.manual_seed(0)
+        run = maker(self, kernel)
+        made, expected = list(run().shape), list(kernel["output"])
+        same = math.prod(made) == math.prod(expected) if kernel["kind"] == "matmul" else made == expected
+        if not same:
+            raise Refused("{}: makes a tensor of {}, not of {}".format(kernel["kind"], made, expected))
+        return run
+
+    def _call(self, call: dict[str, Any]) -> Run:
+        return self._made(call) if "kind" in call else _host_call(self.torch, str(call["name"]), self._random((2, 4, 4, 4)))
+
+    def _kept(self, key: str, make: Callable[[], Run]) -> Run:
+        if self._last is None or self._last[0] != key:
+            self._graph = None
+        return super()._kept(key, make)
+
+
+def _tensors(worker: KernelWorker, kernel: dict[str, Any]) -> list[Any]:
+    dtype = "float32" if kernel["dtype"] == "bool" else kernel["dtype"]
+    return [worker._random(shape, dtype) for shape in kernel["inputs"]]
+
+
+def _named(params: dict[str, Any], *options: str) -> dict[str, Any]:
+    return {option: params[option] for option in options if option in params}
+
+
+def _convolution(worker: KernelWorker, kernel: dict[str, Any]) -> Run:
+    functional, params = worker.torch.nn.functional, kernel["params"]
+    (x,) = _tensors(worker, kernel)
+    weight = worker._random(params["weight"], kernel["dtype"])
+    bias = worker._random((kernel["output"][1],), kernel["dtype"]) if params["bias"] else None
+    named = _named(params, "stride", "padding", "output_padding", "dilation", "groups")
+    return functools.partial(getattr(functional, kernel["kind"]), x, weight, bias, **named)
+
+
+def _matmul(worker: KernelWorker, kernel: dict[str, Any]) -> Run:
+    torch, params = worker.torch, kernel["params"]
+    tensors = _tensors(worker, kernel)
+    if len(tensors) > 1:
+        return functools.partial(torch.matmul, *tensors[:2])
+    weight = worker._random((params["n"], params["k"]), kernel["dtype"])
+    bias = worker._random((params["n"],), kernel["dtype"]) if params.get("bias") else None
+    return functools.partial(torch.nn.functional.linear, tensors[0], weight, bias)
+
+
+def _short(arguments: Callable[[list[Any], dict[str, Any]], tuple[Any, ...]], *options: str) -> Callable[..., Run]:
+    """What makes kernels of functions called as their kinds; ``options`` are the parameters that are passed by name."""
+
+    def make(worker: KernelWorker, kernel: dict[str, Any]) -> Run:
+        name, params, tensors = kernel["kind"].replace("_scalar", ""), kernel["params"], _tensors(worker, kernel)
+        if name in _POSITIVE:
+            tensors[0] = tensors[0].abs() + 1
+        apply = getattr(worker.torch.nn.functional, name, None) or getattr(worker.torch, name)
+        return functools.partial(apply, *arguments(tensors, kernel), **_named(params, *options))
+
+    return make
+
+
+def _first_and(*names: str) -> Callable[[list[Any], dict[str, Any]], tuple[Any, ...]]:
+    return lambda tensors, kernel: (tensors[0], *(kernel["params"][name] for name in names))
+
+
+def _norm(worker: KernelWorker, kernel: dict[str, Any]) -> Run:
+    functional, params, kind = worker.torch.nn.functional, kernel["params"], kernel["kind"]
+    (x,) = _tensors(worker, kernel)
+    shape = params["normalized_shape"] if kind == "layer_norm" else x.shape[1:2]
+    dtype = "float32" if kind == "batch_norm" else kernel["dtype"]  # in which a batch norm keeps its statistics
+    weight, bias = (worker._random(shape, dtype) if params.get("affine", True) else None for _ in range(2))
+    if kind == "batch_norm":
+        mean, variance = worker._random(shape), worker._random(shape).abs() + 0.1
+        return lambda: functional.batch_norm(x, mean, variance, weight, bias, False)
+    if kind == "layer_norm":
+        return lambda: functional.layer_norm(x, shape, weight, bias)
+    return lambda: functional.group_norm(x, params["groups"], weight, bias)
+
+
+def _attention(worker: KernelWorker, kernel: dict[str, Any]) -> Run:
+    apply, params = worker.torch.nn.functional.scaled_dot_product_attention, kernel["params"]
+    query, key, value = _tensors(worker, kernel)[:3]
+    mask = worker._random((query.shape[-2], key.shape[-2]), kernel["dtype"]) if params.get("mask") else None
+    return functools.partial(apply, query, key, value, attn_mask=mask, is_causal=bool(params.get("causal")))
+
+
+def _embedding(worker: KernelWorker, kernel: dict[str, Any]) -> Run:
+    rows, width = kernel["params"]["weight"]
+    table = worker._random((rows, width), kernel["dtype"])
+    index = worker.torch.randint(0, rows, tuple(kernel["inputs"][0]), device=worker.device)
+    return functools.partial(worker.torch.nn.functional.embedding, index, table)
+
+
+def _upsample(worker: KernelWorker, kernel: dict[str, Any]) -> Run:
+    mode, size = kernel["kind"][len("upsample_") : -len("2d")], tuple(kernel["output"][2:])
+    return functools.partial(worker.torch.nn.functional.interpolate, *_tensors(worker, kernel), size=size, mode=mode)
+
+
+def _pads(kernel: dict[str, Any]) -> list[int]:
+    """Elements added at the ends of the axes, the last axis first."""
+    (shape,) = kernel["inputs"]
+    return [side for had, wanted in zip(reversed(shape), reversed(kernel["output"])) for side in (0, wanted - had)]
+
+
+def _index(worker: KernelWorker, kernel: dict[str, Any]) -> Run:
+    shape, *places = kernel["inputs"]
+    x = worker._random(shape, kernel["dtype"])
+    index = tuple(worker.torch.randint(0, size, tuple(place), device=worker.device) for size, place in zip(shape, places))
+    return lambda: x[index]
+
+
+def _filled(worker: KernelWorker, kernel: dict[str, Any]) -> Run:
+    x = worker._random(kernel["output"], kernel["dtype"])
+    return functools.partial(x.fill_, 1) if kernel["kind"] == "fill" else lambda: worker.torch.zeros_like(x)
+
+
+_FAMILIES = (
+    ("conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d", _convolution),
+    ("matmul", _matmul),
+    ("cat stack", _short(lambda tensors, kernel: (tensors, kernel["params"]["dim"]))),
+    ("max_pool2d avg_pool2d", _short(_first_and("kernel_size"), *_WINDOW)),
+    ("adaptive_avg_pool2d", _short(_first_and("output_size"))),
+    ("mean sum amax softmax log_softmax", _short(_first_and("dim"), "keepdim")),
+    ("batch_norm layer_norm group_norm", _norm),
+    ("attention", _attention),
+    ("index", _index),
+    ("fill zeros", _filled),
+    ("constant_pad_nd", _short(lambda tensors, kernel: (tensors[0], _pads(kernel)))),
+    ("masked_fill", _short(lambda tensors, kernel: (tensors[0], tensors[1] > 0, 1))),
+    ("roll", _short(lambda tensors, kernel: (tensors[0], 1, min(1, tensors[0].dim() - 1)))),
+    ("embedding", _embedding),
+    ("upsample_bilinear2d upsample_nearest2d upsample_bicubic2d", _upsample),
+    (_UNARY, _short(_first_and())),
+    ("add sub mul div pow eq ne lt le gt ge minimum maximum", _short(lambda tensors, kernel: (tensors[0], tensors[-1]))),
+    (_SCALAR, _short(lambda tensors, kernel: (tensors[0], 1.5 if tensors[0].is_floating_point() else 3))),
+)
+
+
+_MAKERS: dict[str, Callable[..., Run]] = {name: maker for names, maker in _FAMILIES for name in names.split()}
+
+
+def _host_call(torch: Any, name: str, x: Any) -> Run:
+    """A call that launches nothing, on a tensor of 2 x 4 x 4 x 4; what is not known costs what a view does."""
+    arguments: dict[str, tuple[Any, ...]] = {
+        "transpose": (1, 2), "permute": (0, 2, 3, 1), "unsqueeze": (0,), "squeeze": (0,), "expand": (3, 2, 4, 4, 4),
+        "select": (1, 0), "split": (2, 1), "split_with_sizes": ([1, 3], 1), "unbind": (0,), "detach": (),
+    }  # fmt: skip
+    if name in arguments:
+        return functools.partial(getattr(x, name), *arguments[name])
+    others: dict[str, Run] = {
+        "slice": lambda: x[:, 1:3], "t": lambda: x[0, 0].t(), "scalar_tensor": lambda: torch.scalar_tensor(3),
+        "dropout": lambda: torch.nn.functional.dropout(x, 0.5, False),
+    }  # fmt: skip
+    return others.get(name, lambda: x.view(2, -1))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:], KernelWorker))
