@@ -4,8 +4,7 @@
 Part of an error is one that a board, or a network, makes at all configurations alike. How much a bound has to cover can
 therefore not be seen in all errors together: half of the networks might keep none of it. So each network's own quantiles are
 taken over boards, configurations and frames, and a bound is one that all but one of twenty keep as often as it says. The
-networks (:func:`~jetdvfs.profiles.lab.train.listed_networks.calibrating_networks`) are of families that profiles are neither trained on nor
-judged by.
+networks (:func:`.listed_networks.calibrating_networks`) are of families that profiles are neither trained on nor judged by.
 
 What is bounded is a frame as the application sees it, its jitter included, not the median of many.
 """
