@@ -136,6 +136,7 @@ class BoardDescription:
         firmware: axes that a board with other firmware offers instead, by the firmware's name.
         mig: the slices of its GPU; None where it cannot be divided.
         marks: how much is known, by section or part of one (see :mod:`.marks`).
+        like: of a module without a description, the described board whose files it is taken to have; else empty.
     """
 
     name: str
@@ -162,6 +163,7 @@ class BoardDescription:
     mig: GpuSlices | None
     marks: Mapping[str, str]
     raw: Mapping[str, Any]
+    like: str = ""
 
     @cached_property
     def cores(self) -> int:

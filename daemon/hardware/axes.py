@@ -109,8 +109,8 @@ class Axes:
 
     def firmware_notes(self) -> list[str]:
         """Clocks that end below where the description's do: older firmware offers less than the model's name promises."""
-        notes = []
-        for name, driver in self.drivers.items():
+        notes: list[str] = []
+        for name, driver in self.drivers.items() if not self._description.like else ():
             if name not in TITLES or not (table := driver.table()):
                 continue
             top, described = table[-1], getattr(self._description.grid, name)[-1]

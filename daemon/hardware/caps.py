@@ -37,7 +37,7 @@ def find_caps(offered: Offered, description: BoardDescription, fixed: Mapping[st
             yield Cap(axis, fixed[axis].level, fixed[axis].reason)
             continue
         described, table, mode = getattr(description.grid, axis)[-1], offered.tables[axis], offered.mode
-        if table[-1] < described:
+        if table[-1] < described and not description.like:
             yield Cap(axis, table[-1], "the running system's table of frequencies ends there, by its firmware or device tree")
         allowed = mode_limits(axis, table, mode)[1]
         if mode is not None and allowed < table[-1]:

@@ -116,7 +116,8 @@ class Hardware:
     @property
     def notes(self) -> tuple[str, ...]:
         """What cannot be controlled or measured, and why."""
-        notes = []
+        like, board = self.description.like, self.description.name
+        notes = [f"{board} is not described: its files are read as those of {like}, and nothing is predicted"] if like else []
         for name, fixed in self._axes.fixed.items():
             where = f" is {'fixed' if fixed.seen else 'taken to be'} at {megahertz(name, self._fixed_level(name))}"
             notes.append(f"{title(name)}{'' if fixed.waits else where}: {fixed.reason}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...profiles.board import BOARDS_DIR, BoardDescription, list_boards, load_board
 from ...profiles.timing import Clock
@@ -130,10 +130,11 @@ def match_board(identity: Identity, boards: Sequence[BoardDescription]) -> Board
     A device tree lists names from the most to the least specific; a description's last name is its chip's, which other
     boards share, and is not enough. A module's part number within a name tells it on a carrier of any make
     (``vendor,carrier+p3767-0003``). If a device tree names no module, or there is none, as in a container, the file of
-    nvpmodel's modes may name it, of the device tree's chip.
+    nvpmodel's modes may name it, of the device tree's chip. A module without a description, of a chip that a described board
+    has, is taken to have the files of that board (:attr:`BoardDescription.like`).
 
     Raises:
-        InputError: no description fits, or the device tree names a module without one; the text lists those there are.
+        InputError: no description fits, and the chip is unknown, too; the text lists the boards there are.
     """
 
     def rank(board: BoardDescription) -> int | None:
@@ -154,12 +155,35 @@ def match_board(identity: Identity, boards: Sequence[BoardDescription]) -> Board
     by_module = next((board for board in (boards if told else of_chip) if named.intersection(board.modules)), None)
     if by_module is not None:
         return by_module
-    names = f"{', '.join(board.name for board in boards)} ('board: NAME' in the configuration takes it for one of them)"
-    if told:
-        which = f"its module {', '.join(sorted(told))} is not described"
-        raise InputError(f"no described board fits this machine: {which}; described: {names}")
-    by_model = next((board for board in boards if identity.model and board.model == identity.model), None)
-    if by_model is None:
+    by_model = next((board for board in boards if not told and identity.model and board.model == identity.model), None)
+    found = by_model or _undescribed(identity, told, [board for board in boards if board.compatible[-1] in identity.compatible])
+    if found is None:
+        names = f"{', '.join(board.name for board in boards)} ('board: NAME' in the configuration takes it for one of them)"
         said = ", ".join((identity.model, *identity.compatible)).strip(", ") or "nothing"
         raise InputError(f"no described board fits this machine, whose device tree says {said}; described: {names}")
-    return by_model
+    return found
+
+
+def _undescribed(identity: Identity, parts: set[str], of_chip: Sequence[BoardDescription]) -> BoardDescription | None:
+    """A module without a description, like one of its series, or else of its chip; None if none has that chip.
+
+    Args:
+        parts: part numbers in the device tree, of the module and perhaps of an unknown carrier.
+    """
+    series = {part.partition("-")[0] for part in parts}
+    related = [board for board in of_chip if series.intersection(module.partition("-")[0] for module in board.modules)]
+    if not of_chip:
+        return None
+    like = (related or of_chip)[0]
+    name = min((part for part in parts if part.partition("-")[0] in " ".join(like.modules)), default=like.soc)
+    return replace(
+        like,
+        name=name,
+        title=identity.model or name,
+        model=identity.model,
+        compatible=identity.compatible,
+        modules=(),
+        firmware={},
+        marks=dict.fromkeys(like.marks, "unknown"),
+        like=like.name,
+    )

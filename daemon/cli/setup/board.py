@@ -22,7 +22,7 @@ from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ....profiles.board import BoardDescription
 from ....profiles.timing import SystemClock
 from ... import arguments
-from ...errors import DaemonError, NoDaemon
+from ...errors import DaemonError, InputError, NoDaemon
 from ...hardware.files import LONGEST_S, Files
 from ...hardware.hardware import Hardware
 from ...hardware.sensors.energy import total_mw
@@ -82,6 +82,9 @@ class SetUpBoard:
         self._clock = SystemClock()
         self._files = Files(root, longest_s=LONGEST_S)
         self.hardware = Hardware.probe(self._files, self._clock, board=board)
+        if like := self.hardware.description.like:
+            name = self.hardware.description.name
+            raise InputError(f"{name} is not described; --board NAME takes it for a described board, such as {like}")
         self._sensors = Sensors(self._files, self.hardware.description)
         self._root = root
         self._socket = socket

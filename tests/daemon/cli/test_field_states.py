@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 
 from jetdvfs.daemon.cli.web.following import point
+from jetdvfs.daemon.errors import DaemonError
 from jetdvfs.profiles.twin.serve import serve
 from jetdvfs.profiles.twin.simulated_board import simulated_board
 from jetdvfs.profiles.twin.states import put_into
 from jetdvfs.tests.support.daemons.board_daemon import Board, Daemon, eventually
+from jetdvfs.tests.support.paths import REFERENCE
 from jetdvfs.tests.support.verbs import run, run_in, run_json
 
 
@@ -153,12 +155,20 @@ def test_levels_beyond_the_described_ones_and_a_clock_that_is_only_capped_are_to
         assert "EMC  3199.00 MHz at most, not measured  cap" in run_in(tmp_path, "board", "--root", board.root).stdout
 
 
-def test_a_machine_that_is_no_described_board_is_told_how_to_name_one(tmp_path: Path) -> None:
+def test_a_module_without_a_description_has_its_clocks_held_and_is_told_to_be_one(tmp_path: Path) -> None:
     with found(tmp_path, "agx-orin-64gb", "undescribed-module") as board:
-        for verb in ("board", "setup"):
-            done = run_in(tmp_path, verb, *(["--dry-run"] if verb == "setup" else []), "--root", board.root)
-            assert done.returncode == 3 and "its module p3701-0008 is not described" in done.stderr
-            assert "'board: NAME' in the configuration" in done.stderr
+        shown = run_in(tmp_path, "board", "--root", board.root)
+        assert "Industrial" in shown.stdout and "p3701-0008 is not described" in shown.stdout
+        done = run_in(tmp_path, "setup", "--dry-run", "--root", board.root)
+        assert done.returncode == 3 and "p3701-0008 is not described; --board NAME takes it" in done.stderr
+        with Daemon(board, tmp_path) as daemon, daemon.client() as client:
+            status = client.status()
+            assert (status["board"], status["profile"]) == ("p3701-0008", None)
+            assert any("its files are read as those of agx-orin-" in reason for reason in status["degraded"])
+            with client.hold(configuration=(1190400, 612000000, 2133000000)) as lease:
+                assert lease.applied is not None and lease.applied["verified"]
+            with pytest.raises(DaemonError, match="profile"):
+                client.predict(client.load(REFERENCE / "resnet18.pt", ["1x3x224x224"]))
 
 
 def why(capsys: pytest.CaptureFixture[str], daemon: Daemon) -> list[str]:

@@ -181,8 +181,9 @@ def test_why_debugfs_is_not_had_is_told(states: str, why: str, nothing: bool) ->
 
 
 def test_a_module_that_the_device_tree_names_is_never_taken_for_another_one() -> None:
-    with pytest.raises(InputError, match="its module p3701-0008 is not described"):
-        found("agx-orin-64gb", "undescribed-module")
+    _, hardware = found("agx-orin-64gb", "undescribed-module")
+    described = hardware.description
+    assert (described.name, described.like[:9]) == ("p3701-0008", "agx-orin-") and set(described.marks.values()) == {"unknown"}
 
 
 def test_a_device_tree_without_a_module_lets_the_file_of_modes_name_one_of_its_chip() -> None:
@@ -193,8 +194,27 @@ def test_a_device_tree_without_a_module_lets_the_file_of_modes_name_one_of_its_c
     kernel.store["/var/lib/nvpmodel/conf_file_path"] = "/etc/nvpmodel/nvpmodel_p3767_0003_super.conf\n"
     assert Hardware.probe(kernel, FakeClock()).description.name == "orin-nano-8gb"
     kernel.store[f"{tree}/compatible"] = "acme,carrier-x1\0nvidia,tegra194\0"
+    assert Hardware.probe(kernel, FakeClock()).description.name == "tegra194"
+    kernel.store[f"{tree}/compatible"] = "acme,carrier-x1\0nvidia,tegra999\0"
     with pytest.raises(InputError, match="no described board fits"):
         Hardware.probe(kernel, FakeClock())
+
+
+@pytest.mark.parametrize(
+    ("compatible", "name", "like"),
+    [
+        ("nvidia,p4071-0000+p3834-0000\0nvidia,p3834-0000\0nvidia,tegra264", "p3834-0000", "agx-thor"),
+        ("nvidia,p3740-0002+p3701-0008\0nvidia,p3701-0008\0nvidia,tegra234", "p3701-0008", "agx-orin-32gb"),
+        ("nvidia,p3509-0000+p3636-0001\0nvidia,tegra186", "tegra186", "tx2"),
+        ("acme,carrier\0nvidia,tegra210", "tegra210", "nano"),
+    ],
+)
+def test_a_module_without_a_description_is_like_one_of_its_series_or_chip(compatible: str, name: str, like: str) -> None:
+    kernel = Kernel()
+    kernel.store["/sys/firmware/devicetree/base/model"] = "Another board\0"
+    kernel.store["/sys/firmware/devicetree/base/compatible"] = f"{compatible}\0"
+    described = Hardware.probe(kernel, FakeClock()).description
+    assert (described.name, described.like, described.title) == (name, like, "Another board")
 
 
 @pytest.mark.parametrize("name", ["orin-nano-8gb", "xavier-nx", "agx-orin-64gb"])

@@ -41,7 +41,11 @@ def test_the_device_tree_in_proc_serves_where_sysfs_has_none(kernel: Kernel, clo
 def test_sharing_a_chip_does_not_make_it_the_same_board(kernel: Kernel, clock: FakeClock) -> None:
     kernel.store[f"{TREE}/model"] = "NVIDIA Jetson Xavier NX\0"
     kernel.store[f"{TREE}/compatible"] = "nvidia,p3668\0nvidia,tegra194\0"
-    with pytest.raises(InputError, match=r"Jetson Xavier NX, nvidia,p3668, nvidia,tegra194; described: .*agx-xavier"):
+    found = Hardware.probe(kernel, clock, boards=(XAVIER,))
+    assert (found.description.name, found.description.title) == ("tegra194", "NVIDIA Jetson Xavier NX")
+    assert found.notes[0] == "tegra194 is not described: its files are read as those of agx-xavier, and nothing is predicted"
+    kernel.store[f"{TREE}/compatible"] = "nvidia,p3668\0nvidia,tegra999\0"
+    with pytest.raises(InputError, match=r"Jetson Xavier NX, nvidia,p3668, nvidia,tegra999; described: .*agx-xavier"):
         Hardware.probe(kernel, clock)
 
 
