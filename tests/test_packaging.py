@@ -39,8 +39,8 @@ DATA = (
 )
 #: The same of the distributions beside it, by the package that each adds.
 DATA_APART = {
-    "profiles.lab": ("compare/real/*.json.xz", "measure/mappings/*.yaml", "train/*.json.xz"),
-    "profiles.twin": ("replay/tables/*.yaml", "silicon/chips/*.yaml", "silicon/chips/common/*.yaml"),
+    "profiles.lab": ("compare/real/*.json.xz", "train/*.json.xz"),
+    "profiles.twin": ("measured/mappings/*.yaml", "silicon/chips/*.yaml", "silicon/chips/common/*.yaml"),
 }
 
 

@@ -26,8 +26,8 @@ from jetdvfs.kernels.correction.flat import flat_surface
 from jetdvfs.kernels.grid import FrequencyGrid
 from jetdvfs.kernels.surface import Surface
 from jetdvfs.kernels.units import AXES
-from jetdvfs.profiles.twin.replay.board import replay_board
-from jetdvfs.profiles.twin.replay.tables import MeasuredTable, load_tables
+from jetdvfs.profiles.twin.measured.tables import MeasuredTable, load_tables
+from jetdvfs.profiles.twin.replayed_board import replay_board
 from jetdvfs.tests.support.boards.hardware_kernel import FakeClock
 from jetdvfs.tests.support.daemons.programs import Program, Programs, nearest
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from jetdvfs.kernels.grid import FrequencyConfiguration
-from jetdvfs.profiles.twin.replay.board import replay_board
-from jetdvfs.profiles.twin.replay.tables import load_tables
+from jetdvfs.profiles.twin.measured.tables import load_tables
+from jetdvfs.profiles.twin.replayed_board import replay_board
 from jetdvfs.profiles.twin.serve import serve
 from jetdvfs.tests.support.daemons.board_daemon import Board, Daemon, eventually
 from jetdvfs.tests.support.profiles.analytic import network, relu

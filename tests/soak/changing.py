@@ -47,10 +47,10 @@ from jetdvfs.profiles.reference import reference_input, reference_model, referen
 from jetdvfs.profiles.twin.silicon.chip import Clocks
 from jetdvfs.profiles.twin.silicon.silicon import Silicon
 from jetdvfs.profiles.twin.simulated_board import simulated_board
-from jetdvfs.profiles.twin.work.corunner import PeriodicWork, camera, control_loop
 from jetdvfs.profiles.twin.work.load import BoardClocks
 from jetdvfs.tests.soak.endurance import BYTES_PER_CYCLE
 from jetdvfs.tests.soak.world import USUAL_BOARD
+from jetdvfs.tests.support.boards.corunner import PeriodicWork, camera, control_loop
 from jetdvfs.tests.support.boards.hardware_kernel import FakeClock
 from jetdvfs.tests.support.daemons.programs import nearest
 from jetdvfs.tests.support.daemons.virtual_daemon import VirtualDaemon

@@ -39,7 +39,6 @@ from jetdvfs.profiles.lab.train.truth import true_surface
 from jetdvfs.profiles.reference import reference_network
 from jetdvfs.profiles.twin.silicon.silicon import Silicon
 from jetdvfs.profiles.twin.simulated_board import SimulatedBoard, simulated_board
-from jetdvfs.profiles.twin.work.corunner import PeriodicWork, camera, control_loop
 from jetdvfs.tests.soak import boards, checks
 from jetdvfs.tests.soak.boards import Boards
 from jetdvfs.tests.soak.events import service
@@ -48,6 +47,7 @@ from jetdvfs.tests.soak.reachable import bytes_beside
 from jetdvfs.tests.soak.stage import Places, Stage
 from jetdvfs.tests.soak.wire import Wire
 from jetdvfs.tests.soak.world import USUAL_BOARD, world
+from jetdvfs.tests.support.boards.corunner import PeriodicWork, camera, control_loop
 from jetdvfs.tests.support.boards.hardware_kernel import FakeClock
 from jetdvfs.tests.support.daemons.programs import Program, Programs
 

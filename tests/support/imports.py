@@ -56,7 +56,7 @@ FLOORS = (
     ("profiles.lab.train", "profiles.lab.networks", "profiles.lab.traces"),
     ("profiles.lab.measure",),
     ("profiles.lab.measure.meters", "profiles.twin"),
-    ("profiles.twin.silicon",),
+    ("profiles.twin.silicon", "profiles.twin.measured"),
     ("profiles.lab", "profiles.adapt"),
     ("profiles.bundle",),
     ("profiles.reference",),

@@ -15,7 +15,7 @@ from ....daemon.errors import InputError
 
 if TYPE_CHECKING:
     from ...adapt.measurements import Measurements
-    from ..measure.mapping import Mapped
+    from ...twin.measured.mapping import TableMapping
 
 
 def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
@@ -31,13 +31,13 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
     sub.add_argument("--dry-run", action="store_true", help="check the table; write nothing")
 
 
-def imported(table: Path, args: argparse.Namespace) -> tuple[Mapped, dict[str, Measurements]]:
+def imported(table: Path, args: argparse.Namespace) -> tuple[TableMapping, dict[str, Measurements]]:
     """What --mapping, --board and --device make of a table: the mapping, and a record for each device.
 
     Raises:
         MeasurementError: there is no such mapping, or rows of the table cannot be.
     """
-    from ..measure.mapping import load_mapping
+    from ...twin.measured.mapping import load_mapping
     from ..measure.tables import import_table
 
     mapping = load_mapping(args.mapping)

@@ -15,7 +15,7 @@ that keeps the deadline, chosen with hindsight, where the kernel's governors lea
 deadline, and the plain overlap fit without anything learned on top, to ten random configurations.
 
 The tables are not part of jetdvfs: --data names their folder. Those known by name are found in it; --table reads any other, by
-a YAML file that says what its columns mean (those shipped, in profiles/twin/replay/tables, are examples).
+a YAML file that says what its columns mean (those shipped, in profiles/twin/measured/mappings, are examples).
 
 With --profile the programs are the reference networks on simulated boards that the profile was not trained on, of the version
 and the planner begins with what the profile predicts. Their figures have no noise.
@@ -43,7 +43,7 @@ from ....daemon.cli.output import print_json
 from ...bundle.bundle import load_bundle
 from ...errors import MeasurementError
 from ...twin.cli.arguments import add_perturbed
-from ...twin.replay.tables import load_tables
+from ...twin.measured.tables import load_tables
 
 if TYPE_CHECKING:
     from ....kernels.surface import Surface

@@ -105,7 +105,7 @@ def _show_real(args: argparse.Namespace) -> int:
     if args.models or args.orders:
         raise UsageError("compare transfer: --data takes no models and no --orders; the tables say what was run")
     with needing("compare transfer", "train", InputError):
-        from ...twin.replay.tables import load_tables
+        from ...twin.measured.tables import load_tables
         from ..train.transfer.real import WAYS, on_real_boards
         from ..train.transfer.rivals import POWERTRAIN
 

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from ....kernels.network import KernelInvocation
 from ...board import load_board
+from ...twin.measured.mapping import TableMapping, load_mapping
 from ...twin.silicon.chip import Clocks
 from ...twin.silicon.silicon import Silicon
-from ..measure.mapping import Mapped, load_mapping
 from ..measure.tables import kernel_of_row
 from .fit import numbers, read_rows
 
@@ -99,5 +99,5 @@ def _call(kind: str, row: Mapping[str, str]) -> KernelInvocation:
 
 
 @lru_cache
-def _mapping(table: str) -> Mapped:
+def _mapping(table: str) -> TableMapping:
     return load_mapping(MAPPING).of_table(Path(table))

@@ -7,8 +7,6 @@ below it. A comparison runs the nominal chip, without an individual's variation 
 
 from __future__ import annotations
 
-import csv
-import gzip
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....kernels.network import KernelInvocation
-from ...errors import ComparisonDataError
+from ...errors import ComparisonDataError, MeasurementError
+from ...twin.measured.rows import read_lines
 from ...twin.silicon.chip import Chip, own_parameters
 
 
@@ -142,10 +141,9 @@ def read_table(path: Path) -> Iterator[Mapping[str, str]]:
         ComparisonDataError: it cannot be read, or is no table.
     """
     try:
-        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as stream:
-            yield from csv.DictReader(line for line in stream if not line.startswith("#"))
-    except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
-        raise ComparisonDataError(f"{path}: {error}") from error
+        yield from (row for _, row in read_lines(path))
+    except MeasurementError as error:
+        raise ComparisonDataError(str(error)) from error
 
 
 def numbers(rows: Sequence[Mapping[str, str]], name: str, source: str) -> NDArray[np.float64]:

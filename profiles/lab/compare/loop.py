@@ -28,8 +28,8 @@ from ....kernels.units import AXES
 from ...board import load_board
 from ...bundle.bundle import Bundle
 from ...reference import reference_names, reference_network
-from ...twin.replay.board import replay_board
-from ...twin.replay.tables import MeasuredTable
+from ...twin.measured.tables import MeasuredTable
+from ...twin.replayed_board import replay_board
 from ...twin.silicon.silicon import Silicon
 from ..train.transfer.rivals import overlap_fit
 from ..train.truth import true_surface

@@ -85,8 +85,8 @@ def run(args: argparse.Namespace) -> int:
     if args.battery_wh is not None and (args.replay or not 0 < args.battery_wh <= 1e5):
         raise UsageError("twin serve: --battery-wh takes more than 0 and at most 100000, and goes without --replay")
     if args.replay:
-        from ..replay.board import replay_board
-        from ..replay.tables import find_table
+        from ..measured.tables import find_table
+        from ..replayed_board import replay_board
 
         board = replay_board(find_table(args.data, args.board, args.replay))
     else:

@@ -19,7 +19,7 @@ from jetdvfs.kernels.grid import FrequencyGrid
 from jetdvfs.profiles.bundle.bundle import load_bundle
 from jetdvfs.profiles.lab.cli import main
 from jetdvfs.profiles.lab.compare.loop import Replay, replay, simulated_programs
-from jetdvfs.profiles.twin.replay.tables import MeasuredTable, load_tables
+from jetdvfs.profiles.twin.measured.tables import MeasuredTable, load_tables
 from jetdvfs.tests.support.paths import ROOT
 from jetdvfs.tests.support.profiles.measured_table import write_table
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from jetdvfs.profiles.errors import MeasurementError
-from jetdvfs.profiles.twin.replay.board import replay_board
-from jetdvfs.profiles.twin.replay.tables import MeasuredTable, load_tables
+from jetdvfs.profiles.twin.measured.tables import MeasuredTable, load_tables
+from jetdvfs.profiles.twin.replayed_board import replay_board
 from jetdvfs.tests.support.boards.twin_fakes import VirtualClock
 from jetdvfs.tests.support.profiles.analytic import network, relu
 from jetdvfs.tests.support.profiles.measured_table import latency_ms, power_w, write_table
@@ -47,10 +47,10 @@ def test_a_frame_on_its_board_takes_and_draws_what_was_measured(table: MeasuredT
 @pytest.mark.parametrize(
     ("old", "new", "text"),
     [
-        ("columns: [watts]", "columns: [amperes]", "camera.csv: no column 'amperes'; it has size, cpu, gpu"),
+        ("column: watts", "column: amperes", "camera.csv: no column amperes; it has size, cpu, gpu"),
         ("file: camera.csv", "file: none.csv", "none.csv: .*No such file"),
-        ("unit: W", "unit: horse", "camera.yaml, line 11: power.unit: .*horse"),
-        ("board: nano", "board: banana", "banana"),
+        ("unit: W", "unit: horse", "camera.yaml, line 10: power.unit: .*horse"),
+        ("device: nano", "device: banana", "banana"),
     ],
 )
 def test_what_is_wrong_with_a_table_or_its_mapping_is_said_in_one_line(tmp_path: Path, old: str, new: str, text: str) -> None:

@@ -12,14 +12,13 @@ from jetdvfs.profiles.board import load_board
 MAPPING = """
 source: a formula
 file: {file}
-board: {board}
-name: camera
-workload: [size]
+device: {board}
+network: {{name: camera, workload: [size]}}
 clocks:
   cpu_khz: {{column: cpu, unit: MHz}}
   gpu_hz: {{column: gpu, unit: MHz}}
-latency: {{columns: [grab, infer], unit: {unit}}}
-power: {{columns: [watts], unit: W}}
+time: {{column: [grab, infer], unit: {unit}}}
+power: {{column: watts, unit: W}}
 """
 
 

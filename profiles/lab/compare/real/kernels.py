@@ -27,7 +27,7 @@ from .....kernels.cost.features import columns, feature_names
 from .....kernels.kinds import ELEMENTWISE, served_by
 from ....adapt.measurements import Measurements, Rows
 from ....errors import ComparisonDataError, MeasurementError
-from ...measure.mapping import load_mapping
+from ....twin.measured.mapping import load_mapping
 from ...measure.tables import import_table
 from ...paper.difficulty import trained
 from ...train.kernel_models import Recipe, Table, TrainingOptions, ensemble_of, kernels_of, table_of, train_model

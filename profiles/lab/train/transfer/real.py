@@ -24,7 +24,7 @@ from ....adapt.prior import prior_of
 from ....board import load_board
 from ....bundle.bundle import Bundle
 from ....reference import reference_network
-from ....twin.replay.tables import MeasuredTable
+from ....twin.measured.tables import MeasuredTable
 from .rivals import overlap_fit, two_rates
 from .shown import COUNTS
 

@@ -19,8 +19,8 @@ from jetdvfs.kernels.correction.flat import flat_surface
 from jetdvfs.kernels.correction.observation import Observation
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.profiles.board import load_board
-from jetdvfs.profiles.twin.replay.board import replay_board
-from jetdvfs.profiles.twin.replay.tables import MeasuredTable, load_tables
+from jetdvfs.profiles.twin.measured.tables import MeasuredTable, load_tables
+from jetdvfs.profiles.twin.replayed_board import replay_board
 from jetdvfs.profiles.twin.serve import serve
 from jetdvfs.tests.support.daemons.board_daemon import Board, Daemon
 from jetdvfs.tests.support.profiles.analytic import network, relu

@@ -15,8 +15,10 @@ from jetdvfs.profiles.adapt.measurements import Measurements
 from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.errors import MeasurementError
 from jetdvfs.profiles.lab.cli import main
-from jetdvfs.profiles.lab.measure.mapping import load_mapping, shipped_mappings
 from jetdvfs.profiles.lab.measure.tables import import_table
+from jetdvfs.profiles.twin.measured.mapping import load_mapping, shipped_mappings
+from jetdvfs.profiles.twin.measured.tables import load_tables
+from jetdvfs.tests.support.profiles.measured_table import write_table
 
 HEADER = "Device,latency_ms,M,N,K\n"
 GOOD = "Tesla T4,0.40,1024,1024,1024\nTesla T4,0.05,64,64,64\nTesla V100-PCIE-32GB,0.20,1024,1024,1024\n"
@@ -146,7 +148,7 @@ def test_a_mapping_that_says_what_cannot_be_is_refused_with_its_line(text: str, 
 
 
 def test_a_mapping_that_is_not_there_is_told_with_those_that_are() -> None:
-    with pytest.raises(MeasurementError, match=r"expected a .yaml file, or one of gpu-clock-sweeps, gpu-kernels"):
+    with pytest.raises(MeasurementError, match=r"expected a .yaml file, or one of agx-orin-cpu-gpu, gpu-clock-sweeps"):
         load_mapping("nothing")
 
 
@@ -230,3 +232,32 @@ def test_power_that_a_table_has_is_kept_above_what_idles(tmp_path: Path) -> None
         table.write_text(f"us,watts,type,shape\n{row}\n")
         with pytest.raises(MeasurementError, match=f"line 2: .*{said}"):
             import_table(table, load_mapping(str(mapping)))
+
+
+def test_a_table_that_boards_replay_is_imported_by_the_same_mapping(tmp_path: Path) -> None:
+    mapping = write_table(tmp_path)
+    (replayed,) = load_tables(tmp_path, [mapping])
+    record = import_table(tmp_path / "camera.csv", load_mapping(mapping))["nano"]
+    assert [network.name for network in record.networks] == ["camera small"]
+    assert record.tables["network_ms"].value.tolist() == replayed.latency_ms.ravel().tolist()
+    assert record.tables["network_mw"].value.tolist() == replayed.power_mw.ravel().tolist()
+    mapping.write_text(mapping.read_text() + "rows: sum\n")
+    rows = (tmp_path / "camera.csv").read_text().splitlines()
+    (tmp_path / "camera.csv").write_text("\n".join([*rows, *rows[1:]]))
+    summed = import_table(tmp_path / "camera.csv", load_mapping(mapping))["nano"]
+    assert summed.tables["network_ms"].value == pytest.approx(2 * record.tables["network_ms"].value)
+    assert summed.tables["network_mw"].value == pytest.approx(record.tables["network_mw"].value)
+
+
+def test_power_of_another_file_goes_with_the_same_clocks(tmp_path: Path) -> None:
+    (tmp_path / "times.csv").write_text("gpu,copy_us,run_us\n921.6,100,300\n460.8,100,600\n")
+    (tmp_path / "powers.csv").write_text("mhz,mw\n460.8,2500\n921.6,4000\n")
+    mapping = mapped(
+        tmp_path,
+        "source: me\nfile: times.csv\ndevice: nano\nnetwork: {name: copier}\n"
+        "clocks: {gpu_hz: {column: gpu, unit: MHz}}\ntime: {column: [copy_us, run_us], unit: us}\n"
+        "power: {file: powers.csv, column: mw, unit: mW, clocks: {gpu_hz: {column: mhz, unit: MHz}}}\n",
+    )
+    record = import_table(tmp_path / "times.csv", load_mapping(mapping))["nano"]
+    assert record.tables["network_ms"].value == pytest.approx([0.4, 0.7])
+    assert record.tables["network_mw"].value.tolist() == [4000, 2500]

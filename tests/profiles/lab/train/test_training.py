@@ -23,7 +23,7 @@ from jetdvfs.profiles.bundle.bundle import load_bundle
 from jetdvfs.profiles.bundle.files import BoardArrays
 from jetdvfs.profiles.errors import MeasurementError
 from jetdvfs.profiles.lab.measure.campaign import Campaign, CampaignSize, plan_campaign
-from jetdvfs.profiles.lab.measure.mapping import kernel_of
+from jetdvfs.profiles.lab.measure.sized_kernels import kernel_of
 from jetdvfs.profiles.lab.measure.steps import run_campaign
 from jetdvfs.profiles.lab.measure.variation import spread_over_sizes
 from jetdvfs.profiles.lab.train.assembly import (

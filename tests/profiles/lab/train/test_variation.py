@@ -12,7 +12,7 @@ from jetdvfs.kernels.cost.features import feature_rows
 from jetdvfs.kernels.kinds import ELEMENTWISE, flops
 from jetdvfs.kernels.network import DTYPE_BYTES, KernelInvocation
 from jetdvfs.profiles.errors import ProfilesError
-from jetdvfs.profiles.lab.measure.mapping import kernel_of
+from jetdvfs.profiles.lab.measure.sized_kernels import kernel_of
 from jetdvfs.profiles.lab.measure.variation import MANY, MOST_ELEMENTS, MOST_FLOPS, Draw, Variations
 from jetdvfs.profiles.lab.train.listed_networks import left_out_networks, trained_networks
 from jetdvfs.profiles.lab.train.production import KINDS

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
-from ....kernels.network import Network
-from ...board import load_board
-from ...timing import Clock, SystemClock
-from ..silicon.chip import AMBIENT_DIE_C, Array, Clocks
-from ..silicon.silicon import Silicon
-from ..simulated_board import SimulatedBoard
-from .tables import MeasuredTable
+from ...kernels.grid import FrequencyConfiguration, FrequencyGrid
+from ...kernels.network import Network
+from ..board import load_board
+from ..timing import Clock, SystemClock
+from .measured.tables import MeasuredTable
+from .silicon.chip import AMBIENT_DIE_C, Array, Clocks
+from .silicon.silicon import Silicon
+from .simulated_board import SimulatedBoard
 
 # Idle power is not in the tables; it is the simulated board's, but no more than this part of what a frame draws.
 _MOST_IDLE = 0.8

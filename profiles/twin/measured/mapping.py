@@ -1,32 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the columns of a table of measurements mean: a YAML file for each kind of table, some of them shipped; and
-kernel invocations from the sizes that tables have."""
+"""Mappings: the meaning of the columns of a table of measurements. One YAML file per kind of table; some are shipped."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from math import prod
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from ....kernels.errors import GridError
 from ....kernels.grid import FrequencyGrid
-from ....kernels.kinds import flops, kind_of
-from ....kernels.network import DTYPE_BYTES, KernelInvocation, ParamValue, Shape
+from ....kernels.network import DTYPE_BYTES
 from ...board import ChipRates
 from ...documents import Count, DocumentError, Text, read_file
 from ...errors import MeasurementError
 
 SHIPPED = Path(__file__).parent / "mappings"
 
-TimeUnit: TypeAlias = Literal["s", "ms", "us", "ns"]
-PowerUnit: TypeAlias = Literal["W", "mW", "J", "mJ"]
-ClockUnit: TypeAlias = Literal["Hz", "kHz", "MHz"]
-MS: Mapping[str, float] = {"s": 1e3, "ms": 1.0, "us": 1e-3, "ns": 1e-6}
-
-
+Axis: TypeAlias = Literal["cpu_khz", "gpu_hz", "emc_hz"]
+AXES: tuple[Axis, ...] = get_args(Axis)
 Form: TypeAlias = Literal["convolution", "linear", "product", "elements"]
+Columns: TypeAlias = Text | tuple[Text, ...]
+"""A column, or several that add up."""
 
 
 @dataclass(frozen=True)
@@ -47,70 +42,6 @@ NEEDS: Mapping[str, Needs] = {
 }
 
 
-def kernel_of(form: Form, kind: str, sizes: Mapping[str, int], dtype: str) -> KernelInvocation:
-    """A kernel from its sizes.
-
-    Args:
-        form: ``convolution``; ``linear``, an activation by a weight; ``product`` of two activations; ``elements``, a pointwise
-            kind whose tensors all have the sizes given, in order.
-        kind: of ``elements``, which; of the others ``conv2d`` and ``matmul`` it is.
-
-    Raises:
-        ValueError: the sizes make no kernel.
-    """
-    return _FORMS[form](kind, sizes, dtype)
-
-
-def _kernel(
-    kind: str, inputs: tuple[Shape, ...], output: Shape, params: Mapping[str, ParamValue], parameters: int, dtype: str
-) -> KernelInvocation:
-    if min(map(min, (*inputs, output))) < 1:
-        raise ValueError(f"a tensor of {' x '.join(map(str, output))}")
-    moved = DTYPE_BYTES[dtype] * (sum(map(prod, (*inputs, output))) + parameters)
-    return KernelInvocation(kind, "", inputs, output, dtype, params, flops(kind, inputs, output, params), moved)
-
-
-def _convolution(kind: str, sizes: Mapping[str, int], dtype: str) -> KernelInvocation:
-    batch, channels, filters, window, groups = (sizes[name] for name in ("batch", "channels", "filters", "window", "groups"))
-    if channels % groups or filters % groups:
-        raise ValueError(f"{groups} groups of {channels} channels and {filters} filters")
-    stride, padding, dilation = (sizes[name] for name in ("stride", "padding", "dilation"))
-    height, width = ((sizes[side] + 2 * padding - dilation * (window - 1) - 1) // stride + 1 for side in ("height", "width"))
-    weight = (filters, channels // groups, window, window)
-    params: dict[str, ParamValue] = {
-        "weight": weight, "bias": bool(sizes["bias"]), "groups": groups,
-        "stride": (stride, stride), "padding": (padding, padding), "dilation": (dilation, dilation),
-    }  # fmt: skip
-    image = (batch, channels, sizes["height"], sizes["width"])
-    parameters = prod(weight) + (filters if sizes["bias"] else 0)
-    return _kernel("conv2d", (image,), (batch, filters, height, width), params, parameters, dtype)
-
-
-def _linear(kind: str, sizes: Mapping[str, int], dtype: str) -> KernelInvocation:
-    m, n, k = (sizes[name] for name in ("m", "n", "k"))
-    params: dict[str, ParamValue] = {"m": m, "k": k, "n": n, "batch": 1, "bias": bool(sizes["bias"])}
-    return _kernel("matmul", ((m, k),), (m, n), params, k * n + (n if sizes["bias"] else 0), dtype)
-
-
-def _product(kind: str, sizes: Mapping[str, int], dtype: str) -> KernelInvocation:
-    m, n, k, batch = (sizes[name] for name in ("m", "n", "k", "batch"))
-    params: dict[str, ParamValue] = {"m": m, "k": k, "n": n, "batch": batch, "bias": False}
-    return _kernel("matmul", ((batch, m, k), (batch, k, n)), (batch, m, n), params, 0, dtype)
-
-
-def _elements(kind: str, sizes: Mapping[str, int], dtype: str) -> KernelInvocation:
-    shape = tuple(sizes.values())
-    return _kernel(kind, (shape,) * max(kind_of(kind).operands, 1), shape, {}, 0, dtype)
-
-
-_FORMS: Mapping[str, Callable[[str, Mapping[str, int], str], KernelInvocation]] = {
-    "convolution": _convolution,
-    "linear": _linear,
-    "product": _product,
-    "elements": _elements,
-}
-
-
 @dataclass(frozen=True)
 class Cell:
     """A column's cell.
@@ -126,25 +57,27 @@ class Cell:
     values: Mapping[str, str | int] = field(default_factory=dict)
 
 
+class _Summed:
+    """Columns whose numbers add up."""
+
+    column: Columns
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (self.column,) if isinstance(self.column, str) else self.column
+
+    @property
+    def named(self) -> str:
+        """Their names, for messages."""
+        return " + ".join(self.columns)
+
+
 @dataclass(frozen=True)
-class Time:
-    """A column of times."""
+class Time(_Summed):
+    """Times of one run of what a row measured."""
 
-    column: Text
-    unit: TimeUnit
-
-
-@dataclass(frozen=True)
-class Power:
-    """A column of powers, or of energies for one run.
-
-    Attributes:
-        idle_mw: what the same sensors show when nothing runs; of kernels, what is above it is kept.
-    """
-
-    column: Text
-    unit: PowerUnit
-    idle_mw: float = 0.0
+    column: Columns
+    unit: Literal["s", "ms", "us", "ns"]
 
 
 @dataclass(frozen=True)
@@ -152,8 +85,25 @@ class Clock:
     """A column of clocks, or of texts that each stand for one."""
 
     column: Text
-    unit: ClockUnit
+    unit: Literal["Hz", "kHz", "MHz"]
     values: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Power(_Summed):
+    """Powers, or energies of one run.
+
+    Attributes:
+        idle_mw: the power that the same sensors show when nothing runs; of kernels, the power above it is kept.
+        file: another table that has the columns, at the same clocks; its name below the folder of the data.
+        clocks: columns of that table by axis.
+    """
+
+    column: Columns
+    unit: Literal["W", "mW", "J", "mJ"]
+    idle_mw: float = 0.0
+    file: str = ""
+    clocks: Mapping[Axis, Clock] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -187,31 +137,42 @@ class LaunchColumns:
 
 @dataclass(frozen=True)
 class NetworkColumns:
-    """The network that a row measured; with ``reference``, the reference network that it is."""
+    """The network or program that a row measured.
+
+    Attributes:
+        workload: columns whose texts tell programs apart; they follow the name.
+        batch: the column with the number of images at once.
+        reference: the reference network that it is; empty if its launches are unknown.
+    """
 
     name: Cell | str
+    workload: tuple[Text, ...] = ()
     batch: str = ""
     reference: str = ""
 
 
 @dataclass(frozen=True)
-class Mapped:
+class TableMapping:
     """A mapping, checked.
 
     Attributes:
         source: where the table comes from, for people.
-        device: the device or board of a row: its name, or the column that has it; empty where whoever imports must say it.
+        file: the table that is replayed, below the folder of the data.
+        device: the device or board of a row: its name, or the column that has it; empty if the import must state it.
         kernels: what a row measured, by the table's file name without endings.
-        devices: what is known of devices that are no boards, by what the table calls them.
-        boards: the boards' names here, by what the table calls them.
-        clocks: columns by axis (``cpu_khz``, ``gpu_hz``, ``emc_hz``); an axis without one is at its top or where ``held`` says.
-        held: the levels of axes that no column says.
-        only: rows are taken where these columns have these texts.
-        units_row: whether the line below the heading holds units.
+        devices: devices that are no boards, by their names in the table.
+        boards: names of boards here, by their names in the table.
+        clocks: columns by axis; an axis without one is at its top, or at the level that ``held`` states.
+        held: the levels of axes without a column.
+        rows: the figure of several rows of one program at one configuration, where it is replayed.
+        median_over: an axis that changes nothing but noise: the median over it is replayed.
+        only: texts of columns that a row must have.
+        units_row: True if the line below the heading holds units.
     """
 
     source: Text
     time: Time
+    file: str = ""
     device: Cell | str = ""
     kernel: KernelColumns | None = None
     kernels: Mapping[str, KernelColumns] = field(default_factory=dict)
@@ -220,14 +181,18 @@ class Mapped:
     devices: Mapping[str, DescribedDevice] = field(default_factory=dict)
     boards: Mapping[str, Text] = field(default_factory=dict)
     power: Power | None = None
-    clocks: Mapping[Literal["cpu_khz", "gpu_hz", "emc_hz"], Clock] = field(default_factory=dict)
-    held: Mapping[Literal["cpu_khz", "gpu_hz", "emc_hz"], int] = field(default_factory=dict)
+    clocks: Mapping[Axis, Clock] = field(default_factory=dict)
+    held: Mapping[Axis, int] = field(default_factory=dict)
+    rows: Literal["sum", "median"] = "median"
+    median_over: Axis | None = None
     only: Mapping[str, str] = field(default_factory=dict)
     units_row: bool = False
 
     def __post_init__(self) -> None:
         if sum(bool(part) for part in (self.kernel, self.kernels, self.launch, self.network)) != 1:
             raise ValueError("says not what a row is; valid: one of kernel, kernels, launch, network")
+        if self.power is not None and self.power.file and not (self.file and isinstance(self.device, str)):
+            raise ValueError("power.file: expected the members file, and device as a board's name")
         kernels = [*self.kernels.values(), *([self.kernel] if self.kernel else [])]
         for kernel in kernels:
             if kernel.form not in NEEDS:
@@ -243,7 +208,7 @@ class Mapped:
             if isinstance(dtype, str) and dtype not in DTYPE_BYTES:
                 raise ValueError(f"dtype {dtype!r}; valid: {', '.join(DTYPE_BYTES)}")
 
-    def of_table(self, path: Path) -> Mapped:
+    def of_table(self, path: Path) -> TableMapping:
         """The mapping of one table.
 
         Raises:
@@ -256,23 +221,47 @@ class Mapped:
             raise MeasurementError(f"{path}: the mapping is for tables called {', '.join(self.kernels)}")
         return replace(self, kernel=self.kernels[stem], kernels={})
 
+    @property
+    def is_replayed(self) -> bool:
+        """True if boards can replay the table: its place, board, program, times and powers are known."""
+        return bool(self.file and self.device and self.network and self.power)
+
+    @property
+    def columns(self) -> set[str]:
+        """The columns that the table must have."""
+        parts: list[Any] = [self.device, *self.clocks.values()]
+        if self.kernel is not None:
+            # A size that is a text is a column.
+            sizes = [Cell(size) if isinstance(size, str) else size for size in self.kernel.sizes.values()]
+            parts += [self.kernel.dtype, *sizes]
+        named: list[str] = [*self.time.columns, *self.only]
+        if self.power is not None and not self.power.file:
+            named += self.power.columns
+        if self.launch is not None:
+            parts += [self.launch.kind, self.launch.dtype]
+            named += [self.launch.flops, self.launch.bytes]
+        if self.network is not None:
+            parts.append(self.network.name)
+            named += [*self.network.workload, self.network.batch]
+        return {*filter(None, named), *(part.column for part in parts if isinstance(part, (Cell, Clock)))}
+
 
 def shipped_mappings() -> tuple[str, ...]:
     """The names of the mappings that come with the product."""
     return tuple(sorted(path.stem for path in SHIPPED.glob("*.yaml")))
 
 
-def load_mapping(name: str) -> Mapped:
-    """Read a mapping: a file's name, or that of one that is shipped.
+def load_mapping(name: str | Path) -> TableMapping:
+    """Read a mapping: a file, or the name of one that is shipped.
 
     Raises:
         MeasurementError: there is none, or it is malformed; the text says where.
     """
     path = SHIPPED / f"{name}.yaml" if name in shipped_mappings() else Path(name)
     if path.suffix != ".yaml":
-        raise MeasurementError(f"mapping {name!r}: expected a .yaml file, or one of {', '.join(shipped_mappings())}")
+        raise MeasurementError(f"mapping {str(name)!r}: expected a .yaml file, or one of {', '.join(shipped_mappings())}")
     try:
-        return read_file(path, Mapped, "mapping")
+        return read_file(path, TableMapping, "mapping")
     except DocumentError as error:
         raise MeasurementError(str(error)) from error
     except GridError as error:

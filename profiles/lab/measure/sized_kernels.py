@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernel invocations from the sizes that tables have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import prod
+
+from ....kernels.kinds import flops, kind_of
+from ....kernels.network import DTYPE_BYTES, KernelInvocation, ParamValue, Shape
+from ...twin.measured.mapping import Form
+
+
+def kernel_of(form: Form, kind: str, sizes: Mapping[str, int], dtype: str) -> KernelInvocation:
+    """A kernel from its sizes.
+
+    Args:
+        form: ``convolution``; ``linear``, an activation by a weight; ``product`` of two activations; ``elements``, a pointwise
+            kind whose tensors all have the sizes given, in order.
+        kind: of ``elements``, which; of the others ``conv2d`` and ``matmul`` it is.
+
+    Raises:
+        ValueError: the sizes make no kernel.
+    """
+    return _FORMS[form](kind, sizes, dtype)
+
+
+def _kernel(
+    kind: str, inputs: tuple[Shape, ...], output: Shape, params: Mapping[str, ParamValue], parameters: int, dtype: str
+) -> KernelInvocation:
+    if min(map(min, (*inputs, output))) < 1:
+        raise ValueError(f"a tensor of {' x '.join(map(str, output))}")
+    moved = DTYPE_BYTES[dtype] * (sum(map(prod, (*inputs, output))) + parameters)
+    return KernelInvocation(kind, "", inputs, output, dtype, params, flops(kind, inputs, output, params), moved)
+
+
+def _convolution(kind: str, sizes: Mapping[str, int], dtype: str) -> KernelInvocation:
+    batch, channels, filters, window, groups = (sizes[name] for name in ("batch", "channels", "filters", "window", "groups"))
+    if channels % groups or filters % groups:
+        raise ValueError(f"{groups} groups of {channels} channels and {filters} filters")
+    stride, padding, dilation = (sizes[name] for name in ("stride", "padding", "dilation"))
+    height, width = ((sizes[side] + 2 * padding - dilation * (window - 1) - 1) // stride + 1 for side in ("height", "width"))
+    weight = (filters, channels // groups, window, window)
+    params: dict[str, ParamValue] = {
+        "weight": weight, "bias": bool(sizes["bias"]), "groups": groups,
+        "stride": (stride, stride), "padding": (padding, padding), "dilation": (dilation, dilation),
+    }  # fmt: skip
+    image = (batch, channels, sizes["height"], sizes["width"])
+    parameters = prod(weight) + (filters if sizes["bias"] else 0)
+    return _kernel("conv2d", (image,), (batch, filters, height, width), params, parameters, dtype)
+
+
+def _linear(kind: str, sizes: Mapping[str, int], dtype: str) -> KernelInvocation:
+    m, n, k = (sizes[name] for name in ("m", "n", "k"))
+    params: dict[str, ParamValue] = {"m": m, "k": k, "n": n, "batch": 1, "bias": bool(sizes["bias"])}
+    return _kernel("matmul", ((m, k),), (m, n), params, k * n + (n if sizes["bias"] else 0), dtype)
+
+
+def _product(kind: str, sizes: Mapping[str, int], dtype: str) -> KernelInvocation:
+    m, n, k, batch = (sizes[name] for name in ("m", "n", "k", "batch"))
+    params: dict[str, ParamValue] = {"m": m, "k": k, "n": n, "batch": batch, "bias": False}
+    return _kernel("matmul", ((batch, m, k), (batch, k, n)), (batch, m, n), params, 0, dtype)
+
+
+def _elements(kind: str, sizes: Mapping[str, int], dtype: str) -> KernelInvocation:
+    shape = tuple(sizes.values())
+    return _kernel(kind, (shape,) * max(kind_of(kind).operands, 1), shape, {}, 0, dtype)
+
+
+_FORMS: Mapping[str, Callable[[str, Mapping[str, int], str], KernelInvocation]] = {
+    "convolution": _convolution,
+    "linear": _linear,
+    "product": _product,
+    "elements": _elements,
+}

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading the rows of a table as its mapping says."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import math
+from collections.abc import Iterator, Mapping, Sequence, Set
+from pathlib import Path
+from typing import TypeAlias
+
+from ...board import load_board
+from ...errors import MeasurementError
+from .mapping import AXES, Axis, Cell, Clock, NetworkColumns, Power, TableMapping, Time
+
+Row: TypeAlias = Mapping[str, str]
+Levels: TypeAlias = tuple[int, int, int]
+
+_MS: Mapping[str, float] = {"s": 1e3, "ms": 1.0, "us": 1e-3, "ns": 1e-6}
+_MW: Mapping[str, float] = {"W": 1e3, "mW": 1.0, "J": 1e3, "mJ": 1.0}  # energies are divided by the time in seconds
+_HZ: Mapping[str, float] = {"Hz": 1.0, "kHz": 1e3, "MHz": 1e6}
+_OF_TOOLS = ("==", "#")
+_UNIT_NAMES = {"nsecond": "ns", "usecond": "us", "msecond": "ms", "second": "s"}
+
+
+class WrongRow(ValueError):
+    """A row that cannot be."""
+
+
+class WrongNumber(WrongRow):
+    """A cell that is not the number that it should be."""
+
+    def __init__(self, column: str, text: str, why: str) -> None:
+        super().__init__(f"{column} {text!r:.60} {why}")
+        self.column, self.text = column, text
+
+
+def read_table(path: Path, mapping: TableMapping) -> Iterator[tuple[int, Row]]:
+    """The rows of a CSV table, which may be gzipped, or of a Parquet file, each with its line; a Parquet file's from 1.
+
+    Lines that begin with ``==`` or ``#`` are the words of the tool that wrote it. Rows without the texts that the mapping wants
+    are omitted.
+
+    Raises:
+        MeasurementError: it cannot be read, a column is missing, or times are in another unit than the mapping says.
+    """
+    for number, (line, row) in enumerate(read_lines(path, mapping.columns)):
+        if number == 0 and mapping.units_row:
+            _check_units(path, mapping.time, row, line)
+        elif all(row[column] == text for column, text in mapping.only.items()):
+            yield line, row
+
+
+def time_of(row: Row, time: Time) -> float:
+    """The time of a row in ms."""
+    return sum(positive(row, column) for column in time.columns) * _MS[time.unit]
+
+
+def power_of(row: Row, power: Power, took_ms: float) -> float:
+    """The power of a row in mW; of energies, over the time of a run."""
+    value = sum(positive(row, column) for column in power.columns) * _MW[power.unit]
+    return value / (took_ms / 1e3) if power.unit.endswith("J") else value
+
+
+def power_elsewhere(mapping: TableMapping, data: Path) -> Mapping[Levels, float] | None:
+    """The power in mW by clocks, if the mapping says that another file below the folder of the data has it."""
+    power = mapping.power
+    if power is None or not power.file or not isinstance(mapping.device, str):
+        return None
+    path, top = data / power.file, load_board(mapping.device).grid.top
+    found = {}
+    for line, row in read_lines(path, {*power.columns, *(clock.column for clock in power.clocks.values())}):
+        try:
+            found[levels_of(row, power.clocks, {}, top)] = power_of(row, power, math.nan)
+        except WrongRow as error:
+            raise MeasurementError(f"{path}, line {line}: {error}") from error
+    return found
+
+
+def levels_of(row: Row, clocks: Mapping[Axis, Clock], held: Mapping[Axis, int], top: Sequence[int]) -> Levels:
+    """The clocks of a row in the units of the axes; an axis without a column is held, or at its top."""
+    cpu, gpu, emc = (
+        _level(row, axis, clocks[axis]) if axis in clocks else held.get(axis, highest)
+        for axis, highest in zip(AXES, top, strict=True)
+    )
+    return cpu, gpu, emc
+
+
+def _level(row: Row, axis: Axis, clock: Clock) -> int:
+    if clock.values and row[clock.column] not in clock.values:
+        raise WrongRow(f"{clock.column} {row[clock.column]!r:.60}; the mapping knows {', '.join(clock.values)}")
+    value = clock.values[row[clock.column]] if clock.values else positive(row, clock.column)
+    return round(value * _HZ[clock.unit] / (1e3 if axis == "cpu_khz" else 1.0))
+
+
+def text_of(row: Row, cell: Cell | str) -> str:
+    """The text that a cell stands for; a string is the text itself."""
+    if isinstance(cell, str):
+        return cell
+    found = (row[cell.column] or "").strip()
+    if cell.at is not None:
+        parts = found.split("x")
+        if cell.at >= len(parts):
+            raise WrongRow(f"{cell.column} {found!r:.60} has no part {cell.at}")
+        found = parts[cell.at]
+    if cell.values and found not in cell.values:
+        raise WrongRow(f"{cell.column} {found!r:.60}; the mapping knows {', '.join(cell.values)}")
+    return str(cell.values.get(found, found))
+
+
+def program_of(row: Row, network: NetworkColumns) -> tuple[str, int]:
+    """The name of a row's program, and the number of images at once."""
+    name = " ".join((text_of(row, network.name), *(row[column] for column in network.workload)))
+    return name, whole_of(row, network.batch) if network.batch else 1
+
+
+def number_of(row: Row, column: str) -> float:
+    """A cell's number."""
+    written = row[column] or ""
+    try:
+        value = float(written.replace(",", ""))
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise WrongNumber(column, written, "is no number")
+    return value
+
+
+def positive(row: Row, column: str) -> float:
+    """A cell's number, above zero."""
+    value = number_of(row, column)
+    if value <= 0:
+        raise WrongNumber(column, row[column], "is not more than zero")
+    return value
+
+
+def whole_of(row: Row, cell: Cell | str) -> int:
+    """A cell's whole number; a string is a column."""
+    cell = Cell(cell) if isinstance(cell, str) else cell
+    written = text_of(row, cell)
+    value = number_of({cell.column: written}, cell.column)
+    if value < 0 or value != int(value):
+        raise WrongNumber(cell.column, written, "is not a whole number")
+    return int(value)
+
+
+def read_lines(path: Path, columns: Set[str] = frozenset()) -> Iterator[tuple[int, Row]]:
+    """All rows of a table that has these columns, each with its line.
+
+    Raises:
+        MeasurementError: it cannot be read, or a column is missing.
+    """
+    try:
+        if path.suffix == ".parquet":
+            yield from _parquet(path, columns)
+            return
+        with gzip.open(path, "rt", encoding="utf-8-sig") if path.suffix == ".gz" else path.open(encoding="utf-8-sig") as stream:
+            line = 0
+
+            def words() -> Iterator[str]:
+                nonlocal line
+                for line, words in enumerate(stream, 1):  # noqa: B007 (the line is told with the row)
+                    if not words.startswith(_OF_TOOLS) and words.strip():
+                        yield words
+
+            reader = csv.DictReader(words())
+            _check_columns(path, columns, reader.fieldnames or ())
+            for row in reader:
+                yield line, row
+    except (OSError, EOFError, UnicodeError, csv.Error) as error:
+        raise MeasurementError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _parquet(path: Path, columns: Set[str]) -> Iterator[tuple[int, Row]]:
+    try:
+        import pandas
+
+        table = pandas.read_parquet(path)
+    except ImportError as error:
+        raise MeasurementError(f"{path}: reading Parquet needs pandas and pyarrow; a CSV table needs neither") from error
+    except ValueError as error:  # pyarrow's
+        raise MeasurementError(f"{path}: {' '.join(str(error).split()):.200}") from error
+    _check_columns(path, columns, [str(name) for name in table.columns])
+    for number, row in enumerate(table.to_dict("records"), 1):
+        yield number, {str(name): str(value) for name, value in row.items()}
+
+
+def _check_columns(path: Path, columns: Set[str], there: Sequence[str]) -> None:
+    missing = sorted(columns - set(there))
+    if missing:
+        raise MeasurementError(f"{path}: no column {', '.join(missing)}; it has {', '.join(there)}")
+
+
+def _check_units(path: Path, time: Time, units: Row, line: int) -> None:
+    for column in time.columns:
+        written = units[column].strip()
+        if _UNIT_NAMES.get(written, written) != time.unit:
+            raise MeasurementError(f"{path}: line {line}: column {column!r} is in {written!r}, the mapping says {time.unit}")

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables of the times and powers of programs on a real board over its clocks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
+from ...board import load_board
+from ...errors import MeasurementError
+from .mapping import SHIPPED, TableMapping, load_mapping
+from .rows import Levels, WrongNumber, WrongRow, levels_of, power_elsewhere, power_of, program_of, read_table, time_of
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredTable:
+    """What one program took and drew at each configuration of a real board.
+
+    Attributes:
+        name: of the table; ``workload``: of the program.
+        board: the board's name here, and ``source``: who measured it.
+        grid: the configurations.
+        latency_ms, power_mw: of a frame, of the grid's shape; NaN where it was not measured.
+        reference: the reference network that the program is, of ``batch`` images; empty where nobody knows its launches.
+    """
+
+    name: str
+    workload: str
+    board: str
+    source: str
+    grid: FrequencyGrid
+    latency_ms: Array
+    power_mw: Array
+    reference: str = ""
+    batch: int = 1
+
+    @property
+    def measured(self) -> NDArray[np.bool_]:
+        """Where it was measured."""
+        return np.isfinite(self.latency_ms) & np.isfinite(self.power_mw)
+
+    @property
+    def energy_mj(self) -> Array:
+        return self.latency_ms * self.power_mw / 1e3
+
+    def nearest(self, index: tuple[int, ...]) -> tuple[int, int, int]:
+        """The measured configuration that is nearest to one, by grid index."""
+        cells = np.argwhere(self.measured)
+        cpu, gpu, emc = (int(place) for place in cells[np.abs(cells - np.array(index)).sum(axis=1).argmin()])
+        return cpu, gpu, emc
+
+
+def load_tables(data: Path, mappings: Sequence[Path] = ()) -> list[MeasuredTable]:
+    """The tables of a folder, or anywhere below it: those of the mappings given, or of those shipped whose file is there.
+
+    Raises:
+        MeasurementError: there is none, or one cannot be read as its mapping says.
+    """
+    known = {path.stem: load_mapping(path) for path in (*mappings, *([] if mappings else sorted(SHIPPED.glob("*.yaml"))))}
+    known = {name: mapping for name, mapping in known.items() if mappings or mapping.is_replayed}
+    found: list[MeasuredTable] = []
+    for name, mapping in known.items():
+        folder = _holding(data, mapping.file)
+        if mappings or folder is not None:
+            found += _tables(name, mapping, folder or data)
+    if not found:
+        raise MeasurementError(f"{data}: none of the tables {', '.join(known)} is there")
+    return found
+
+
+def _holding(data: Path, file: str) -> Path | None:
+    """The folder that has a file: this one, or one anywhere below it."""
+    if (data / file).exists() or Path(file).is_absolute():
+        return data
+    found = min(data.rglob(file), default=None)
+    return None if found is None else found.parents[len(Path(file).parts) - 1]
+
+
+def find_table(data: Path, board: str, program: str) -> MeasuredTable:
+    """The table of one program on one board.
+
+    Args:
+        program: what its name has in it.
+
+    Raises:
+        MeasurementError: no table, or more than one, is called like this.
+    """
+    own = [table for table in load_tables(data) if table.board == board]
+    found = [table for table in own if program in table.workload]
+    exact = [table for table in found if table.workload == program]
+    if len(exact or found) != 1:
+        names = ", ".join(table.workload for table in found or own) or "none"
+        raise MeasurementError(f"{data}: expected one program of {board} that is called {program!r:.80}; there are {names}")
+    return (exact or found)[0]
+
+
+def _tables(name: str, mapping: TableMapping, data: Path) -> Iterator[MeasuredTable]:
+    network, power, path = mapping.network, mapping.power, data / mapping.file
+    if not mapping.is_replayed or network is None or power is None:
+        raise MeasurementError(f"mapping {name}: cannot be replayed; expected the members file, device, network and power")
+    programs: dict[tuple[str, str, int], dict[Levels, list[tuple[float, float]]]] = {}
+    drawn = power_elsewhere(mapping, data)
+    for line, row in read_table(path, mapping):
+        board = mapping.device if isinstance(mapping.device, str) else mapping.boards.get(row[mapping.device.column], "")
+        if not board:
+            continue
+        try:
+            at = levels_of(row, mapping.clocks, mapping.held, _top(board))
+            took_ms = time_of(row, mapping.time)
+            drew_mw = power_of(row, power, took_ms) if drawn is None else drawn.get(at, math.nan)
+            program, batch = program_of(row, network)
+        except WrongNumber as error:
+            told = f"{error.column} is {error.text!r:.40}, expected a positive number"
+            raise MeasurementError(f"{path}, line {line}: {told}") from error
+        except WrongRow as error:
+            raise MeasurementError(f"{path}, line {line}: {error}") from error
+        label = f"{program} batch {batch}" if network.batch else program
+        programs.setdefault((board, label, batch), {}).setdefault(at, []).append((took_ms, drew_mw))
+    for (board, label, batch), cells in programs.items():
+        yield _table(name, mapping, board, label, batch, cells)
+
+
+@cache
+def _top(board: str) -> Levels:
+    return load_board(board).grid.top
+
+
+def _table(
+    name: str,
+    mapping: TableMapping,
+    board: str,
+    label: str,
+    batch: int,
+    cells: Mapping[Levels, Sequence[tuple[float, float]]],
+) -> MeasuredTable:
+    grid = FrequencyGrid(*(tuple(sorted({levels[axis] for levels in cells})) for axis in range(3)))
+    figures = np.full((2, *grid.shape), np.nan)
+    for levels, rows in cells.items():
+        places = tuple(
+            grid.levels(axis).index(level) for axis, level in zip(FrequencyConfiguration._fields, levels, strict=True)
+        )
+        latency, power = np.array(rows).T
+        figures[(0, *places)] = latency.sum() if mapping.rows == "sum" else np.median(latency)
+        figures[(1, *places)] = np.median(power)
+    if mapping.median_over is not None:
+        axis = FrequencyConfiguration._fields.index(mapping.median_over)
+        figures = np.nanmedian(figures, axis=axis + 1, keepdims=True)
+        kept = [
+            grid.levels(one)[-1:] if one == mapping.median_over else grid.levels(one) for one in FrequencyConfiguration._fields
+        ]
+        grid = FrequencyGrid(*kept)
+    return MeasuredTable(
+        name,
+        label,
+        board,
+        mapping.source,
+        grid,
+        figures[0],
+        figures[1],
+        mapping.network.reference if mapping.network else "",
+        batch,
+    )
