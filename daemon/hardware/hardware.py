@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -65,6 +66,7 @@ class Hardware:
         self._clock = clock
         self._modes = RunningModes(files, description, identity)
         self._axes = Axes(files, description, leave, clusters or Clusters())
+        self._locks_found: frozenset[str] = frozenset()
         self._keeper = None if baseline is None else BaselineKeeper(files, clock, baseline, older, description.name, self.stock)
 
     @classmethod
@@ -293,6 +295,8 @@ class Hardware:
         keeper = self._writable()
         baseline, read = keeper.ready(self._axes.domains, partial(self._limits_by_mode, offered))
         fresh = not baseline.used
+        if fresh:
+            self._locks_found = self._memory_locks()
         try:
             transition = Transition(self._files, self._clock, self._axes.drivers.values(), wanted, levels, read)
             before = baseline.intend(transition.planned, read)
@@ -347,10 +351,23 @@ class Hardware:
         Args:
             longest_s: for how long to try again what does not take at once.
         """
+        before = self.touched
         report = self._keeper.restore(longest_s=longest_s) if self._keeper else RestoreReport()
-        if not self.touched and self._axes.memory is not None:
-            self._axes.memory.kept_hz = None
-        return report
+        if self.touched or self._axes.memory is None:
+            return report
+        self._axes.memory.kept_hz = None
+        locks = self._memory_locks().difference(self._locks_found) if before else frozenset()
+        if not locks or TITLES["emc_hz"] in report.clocks:
+            return report
+        # Limits hold the clock no more: a lock was taken, which is none of the files that they are.
+        left = (f"{path}: left at 1, which somebody else has set" for path in sorted(locks))
+        return replace(report, left=(*report.left, *left), clocks=(TITLES["emc_hz"], *report.clocks))
+
+    def _memory_locks(self) -> frozenset[str]:
+        """The set switches that make the memory clock ignore its limits."""
+        memory = self._axes.memory
+        switches = () if memory is None else memory.past_limits
+        return frozenset(one.path for one in switches if self._files.find_text(one.path) == one.value)
 
     def stock(self, held: Marker) -> Stock:
         """The clocks that look held, and what they are by themselves (see :mod:`.baseline.stock`).

@@ -408,3 +408,19 @@ def test_clocks_that_others_put_back_as_they_were_found_are_as_found(held: Held,
     held.controller.release(held.lease)
     assert held.kernel.store[f"{EMC}/mrq_rate_locked"] == "0"
     assert "the board is as it was found" in [record.getMessage() for record in caplog.records]
+
+
+@pytest.mark.parametrize("set_again", [False, True])
+def test_a_memory_lock_that_others_took_past_our_limits_is_named_as_left_to_them(set_again: bool, tmp_path: Path) -> None:
+    board = load_board("orin-nano-8gb")
+    kernel = Kernel(board, emc=("devfreq", "bpmp"))
+    lock = f"{board.section('emc')['bpmp']}/mrq_rate_locked"
+    held = Held(kernel, tmp_path, FrequencyConfiguration(1190400, 612000000, 2133000000))
+    kernel.take(lock, "1")
+    kernel.take(f"{board.section('emc')['bpmp']}/rate", "3199000000")
+    if set_again:
+        held.tick(2 * FIRST_WAIT_S)
+    held.controller.release(held.lease)
+    assert kernel.store[lock] == "1" and kernel.store[f"{board.section('emc')['bpmp']}/rate"] == "3199000000"
+    (note,) = [note for note in held.controller.notes if note.startswith("left to others")]
+    assert "memory clock" in note
