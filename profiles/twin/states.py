@@ -161,6 +161,20 @@ def no_memory_clock(board: SimulatedBoard) -> None:
 
 
 @_state
+def late_gpu(board: SimulatedBoard) -> None:
+    """Nothing has used the GPU since boot: its clock's files come with the first use."""
+    board.gpu.gate.appeared = board.gpu.gate.used = False
+
+
+@_state
+def emc_locked(board: SimulatedBoard) -> None:
+    """jetson_clocks has locked the memory clock at its highest rate, past the limits of JetPack 7."""
+    folder = str(board.description.section("emc")["bpmp"])
+    for name, value in (("mrq_rate_locked", 1), ("rate", board.description.grid.emc_hz[-1])):
+        board.tree.write(board.tree.resolve(f"{folder}/{name}"), f"{value}\n".encode())
+
+
+@_state
 def undescribed_module(board: SimulatedBoard) -> None:
     """An AGX Orin Industrial, whose file of power modes names the module of another AGX Orin."""
     names = ("nvidia,p3737-0000+p3701-0008", "nvidia,p3701-0008", "nvidia,tegra234")

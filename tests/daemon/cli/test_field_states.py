@@ -171,6 +171,20 @@ def test_a_module_without_a_description_has_its_clocks_held_and_is_told_to_be_on
                 client.predict(client.load(REFERENCE / "resnet18.pt", ["1x3x224x224"]))
 
 
+def test_a_late_gpu_and_a_locked_memory_clock_are_states_in_which_clocks_are_held(tmp_path: Path) -> None:
+    low = (1190400, 612000000, 2133000000)
+    with (
+        found(tmp_path, "orin-nano-8gb", "late-gpu,emc-locked", "7") as board,
+        Daemon(board, tmp_path) as daemon,
+        daemon.client() as client,
+        client.hold(configuration=low) as lease,
+    ):
+        assert lease.applied is not None and lease.applied["notes"] == ["GPU clock: 612 MHz is set when its files come"]
+        assert (board.clocks.cpu_khz, board.clocks.emc_hz) == (1190400, 2133000000)
+        board.write("sys/devices/platform/gpu.0/railgate_enable", 0)
+        assert eventually(lambda: board.clocks.gpu_hz == 612000000)
+
+
 def why(capsys: pytest.CaptureFixture[str], daemon: Daemon) -> list[str]:
     code, out, _ = run(capsys, "status", "--why", "--socket", str(daemon.socket))
     assert code == 0
