@@ -170,7 +170,7 @@ def test_a_gpu_that_has_not_appeared_is_fixed_until_it_does(twin: Served) -> Non
     twin.board.faults.vanish(twin.board.tree.resolve(GPU.rpartition("/devfreq/")[0]))
     hardware = twin.start()
     assert len(hardware.grid().gpu_hz) == 1
-    assert "GPU clock is fixed" in hardware.notes[0]
+    assert "GPU clock is taken to be at" in hardware.notes[0]
     twin.board.faults.clear()
     assert len(hardware.grid().gpu_hz) == 14
     assert hardware.apply(MIDDLE, "test").verified
