@@ -36,7 +36,6 @@ class Applied:
         elapsed_ms: from the first check to the last read-back.
         notes: what does not agree, or could not be checked.
         waiting: the axes whose files are not there yet; they are set when these come.
-        stuck: the axes that the board keeps at another clock than requested, though it is not hot.
     """
 
     requested: FrequencyConfiguration
@@ -48,7 +47,6 @@ class Applied:
     elapsed_ms: float
     notes: tuple[str, ...] = ()
     clusters: Mapping[str, Level] = field(default_factory=dict)
-    stuck: tuple[str, ...] = ()
     waiting: tuple[str, ...] = ()
 
     def held(self, axis: str) -> int | None:
@@ -88,7 +86,6 @@ def outcome(
     """
     accepted, measured = dict(requested), dict(requested)
     notes = [f"{title(axis)}: {megahertz(axis, requested[axis])} is set when its files come" for axis in waiting]
-    stuck = []
     for axis, readings in seen.items():
         level = requested[axis]
         reading = next((one for one in readings if not obeyed(one, level)), readings[0])
@@ -98,10 +95,7 @@ def outcome(
             taken = f"the board accepted {megahertz(axis, reading.accepted)} ({reading.mode})"
             notes.append(f"{title(axis)}: asked for {megahertz(axis, level)}, {taken}")
         elif not obeyed(reading, level):
-            why = "; ".join(throttled())
-            if not why:
-                stuck.append(axis)
-                why = "throttled, or stuck"
+            why = "; ".join(throttled()) or "throttled, or stuck"
             clock = f"set to {megahertz(axis, level)}, measured {megahertz(axis, reading.effective)}"
             notes.append(f"{title(axis)}: {clock}: {why}")
         elif reading.effective is None:
@@ -117,7 +111,6 @@ def outcome(
         elapsed_ms,
         tuple(notes),
         {name: Level(requested[name], accepted[name], measured[name]) for name in requested if name not in TITLES},
-        tuple(axis for axis in stuck if axis in TITLES),
         waiting,
     )
 

@@ -170,10 +170,7 @@ class Controller:
         self.leases.add(lease)
         try:
             raised = [one.reason for one in self.floors.floors if one.least > getattr(plan.configuration, one.clock, one.least)]
-            because = "; ".join([f"{lease.label}: {reason or plan.target or 'configuration'}", *raised])
-            applied = self._set(because, offered)
-            if self._follows_board({axis: getattr(applied.effective, axis) for axis in applied.stuck}):
-                applied = self._set(f"{because}; planned again for the clocks that the board keeps")
+            applied = self._set("; ".join([f"{lease.label}: {reason or plan.target or 'configuration'}", *raised]), offered)
         except BaseException:
             self.leases.remove(lease)
             self._judge()
@@ -184,7 +181,7 @@ class Controller:
             *(lease.label, holder.pid, plan.configuration, plan.target or "as asked"),
             extra=fields(LEASE_BEGUN, **about(lease), configuration=listed(plan.configuration), reason=reason),
         )
-        return self.leases.by_id().get(lease.id, lease), applied
+        return lease, applied
 
     def _follows_board(self, stuck: Mapping[str, int]) -> bool:
         """Plan again for clocks that the board keeps whatever is requested; True if others are needed then.

@@ -25,7 +25,7 @@ from .demand.floors import Demand, FloorRules, Floors
 KEPT_S = 5.0
 """For how long the levels offered are taken to stand; they are seldom others, and reading them takes a dozen of the board's
 files."""
-STUCK_S = 300.0
+STUCK_S = 60.0
 """For how long a clock that does not follow its requests counts as fixed."""
 
 

@@ -18,7 +18,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ....adapt.torch_worker import Refused, Run, Worker, main
+from ....adapt.torch_worker import Refused, Run, main
+from .kernel_worker import KernelWorker
 
 _WARM_UP, _LEAST = 2, 5
 #: Reference work, and what its time weighs: a matrix product, a copy, convolutions with what follows them.
@@ -29,10 +30,10 @@ _GIVEN_BACK_BYTES = 128 << 10
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
-class NetworkWorker(Worker):
+class NetworkWorker(KernelWorker):
     """A worker that measures networks in processes of their own, too."""
 
-    actions = (*Worker.actions, "references", "fresh")
+    actions = (*KernelWorker.actions, "references", "fresh")
 
     def __init__(self, torch: Any, device: str) -> None:
         super().__init__(torch, device)
