@@ -69,10 +69,10 @@ sources=$(digest)
 echo "building the wheel"
 "$debian" source "$root" /src
 rm -rf "$root/dist" && mkdir "$root/dist"
-enter $v/python -m pip wheel --quiet --no-deps --no-build-isolation --disable-pip-version-check -w /dist /src /src/profiles/twin
+enter $v/python -m pip wheel --quiet --no-deps --no-build-isolation --disable-pip-version-check -w /dist /src /src/profiles/twin /src/profiles/lab
 ls "$root/dist" | grep -q 'cp310-abi3-linux_aarch64.whl' || fail "no aarch64 wheel with the C core came out: $(ls "$root/dist")"
 # One after the other: what is replaced may have held files of both.
-for wheel in jetdvfs jetdvfs_twin; do
+for wheel in jetdvfs jetdvfs_twin jetdvfs_lab; do
     enter bash -c "$v/python -m pip install --quiet --no-deps --force-reinstall --disable-pip-version-check /dist/$wheel-*.whl"
 done
 rm -rf "$root/check" && mkdir "$root/check" && cp -r "$root/src/tests" "$root/src/pyproject.toml" "$root/check/"
