@@ -187,7 +187,7 @@ class Controller:
         """Plan again for clocks that the board keeps whatever is requested; True if others are needed then.
 
         Args:
-            stuck: the measured clock of each such axis.
+            stuck: the level of each such axis.
         """
         before = self._wish()
         if not self._permitted.stick(stuck):

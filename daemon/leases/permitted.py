@@ -152,24 +152,16 @@ class Permitted:
             return None
         return permitted(self._look[1].grid, self.config.limits, floors, self.budget, self._stuck)
 
-    def stick(self, clocks: Mapping[str, int]) -> bool:
-        """Plan from now on for the clocks at which the board stays, those of axes that are not fixed so yet.
+    def stick(self, levels: Mapping[str, int]) -> bool:
+        """Plan from now on for the levels at which the board stays, those of axes that are not fixed so yet.
 
         Args:
-            clocks: the clock of each axis that does not follow its requests.
+            levels: the level of each axis that does not follow its requests.
 
         Returns:
             True if that changes the limits.
-
-        Raises:
-            HardwareBusy, HardwareRefused: as for :meth:`look`.
         """
-        grid = self.offered().grid
-        new = {
-            axis: min(grid.levels(axis), key=lambda level: abs(level - clock))
-            for axis, clock in clocks.items()
-            if axis not in self._stuck
-        }
+        new = {axis: level for axis, level in levels.items() if axis not in self._stuck}
         if new:
             self._stuck |= new
             self._stuck_s = self._monotonic()

@@ -84,7 +84,7 @@ def status(
         "baseline": "held" if snapshot.touched else "none",
         "degraded": list(dict.fromkeys((*outdated, *seen.notes, *snapshot.troubles, *troubles))),
         "writes": [{"path": path, "value": value} for path, value in snapshot.writes],
-        "slow": [asdict(one) for one in slow_reasons(snapshot, sensors, description)],
+        "slow": [vars(one) for one in slow_reasons(snapshot, sensors, description)],
         "age_s": min(time.monotonic() - seen.seen_s, 1e6),
     }
 
