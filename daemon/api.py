@@ -17,7 +17,7 @@ import numpy as np
 
 from ..kernels.errors import GridError
 from ..kernels.execution import Beside
-from ..kernels.grid import FrequencyConfiguration, FrequencyGrid, parse_configuration
+from ..kernels.grid import FrequencyConfiguration, FrequencyGrid, governed, parse_configuration
 from ..kernels.inputs import parse_input, read_input
 from ..kernels.network import TensorSpec
 from ..kernels.surface import Surface
@@ -237,7 +237,8 @@ class Api:
         if configuration is not None:
             if request.target is not None or request.network is not None:
                 raise UsageError("Hold: expected either a network and a target, or a configuration")
-            return None, LeasePlan(configuration, constraints=_constraints(request))
+            left = governed(request.configuration) if isinstance(request.configuration, str) else frozenset()
+            return None, LeasePlan(configuration, constraints=_constraints(request), governed=left)
         if request.target is None:
             raise UsageError("Hold: expected a target, with a network or without, or a configuration")
         self._learner.prepare()

@@ -167,8 +167,8 @@ def add_config(parser: argparse.ArgumentParser, what: str, *, repeatable: bool =
     """--config, for :func:`asked_configuration`; ``what`` says what the configuration is for."""
     help_text = (
         f"{what}: each clock in MHz, or CPU in kHz, GPU and EMC in Hz; max or min: its highest or lowest (max,612,max), "
+        "alone those of all three; empty (,612,): its governor's"
     )
-    help_text += "alone those of all three"
     if repeatable:
         parser.add_argument("--config", action="append", default=[], metavar=CONFIGURATION_FORM, help=help_text)
     else:

@@ -19,7 +19,8 @@ names: what a later file says counts, member by member; one that it leaves empty
     floors: auto                 # keep clocks up for other work (docs/floors.md); off; or the rule's own numbers, as in
                                  #   {cpu_share: 0.7, emc_share: 0.3, pressure: 0.1, hold_s: 10}
     ceiling_c: 70                # no zone becomes hotter, whatever is held (docs/sharing.md); default: no ceiling
-    default: max                 # clocks while no application holds any: max, min, or CPU,GPU,EMC in MHz; default: as found
+    default: max                 # clocks while no application holds any: max, min, or CPU,GPU,EMC in MHz, each max, min or
+                                 #   empty for its governor's (,612,); default: as found
     clients: {connections: 64, leases: 64, networks: 16}
     worker: {parallel: 2, threads: 4, timeout_s: 20}
 """

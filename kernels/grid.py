@@ -59,7 +59,8 @@ def parse_configuration(text: str, levels: Mapping[str, Sequence[int]] | None = 
     A board's grid tells if it has these frequencies (:meth:`FrequencyGrid.index`).
 
     Args:
-        levels: of each axis; ``max`` and ``min`` are then valid, too, for one clock (``max,612,max``) or, alone, for all three.
+        levels: of each axis; ``max`` and ``min`` are then valid, too, for one clock (``max,612,max``) or, alone, for all three;
+            and a clock that the text leaves to its governor (:func:`governed`) is the lowest.
 
     Raises:
         GridError: these are not three positive numbers, or words with levels; or an axis has no level for its word.
@@ -67,18 +68,27 @@ def parse_configuration(text: str, levels: Mapping[str, Sequence[int]] | None = 
     words = [word.strip() for word in text.split(",")]
     words = words * len(AXES) if len(words) == 1 and words[0] in _EXTREMES else words
     known: Mapping[str, Sequence[int]] = levels or {}
+    if levels is not None and (left := governed(text)):
+        words = ["min" if axis in left else word for axis, word in zip(AXES, words, strict=True)]
     try:
         cpu, gpu, emc = (_level(axis, word, known.get(axis)) for axis, word in zip(AXES, words, strict=True))
     except ValueError as error:
-        words_too = "; each may be max or min" if levels else ""
+        words_too = "; each may be max or min, or empty for its governor" if levels else ""
         example = f"expected {CONFIGURATION_FORM} in MHz, for instance 2265.6,1377,2133, or in kHz,Hz,Hz{words_too}"
         raise GridError(f"configuration {text!r:.80}: {example}") from error
     return FrequencyConfiguration(cpu, gpu, emc)
 
 
-def names_extremes(text: str) -> bool:
-    """True if a configuration's text has ``max`` or ``min`` in it, which takes a board's levels to read."""
-    return any(word.strip() in _EXTREMES for word in text.split(","))
+def governed(text: str) -> frozenset[str]:
+    """The axes that a configuration's text leaves empty (``,612,``): their governors choose; none if it sets no axis."""
+    words = [word.strip() for word in text.split(",")]
+    left = [axis for axis, word in zip(AXES, words, strict=False) if not word]
+    return frozenset(left) if len(words) == len(AXES) > len(left) else frozenset()
+
+
+def needs_levels(text: str) -> bool:
+    """True if a configuration's text has ``max``, ``min`` or an empty clock, which takes a board's levels to read."""
+    return bool(governed(text)) or any(word.strip() in _EXTREMES for word in text.split(","))
 
 
 def _level(axis: str, word: str, levels: Sequence[int] | None) -> int:

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from ...kernels.grid import FrequencyConfiguration, names_extremes
+from ...kernels.grid import FrequencyConfiguration, governed, needs_levels
 from ...kernels.inputs import parse_input, phase_of
 from ...kernels.network import TensorSpec
 from ...kernels.text import printable
@@ -149,7 +149,7 @@ def _configuration(text: str | None) -> str | FrequencyConfiguration | None:
     Raises:
         UsageError: it does not read as a configuration.
     """
-    return text if text is None or names_extremes(text) else arguments.asked_configuration(text)
+    return text if text is None or needs_levels(text) else arguments.asked_configuration(text)
 
 
 def _summary(used: Mapping[str, Any]) -> str:
@@ -204,9 +204,9 @@ def _dry_run(args: argparse.Namespace, inputs: Sequence[TensorSpec], request: Ho
     """
     with Client(args.socket) as client:
         if args.model is None:
-            clocks = client.preview(request)
-            told: dict[str, Any] = {"configuration": clocks}
-            line = f"{output.short_clocks(clocks)} would be set"
+            clocks, left = client.preview(request), governed(args.config or "")
+            told: dict[str, Any] = {"configuration": clocks, "governed": sorted(left)}
+            line = f"{output.short_clocks(clocks, left)} would be set"
         else:
             network = client.load(args.model, inputs, accept_boundary=args.accept_boundary)
             told = client.plan(network, request)
@@ -265,7 +265,7 @@ def _show(lease: KeptLease, args: argparse.Namespace, stream: TextIO) -> None:
         told = {"lease": lease.id, "plan": lease.plan, "applied": applied, "unkept": lease.unkept, "corrected": lease.corrected}
         print(json.dumps(told), file=stream, flush=True)
         return
-    clocks = output.short_clocks(applied["requested" if applied["verified"] else "effective"])
+    clocks = output.short_clocks(applied["requested" if applied["verified"] else "effective"], applied["governed"])
     if lease.plan is not None:
         corrected = lease.corrected
         by = f", corrected by {corrected['frames']:,} frames of {corrected['app']}" if corrected else ""

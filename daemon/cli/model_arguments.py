@@ -16,13 +16,13 @@ from ...kernels.cost.model import surface
 from ...kernels.engine.fusing import ENGINE_TYPES, as_engine
 from ...kernels.errors import GridError
 from ...kernels.execution import Beside, check_execution
-from ...kernels.grid import FrequencyConfiguration, FrequencyGrid
+from ...kernels.grid import FrequencyConfiguration, FrequencyGrid, governed
 from ...kernels.kinds import GATES, is_fused
 from ...kernels.network import Network
 from ...kernels.rewriting.fusion import fuse
 from ...kernels.surface import Guess, Surface
 from ...kernels.text import printable
-from ...kernels.units import METHODS
+from ...kernels.units import AXES, METHODS
 from .. import arguments
 from ..errors import InputError, UsageError
 from .figures import picture_file
@@ -257,11 +257,13 @@ def model_notes(network: Network, cost: BoardCost, guessed: Sequence[Guess]) -> 
 
 
 def on_grid(text: str, grid: FrequencyGrid) -> FrequencyConfiguration:
-    """What a --config says, of the frequencies that a grid has.
+    """What a --config says, of the frequencies that a grid has; the highest of a clock that it leaves to its governor.
 
     Raises:
         UsageError: it does not read as a configuration, or one of its clocks is not a frequency of the board.
     """
+    if left := governed(text):
+        text = ",".join("max" if axis in left else word for axis, word in zip(AXES, text.split(","), strict=True))
     configuration = arguments.asked_configuration(text, grid.to_json())
     try:
         grid.index(configuration)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -68,15 +68,22 @@ def is_old(status: Mapping[str, Any]) -> bool:
     return bool(status["age_s"] > _OLD_S)
 
 
-def clocks(configuration: Mapping[str, int]) -> str:
-    """A frequency configuration as the daemon gives it."""
-    return str(FrequencyConfiguration(**configuration))
+def clocks(configuration: Mapping[str, int], governed: Collection[str] = ()) -> str:
+    """A frequency configuration as the daemon gives it; ``governed`` are the axes that are not set."""
+    parts = zip(AXES, str(FrequencyConfiguration(**configuration)).split(", "), strict=True)
+    return ", ".join(text for axis, text in parts if axis not in governed) + left_to_governors(governed)
 
 
-def short_clocks(configuration: Mapping[str, int]) -> str:
-    """A frequency configuration in whole MHz: ``CPU 1114, GPU 612, EMC 2133 MHz``."""
-    parts = (f"{CLOCKS[axis]} {mhz(axis, configuration[axis]):.0f}" for axis in AXES)
-    return f"{', '.join(parts)} MHz"
+def short_clocks(configuration: Mapping[str, int], governed: Collection[str] = ()) -> str:
+    """The same in whole MHz: ``CPU 1114, GPU 612, EMC 2133 MHz``."""
+    parts = (f"{CLOCKS[axis]} {mhz(axis, configuration[axis]):.0f}" for axis in AXES if axis not in governed)
+    return f"{', '.join(parts)} MHz{left_to_governors(governed)}"
+
+
+def left_to_governors(governed: Collection[str]) -> str:
+    """The clocks that are not set: ``, CPU and EMC left to their governors``; empty if all are."""
+    names = " and ".join(CLOCKS[axis] for axis in AXES if axis in governed)
+    return f", {names} left to {'their governors' if len(governed) > 1 else 'its governor'}" if names else ""
 
 
 def power(rails_mw: Mapping[str, float], energy_rails: Sequence[str]) -> str:

@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from ...kernels.grid import FrequencyConfiguration
+from ...kernels.grid import FrequencyConfiguration, governed
 from ...kernels.network import Network
 from ...kernels.surface import Prediction, Surface
 from .. import arguments
@@ -58,13 +58,13 @@ def run(args: argparse.Namespace) -> int:
     if args.measured:
         raise UsageError("--measured needs --explain")
     bundle = common.read_profile_at(args)
-    asked = [common.on_grid(text, bundle.cost.grid) for text in args.config]
+    asked = [(_asked(text), common.on_grid(text, bundle.cost.grid)) for text in args.config]
     network = common.read_network(args)
     surface = common.predict_surface(network, bundle, args)
     powered = bool(bundle.manifest.rails)
     if args.save or args.plot:
         common.check_powered(bundle, "a surface")
-    rows = [*_remarkable(surface, powered), *(("asked for", surface.at(configuration)) for configuration in asked)]
+    rows = [*_remarkable(surface, powered), *((name, surface.at(configuration)) for name, configuration in asked)]
     if args.save:
         surface.save(args.save)
     if args.plot:
@@ -84,6 +84,11 @@ def run(args: argparse.Namespace) -> int:
     for note in common.model_notes(network, bundle.cost, surface.guessed):
         print(note)
     return 0
+
+
+def _asked(text: str) -> str:
+    left = output.left_to_governors(governed(text))
+    return f"asked for{left}, at most" if left else "asked for"
 
 
 def _remarkable(surface: Surface, powered: bool) -> Iterator[tuple[str, Prediction]]:

@@ -147,8 +147,8 @@ def _lines(status: Mapping[str, Any]) -> Iterator[str]:
     applied = status["applied"]
     if applied is not None:
         if not applied["verified"]:
-            yield f"requested  {_clocks(applied['requested'])}"
-            yield f"accepted   {_clocks(applied['accepted'])}"
+            yield f"requested  {output.clocks(applied['requested'], applied['governed'])}"
+            yield f"accepted   {output.clocks(applied['accepted'], applied['governed'])}"
         yield f"because    {applied['reason']}"
         yield f"changes    {status['changes']['count']} of the clocks, {status['changes']['total_ms']:.0f} ms in all"
     rails = ", ".join(f"{name} {power / 1e3:.2f} W" for name, power in status["rails_mw"].items())
@@ -185,7 +185,7 @@ def _lease(lease: Mapping[str, Any]) -> Iterator[str]:
     yield Bold(f"  {lease['lease']}: {by}, {asked}{rate}")
     if lease["reason"]:
         yield f"     reason: {lease['reason']}"
-    yield f"     needs {_clocks(lease['configuration'])}"
+    yield f"     needs {output.clocks(lease['configuration'], lease['governed'])}"
     if lease["raised_by"]:
         yield f"     raised by lease {', '.join(lease['raised_by'])}"
     if shared := lease.get("shared"):

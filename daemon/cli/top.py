@@ -124,7 +124,7 @@ def _lines(status: Mapping[str, Any], *, width: int | None = None) -> Iterator[s
     measured, applied = status["configuration"] or {}, status["applied"]
     rows = []
     for axis in AXES:
-        held = f"{mhz(axis, applied['requested'][axis]):.1f}" if applied else "-"
+        held = f"{mhz(axis, applied['requested'][axis]):.1f}" if applied and axis not in applied["governed"] else "-"
         now = f"{mhz(axis, measured[axis]):.1f}" if measured.get(axis) else "off" if measured else "-"
         rows.append([CLOCKS[axis], now, held])
     yield table(["clock", f"MHz{output.age(status)}", "held"], rows)

@@ -36,6 +36,7 @@ class Applied:
         elapsed_ms: from the first check to the last read-back.
         notes: what does not agree, or could not be checked.
         waiting: the axes whose files are not there yet; they are set when these come.
+        governed: the axes that are left to their governors; the configurations say what they measured.
     """
 
     requested: FrequencyConfiguration
@@ -48,6 +49,16 @@ class Applied:
     notes: tuple[str, ...] = ()
     clusters: Mapping[str, Level] = field(default_factory=dict)
     waiting: tuple[str, ...] = ()
+    governed: frozenset[str] = frozenset()
+
+    def differs(self, wanted: FrequencyConfiguration, governed: frozenset[str]) -> bool:
+        """True if the request was another one than this."""
+        axes = (axis for axis in TITLES if axis not in governed)
+        return self.governed != governed or any(getattr(self.requested, axis) != getattr(wanted, axis) for axis in axes)
+
+    def leaves(self, axis: str) -> bool:
+        """True if an axis, or a CPU cluster that is set apart, is left to its governor."""
+        return (axis if axis in TITLES else "cpu_khz") in self.governed
 
     def held(self, axis: str) -> int | None:
         """What was accepted for an axis or a cluster; None for a cluster that was not there."""
@@ -64,6 +75,7 @@ class Applied:
             "elapsed_ms": self.elapsed_ms,
             "notes": list(self.notes),
             "clusters": [{"policy": name, **level._asdict()} for name, level in self.clusters.items()],
+            "governed": sorted(self.governed),
         }
 
 
@@ -76,6 +88,8 @@ def outcome(
     writes: tuple[Write, ...],
     elapsed_ms: float,
     waiting: tuple[str, ...] = (),
+    governed: frozenset[str] = frozenset(),
+    failed: tuple[str, ...] = (),
 ) -> Applied:
     """What became of a request, from what every clock says of itself afterwards.
 
@@ -83,6 +97,8 @@ def outcome(
         requested, seen: by axis, or cluster that is set apart.
         throttled: asked why the board is slow, where a clock is.
         waiting: the axes whose files are not there yet.
+        governed: the axes that are left to their governors, of which ``requested`` says what they measure.
+        failed: why such a clock could not be given back.
     """
     accepted, measured = dict(requested), dict(requested)
     notes = [f"{title(axis)}: {megahertz(axis, requested[axis])} is set when its files come" for axis in waiting]
@@ -100,18 +116,20 @@ def outcome(
             notes.append(f"{title(axis)}: {clock}: {why}")
         elif reading.effective is None:
             notes.append(f"{title(axis)}: accepted; the board has no measurement of it")
-    verified = not waiting and all(obeyed(reading, requested[axis]) for axis, readings in seen.items() for reading in readings)
+    notes += failed
+    as_set = all(obeyed(reading, requested[axis]) for axis, readings in seen.items() for reading in readings)
     return Applied(
         _configuration(requested),
         _configuration(accepted),
         _configuration(measured),
-        verified,
+        as_set and not waiting and not failed,
         reason,
         writes,
         elapsed_ms,
         tuple(notes),
         {name: Level(requested[name], accepted[name], measured[name]) for name in requested if name not in TITLES},
         waiting,
+        governed,
     )
 
 

@@ -25,6 +25,7 @@ from .clocks import gpu
 from .clocks.clusters import Clusters
 from .clocks.domain import ClockDomain, Write
 from .clocks.driver import OthersValue, Reading, effective
+from .clocks.emc import EmcClock
 from .files import Files
 from .identity import Identity, described_boards, identify, read_identity
 from .offered import Offered, fixed_level, fixed_levels, mode_limits, moved_limits, offered_levels_of, read_offered
@@ -267,8 +268,9 @@ class Hardware:
         reason: str,
         clusters: Mapping[str, int] | None = None,
         offered: Offered | None = None,
+        governed: Collection[str] = (),
     ) -> Applied:
-        """Set all three clocks, wait (bounded) until they obey, and say what became of the request.
+        """Set the clocks, wait (bounded) until they obey, and say what became of the request.
 
         Where a file refuses, everything already written is put back and the error is raised. A clock that the firmware
         cuts down is no error: the answer is not ``verified`` and its notes say why.
@@ -277,6 +279,7 @@ class Hardware:
             reason: why; kept in the answer.
             clusters: for CPU clusters that are set apart, their clocks in kHz by cpufreq policy; the lowest by default.
             offered: what was read of :meth:`offered` for this change; read now by default.
+            governed: axes that are not set; those that were go back to their governors.
 
         Raises:
             NotOffered: a frequency is not offered; nothing was written.
@@ -286,6 +289,7 @@ class Hardware:
         offered = self.offered() if offered is None else offered
         levels, apart = offered.levels, offered.clusters
         wanted = {**configuration._asdict(), **{name: (clusters or {}).get(name, apart[name][0]) for name in apart}}
+        left = {name: one for name, one in self._axes.drivers.items() if (name if name in TITLES else "cpu_khz") in governed}
         for name, level in wanted.items():
             if level not in levels[name]:
                 why = f" ({self._axes.fixed[name].reason})" if name in self._axes.fixed else ""
@@ -298,7 +302,8 @@ class Hardware:
         if fresh:
             self._locks_found = self._memory_locks()
         try:
-            transition = Transition(self._files, self._clock, self._axes.drivers.values(), wanted, levels, read)
+            drivers = [driver for name, driver in self._axes.drivers.items() if name not in left]
+            transition = Transition(self._files, self._clock, drivers, wanted, levels, read)
             before = baseline.intend(transition.planned, read)
         except DaemonError:
             if fresh:
@@ -314,10 +319,25 @@ class Hardware:
                 baseline.confirm(transition.done)
             raise type(error)(f"{error}; {_what_was_undone(transition.done, failed)}") from error
         baseline.confirm(transition.done)
+        back = baseline.restore(only=[domain for driver in left.values() for domain in driver.domains])
+        for name, driver in left.items():
+            if isinstance(driver, EmcClock):
+                driver.kept_hz = None
+            if name in TITLES:
+                wanted[name] = min(map(effective, driver.read()))
+            else:
+                del wanted[name]
         elapsed_ms = 1000 * (self._clock.monotonic() - started)
-        waiting = tuple(name for name, fixed in self._axes.fixed.items() if fixed.waits)
         return outcome(
-            wanted, seen, self.throttled, reason=reason, writes=transition.done, elapsed_ms=elapsed_ms, waiting=waiting
+            wanted,
+            seen,
+            self.throttled,
+            reason=reason,
+            writes=(*transition.done, *back.restored),
+            elapsed_ms=elapsed_ms,
+            waiting=tuple(name for name, fixed in self._axes.fixed.items() if fixed.waits and name not in governed),
+            governed=frozenset(governed),
+            failed=back.failed,
         )
 
     def keep_memory(self) -> bool:

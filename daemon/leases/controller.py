@@ -169,7 +169,8 @@ class Controller:
         lease = self.leases.new(holder, plan, reason, self._monotonic())
         self.leases.add(lease)
         try:
-            raised = [one.reason for one in self.floors.floors if one.least > getattr(plan.configuration, one.clock, one.least)]
+            needed = {clock: level for clock, level in plan.configuration._asdict().items() if clock not in plan.governed}
+            raised = [one.reason for one in self.floors.floors if one.least > needed.get(one.clock, one.least)]
             applied = self._set("; ".join([f"{lease.label}: {reason or plan.target or 'configuration'}", *raised]), offered)
         except BaseException:
             self.leases.remove(lease)
@@ -251,7 +252,7 @@ class Controller:
             said = {**about(lease), "configuration": listed(plan.configuration), "reason": reason}
             log.info("%s is planned again: %s", lease.label, text, extra=fields(PLANNED_AGAIN, **said))
         try:
-            if self.applied is None or self._setting().configuration != self.applied.requested:
+            if not self._setting().is_requested(self.applied):
                 self._set(f"{lease.label}: {reason}")
         except (DaemonError, OSError):
             self.leases.renew(lease, lease.plan)
@@ -423,9 +424,8 @@ class Controller:
             if not self._watch.is_hot and self._limits() != self._planned_within:
                 self._plan_again()
             wish = self._wish()
-            in_force = BoardSetting(applied.requested, {name: level.requested for name, level in applied.clusters.items()})
-            outdated = applied.requested != wish or self._floors_when_set != self.floors.levels
-            texts, again = self._watch.look(applied, wish, outdated, lambda: self._setting_anew() != in_force)
+            outdated = applied.differs(wish, self._governed()) or self._floors_when_set != self.floors.levels
+            texts, again = self._watch.look(applied, wish, outdated, lambda: not self._setting_anew().is_requested(applied))
             if self._watch.woken:
                 self._wake(texts)
             moved = bool(self._watch.stuck) and self._watch.stuck != self._followed
@@ -466,11 +466,11 @@ class Controller:
         offered = self._permitted.look() if offered is None else offered
         setting, self._floors_when_set, self.changed_s = self._setting(), self.floors.levels, self._monotonic()
         try:
-            applied = self._board.apply(setting.configuration, reason, setting.clusters, offered)
+            applied = self._board.apply(setting.configuration, reason, setting.clusters, offered, setting.governed)
         except NotOffered:  # any more
             offered = self._permitted.look()
             setting = self._setting()
-            applied = self._board.apply(setting.configuration, reason, setting.clusters, offered)
+            applied = self._board.apply(setting.configuration, reason, setting.clusters, offered, setting.governed)
         self.applied, self.changed_s, self._left = applied, self._monotonic(), ""
         self.troubles = () if applied.verified else applied.notes
         said = fields(CLOCKS_SET, configuration=listed(applied.accepted), verified=applied.verified, reason=reason)
@@ -508,12 +508,19 @@ class Controller:
         return self._raised(needed)
 
     def _raised(self, needed: FrequencyConfiguration) -> FrequencyConfiguration:
-        """A configuration with the demand of other work."""
-        return FrequencyConfiguration(*(max(getattr(needed, axis), self.floors.least(axis)) for axis in AXES))
+        """A configuration with the demand of other work, which governors see to by themselves."""
+        left = self._governed()
+        floors = (0 if axis in left else self.floors.least(axis) for axis in AXES)
+        return FrequencyConfiguration(*map(max, needed, floors))
+
+    def _governed(self) -> frozenset[str]:
+        """The axes that every lease leaves to their governors."""
+        left = [lease.plan.governed for lease in self._counting()]
+        return frozenset.intersection(*left) if left else frozenset()
 
     def _setting_anew(self) -> BoardSetting:
         self._permitted.look()
         return self._setting()
 
     def _setting(self) -> BoardSetting:
-        return self._permitted.setting(self._wish(), self.floors)
+        return self._permitted.setting(self._wish(), self.floors, self._governed())

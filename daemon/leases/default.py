@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 
 from ...kernels.errors import GridError
-from ...kernels.grid import parse_configuration
+from ...kernels.grid import governed, parse_configuration
 from ...kernels.units import AXES
 from ..errors import UsageError
 from ..planning.lease_plan import LeasePlan
@@ -25,7 +25,7 @@ class DefaultClocks:
     """Plans the lease (:class:`jetdvfs.daemon.planning.lease_plan.Planner`): ``max`` and ``min`` follow the limits.
 
     Attributes:
-        text: ``max``, ``min``, or ``CPU,GPU,EMC`` of numbers and these words.
+        text: ``max``, ``min``, or ``CPU,GPU,EMC`` of numbers and these words, or empty for a clock of its governor's.
     """
 
     text: str
@@ -41,7 +41,7 @@ class DefaultClocks:
             configuration = parse_configuration(self.text, ranges)
         except GridError as error:
             raise UsageError(f"default: {error}") from error
-        return LeasePlan(configuration, planner=self, limits=limits)
+        return LeasePlan(configuration, planner=self, limits=limits, governed=governed(self.text))
 
     @property
     def reason(self) -> str:

@@ -69,6 +69,8 @@ def find_deviations(board: Observed, applied: Applied, heat_before: str = "") ->
     found = []
     for axis, readings in board.read().items():
         held = applied.held(axis)
+        if applied.leaves(axis):
+            continue
         if held is None or axis in applied.waiting:
             found.append(Deviation(axis, "appeared", f"{title(axis)}: its files have come, and it is not set yet"))
             continue
@@ -192,12 +194,12 @@ class Watch:
         self._backoff.settle()
         limited = any(one.cause == "limited" for one in deviations)
         again = (limited or (outdated and not any(one.cause == "slow" for one in deviations))) and changed()
-        return (texts, True) if again else (texts + tuple(_short_of(applied.requested, wish)), False)
+        return (texts, True) if again else (texts + tuple(_short_of(applied, wish)), False)
 
 
-def _short_of(set_now: FrequencyConfiguration, wish: FrequencyConfiguration) -> Iterator[str]:
+def _short_of(applied: Applied, wish: FrequencyConfiguration) -> Iterator[str]:
     for axis in TITLES:
-        level, needed = getattr(set_now, axis), getattr(wish, axis)
-        if level != needed:
+        level, needed = getattr(applied.requested, axis), getattr(wish, axis)
+        if level != needed and not applied.leaves(axis):
             allowed = f"the limits in force allow {megahertz(axis, level)}"
             yield f"{title(axis)}: {megahertz(axis, needed)} is needed, {allowed}"

@@ -165,13 +165,13 @@ def combine(plans: Sequence[LeasePlan]) -> FrequencyConfiguration:
 
 def raised_by(lease: Lease, leases: Iterable[Lease]) -> list[str]:
     """The leases that need a higher clock than this one on some axis."""
-    own = lease.plan.configuration
+    own = [(axis, level) for axis, level in lease.plan.configuration._asdict().items() if axis not in lease.plan.governed]
     return [
         other.id
         for other in leases
         if other is not lease
         and not other.holder.yields
-        and any(theirs > mine for theirs, mine in zip(other.plan.configuration, own, strict=True))
+        and any(getattr(other.plan.configuration, axis) > level for axis, level in own)
     ]
 
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple, Protocol
 
 from ...kernels.grid import FrequencyConfiguration, FrequencyGrid, beside
@@ -52,6 +52,7 @@ class Board(Protocol):
         reason: str,
         clusters: Mapping[str, int] | None = None,
         offered: Offered | None = None,
+        governed: Collection[str] = (),
     ) -> Applied: ...
 
     def keep_memory(self) -> bool: ...
@@ -75,10 +76,20 @@ class Demands(Protocol):
 
 
 class BoardSetting(NamedTuple):
-    """What the board is set to: the clocks, and those of CPU clusters that are set apart, in kHz by cpufreq policy."""
+    """What the board is set to: the clocks, and those of CPU clusters that are set apart, in kHz by cpufreq policy.
+
+    ``governed``: the axes that are left to their governors.
+    """
 
     configuration: FrequencyConfiguration
     clusters: Mapping[str, int]
+    governed: frozenset[str] = frozenset()
+
+    def is_requested(self, applied: Applied | None) -> bool:
+        """True if the board was set to this last."""
+        if applied is None or applied.differs(self.configuration, self.governed):
+            return False
+        return self.clusters == {name: level.requested for name, level in applied.clusters.items()}
 
 
 class Permitted:
@@ -187,7 +198,7 @@ class Permitted:
                 given = f"{CLOCKS[axis]} {mhz_text(axis, level)} MHz"
                 raise UsageError(f"{given} may not be set; nearest: {beside(axis, level, levels)}")
 
-    def setting(self, needed: FrequencyConfiguration, floors: Floors) -> BoardSetting:
+    def setting(self, needed: FrequencyConfiguration, floors: Floors, governed: frozenset[str] = frozenset()) -> BoardSetting:
         """The setting that comes nearest to the clocks needed: each is moved into the limits as little as possible.
 
         A cluster that the inference does not run on has no part in its latency, and its power only grows with its clock: the
@@ -199,7 +210,7 @@ class Permitted:
         offered, allowed = self.offered(), self.allowed()
         nearest = (min(allowed.levels(axis), key=lambda one: abs(one - getattr(needed, axis))) for axis in AXES)
         clusters = {}
-        for policy, levels in offered.clusters.items():
+        for policy, levels in offered.clusters.items() if "cpu_khz" not in governed else ():
             inside, least = self.config.limits.allowed(policy, levels), floors.least(policy)
             clusters[policy] = next((level for level in inside if level >= least), inside[-1])
-        return BoardSetting(FrequencyConfiguration(*nearest), clusters)
+        return BoardSetting(FrequencyConfiguration(*nearest), clusters, governed)

@@ -87,6 +87,7 @@ class LeasePlan:
         unmet: why no configuration is predicted to meet the target, and the best attainable; empty if one does.
         idle: no frames of the application come: it is no load for other leases.
         firm: its clocks are not lowered where others share the GPU, whatever its target.
+        governed: the axes that it leaves to their governors; the configuration has their lowest levels.
     """
 
     configuration: FrequencyConfiguration
@@ -98,6 +99,7 @@ class LeasePlan:
     unmet: str = ""
     idle: bool = False
     firm: bool = False
+    governed: frozenset[str] = frozenset()
 
     @property
     def target(self) -> str:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from ...kernels.network import TensorSpec
 
 Configuration: TypeAlias = "str | Mapping[str, int] | Sequence[int]"
-"""Text (``"1190.4,905.25,1600"``; of a lease also ``"max"`` or ``"max,612,max"``), or the three clocks by name or in order, in
-kHz, Hz and Hz."""
+"""Text (``"1190.4,905.25,1600"``; of a lease also ``"max"``, ``"max,612,max"`` or ``",612,"``), or the three clocks by name
+or in order, in kHz, Hz and Hz."""
 
 
 class AskedTensor(dict[str, Any]):
@@ -83,15 +83,15 @@ def configuration(value: Configuration | None) -> dict[str, int] | None:
 
 
 def clocks(value: Configuration | None) -> dict[str, Any]:
-    """The parameters of Hold for a configuration, which may say ``max`` and ``min``: the daemon knows these clocks.
+    """The parameters of Hold for a configuration; the daemon reads one that it has to know its levels for.
 
     Raises:
         UsageError: it is none.
     """
     if isinstance(value, str):
-        from ...kernels.grid import names_extremes
+        from ...kernels.grid import needs_levels
 
-        if names_extremes(value):
+        if needs_levels(value):
             return {"configuration_text": value}
     return {"configuration": configuration(value)}
 

@@ -67,9 +67,10 @@ Cluster = structure("Cluster", "A CPU cluster apart from the one of cpu_khz, by 
     policy=str, requested=Int, accepted=Int, effective=Int)  # fmt: skip
 Applied = structure("Applied", """requested: the request to the board. accepted: the request as its kernel and firmware hold
     it. effective: the measured clocks, 0 while power-gated. verified: all three agree; notes: differences, and failed
-    checks. clusters: those apart from the one of cpu_khz, which are as low as other work on them allows.""",
+    checks. clusters: those apart from the one of cpu_khz, which are as low as other work on them allows. governed: axes
+    that no lease sets; all three say what they measure.""",
     requested=Configuration, accepted=Configuration, effective=Configuration, verified=bool, reason=str, writes=array(Write),
-    elapsed_ms=float, notes=array(str), clusters=array(Cluster))  # fmt: skip
+    elapsed_ms=float, notes=array(str), clusters=array(Cluster), governed=array(str))  # fmt: skip
 Observed = structure("Observed", """Latencies that the application reported for its lease, over its most recent frames.
     last_ms: the median of the last eight.""",
     frames=Int, mean_ms=float, p50_ms=float, p95_ms=float, last_ms=float)  # fmt: skip
@@ -99,13 +100,14 @@ Lease = structure("Lease", """why: the reasons for its plan, for people. limit_m
     prediction's. silent: a remark on a lease for a target that reports no frames. frames: number of reported ones; late:
     number of those beyond limit_ms. first_frames: number of those that were the first after a pause or at other clocks;
     first_ms: their median. energy_mj: of the board's energy rails since the lease began, absent if they are not read.
-    guessed: the largest four parts of its prediction; guessed_more: number of further ones.""",
+    guessed: the largest four parts of its prediction; guessed_more: number of further ones. governed: axes that it leaves
+    to their governors, at the lowest level in its configuration.""",
     lease=str, app=str, pid=Int, uid=Int, reason=str, target=str | None, network=str | None, fps=float | None,
     limit_ms=float | None, configuration=Configuration, raised_by=array(str), shared=Shared | None, unkept=Unkept | None,
     held_s=float, why=str | None, predicted=Prediction | None, method=str | None, observed=Observed | None,
     missed=Missed | None, doubted=Doubted | None, corrected=Corrected | None, silent=str | None, frames=Int, late=Int,
     first_frames=Int, first_ms=float | None, energy_mj=float | None, boundary=Boundary | None, guessed=array(Guess),
-    guessed_more=Int, proposal=Proposal | None)  # fmt: skip
+    guessed_more=Int, proposal=Proposal | None, governed=array(str))  # fmt: skip
 Profile = structure("Profile", name=str, board=str, simulated=bool)
 Floor = structure("Floor", """least: the lowest level while leases are held, so that other work is not starved; in kHz for
     cpu_khz and for a cpufreq policy by name, in Hz for emc_hz. reason: why, for people.""",
@@ -196,7 +198,7 @@ PUBLIC = Interface(INTERFACE, """Calls of applications to jetdvfsd. Calls on one
         with all leases that are held. trust_frames: believe all frames, also those that its network's roofline or
         prediction contradict. configuration_text: instead of configuration, as on the command line (1190.4,905.25,1600);
         max and min are the highest and the lowest level that may be set as the lease begins, for one clock (max,612,max) or
-        for all three (max).""",
+        for all three (max); a clock left empty (,612,) stays its governor's.""",
         {"network": str | None, "target": str | None, "fps": float | None, "confidence": float | None,
          "method": Method | None, "execution": Execution | None, "beside": Beside | None,
          "configuration": Configuration | None, "reason": str | None, "app": str | None, "ceiling_c": float | None,

@@ -45,7 +45,7 @@ class HoldRequest:
         network: handle of a network that is loaded on the connection.
         target: such as ``latency_ms=20``.
         configuration: clocks, by name, in order or as text; text may say ``max`` and ``min``, of the clocks that may be set as
-            the lease begins.
+            the lease begins, and leave clocks empty, which their governors go on to choose (``,612,``).
         fps: frames per second.
         confidence: probability, 0.5 to below 1, with which the target must be kept; None for the median.
         method, execution, beside: as for :meth:`jetdvfs.daemon.wire.client.Client.predict`.

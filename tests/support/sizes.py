@@ -37,11 +37,11 @@ def sizes() -> list[Size]:
     daemon = sum(count for name, count in lines.items() if name.startswith("daemon"))
     loaded = resident()
     return [
-        Size("lines installed on a robot", runtime, 56_750, 52_000),
-        Size("lines of daemon/", daemon, 28_950, 23_000),
-        Size("lines that jetdvfsd loads", sum(lines[name] for name in loaded), 22_000, 17_000),
+        Size("lines installed on a robot", runtime, 56_850, 52_000),
+        Size("lines of daemon/", daemon, 29_050, 23_000),
+        Size("lines that jetdvfsd loads", sum(lines[name] for name in loaded), 22_100, 17_000),
         Size("modules that jetdvfsd loads", len(loaded), 180, 150),
-        Size("lines in all", sum(lines.values()), 89_350, 78_000),
+        Size("lines in all", sum(lines.values()), 89_400, 78_000),
     ]
 
 

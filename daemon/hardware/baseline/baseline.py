@@ -9,7 +9,7 @@ own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from ....profiles.timing import Clock
@@ -199,7 +199,9 @@ class Baseline:
         current, values = self._files.read_text(path), self._record.values
         return values[path] if path in values and self._is_ours(self._domain(path), path, current) else current
 
-    def restore(self, *, dry_run: bool = False, longest_s: float = 0.0) -> RestoreReport:
+    def restore(
+        self, *, dry_run: bool = False, longest_s: float = 0.0, only: Collection[ClockDomain] | None = None
+    ) -> RestoreReport:
         """Give the board back: every file that still holds what is ours, in an order that is safe at every step.
 
         Every file is read again afterwards, and written again for a while where it did not take. One that refuses does not keep
@@ -208,12 +210,17 @@ class Baseline:
 
         Args:
             longest_s: for how long to try again; a few times within some milliseconds in any case.
+            only: the clocks to give back; all by default.
         """
+        which = self._record.domains if only is None else tuple(only)
+        ours = {path for domain in which for path in domain.paths}
+        if only is not None and ours.isdisjoint(self._record.journal):
+            return RestoreReport()
         given: dict[str, str] = {}
         refused: dict[str, str] = {}
         restored: list[Write] = []
         deadline, pause_s, tries = self._clock.monotonic() + longest_s, _PAUSE_S, 0
-        look = self._look(given)
+        look = self._look(given, ours)
         while not dry_run and (look.plans or look.failed):
             if tries >= _TRIES and self._clock.monotonic() >= deadline:
                 break
@@ -226,13 +233,17 @@ class Baseline:
                 restored += done
                 given.update(done)
                 refused.update(zip((write.path for write in plan if write not in done), failed, strict=True))
-            look = self._look(given, refused)
+            look = self._look(given, ours, refused)
         if dry_run:
             return RestoreReport(tuple(look.writes), tuple(look.left), tuple(look.failed))
-        look.left += self._left_alone(look.left)
+        look.left += self._left_alone(look.left) if only is None else ()
         failed = look.failed + [refused.get(write.path) or self._not_taken(write) for write in look.writes]
         if not failed:
-            self._record, self._confirmed, self._taken = replace(self._record, journal={}), {}, {}
+            journal = {path: entry for path, entry in self._record.journal.items() if path not in ours}
+            self._record, self._confirmed = replace(self._record, journal=journal), dict(journal)
+            self._taken = {path: text for path, text in self._taken.items() if path in journal}
+            if journal:
+                self.save()
         paths = {text.partition(": ")[0] for text in look.left}
         domains = [domain.name for domain in self._record.domains if paths.intersection(domain.paths)]
         clocks = tuple(dict.fromkeys(_CLOCKS.get(name, "CPU clock") for name in domains))
@@ -254,15 +265,16 @@ class Baseline:
         now = self._files.find_text(write.path)
         return f"{write.path}: stays at {now}, though {write.value} was written"
 
-    def _look(self, given: dict[str, str], refused: Collection[str] = ()) -> _Look:
+    def _look(self, given: dict[str, str], ours: Set[str], refused: Collection[str] = ()) -> _Look:
         """What is still to be given back.
 
         Args:
             given: what was given back before.
+            ours: the files that are to be.
             refused: the files that refused what they were given.
         """
         look = _Look()
-        for domain in self._record.domains:
+        for domain in (one for one in self._record.domains if not ours.isdisjoint(one.paths)):
             seen: dict[str, str | None] = {}
             touch = self._still_ours(domain, given, look, seen)
             try:

@@ -56,10 +56,11 @@ def slow_reasons(snapshot: Snapshot, sensors: Sensing, description: BoardDescrip
 
 def _held(snapshot: Snapshot, axis: str) -> Iterator[SlowReason]:
     """The lease that needs the highest level of a clock, or the governor that chooses while none is held."""
-    if snapshot.applied is None:
+    if snapshot.applied is None or snapshot.applied.leaves(axis):
         governor = snapshot.look.governors.get(axis)
         if governor:
-            yield SlowReason(axis, None, f"no lease is held: governor {governor} chooses")
+            held = "no lease is held" if snapshot.applied is None else "no lease sets it"
+            yield SlowReason(axis, None, f"{held}: governor {governor} chooses")
         return
     level = getattr(snapshot.applied.requested, axis)
     needed = [lease for lease in snapshot.leases.values() if getattr(lease.plan.configuration, axis) == level]

@@ -104,6 +104,7 @@ def _lease(lease: Lease, snapshot: Snapshot, frames: Watched) -> dict[str, Any]:
         "fps": plan.fps,
         "limit_ms": plan.limit_ms,
         "configuration": plan.configuration._asdict(),
+        "governed": sorted(plan.governed),
         "raised_by": raised_by(lease, snapshot.leases.values()),
         **beside_others(lease.id, snapshot),
         "held_s": time.monotonic() - lease.since_s,
