@@ -25,11 +25,10 @@ from ..kernels.text import printable
 from ..kernels.units import AXES
 from ..profiles.board import BoardDescription
 from .config import Config, ConfigFile
-from .descriptors.attached import Attached
+from .descriptors.disposal import Attached
 from .errors import LimitReached, TargetNotAttainable, UsageError
 from .hardware.sensors.sampled import SampledSensors
-from .leases.board.service import BoardService
-from .leases.board.shared_wait import SharedWait
+from .leases.board.service import BoardService, SharedWait
 from .leases.board.status import beside_others, status
 from .leases.learning.correcting import Corrections
 from .leases.learning.learner import Learner
@@ -38,15 +37,15 @@ from .leases.learning.progress import LeaseProgress
 from .leases.learning.unpredicted import Unpredicted
 from .leases.lease import Holder, Lease, find
 from .leases.proposals import Proposals
-from .planning.constraints import BoardConstraints
 from .planning.lease_plan import LeasePlan, PlanRequest
-from .planning.limits import Limits
+from .planning.limits import BoardConstraints, Limits
 from .planning.plan import Caveats, Plans
 from .planning.settling import warmth_of
 from .planning.targets import Hours, Outlook, check_phase, listing, parse_target
 from .surfaces import LoadedNetwork, Surfaces
+from .system.journal import TROUBLE, fields
 from .system.record import Record
-from .wire.calls import PUBLIC
+from .wire.calls import ADMIN, PUBLIC
 from .wire.hold_request import HoldRequest
 from .wire.protocol import LONGEST_FRAME_MS, TEXT_CHARACTERS
 from .wire.serving.session import Session, process_name
@@ -483,3 +482,47 @@ def _prediction(surface: Surface, figures: Outlook, configuration: FrequencyConf
 def _lowest(surface: Surface, figure: Any) -> FrequencyConfiguration:
     cpu, gpu, emc = np.unravel_index(int(np.argmin(figure)), surface.grid.shape)
     return surface.grid.configuration((int(cpu), int(gpu), int(emc)))
+
+
+class AdminApi:
+    """``io.jetdvfs.admin``: what only root may ask."""
+
+    def __init__(self, context: Context) -> None:
+        self.interface = ADMIN
+        self._context = context
+
+    async def call(
+        self, session: Session, method: str, parameters: dict[str, Any], attached: Attached | None
+    ) -> dict[str, Any]:
+        if attached is not None:
+            raise UsageError(f"{method}: takes no descriptor, and one came with the call")
+        if method == "Reload":
+            return {"warnings": await self.reload()}
+        held, report = await self._context.board.give_back(by=f"uid {session.peer.uid} (restore, pid {session.peer.pid})")
+        return {
+            "leases": held,
+            "restored": [f"{write.path} = {write.value}" for write in report.restored],
+            "left": list(report.left),
+            "failed": list(report.failed),
+        }
+
+    async def reload(self) -> list[str]:
+        """Take over the configuration as its file has it now, and return what there is to say about it.
+
+        Raises:
+            UsageError: the file is wrong; the configuration before stays in force.
+            HardwareBusy: the board does not answer in time; the configuration counts all the same.
+        """
+        try:
+            config = self._context.config_file.reload()
+        except UsageError as error:
+            log.error("the configuration was not read again: %s", error, extra=fields(TROUBLE))
+            raise
+        missed = await self._context.board.reconfigure(config)
+        log.info("the configuration was read again")
+        for warning in config.warnings:
+            log.warning("%s", warning)
+        return [*config.warnings, *missed]
+
+    def closed(self, session: Session) -> None:
+        """Nothing here belongs to a connection."""

@@ -235,7 +235,7 @@ def add_socket(parser: argparse.ArgumentParser) -> None:
 
 def board_socket(root: Path) -> Path:
     """The socket of the daemon that runs on a board; that of a client by default if none runs, or its socket is unknown."""
-    from .system.board_lock import socket_of
+    from .system.state import socket_of
     from .wire.protocol import default_socket
 
     return socket_of(root) or default_socket()

@@ -241,7 +241,7 @@ class BoardSurface(Surface):
         Raises:
             InputError: matplotlib is missing.
         """
-        from .cli.surface_pictures import draw_trade_off
+        from .cli.pictures import draw_trade_off
 
         title = f"{self.network} on {load_board(self.board).title}" + (f": target {plan.target}" if plan else "")
         return draw_trade_off(self, plan, ax, title=title, simulated=self.simulated)

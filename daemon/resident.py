@@ -22,10 +22,9 @@ from ..profiles.board import BoardDescription
 from ..profiles.bundle.surface_cache import SurfaceCache
 from ..profiles.errors import ProfilesError
 from ..profiles.timing import SystemClock
-from .admin import AdminApi
-from .api import Api, Context
+from .api import AdminApi, Api, Context
 from .config import AXES, INSTALLED_GROUP, ConfigFile
-from .descriptors.stragglers import Stragglers
+from .descriptors.children import Stragglers
 from .errors import DaemonError, HardwareBusy, UsageError
 from .hardware.files import LONGEST_S, Files
 from .hardware.hardware import Hardware
@@ -44,25 +43,23 @@ from .profile import choose_profile
 from .recovery import LAST_TRY_S, keeper_of
 from .surfaces import Surfaces, table_folder
 from .system import notify
-from .system.board_lock import board_held
 from .system.folders import make_trusted, runtime_base
-from .system.quota import LogQuota
+from .system.journal import LogQuota, Repeated, task_failures
 from .system.record import Record
-from .system.repeated import Repeated, task_failures
 from .system.rivals import find_rivals
 from .system.signals import RELOADING, Signals
 from .system.sleep import Sleep, since_boot
 from .system.state import (
     BASELINE_FOLDER,
     OLDER_BASELINE_NAME,
+    board_held,
     default_runtime_dir,
     default_state_dir,
     locked,
     locked_in_passing,
 )
 from .wire.protocol import admin_socket, daemon_socket
-from .wire.serving.listening import UNCHANGED, listening
-from .wire.serving.server import Server, ServerLimits
+from .wire.serving.server import UNCHANGED, Server, ServerLimits, listening
 from .worker.workers import Workers, WorkerSettings
 
 log = logging.getLogger(__name__)

@@ -29,7 +29,7 @@ from ..profiles.bundle.identity import read_identity
 from ..profiles.bundle.surface_cache import SurfaceCache, surface_key
 from ..profiles.bundle.table_folder import TableFolder
 from ..profiles.errors import BundleError
-from .descriptors.attached import Attached
+from .descriptors.disposal import Attached
 from .errors import DaemonError, InputError, UsageError
 from .profile import Profile
 from .worker.answers import NetworkInfo

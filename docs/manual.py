@@ -24,8 +24,7 @@ from typing import Any, get_type_hints
 
 import jetdvfs
 from jetdvfs.daemon import config, service
-from jetdvfs.daemon.cli import parser as command_line
-from jetdvfs.daemon.cli.verbs import JETDVFS, module_of, parser_with
+from jetdvfs.daemon.cli.verbs import EXIT_CODES, JETDVFS, module_of, parser_with
 from jetdvfs.profiles.documents import expected
 
 Lines = Iterator[str]
@@ -153,7 +152,7 @@ def verb(parser: argparse.ArgumentParser) -> Lines:
 
 def exit_codes() -> Lines:
     yield ".SH EXIT STATUS"
-    for line in command_line.EXIT_CODES.splitlines()[1:]:
+    for line in EXIT_CODES.splitlines()[1:]:
         code, meaning = line.split(maxsplit=1)
         yield from (".TP", bold(code), plain(meaning))
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from jetdvfs.daemon import qos
 from jetdvfs.profiles.adapt.application import Application
 from jetdvfs.profiles.reference import reference_input, reference_model, reference_network
-from jetdvfs.profiles.twin.cli.stage import Stage
+from jetdvfs.profiles.twin.cli.demo import Stage
 from jetdvfs.tests.support.browser import Browser
 
 PICTURE = Path(__file__).resolve().with_name("web.png")

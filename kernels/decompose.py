@@ -32,11 +32,10 @@ from .operators.values import Memory, Number, ScriptObject, Tensor
 from .rewriting.optimizing import optimize
 from .torchscript.archive import Archive
 from .torchscript.arguments import arguments
-from .torchscript.flow import flow_of
 from .torchscript.interpreter import Interpreter
-from .torchscript.source import SourceTree
+from .torchscript.source import NEWEST, SourceTree, parse_version
 from .torchscript.unpickle import decode, unpickle
-from .torchscript.versions import NEWEST, parse_version
+from .torchscript.watching import flow_of
 
 
 def decompose(

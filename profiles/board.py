@@ -7,7 +7,7 @@ only what differs, and ``verified`` there is ``derived`` here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -16,9 +16,73 @@ from typing import Any, Literal, TypeAlias, get_args
 from ..kernels.errors import GridError
 from ..kernels.grid import FrequencyGrid
 from ..kernels.text import valid_instead
-from .documents import Count, DocumentError, NotNegative, Positive, Text, convert, laid_over, load_yaml, unknown_members
+from .documents import (
+    Count,
+    DocumentError,
+    NotNegative,
+    Place,
+    Positive,
+    Text,
+    convert,
+    dotted,
+    laid_over,
+    load_yaml,
+    unknown_members,
+)
 from .errors import BoardDescriptionError
-from .marks import MARKS, Mark, collect_marks, derived, weakest
+
+Mark: TypeAlias = Literal["verified", "derived", "unknown"]
+MARKS: tuple[str, ...] = get_args(Mark)
+"""From the strongest to the weakest."""
+
+
+def weakest(marks: Iterable[str]) -> str:
+    """The mark of something that rests on all of these; ``unknown`` where there are none."""
+    return MARKS[max((MARKS.index(mark) for mark in marks), default=len(MARKS) - 1)]
+
+
+def collect_marks(raw: Mapping[str, Any]) -> dict[str, str]:
+    """Every mark of a description by the dotted name of what it is about: ``cpu``, ``cpu.governors``, ``modes.base``.
+
+    A section's ``status`` is one mark, or a mapping from its parts to theirs.
+
+    Raises:
+        DocumentError: a status is not a mark.
+    """
+    return dict(_collect(raw, ()))
+
+
+def derived(raw: Any) -> Any:
+    """A description of which nothing is verified: what is so of one board was inferred for another."""
+    if isinstance(raw, Mapping):
+        return {key: _lowered(value) if key in ("status", "marks") else derived(value) for key, value in raw.items()}
+    return [derived(item) for item in raw] if isinstance(raw, list) else raw
+
+
+def _lowered(status: Any) -> Any:
+    if isinstance(status, Mapping):
+        return {part: _lowered(mark) for part, mark in status.items()}
+    return "derived" if status == "verified" else status
+
+
+def _collect(section: Mapping[str, Any], at: Place) -> Iterator[tuple[str, str]]:
+    for name, part in section.items():
+        if not isinstance(part, Mapping) or name == "status":
+            continue
+        here = (*at, name)
+        status = part.get("status")
+        if isinstance(status, Mapping):
+            yield from ((dotted((*here, piece)), _mark(mark, (*here, "status", piece))) for piece, mark in status.items())
+        elif status is not None:
+            yield dotted(here), _mark(status, (*here, "status"))
+        yield from _collect(part, here)
+
+
+def _mark(value: Any, at: Place) -> str:
+    if value not in MARKS:
+        raise DocumentError(f"expected {', '.join(MARKS[:-1])} or {MARKS[-1]}, got {value!r:.60}", at)
+    return str(value)
+
 
 Section: TypeAlias = Literal["identity", "axes", "cpu", "gpu", "emc", "rails", "thermal", "throttling", "fan", "modes"]
 SECTIONS: tuple[str, ...] = get_args(Section)
@@ -135,7 +199,7 @@ class BoardDescription:
         roles: what each rail feeds.
         firmware: axes that a board with other firmware offers instead, by the firmware's name.
         mig: the slices of its GPU; None where it cannot be divided.
-        marks: how much is known, by section or part of one (see :mod:`.marks`).
+        marks: how much is known, by section or part of one (see :data:`Mark`).
         like: of a module without a description, the described board whose files it is taken to have; else empty.
     """
 

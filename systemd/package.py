@@ -139,7 +139,7 @@ class Tree:
 
 def configuration() -> str:
     """The configuration as it is installed: every line of it a comment."""
-    from jetdvfs.daemon.cli.service.template import template
+    from jetdvfs.daemon.cli.config import template
 
     return template()
 

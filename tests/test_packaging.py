@@ -163,7 +163,7 @@ def test_workers_do_their_jobs_although_they_may_not_enter_the_installation(inst
     program = """
 import asyncio, socket, sys
 from pathlib import Path
-from jetdvfs.daemon.descriptors.attached import Attached
+from jetdvfs.daemon.descriptors.disposal import Attached
 from jetdvfs.daemon.profile import find_profile
 from jetdvfs.daemon.surfaces import Surfaces, table_folder
 from jetdvfs.daemon.worker.workers import Workers

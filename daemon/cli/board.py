@@ -10,15 +10,14 @@ root's to do, and a mode that needs a reboot is never agreed to. It prints the c
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from ...kernels.units import AXES, CLOCKS, mhz, mhz_text
-from ...profiles.board import SECTIONS, BoardDescription, load_board
-from ...profiles.marks import MARKS
+from ...profiles.board import MARKS, SECTIONS, BoardDescription, load_board
 from ...profiles.timing import SystemClock
 from .. import arguments
 from ..errors import HardwareHangs
@@ -28,7 +27,46 @@ from ..hardware.identity import described_boards
 from ..hardware.jetson_stats import connect
 from .modes import list_modes, switch_mode
 from .output import print_json
-from .support_matrix import markdown, matrix
+
+_INTRO = """\
+# Boards
+
+What the product knows of each board, by JetPack. *verified*: the paths and rules were read in a kernel source, in a tool, or
+in a dump of a real board; *derived*: inferred from those; *unknown*: neither, so that the driver tries and says what it finds.
+Whatever is described here, the running system's own tables and limits win.
+
+A board is one file in `profiles/boards`; to add one, add its file. `jetdvfs board show NAME` shows what it says, part by part.
+
+JetPack 4's stock Ubuntu 18.04 has a Python too old for this package; its kernels and boards are supported under newer
+userlands. The table is printed by `jetdvfs board matrix`.
+"""
+
+
+def matrix(boards: Sequence[BoardDescription]) -> list[dict[str, str]]:
+    """One row per board and JetPack: ``board``, ``jetpack``, ``l4t``, ``kernel``, and the mark of every feature."""
+    return [
+        {
+            "board": board.name,
+            "jetpack": release.jetpack,
+            "l4t": release.l4t,
+            "kernel": release.kernel,
+            **{section: board.mark(section, release) for section in SECTIONS},
+        }
+        for board in boards
+        for release in board.releases
+    ]
+
+
+def markdown(boards: Sequence[BoardDescription]) -> Iterator[str]:
+    """The lines of ``docs/boards.md``."""
+    yield from _INTRO.splitlines()
+    yield ""
+    rows = matrix(boards)
+    yield f"| {' | '.join(rows[0])} |"
+    yield f"|{'---|' * len(rows[0])}"
+    for row in rows:
+        yield f"| {' | '.join(row.values())} |"
+
 
 _NAMELESS, _NAMED = ("list", "matrix", "modes", "unlock"), ("show", "mode")
 # As many levels are listed one by one on a screen that is read at a glance.

@@ -65,16 +65,15 @@ from ...kernels.cost.board import KernelModel
 from ...kernels.cost.features import can_be_modelled
 from ...kernels.cost.guesses import GuessedKind, guessed_kinds, unmodelled_kinds
 from ...kernels.execution import check_execution
-from ...kernels.graph import PerformanceGraph, graph_of
+from ...kernels.graph import Module, PerformanceGraph, graph_of, modules_of
 from ...kernels.kinds import is_fused
-from ...kernels.modules import Module, modules_of
 from ...kernels.network import KernelInvocation, Network
 from ...kernels.text import printable
 from ..errors import UsageError
 from . import model_arguments as common
 from . import output
-from .figures import say_drawn
-from .networks import measured_text, read_measured, read_model
+from .model_arguments import measured_text, read_measured, read_model
+from .pictures import say_drawn
 
 _NO_PROFILE = "what no profile can have a model for"
 
@@ -147,7 +146,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _draw(network: Network, args: argparse.Namespace) -> None:
-    from .network_pictures import draw_network
+    from .pictures import draw_network
 
     if not network.launches:
         raise UsageError(f"--plot {args.plot}: {network.name} launches nothing that could be drawn")

@@ -24,7 +24,7 @@ from ...kernels.text import printable
 from ...kernels.units import CLOCKS, mhz_text
 from . import model_arguments as common
 from . import output
-from .networks import measured_text, read_measured
+from .model_arguments import measured_text, read_measured
 
 _ROWS = 12
 

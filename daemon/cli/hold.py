@@ -176,7 +176,7 @@ def _listed(model: str) -> Sequence[TensorSpec]:
         KernelsError: it is no such list, or of a kind that is not read.
     """
     from ...kernels.decompose import refuse_other_kinds, says_its_inputs  # what reads models is loaded where it is needed
-    from .networks import read_model
+    from .model_arguments import read_model
 
     path = Path(model)
     if says_its_inputs(path):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 from collections.abc import Collection, Container, Iterator, Mapping, Sequence
@@ -14,6 +15,22 @@ from ...kernels.grid import FrequencyConfiguration
 from ...kernels.text import printable
 from ...kernels.units import AXES, CLOCKS, mhz
 from ..hardware.sensors.energy import total_mw
+
+
+class Bold(str):
+    """Text to be shown in bold."""
+
+
+class Red(str):
+    """Text to be shown in red."""
+
+
+def shown(text: str) -> str:
+    """Printable text, in its colour if standard output is a terminal."""
+    code = {Bold: "\x1b[1m", Red: "\x1b[31m"}.get(type(text), "")
+    coloured = code and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    return f"{code}{printable(text)}\x1b[0m" if coloured else printable(text)
+
 
 SIMULATED = "simulated: this profile was measured on a simulated board; its figures are not those of a real one"
 

@@ -45,7 +45,7 @@ from . import output
 from . import plan_batches as batches
 from . import plan_comparison as compare
 from . import plan_modes as modes
-from .figures import say_drawn
+from .pictures import say_drawn
 
 if TYPE_CHECKING:
     from ...kernels.network import Network
@@ -139,7 +139,7 @@ def _planned(network: Network, target: Target, bundle: Bundle, args: argparse.Na
     proposal = _proposal(network, surface, target, bundle, args)
     rows = compare.compared(surface, load_board(bundle.manifest.board), chosen, args.battery_wh) if args.compare else []
     if args.plot:
-        from .surface_pictures import draw_plan
+        from .pictures import draw_plan
 
         title = common.picture_title(network, bundle, args)
         draw_plan(surface, chosen, args.plot, title=title, simulated=bundle.manifest.simulated)

@@ -11,8 +11,7 @@ from ...kernels.grid import FrequencyConfiguration
 from ...kernels.surface import Surface
 from ...profiles.board import BoardDescription
 from ..planning.modes import highest, modes_of, share_on
-from ..planning.outlooks import longest_ms, outlook
-from ..planning.plan import Plan
+from ..planning.plan import Plan, longest_ms, outlook
 from . import output
 
 _NOTES = {1.0: "", None: "how much of the GPU it leaves on is not known"}

@@ -35,7 +35,7 @@ from .. import arguments
 from ..errors import UsageError
 from . import explain, output
 from . import model_arguments as common
-from .figures import say_drawn
+from .pictures import say_drawn
 
 _OF_TIME = 6
 """So many columns of the table are of time."""
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     if args.save:
         surface.save(args.save)
     if args.plot:
-        from .surface_pictures import draw_surface
+        from .pictures import draw_surface
 
         title = common.picture_title(network, bundle, args)
         draw_surface(surface, args.plot, title=title, simulated=bundle.manifest.simulated)

@@ -19,8 +19,14 @@ from ..errors import DaemonError, HardwareBusy, HardwareRefused, NotPermitted
 from ..hardware.files import LONGEST_S, Files
 from ..hardware.hardware import Hardware
 from ..recovery import LAST_TRY_S, keeper_of
-from ..system.board_lock import is_running_system
-from ..system.state import BASELINE_FOLDER, NoAccess, default_runtime_dir, default_state_dir, locked_in_passing
+from ..system.state import (
+    BASELINE_FOLDER,
+    NoAccess,
+    default_runtime_dir,
+    default_state_dir,
+    is_running_system,
+    locked_in_passing,
+)
 from ..wire.client import Client
 from ..wire.protocol import ADMIN_INTERFACE, admin_socket
 from .output import print_json

@@ -22,7 +22,7 @@ from ..errors import UsageError
 from ..wire.client import Client
 from . import output
 from . import prometheus as metrics
-from .colour import Bold, Red, shown
+from .output import Bold, Red, shown
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -29,8 +29,7 @@ from ..errors import NoDaemon, UsageError
 from ..hardware.sensors.energy import total_mw
 from ..wire.client import Client
 from . import output
-from .colour import Bold, Red, shown
-from .output import table
+from .output import Bold, Red, shown, table
 
 _CLEAR, _HOME, _REST = "\x1b[2J", "\x1b[H", "\x1b[K"
 _SHOWN, _HIDDEN = "\x1b[?25h", "\x1b[?25l"

@@ -8,6 +8,7 @@ A verb is a line of ``VERBS`` and a module with two names: ``configure(parser)``
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import importlib
 import io
@@ -24,8 +25,24 @@ from ... import __version__
 from ...kernels.errors import KernelsError
 from ...kernels.text import printable
 from ...profiles.errors import ProfilesError
+from ..arguments import OneLineParser
 from ..errors import DaemonError, InputError, UsageError
-from .parser import Parser
+
+EXIT_CODES = """exit codes:
+  0  done
+  2  wrong usage
+  3  bad input (unreadable model, unknown operator, only a part of the network listed, wrong profile), or not permitted
+  4  target not attainable
+  5  the hardware refused or could not be verified
+  6  no daemon"""
+
+
+class Parser(OneLineParser):
+    """A parser of the command line, or of one verb of it."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(epilog=EXIT_CODES, formatter_class=argparse.RawDescriptionHelpFormatter, **settings)
+
 
 COMMAND = "./my-application"
 """What stands for an application's command line in messages."""
@@ -46,9 +63,9 @@ VERBS: dict[str, tuple[str, str]] = {
     "web": ("web.web", "show the board and its leases in a browser, with live plots"),
     "log": ("log", "show what the daemon decided lately, and why"),
     "board": ("board", "show the board, its clocks, rails and limits"),
-    "config": ("service.config", "check the daemon's configuration, or show what it comes to"),
+    "config": ("config", "check the daemon's configuration, or show what it comes to"),
     "setup": ("setup.setup", "measure a new board for some minutes, and install a profile of it that is proven"),
-    "doctor": ("service.doctor", "say what works here, what does not, and what to do about it"),
+    "doctor": ("doctor", "say what works here, what does not, and what to do about it"),
     "measure": ("measure", "measure time, power, energy and frames of a command"),
     "restore": ("restore", "put every clock back to its baseline by hand"),
     "profile": ("profile", "list, inspect and install profiles"),

@@ -20,10 +20,27 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import UsageError
-from .attached import Attached
-from .children import start_child
+from .children import Stragglers, start_child
 from .holder import SIZE
-from .stragglers import Stragglers
+
+
+@dataclass(frozen=True)
+class Attached:
+    """What a child needs to get the descriptor for itself.
+
+    Closing a stranger's descriptor asks the file system behind it, which may never answer. So the resident process does not
+    even receive it: it hands the connection to a child that does.
+
+    Attributes:
+        sock: the connection; only its number is for use, to be inherited.
+        size: how many bytes are to be received from it, neither more nor less; the descriptor comes with them.
+        uid: the user who sent it.
+    """
+
+    sock: socket.socket
+    size: int
+    uid: int
+
 
 log = logging.getLogger(__name__)
 

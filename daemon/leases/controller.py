@@ -15,11 +15,9 @@ from ..hardware.applied import Applied
 from ..hardware.axes import in_words, listed
 from ..hardware.baseline import RestoreReport
 from ..hardware.offered import Offered
-from ..planning.constraints import BoardConstraints, LeaseConstraints
 from ..planning.lease_plan import LeasePlan, Planner
-from ..planning.limits import ClockLimits, Limits
-from ..system.journal import CLOCKS_SET, GIVEN_BACK, LEASE_BEGUN, LEASE_ENDED, PLANNED_AGAIN, TROUBLE, WOKEN, fields
-from ..system.repeated import Repeated
+from ..planning.limits import BoardConstraints, ClockLimits, LeaseConstraints, Limits
+from ..system.journal import CLOCKS_SET, GIVEN_BACK, LEASE_BEGUN, LEASE_ENDED, PLANNED_AGAIN, TROUBLE, WOKEN, Repeated, fields
 from .budgets.budgets import ASKED, Budgets
 from .default import DefaultClocks, operator
 from .demand.demand import Leased

@@ -15,10 +15,8 @@ from ..hardware.applied import Applied
 from ..hardware.baseline.baseline import RestoreReport
 from ..hardware.clocks.driver import Reading
 from ..hardware.offered import Offered
-from ..planning.constraints import Budget
-from ..planning.limits import Limits, permitted
-from ..system.journal import TROUBLE, fields
-from ..system.repeated import Repeated
+from ..planning.limits import Budget, Limits, permitted
+from ..system.journal import TROUBLE, Repeated, fields
 from .demand.demand import Leased
 from .demand.floors import Demand, FloorRules, Floors
 

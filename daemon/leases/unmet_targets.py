@@ -12,8 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..hardware.applied import Applied
-from ..system.journal import TROUBLE, fields
-from ..system.repeated import Repeated
+from ..system.journal import TROUBLE, Repeated, fields
 from .demand.floors import Floors
 from .lease import Lease, about, raised_by
 from .sharing.arbiter import Arbiter, SharedLatency

@@ -20,8 +20,7 @@ from ...kernels.units import AXES
 from ..errors import TargetNotAttainable
 from .lease_plan import SAFE
 from .limits import Limits
-from .outlooks import in_time, longest_ms, outlook, requirements
-from .plan import plan
+from .plan import in_time, longest_ms, outlook, plan, requirements
 from .targets import Target, parse_target
 
 # So many configurations are looked at before the rates are known well enough to judge what is left to gain.

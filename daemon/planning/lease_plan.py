@@ -14,10 +14,8 @@ from ...kernels.errors import GridError
 from ...kernels.grid import FrequencyConfiguration
 from ...kernels.surface import Surface
 from ..errors import TargetNotAttainable
-from .constraints import BoardConstraints
-from .limits import Limits
-from .outlooks import longest_ms, requirements
-from .plan import Caveats, Option, Plan, Plans
+from .limits import BoardConstraints, Limits
+from .plan import Caveats, Option, Plan, Plans, longest_ms, requirements
 from .targets import FIGURE_NAMES, FIGURE_UNITS, parse_target
 
 SAFE = 0.99

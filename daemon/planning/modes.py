@@ -24,7 +24,7 @@ from ..errors import TargetNotAttainable, UsageError
 from ..hardware.power_modes import bound_levels, changed_masks
 from .lease_plan import PlanRequest
 from .limits import ClockLimits, Limits, permitted
-from .outlooks import outlook
+from .plan import outlook
 from .targets import FIGURE_NAMES, FIGURE_UNITS, Bound, Figure, check_confidence
 
 WORTH = 0.03

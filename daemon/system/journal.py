@@ -8,12 +8,140 @@ front where a service manager reads them.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
-from collections.abc import Callable, Mapping
+import threading
+import traceback
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Mapping
+from contextvars import ContextVar
+from pathlib import Path
 from typing import Any, TextIO
 
 from ...kernels.text import printable
+
+AGAIN_S = 60.0
+_KEPT = 256
+_FRAMES = 3
+_CHARACTERS = 200
+
+
+class Repeated:
+    """Logs texts that may come again and again.
+
+    Args:
+        log: where to.
+    """
+
+    def __init__(self, log: logging.Logger, monotonic: Callable[[], float]) -> None:
+        self._log = log
+        self._monotonic = monotonic
+        self._said: OrderedDict[str, tuple[float, int]] = OrderedDict()
+
+    def say(self, level: int, text: str, extra: Mapping[str, object] | None = None, kind: str = "") -> None:
+        """Log a text, unless it, or one of the same kind if that is given, was logged less than a minute ago."""
+        now, key = self._monotonic(), kind or text
+        said_s, count = self._said.pop(key, (None, 0))
+        if said_s is not None and now - said_s < AGAIN_S:
+            self._said[key] = (said_s, count + 1)
+            return
+        self._said[key] = (now, 0)
+        while len(self._said) > _KEPT:
+            self._said.popitem(last=False)
+        times = f" ({count} more time{'s' if count > 1 else ''} since this was said last)" if count else ""
+        self._log.log(level, "%s%s", text, times, extra=extra)
+
+
+def failure(error: BaseException) -> tuple[str, str]:
+    """A failure in one line, with the last places that it passed, and the kind by which it is known again."""
+    frames = traceback.extract_tb(error.__traceback__)[-_FRAMES:]
+    places = " < ".join(f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in reversed(frames))
+    kind = f"{type(error).__name__} at {places or 'no place'}"
+    return f"{type(error).__name__}: {str(error)[:_CHARACTERS]} ({places or 'no place'})", kind
+
+
+def task_failures(say: Callable[[str, str], object]) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
+    """A handler for the event loop, which hands over each failure's text and kind."""
+
+    def handle(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if isinstance(error, BaseException):
+            text, kind = failure(error)
+            say(f"a task failed: {text}", kind)
+        else:
+            say(f"event loop: {context.get('message', 'unknown')}"[:_CHARACTERS], "event loop")
+
+    return handle
+
+
+ACTING: ContextVar[int | None] = ContextVar("acting", default=None)
+"""The user's id; None for what the daemon does by itself. Tasks inherit it from the call that created them."""
+
+log = logging.getLogger(__name__)
+
+LINES_PER_MINUTE = 60
+_MINUTE_S = 60.0
+_ADMITTED = "jetdvfs_admitted"
+
+
+class LogQuota(logging.Filter):
+    """Admits a user's first lines of each minute, and counts the others. To be put on every handler.
+
+    A record belongs to the user of its ``JETDVFS_UID``, else to the one for whom the task or thread works.
+
+    Args:
+        unbounded: users without a bound.
+        per_minute: lines of each other user.
+    """
+
+    def __init__(
+        self, monotonic: Callable[[], float], unbounded: Collection[int] = (0,), per_minute: int = LINES_PER_MINUTE
+    ) -> None:
+        super().__init__()
+        self._monotonic = monotonic
+        self._unbounded = frozenset(unbounded)
+        self._most = per_minute
+        self._lock = threading.Lock()
+        self._began: dict[int, float] = {}
+        self._counts: dict[int, int] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """True if the record is logged; the same for every handler."""
+        admitted: bool | None = getattr(record, _ADMITTED, None)
+        if admitted is None:
+            self.sum_up()
+            admitted = self._admits(user_of(record))
+            setattr(record, _ADMITTED, admitted)
+        return admitted
+
+    def sum_up(self) -> None:
+        """Log once for each user how many lines of a minute that is over were left out."""
+        now = self._monotonic()
+        with self._lock:
+            over = [uid for uid, began_s in self._began.items() if now - began_s >= _MINUTE_S]
+            left_out = {uid: self._counts.pop(uid) - self._most for uid in over}
+            for uid in over:
+                del self._began[uid]
+        for uid, count in left_out.items():
+            if count > 0:
+                text = f"uid {uid}: {count} log lines of a minute left out; at most {self._most} are logged"
+                log.warning("%s", text, extra={**fields(TROUBLE, uid=uid), _ADMITTED: True})
+
+    def _admits(self, uid: int | None) -> bool:
+        if uid is None or uid in self._unbounded:
+            return True
+        with self._lock:
+            self._began.setdefault(uid, self._monotonic())
+            self._counts[uid] = self._counts.get(uid, 0) + 1
+            return self._counts[uid] <= self._most
+
+
+def user_of(record: logging.LogRecord) -> int | None:
+    """The user that a record belongs to; None for one of the daemon's own."""
+    said = getattr(record, "JETDVFS_UID", "")
+    return int(said) if str(said).isdecimal() else ACTING.get()
+
 
 IDENTIFIER = "jetdvfsd"
 

@@ -26,8 +26,8 @@ from .journal import (
     TARGET_MISSED,
     TROUBLE,
     WOKEN,
+    user_of,
 )
-from .quota import user_of
 
 KINDS = {
     LEASE_BEGUN: "lease_begun",

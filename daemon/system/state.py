@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from ..errors import HardwareBusy, UsageError
-from .board_lock import board_locked
-from .folders import runtime_base, state_base
+from .folders import RUNTIME_DIR, is_trusted, make_trusted, runtime_base, state_base
 
 BASELINE_FOLDER = "baseline"
 """In the runtime directory, whose sockets others may reach: a folder of root's own."""
@@ -89,3 +91,140 @@ def locked_in_passing(root: Path, runtime_dir: Path, state_dir: Path) -> Iterato
             with contextlib.suppress(UsageError):
                 stack.enter_context(locked(state_dir))
         yield
+
+
+_FOLDER = "boards"
+_PATIENCE_S = 0.5  # for a command that looks, or a daemon that ends
+_MOST_BYTES = 4096
+
+
+@contextlib.contextmanager
+def board_locked(root: Path) -> Iterator[None]:
+    """Be the one process that sets the clocks of a board.
+
+    Args:
+        root: directory with the board's files.
+
+    Raises:
+        HardwareBusy: another process is.
+        UsageError: the lock cannot be opened.
+    """
+    try:
+        handle = _opened(root)
+    except OSError as error:
+        raise UsageError(f"board at {root}: cannot be locked: {error.strerror}") from error
+    if handle is None:
+        yield
+        return
+    try:
+        deadline_s = time.monotonic() + _PATIENCE_S
+        while not _flocked(handle):
+            if time.monotonic() >= deadline_s:
+                raise HardwareBusy(f"another jetdvfsd runs on the board at {root}{_where(root)}")
+            time.sleep(0.02)
+        yield
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def board_held(root: Path, socket: Path) -> Iterator[None]:
+    """As :func:`board_locked`, for a daemon, which notes the path of its socket for programs of the same user and root's.
+
+    Raises:
+        HardwareBusy: another daemon runs on the board.
+        UsageError: the lock cannot be opened.
+    """
+    with board_locked(root):
+        note = runtime_base() / _FOLDER / f"{_name(root)}.json"
+        with contextlib.suppress(OSError):
+            make_trusted(note.parent)
+            new = note.with_suffix(".new")
+            new.unlink(missing_ok=True)
+            new.write_text(json.dumps({"pid": os.getpid(), "socket": os.fspath(socket.absolute())}))
+            new.replace(note)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                note.unlink(missing_ok=True)
+
+
+def is_held(root: Path) -> bool:
+    """True if a daemon runs on the board, as far as this user may know."""
+    try:
+        handle = _opened(root)
+    except OSError:
+        return False
+    if handle is None:
+        return False
+    try:
+        return not _flocked(handle, fcntl.LOCK_SH)  # two that look do not take each other for a daemon
+    finally:
+        os.close(handle)
+
+
+def socket_of(root: Path) -> Path | None:
+    """The socket of the daemon that runs on a board; None if none runs, or its socket is unknown."""
+    if not is_held(root):
+        return None
+    found = _noted(root).get("socket")
+    return Path(found) if isinstance(found, str) else None
+
+
+def _where(root: Path) -> str:
+    noted = _noted(root)
+    return f" (pid {noted['pid']}, socket {noted['socket']})" if {"pid", "socket"} <= set(noted) else ""
+
+
+def _noted(root: Path) -> dict[str, Any]:
+    """The note of the daemon on a board; one that a killed daemon left behind is skipped."""
+    for base in dict.fromkeys((RUNTIME_DIR, runtime_base())):
+        folder = base / _FOLDER
+        if not (is_trusted(base) and is_trusted(folder)):
+            continue
+        with contextlib.suppress(OSError, ValueError), (folder / f"{_name(root)}.json").open("rb") as file:
+            found = json.loads(file.read(_MOST_BYTES))
+            if isinstance(found, dict) and _lives(found.get("pid")):
+                return found
+    return {}
+
+
+def _lives(pid: object) -> bool:
+    if not isinstance(pid, int) or pid < 1:
+        return False
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True  # of another user
+    except (OSError, OverflowError):
+        return False
+    return True
+
+
+def _opened(root: Path) -> int | None:
+    """A descriptor to lock; None on the running system for an ordinary user, who can set no clock of it."""
+    if not is_running_system(root):
+        return os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    if os.geteuid() != 0:
+        return None
+    make_trusted(RUNTIME_DIR / _FOLDER)
+    return os.open(RUNTIME_DIR / _FOLDER / "lock", os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+
+
+def is_running_system(root: Path) -> bool:
+    """True if a board's root directory is this machine's own."""
+    return root.samefile("/")
+
+
+def _name(root: Path) -> str:
+    status = root.stat()
+    return f"{status.st_dev:x}-{status.st_ino:x}"
+
+
+def _flocked(handle: int, kind: int = fcntl.LOCK_EX) -> bool:
+    try:
+        fcntl.flock(handle, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

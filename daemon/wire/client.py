@@ -23,10 +23,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import InputError, NoDaemon, NotPermitted, UsageError
-from . import asked, forked, protocol
+from . import asked, protocol
 from .asked import Configuration
 from .held import HeldLease, LoadedModel
 from .hold_request import HoldOptions, HoldRequest
+from .reports import stays_behind
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -63,7 +64,7 @@ class Client:
         self._unread = 0
         self._timeout_s = timeout_s
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        forked.stays_behind(self)
+        stays_behind(self)
         try:
             # While many connect at once, the kernel turns away who does not wait; so it waits a second, in the kernel.
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("@ll", 1, 0))

@@ -14,12 +14,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DaemonError, InputError, LeaseEnded, NoDaemon, NotPermitted, UsageError
-from . import asked, forked
+from . import asked
 from .client import Client
 from .held import RELEASE_S, HeldLease, LoadedModel
 from .hold_request import HoldOptions, HoldRequest
 from .opened import Loaded, OpenModel
-from .reports import Reporter, counting
+from .reports import Reporter, counting, stays_behind
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -207,7 +207,7 @@ class KeptLease:
         if self._model is not None:
             with contextlib.suppress(InputError):  # said where it is loaded, if there is anybody to load it
                 self._model.descriptor()
-        forked.stays_behind(self)
+        stays_behind(self)
         self._thread = threading.Thread(target=self._keep, name="jetdvfs-lease", daemon=True)
         try:
             self._thread.start()

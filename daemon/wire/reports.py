@@ -10,11 +10,37 @@ import signal
 import socket
 import struct
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from queue import Empty, SimpleQueue
+from typing import Protocol
 
-from . import forked
+
+class StaysBehind(Protocol):
+    """What lives in the process that made it only."""
+
+    def after_fork(self) -> None:
+        """In the child: let go of everything, without a word to anybody and without waiting for any lock."""
+        ...
+
+
+# The interpreter has one such hook for the whole process, and none can be taken back.
+_living: weakref.WeakSet[StaysBehind] = weakref.WeakSet()
+
+
+def stays_behind(one: StaysBehind) -> None:
+    """Have ``after_fork`` called in every child, for as long as the object lives."""
+    _living.add(one)
+
+
+def _in_child() -> None:
+    for one in list(_living):
+        one.after_fork()
+
+
+os.register_at_fork(after_in_child=_in_child)
+
 
 COUNTED = "JETDVFS_FRAMES"
 """The environment's name for the socket that latencies are sent to."""
@@ -53,7 +79,7 @@ class Reporter:
         self._wakeups: SimpleQueue[bool] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._asleep = True
-        forked.stays_behind(self)
+        stays_behind(self)
 
     def note(self, latency_ms: float) -> None:
         """Note a frame."""

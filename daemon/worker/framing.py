@@ -7,10 +7,48 @@ import json
 import socket
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from ...profiles.documents import convert
 from ..errors import InputError
+
+ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")}
+"""The daemon's matrices have a few dozen rows: threads would wait for each other for longer than they compute."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """How a child does its job.
+
+    Attributes:
+        socket: the number of the socket on which it is asked and answers.
+        accounts: the numbers of which it takes one as its user and group, where it is root.
+        threads: how many it may have besides the one it starts with.
+        connection: the number of the connection on which a client's descriptor waits.
+        outputs: further descriptors that it works with.
+        folders: what it may read.
+    """
+
+    socket: int
+    accounts: tuple[int, ...] = ()
+    threads: int = 0
+    connection: int | None = None
+    outputs: tuple[int, ...] = ()
+    folders: tuple[str, ...] = ()
+
+    @property
+    def keep(self) -> tuple[int, ...]:
+        """The descriptors it inherits."""
+        return (self.socket, *self.outputs, *(() if self.connection is None else (self.connection,)))
+
+    def to_argument(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_argument(cls, text: str) -> Task:
+        return convert(json.loads(text), cls)
+
 
 PREFIX = struct.Struct(">II")
 HEADER_BYTES = 64 << 10

@@ -24,8 +24,8 @@ from typing import Any
 
 from ..errors import InputError
 from . import framing, sandbox
+from .framing import Task
 from .sandbox import Allowance
-from .task import Task
 
 # What the standard library, and ours, loads only when it is used; by then there is no right to read it.
 _NEEDED_LATER = ("difflib", "encodings.ascii", "encodings.cp437", "encodings.latin_1", "encodings.utf_8", "mmap")

@@ -12,7 +12,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import accounts, landlock, seccomp
+from . import landlock, seccomp
+from .slots import first_free
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
 _CLONE_NEWNET, _CLONE_NEWIPC = 0x40000000, 0x08000000
@@ -58,7 +59,7 @@ def confine(
     os.umask(0o077)
     libc = ctypes.CDLL(None, use_errno=True)
     if os.geteuid() == 0:
-        account = accounts.first_free(candidates)
+        account = first_free(candidates)
         # The process has no use for either way.
         if libc.unshare(_CLONE_NEWNET | _CLONE_NEWIPC) == 0:
             walls.append("no network")

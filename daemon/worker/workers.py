@@ -27,16 +27,12 @@ from ...kernels.network import TensorSpec
 from ...kernels.surface import Surface
 from ...profiles.board import BOARDS_DIR
 from ...profiles.documents import DocumentError, convert
-from ..descriptors.attached import Attached
-from ..descriptors.children import start_child
-from ..descriptors.stragglers import Stragglers, ended
+from ..descriptors.children import Stragglers, ended, start_child
+from ..descriptors.disposal import Attached
 from ..errors import InputError, LimitReached, TransientError
-from .accounts import Accounts
 from .answers import COMPRESSED_BYTES, Answer, NetworkInfo, Prepared, read_header, surface_bytes, unpacked_surface
-from .framing import HEADER_BYTES, PREFIX, encoded
-from .numerics import ONE_THREAD
-from .slots import Slots
-from .task import Task
+from .framing import HEADER_BYTES, ONE_THREAD, PREFIX, Task, encoded
+from .slots import Accounts, Slots
 
 log = logging.getLogger(__name__)
 

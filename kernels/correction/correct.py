@@ -20,8 +20,8 @@ from ..errors import CostModelError
 from ..grid import FrequencyGrid
 from ..surface import Surface
 from .correcting import Correcting, Result, Told, mean_error
+from .fitting import nearness
 from .flat import flat_surface
-from .nearness import nearness
 from .observation import Corrected, Observation
 
 Array = NDArray[np.float64]

@@ -17,12 +17,10 @@ from numpy.typing import NDArray
 
 from ..surface import Surface, Terms
 from ..units import AXES
-from .fitting import OUTLIER, Fit, Model, fit
+from .fitting import OUTLIER, Fit, Model, fit, nearness, of_levels, sampled
 from .models import LATENCY_UNKNOWNS, NOTHING, ClockedLatency, LatencyModel
-from .nearness import nearness, of_levels
 from .observation import Correction, Observation, Rate
 from .powering import Powering
-from .sampling import sampled
 
 Array = NDArray[np.float64]
 

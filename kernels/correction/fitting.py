@@ -16,7 +16,79 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ..grid import FrequencyGrid
+from ..units import AXES
+from .models import ClockedLatency, LatencyModel
+
 Array = NDArray[np.float64]
+
+# How far apart clocks are (in natural logarithms) that have what the rates do not explain in common.
+_REACH = 1.0
+
+
+def nearness(grid: FrequencyGrid, cells: NDArray[np.intp]) -> Array:
+    """How much each configuration of a grid and those at some places have in common, ``(grid.size, cells)``, up to 1."""
+    places = np.unravel_index(cells, grid.shape)
+    cpu, gpu, emc = (near[:, at] for near, at in zip(of_levels(grid), places, strict=True))
+    product: Array = (cpu[:, None, None] * (gpu[:, None] * emc[None])).reshape(grid.size, len(cells))
+    return product
+
+
+def of_levels(grid: FrequencyGrid) -> list[Array]:
+    """How alike the levels of each axis are, ``(levels, levels)``: Matern's function with 3/2, which lets clocks have steps."""
+    logs = [np.log(np.array(grid.levels(axis), np.float64)) for axis in AXES]
+    apart = [np.sqrt(3) / _REACH * np.abs(one[:, None] - one[None, :]) for one in logs]
+    return [(1 + one) * np.exp(-one) for one in apart]
+
+
+_PAIRS, _SEED = 48, 0
+_AT_ONCE = 16  # so that these fit into a cache
+_WIDER = 1.5
+_COUNTS = 1e-4  # of all weight
+
+
+def sampled(
+    found: Fit, at_observations: LatencyModel, everywhere: ClockedLatency, sigma: Array, observed: Array, alike: Array
+) -> tuple[Array, Array]:
+    """Logarithms over the grid and their variance, as :meth:`.fitting.Fit.predict` has them where all is linear.
+
+    Args:
+        found: what observations say.
+        at_observations, everywhere: the model at the observations, and over the grid.
+        sigma, observed: what was fitted to, as of :func:`.fitting.fit`.
+        alike: as of :meth:`.fitting.Fit.predict`.
+    """
+    free = np.flatnonzero(sigma)
+    factor = _WIDER * np.linalg.cholesky(found.covariance[np.ix_(free, free)])
+    half = np.random.default_rng(_SEED).standard_normal((_PAIRS, len(free)))
+    drawn = np.vstack([np.zeros(len(free)), half, -half])
+    unknowns = np.tile(found.unknowns, (len(drawn), 1))
+    unknowns[:, free] += drawn @ factor.T
+    left = (observed - at_observations.drawn(unknowns)) @ found.inverse.T
+    before = unknowns[:, free] / sigma[free]
+    log_weight = 0.5 * ((drawn**2).sum(axis=1) - (left**2).sum(axis=1) - (before**2).sum(axis=1))
+    weight = np.exp(log_weight - log_weight.max())
+    counting = np.flatnonzero(weight > _COUNTS * weight.sum())
+    weight = weight[counting] / weight[counting].sum()
+    shared = _single(alike) @ _single(found.amplitude**2 * found.inverse.T)
+    smooth, part = _single(left[counting]) @ shared.T, _single(weight)
+    # About the first draw, so that squares keep their digits.
+    about = everywhere.drawn(unknowns[counting[:1]])[0] + smooth[0]
+    smooth -= about
+    mean, square = np.zeros_like(about), np.zeros_like(about)
+    for start in range(0, len(counting), _AT_ONCE):
+        these = slice(start, start + _AT_ONCE)
+        value = everywhere.drawn(unknowns[counting[these]])
+        value += smooth[these]
+        mean += part[these] @ value
+        square += part[these] @ np.square(value, out=value)
+    unexplained = np.maximum(found.amplitude**2 - np.einsum("no,no->n", shared, shared), 0.0)
+    return (about + mean).astype(np.float64), (np.maximum(square - mean**2, 0.0) + unexplained).astype(np.float64)
+
+
+def _single(array: Array) -> NDArray[np.float32]:
+    return array.astype(np.float32)
+
 
 # Degrees of freedom of the noise: with 4, one observation at five times the expected error counts as a seventh.
 _FREEDOM = 4.0

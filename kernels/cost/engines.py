@@ -6,7 +6,7 @@ multiplied by a factor, and what a kernel takes beyond that by another: for conv
 ways, other products, and other kernels, for each element type. Two things that a framework does are not done at all: a bias is
 added on a product's way out, in no launch of its own, so models are asked for the product without one; and images are kept in
 the layout that tensor cores want, so the copies into it and back are taken off, as so many times what a convolution's images
-take to move. Copies between layers are listed where published engines have them (:mod:`jetdvfs.kernels.engine.copies`), which
+take to move. Copies between layers are listed where published engines have them (:mod:`jetdvfs.kernels.engine.ported`), which
 is more or less than a given engine has: they have a factor of their own, of all that they take.
 """
 

@@ -17,8 +17,22 @@ from numpy.typing import NDArray
 from ..errors import CostModelError
 from ..kinds import ELEMENTWISE, KINDS, FeatureFamily
 from ..network import KernelInvocation, numel
-from .described import WORK, Described, Row, alignment, log2, work
-from .products import ATTENTION, CONV2D, CONV_ND, MATMUL, attention, conv2d, conv_nd, matmul
+from .products import (
+    ATTENTION,
+    CONV2D,
+    CONV_ND,
+    MATMUL,
+    WORK,
+    Described,
+    Row,
+    alignment,
+    attention,
+    conv2d,
+    conv_nd,
+    log2,
+    matmul,
+    work,
+)
 
 FREQUENCY_FEATURES = ("cpu_mhz", "gpu_mhz", "emc_mhz")
 

@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 from ..errors import CostModelError
 from ..execution import NOTHING_BESIDE, Beside, Execution, check_execution
 from ..network import KernelInvocation, Network
-from ..rewriting.recurrence import products_of
-from ..surface import Surface
+from ..rewriting.fusion import products_of
+from ..surface import Surface, Terms
 from ..units import METHODS, Method
-from . import timeline
 from .board import BoardCost, KernelModel, Regressor
 from .engines import run_in_engine
 from .execution import HostTimes, execution_note, host_times, memory_use
@@ -29,8 +28,94 @@ from .features import columns, feature_rows
 from .guesses import Trust, guessed_share, guesses, trust_in, unmodelled_kinds
 from .region import hold_batches
 from .roofline import bound_ms, least_latency_ms, terms_ms
-from .terms import terms
 from .totals import Group, add_up, common_variance, together_variance
+
+# Boards of one kind differ by more than nothing, whatever their bundle has seen of it.
+LEAST_SIGMA = 0.03
+
+
+def terms(
+    launches: NDArray[np.intp],
+    gpu_ms: NDArray[np.float32],
+    memory_share: NDArray[np.float32],
+    host_ms: NDArray[np.float64],
+    cost: BoardCost,
+    own_sigma: tuple[NDArray[np.float64], NDArray[np.float64]],
+) -> Terms:
+    """The terms of a network.
+
+    Args:
+        launches: how often each distinct kernel is launched.
+        gpu_ms: its time over the grid, and ``memory_share``, the part of that which its traffic makes.
+        host_ms: what issuing everything takes, of a shape that spreads over the grid.
+        cost: its shares are the spread of each term's rate.
+        own_sigma: of latency and energy over the grid, what is uncertain besides.
+    """
+    times = launches.astype(np.float32)
+    whole_ms = np.einsum("k,kcge->cge", times, gpu_ms)
+    memory_ms = np.einsum("k,kcge,kge->cge", times, gpu_ms, memory_share[:, 0])
+    latency, energy = (float(sigma.mean()) for sigma in own_sigma)
+    shares, power = cost.latency_shares, cost.energy_shares
+    return Terms(
+        compute_ms=np.maximum(whole_ms - memory_ms, np.float32(0)),
+        memory_ms=memory_ms,
+        host_ms=np.broadcast_to(host_ms, whole_ms.shape).astype(np.float32),
+        compute_sigma=max(shares.compute, LEAST_SIGMA),
+        memory_sigma=max(shares.memory, LEAST_SIGMA),
+        host_sigma=max(shares.host, LEAST_SIGMA),
+        all_sigma=max(latency, LEAST_SIGMA),
+        idle_sigma=max(power.host, energy, LEAST_SIGMA),
+        dynamic_sigma=max(power.compute, energy, LEAST_SIGMA),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """How an inference went, over a grid.
+
+    Attributes:
+        latency_ms: from the first call to the end of host and GPU, shape ``(n_cpu, n_gpu, n_emc)``.
+        critical: the first launch from which on the GPU never waited for the host; 0 where the GPU was the bottleneck from the
+            start, the number of launches where the host finished last. Launches from there on lie on the critical path, before
+            it the host's time does.
+    """
+
+    latency_ms: NDArray[np.floating[Any]]
+    critical: NDArray[np.int32]
+
+
+def play(host_ms: NDArray[np.float64], gpu_ms: NDArray[np.floating[Any]], order: NDArray[np.intp]) -> Timeline:
+    """Play the recurrence.
+
+    Args:
+        host_ms: cumulative host time, shape ``(launches + 1, n_cpu, n_emc)``: row i when the host has issued launch i, the last
+            row when it has made all its calls.
+        gpu_ms: GPU time of each distinct kernel, shape ``(kernels, n_cpu, n_gpu, n_emc)``.
+        order: which kernel each launch is, shape ``(launches,)``.
+
+    Times are added in the type of ``gpu_ms``: in float32 a thousand launches lose a few millionths of the latency.
+    """
+    kernels, cpu, gpu, emc = gpu_ms.shape
+    # The host's time has no GPU axis: with that axis first, the inner loops run over CPU x EMC without a break.
+    durations = np.ascontiguousarray(gpu_ms.transpose(0, 2, 1, 3)).reshape(kernels, gpu, cpu * emc)
+    issued = np.ascontiguousarray(host_ms, durations.dtype).reshape(len(order) + 1, cpu * emc)
+    done = np.zeros((gpu, cpu * emc), durations.dtype)
+    critical = np.zeros((gpu, cpu * emc), np.int32)
+    waited = np.empty(done.shape, bool)
+    for launch, kernel in enumerate(order):
+        np.less(done, issued[launch], out=waited)
+        np.maximum(done, issued[launch], out=done)
+        np.copyto(critical, launch, where=waited)
+        np.add(done, durations[kernel], out=done)
+    np.less(done, issued[-1], out=waited)
+    np.maximum(done, issued[-1], out=done)
+    np.copyto(critical, len(order), where=waited)
+    shape = (gpu, cpu, emc)
+    return Timeline(
+        np.ascontiguousarray(done.reshape(shape).transpose(1, 0, 2)),
+        np.ascontiguousarray(critical.reshape(shape).transpose(1, 0, 2)),
+    )
+
 
 # A kernel without a model is assumed to reach this part of its roofline bound, and to hold the GPU for at least this many
 # cycles.
@@ -162,7 +247,7 @@ def assemble(
     if method == "timeline":
         host = host_times(network, cost, execution, used_memory(costs, cost), beside)
         costs = beside_host(costs, host)
-        played = timeline.play(host.issued_ms, costs.gpu_ms, costs.order)
+        played = play(host.issued_ms, costs.gpu_ms, costs.order)
         latency_ms = played.latency_ms.astype(np.float64) + host.once_ms[:, None, :]
         critical = played.critical
         issuing_ms = (host.issued_ms[-1] + host.once_ms)[:, None, :]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ..network import numel
 from ..rewriting.fusion import Graph, Unit, adds_like
-from .copies import CONVOLUTIONS
+from .ported import CONVOLUTIONS
 
 PARALLEL = "parallel"
 """The kind of a unit of several convolutions, or several products, of one tensor."""

@@ -11,7 +11,7 @@ from ..network import KernelInvocation, Network, ParamValue, numel, tensor_bytes
 from ..rewriting.fusion import Graph, Unit
 from . import names
 from .absorbing import EIGHT_BITS, ENDS, NORMS, PARALLEL, POOLED, SCALINGS
-from .copies import CONVOLUTIONS
+from .ported import CONVOLUTIONS
 
 _POOLS = ("kernel_size", "stride", "padding")
 _HALF, _FULL = "float16", "float32"

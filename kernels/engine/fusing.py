@@ -17,7 +17,7 @@
 7. A mean over whole images is a pool.
 8. What is pointwise of the rest becomes groups, like those of PyTorch's fuser but for concatenations. A norm of rows takes in
    the one that it reads.
-9. Concatenations are no layers; what is copied for them and otherwise: :mod:`.copies`.
+9. Concatenations are no layers; what is copied for them and otherwise: :class:`.ported.Copying`.
 
 What tactics win is decided as an engine is built, and no file says it: a product of one row may become a reduction of Myelin's,
 a deep convolution may leave its activation to the next layer, of two convolutions before a sum either one may take it.
@@ -36,8 +36,8 @@ from ..network import Network
 from ..rewriting.fusion import Graph, Unit, fuse_pointwise
 from . import absorbing
 from .absorbing import NORMS, PARALLEL
-from .copies import CONVOLUTIONS, Copying
 from .fused import halved, launch
+from .ported import CONVOLUTIONS, Copying
 from .program import RUNTIME
 
 ENGINE_TYPES: Mapping[str, str] = {"engine": "float32", "engine-half": "float16"}

@@ -8,23 +8,68 @@ those of the example the network was exported with; symbolic ones take the given
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..budget import Account
 from ..errors import BudgetExceeded, ModelError, ShapeError, UnsupportedOperator
 from ..inputs import were_given
 from ..network import DTYPE_BYTES
-from ..operators.applying import apply_rule
 from ..operators.layout import show
-from ..operators.matching import matched
-from ..operators.recorder import DataDependent, Recorder
+from ..operators.recorder import DataDependent, Recorder, matched
+from ..operators.registry import apply_rule
 from ..operators.values import ACCELERATOR, SCALAR_CODES, Number, Tensor
 from ..torchscript.archive import Archive
 from ..torchscript.closures import truth
 from ..torchscript.unpickle import READABLE, decode
-from .checks import only_checking
 from .pieces import JsonText
+
+_ASSERTIONS = frozenset(
+    f"torch.ops.aten.{name}.default" for name in ("_assert_scalar", "sym_constrain_range", "sym_constrain_range_for_size")
+)
+_TAKEN_OUT = frozenset(("torch.ops.aten.item.default", "torch.ops.aten._local_scalar_dense.default"))
+#: Functions of Python and PyTorch on numbers that are known as the network runs.
+_ON_NUMBERS = ("_operator.", "math.", "torch.sym_")
+
+
+def only_checking(nodes: Sequence[Mapping[str, Any]], outputs: Any, account: Account) -> frozenset[int]:
+    """The places of the nodes that work on the host, and for assertions alone.
+
+    Args:
+        outputs: what the graph hands out, as its JSON says.
+
+    Raises:
+        BudgetExceeded: the graph is larger than is read.
+    """
+    needed = set(_names(outputs))
+    checked: set[str] = set()
+    found = []
+    for place in range(len(nodes) - 1, -1, -1):
+        account.step()
+        node = nodes[place]
+        target = str(node["target"])
+        used = _names([argument["arg"] for argument in node["inputs"]])
+        made = set(_names(node["outputs"]))
+        on_host = target in _TAKEN_OUT or target.startswith(_ON_NUMBERS)
+        if target in _ASSERTIONS or (on_host and made & checked and not made & needed):
+            found.append(place)
+            checked.update(used)
+        else:
+            needed.update(used)
+    return frozenset(found)
+
+
+def _names(described: Any) -> Iterator[str]:
+    """Every name of a value within a piece of a graph's JSON; those of graphs within it too."""
+    waiting = [described]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, dict):
+            waiting += part.values()
+            yield from (part[key] for key in ("name", "as_name") if isinstance(part.get(key), str))
+        elif isinstance(part, list):
+            waiting += part
+
 
 #: Where the graph is: since PyTorch 2.8, and before (without a folder around it).
 GRAPH_ENTRIES = ("models/model.json", "serialized_exported_program.json")

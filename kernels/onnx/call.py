@@ -8,11 +8,10 @@ from functools import cache
 from typing import Any
 
 from ..errors import ShapeError
-from ..operators.applying import RULE_ERRORS, apply_rule, ill_typed
 from ..operators.host.arrays import FEW, array
 from ..operators.layout import show
 from ..operators.recorder import DataDependent, Recorder
-from ..operators.registry import HOST_RULES
+from ..operators.registry import HOST_RULES, RULE_ERRORS, apply_rule, ill_typed
 from ..operators.values import Number, Tensor
 from .model import Node
 

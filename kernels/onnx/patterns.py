@@ -16,7 +16,7 @@ This is the one place that says where an ONNX file and the network it was export
 * A packed projection taken apart (``Unsqueeze``, ``Transpose``, ``Squeeze``, one ``Gather`` each): PyTorch makes it contiguous
   first, which the older exporter leaves out; so it does with tokens that become a picture for a convolution, with rows picked
   from a table by fixed indices and permuted (the position bias of Swin and its relatives), and with the clone of a weight that
-  is then written into. What the newer one leaves out is in :mod:`.copies`.
+  is then written into. What the newer one leaves out is put in by :func:`with_copies`.
 * Two slices of one tensor joined the other way round, along one dimension after the other: one ``roll``.
 * Weights of recurrent layers packed into ONNX's order: nothing. Several layers stay several, one launch each.
 * Writing into a slice (``ScatterND`` at places computed from sizes alone): one fill or copy; computing the places launches
@@ -30,6 +30,7 @@ training=TrainingMode.PRESERVE, do_constant_folding=False)`` and ``torch.onnx.ex
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -38,7 +39,118 @@ from typing import Any
 from ..budget import Account
 from .model import Graph, Node, TensorHeader, outer_names
 from .quantized import FLOATS
-from .templates import ANY, BY_LAST, C, S, Template
+
+#: Any value; a constant of one number; a number that is known before the network runs; whatever.
+X, C, S, ANY = "x", "#number", "#factor", "#any"
+Template = str | tuple[Any, ...]
+
+_ERF: list[Template] = [("Erf", ("Div", X, C)), ("Erf", ("Mul", X, C))]
+_CUBE: list[Template] = [("Pow", X, C), ("Mul", ("Mul", X, X), X)]
+_TANH: list[Template] = [("Tanh", ("Mul", ("Add", X, ("Mul", cube, C)), C)) for cube in _CUBE]
+_DIFFERENCE = ("Sub", X, ("ReduceMean", X))
+_NORM = ("Div", _DIFFERENCE, ("Sqrt", ("Add", ("ReduceMean", ("Pow", _DIFFERENCE, C)), C)))
+_SCALED = ("Mul", X, ("Reciprocal", ("Sqrt", ("Add", ("ReduceMean", ("Pow", X, C)), C))))
+_QUOTIENT = ("Div", X, "#divisor")
+_CAUSAL = ("Where", ("Equal", ("Trilu", ("Expand", C, ANY)), C), C, C)
+
+
+def _repeated(name: str) -> list[Template]:
+    """Heads that several queries share, written out once for each."""
+    spread: Template = ("Expand", ("Unsqueeze", name, ANY), ANY)
+    return [("Reshape", ("Reshape", spread, ANY), ANY), ("Reshape", spread, ANY)]
+
+
+def _attentions() -> Iterator[Template]:
+    """The spellings of attention: with the keys turned at once or as a stack of matrices, masked or not, checked or not."""
+    grouped = _repeated("key")
+    for shared, inners in ((True, grouped), (False, ["key"])):
+        keys: list[Template] = [("Transpose", inner) for inner in inners]
+        keys += [("Reshape", ("Transpose", ("Reshape", inner, ANY)), ANY) for inner in inners]
+        keys.append(("Reshape", ("Transpose", inners[-1]), ANY))  # what is reshaped twice may be reshaped once
+        for key, value in itertools.product(keys, _repeated("value") if shared else ["value"]):
+            scaled: Template = ("MatMul", ("Mul", "query", S), ("Mul", key, S))
+            # A query that does not change is scaled before the network runs.
+            for scores in (scaled, ("MatMul", "query", ("Mul", key, S)), ("MatMul", "query", key)):
+                for inner in (scores, ("Add", scores, _CAUSAL), ("Add", scores, "mask")):
+                    soft: Template = ("Softmax", inner)
+                    yield ("MatMul", soft, value)
+                    yield ("MatMul", ("Where", ("IsNaN", soft), C, soft), value)
+
+
+#: What is recognised: the call, its template, and which of the template's names are its inputs.
+TEMPLATES: list[tuple[str, Template, tuple[str, ...]]] = [
+    *(("gelu", ("Mul", ("Mul", X, ("Add", inner, C)), C), (X,)) for inner in _ERF + _TANH),
+    *(("gelu", ("Mul", ("Mul", X, C), ("Add", inner, C)), (X,)) for inner in _ERF + _TANH),
+    *(("gelu", ("Mul", X, ("Mul", ("Add", inner, C), C)), (X,)) for inner in _ERF + _TANH),
+    ("silu", ("Mul", X, ("Sigmoid", X)), (X,)),
+    ("mish", ("Mul", X, ("Tanh", ("Softplus", X))), (X,)),
+    ("hardswish", ("Mul", X, ("HardSigmoid", X)), (X,)),
+    ("hardswish", ("Div", ("Mul", X, ("Clip", ("Add", X, C), C, C)), C), (X,)),
+    ("ne", ("Not", ("Equal", X, "y")), (X, "y")),
+    ("floor_divide", ("Where", ("And", ("Xor", ("Less", X, C), C), ("Not", ("Equal", ("Mod", X, C), C))), ("Sub", _QUOTIENT, C),
+                      _QUOTIENT), (X, "#divisor")),
+    ("log_sigmoid", ("Log", ("Sigmoid", X)), (X,)),
+    ("layer_norm", ("Add", ("Mul", _NORM, "#scale"), "#shift"), (X, "#scale", "#shift")),
+    ("layer_norm", _NORM, (X,)),
+    ("rms_norm", ("Mul", _SCALED, "#scale"), (X, "#scale")),
+    ("rms_norm", _SCALED, (X,)),
+    ("baddbmm", ("Add", ("MatMul", X, "other"), "added"), (X, "other", "added")),
+    ("linear", ("Add", ("MatMul", X, "#matrix"), "#row"), (X, "#matrix", "#row")),
+    ("baddbmm", ("Add", ("Mul", ("MatMul", X, "other"), C), ("Mul", "added", "#beta")), (X, "other", "added")),
+    *(("attention", template, ("query", "key", "value", "mask")) for template in _attentions()),
+    (
+        "group_norm",
+        ("Add", ("Mul", ("Reshape", ("InstanceNormalization", ("Reshape", X, ANY), "#ones", "#zeros"), ANY), "#scale"),
+         "#shift"),
+        (X, "#scale", "#shift"),
+    ),
+]  # fmt: skip
+#: The same by the operator that comes last.
+BY_LAST: dict[str, list[tuple[str, Template, tuple[str, ...]]]] = {}
+for _entry in TEMPLATES:
+    BY_LAST.setdefault(_entry[1][0], []).append(_entry)
+
+
+_COPIES = re.compile(r"%((?:clone|contiguous)(?:_\d+)?)\b")
+#: Calls that are written as ``Unsqueeze``, ``Expand`` and ``Reshape``.
+_SPREADS = "aten.repeat_interleave.self_int]"
+_INDEXES, _LISTS = "aten.index", re.compile(r"\[[^\]]*\]")
+_NAMES = re.compile(r"%(\w+)")
+
+
+def with_copies(graph: Graph, account: Account) -> Graph:
+    """The graph with a node for each copy that its notes name and that no node makes."""
+    made = {name for node in graph.nodes for name in node.outputs} | set(graph.weights) | {item.name for item in graph.inputs}
+    source: dict[str, str] = {}  # of each copy
+    within: dict[str, str] = {}  # which call a value belongs to
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        account.step()
+        call, _, rest = node.origin.partition("(args = (")
+        if rest:
+            taken = rest.rpartition("), kwargs")[0]
+            if _INDEXES in call:
+                taken = _LISTS.sub("", taken)  # places, of which copies are made before the network runs
+            call = call.partition(" ")[0]
+            within.update(dict.fromkeys(node.outputs, call))
+            missing = {name for name in _COPIES.findall(taken) if name not in made}
+            copy = missing.pop() if len(missing) == 1 else ""
+            if copy and copy not in source:
+                named = {*_NAMES.findall(taken), *graph.weights}
+                others = {name for name in node.inputs if name and name not in named and within.get(name) != call}
+                if len(others) == 1:
+                    source[copy] = others.pop()
+                    nodes.append(Node("contiguous", "aten", inputs=[source[copy]], outputs=[copy], scope=node.scope))
+            spread = node.inputs[0] if node.inputs else ""
+            if _SPREADS in node.origin and node.operator == "Reshape" and within.get(spread) == call:
+                copy = f"copy of {spread}"
+                source[copy] = spread
+                nodes.append(Node("contiguous", "aten", inputs=[spread], outputs=[copy], scope=node.scope))
+            if copy in source:
+                node = replace(node, inputs=[copy if name == source[copy] else name for name in node.inputs])
+        nodes.append(node)
+    return replace(graph, nodes=nodes)
+
 
 _CALLED = re.compile(r"scaled_dot_product_attention\.default\]\(args = \((.*?)\), kwargs = \{(.*?)\}\)")
 _RECURRENT = frozenset({"LSTM", "GRU", "RNN"})

@@ -17,20 +17,18 @@ from typing import Any, BinaryIO
 from ..budget import Account
 from ..errors import BudgetExceeded, ModelError, ShapeError, UnsupportedOperator
 from ..inputs import were_given
-from ..operators.applying import RULE_ERRORS
 from ..operators.layout import dim_of, show
-from ..operators.matching import matched
-from ..operators.recorder import DataDependent, Recorder
+from ..operators.recorder import DataDependent, Recorder, matched
+from ..operators.registry import RULE_ERRORS
 from ..operators.values import Tensor
-from . import blocked, channels_last, indexing, layers, pointwise, quantized, shapes, vendor
+from . import channels_last, indexing, layers, pointwise, quantized, shapes, vendor
 from .call import RULES, NodeCall, held, numbers_in
-from .copies import with_copies
 from .model import AttributeReference, Graph, ModelFunction, Node, OnnxModel, outer_names
-from .patterns import Rewriter
+from .patterns import Rewriter, with_copies
 from .quantized import FLOATS, in_eight_bits
 from .wire import Wire
 
-__all__ = ["OnnxProgram", "blocked", "channels_last", "indexing", "is_onnx", "layers", "pointwise", "quantized", "vendor"]
+__all__ = ["OnnxProgram", "channels_last", "indexing", "is_onnx", "layers", "pointwise", "quantized", "vendor"]
 
 Names = dict[str, Any]
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from ..errors import ShapeError, UnsupportedOperator
 from ..network import numel
-from ..operators.applying import apply_rule
 from ..operators.host.arrays import FEW
 from ..operators.layout import contiguous, dim_of, show
 from ..operators.recorder import Recorder
+from ..operators.registry import apply_rule
 from ..operators.values import SCALAR_CODES, Tensor
 from .call import NodeCall, held, onnx_operator
 from .model import TYPES, TensorHeader

@@ -18,7 +18,6 @@ from .layers import (
     pooling,
     quantized,
     recurrent,
-    special,
 )
 from .memory import creation, indexing, rearranging, views
 from .registry import known_operators, operator, rule_of
@@ -48,6 +47,5 @@ __all__ = [
     "reduction",
     "rule_of",
     "scalars",
-    "special",
     "views",
 ]

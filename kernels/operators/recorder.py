@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from ..budget import Account
 from ..errors import BudgetExceeded, ModelError, ShapeError
@@ -141,3 +142,12 @@ class Recorder:
         if len(self.calls) >= self.account.budget.calls:
             raise BudgetExceeded(f"the network makes more than {self.account.budget.calls} calls")
         self.calls.append(call)
+
+
+def matched(wanted: Sequence[str], inputs: Sequence[tuple[str, Any]]) -> dict[str, Any] | None:
+    """A value for each name: those given by that name, the others in order; ``None`` where they do not go round."""
+    named = {name: value for name, value in inputs if name}
+    plain = iter([value for name, value in inputs if not name])
+    if len(inputs) != len(wanted) or not named.keys() <= set(wanted):
+        return None
+    return {name: named[name] if name in named else next(plain) for name in wanted}

@@ -13,8 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .containers import Containers
-from .values import Memory, Tensor, tensors_in
+from .values import Containers, Memory, Tensor, tensors_in
 
 #: Operators whose calls are never the same as others, nor as last time.
 UNREPEATABLE = frozenset(

@@ -9,8 +9,8 @@ from typing import Any
 
 from ..errors import BudgetExceeded, ModelError, UnsupportedOperator
 from ..operators import rule_of
-from ..operators.applying import RULE_ERRORS, ill_typed, spelled
 from ..operators.recorder import DataDependent
+from ..operators.registry import RULE_ERRORS, ill_typed, spelled
 from ..operators.values import ScriptObject, Tensor
 from .closures import Expression, Frame, Runtime, refusal, truth
 from .watching import watched

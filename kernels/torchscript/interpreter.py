@@ -14,13 +14,12 @@ from typing import Any
 
 from ..errors import BudgetExceeded, ModelError, ShapeError, UnsupportedOperator
 from ..operators import rule_of
-from ..operators.applying import apply_rule
 from ..operators.recorder import Recorder
+from ..operators.registry import apply_rule
 from ..operators.values import EnumValue, Record, ScriptObject, Tensor, tensors_in
 from .closures import LINE, Frame
-from .source import ClassSource, FunctionSource, SourceTree, parse_source
+from .source import NEWEST, ClassSource, FunctionSource, SourceTree, parse_source, upgrades
 from .statements import Function, Translator
-from .versions import NEWEST, upgrades
 
 
 class Reference:

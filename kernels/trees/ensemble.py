@@ -21,8 +21,8 @@ from numpy.typing import ArrayLike, NDArray
 from ..errors import EnsembleError
 from . import node_table, reference_sweep
 from .compact import read_compact
+from .forest import read_treelite
 from .node_table import FREQUENCIES, NodeTable, Stamp, axis_names
-from .reader import read_treelite
 
 _core: ModuleType | None
 try:

@@ -3,15 +3,39 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from ...kernels.errors import EnsembleError
-from ...kernels.trees.node_table import Stamp, map_table
+from ...kernels.trees.node_table import Stamp, map_table, stamp_of
 from ..errors import BundleError
-from .table_files import TableFiles
+
+
+class TableFiles:
+    """Node tables by their models' checksums.
+
+    Args:
+        folder: the cache; tables are kept in a folder in it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "tables"
+
+    def stamps(self, digests: Iterable[str]) -> dict[str, Stamp]:
+        """The stamps of those of these models' tables that are there."""
+        found = {}
+        for digest in digests:
+            with contextlib.suppress(OSError):
+                found[digest] = stamp_of(self.file(digest).stat())
+        return found
+
+    def file(self, digest: str) -> Path:
+        """Where the table of a model of this checksum is, if it is there."""
+        return self.folder / f"{digest}.nodes"
+
 
 _OTHERS_WRITE = 0o022
 _PARTIAL = ".partial"

@@ -19,7 +19,7 @@ from ...kernels.trees.compact import MAGIC
 from ...kernels.trees.ensemble import TreeEnsemble
 from ...kernels.trees.node_table import Stamp
 from ..errors import BundleError
-from .table_files import TableFiles
+from .table_folder import TableFiles
 
 _MAX_MODEL_BYTES = 512 << 20
 

@@ -30,7 +30,7 @@ _LEAST_SHARE = 0.1
 
 @dataclass(frozen=True, eq=False)
 class ReplayedFrame:
-    """What one frame took; see :class:`~jetdvfs.profiles.twin.silicon.execution.Execution`."""
+    """What one frame took; see :class:`~jetdvfs.profiles.twin.silicon.silicon.Execution`."""
 
     latency_s: Array
     rail_energy_j: dict[str, Array]

@@ -21,8 +21,7 @@ from ..errors import TwinError
 from ..timing import Clock, SystemClock
 from .faults import Faults
 from .parts import Workshop
-from .silicon.execution import execute
-from .silicon.silicon import Silicon
+from .silicon.silicon import Silicon, execute
 from .tools.files import ToolFiles
 from .tree.attributes import Link, Provider, Tree
 from .tree.clocks.cpufreq import SimulatedCpuPolicy
@@ -34,9 +33,8 @@ from .tree.sensors.battery import SimulatedBattery
 from .tree.sensors.fan import fan_files
 from .tree.sensors.power import RailLedger
 from .variant import boot_mode, installed, mode_set, powered_sms
-from .work.company import Company
+from .work.company import BoardClocks, Company, CoRunner
 from .work.frames import BoardSilicon, Costs, Execute, FrameCost, RunningFrame, Stream, WorkQueue, blended, speeds
-from .work.load import BoardClocks, CoRunner
 
 _LONGEST_STEP_S = 1.0
 _WAIT_S = 0.01

@@ -17,7 +17,7 @@ import numpy as np
 
 from jetdvfs.kernels.cost.model import surface
 from jetdvfs.profiles.bundle.bundle import load_bundle
-from jetdvfs.profiles.lab.train.truth import mean_surface, true_surface
+from jetdvfs.profiles.lab.train.evaluation import mean_surface, true_surface
 from jetdvfs.profiles.twin.silicon.silicon import Silicon
 from jetdvfs.tests.support.profiles.analytic import network, recurrent
 

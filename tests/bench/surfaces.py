@@ -41,7 +41,7 @@ from jetdvfs.kernels.kinds import ELEMENTWISE
 from jetdvfs.kernels.network import Network
 from jetdvfs.kernels.trees import node_table
 from jetdvfs.kernels.trees.ensemble import TreeEnsemble
-from jetdvfs.kernels.trees.reader import read_treelite
+from jetdvfs.kernels.trees.forest import read_treelite
 from jetdvfs.kernels.units import METHODS
 from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.bundle.bundle import load_bundle, read_manifest

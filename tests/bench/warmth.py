@@ -18,7 +18,7 @@ from jetdvfs.daemon.planning.targets import EnergyTarget, LatencyTarget, MinEner
 from jetdvfs.kernels.cost.model import surface
 from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.bundle.bundle import load_bundle
-from jetdvfs.profiles.lab.compare.trials import Trial, plans_for, try_out
+from jetdvfs.profiles.lab.compare.plans import Trial, plans_for, try_out
 from jetdvfs.profiles.reference import reference_names, reference_network
 
 COLD_C = 45.0

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from jetdvfs.daemon.errors import DaemonError
-from jetdvfs.daemon.system.quota import LINES_PER_MINUTE
+from jetdvfs.daemon.system.journal import LINES_PER_MINUTE
 from jetdvfs.daemon.wire.client import Client
 from jetdvfs.tests.support.daemons.board_daemon import LOW, Board, Daemon
 from jetdvfs.tests.support.daemons.other_users import open_to_everybody, somebody_else

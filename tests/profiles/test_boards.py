@@ -14,9 +14,8 @@ from jetdvfs.daemon.cli import main
 from jetdvfs.daemon.errors import InputError
 from jetdvfs.daemon.hardware.hardware import Hardware
 from jetdvfs.kernels.grid import FrequencyConfiguration
-from jetdvfs.profiles.board import BOARDS_DIR, SECTIONS, BoardDescription, list_boards, load_board
+from jetdvfs.profiles.board import BOARDS_DIR, MARKS, SECTIONS, BoardDescription, list_boards, load_board
 from jetdvfs.profiles.errors import BoardDescriptionError
-from jetdvfs.profiles.marks import MARKS
 from jetdvfs.profiles.twin.silicon.silicon import Silicon
 from jetdvfs.tests.support.boards.hardware_kernel import TREE, XAVIER, FakeClock, Kernel
 from jetdvfs.tests.support.paths import DOCS

@@ -35,7 +35,7 @@ from jetdvfs.kernels.cost.model import surface
 from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.bundle.bundle import load_bundle
 from jetdvfs.profiles.bundle.finding import resolve_bundle
-from jetdvfs.profiles.lab.train.truth import true_surface
+from jetdvfs.profiles.lab.train.evaluation import true_surface
 from jetdvfs.profiles.reference import reference_network
 from jetdvfs.profiles.twin.silicon.silicon import Silicon
 from jetdvfs.profiles.twin.simulated_board import SimulatedBoard, simulated_board

@@ -17,21 +17,42 @@ import numpy as np
 from ....kernels.cost.model import surface
 from ....kernels.grid import FrequencyConfiguration
 from ....kernels.network import Network
+from ....kernels.surface import Surface
 from ....kernels.units import AXES
 from ....profiles.adapt.adapting import bundle_adapted, disagreement, idling_as, observed_of
-from ....profiles.adapt.choosing import next_observation
 from ....profiles.adapt.measurements import TABLES, Measurements, Rows
-from ....profiles.adapt.prior import prior_of
+from ....profiles.adapt.prior import next_observation, prior_of
 from ....profiles.bundle.bundle import Bundle, load_bundle
 from ....profiles.bundle.writing import install_bundle
 from ....profiles.errors import MeasurementError
 from ...planning.limits import Limits
 from ...planning.plan import plan
 from ...wire.client import Client
-from .board import Observed, SetUpBoard, spread_out
-from .cooling import cooled
-from .knowing import Known
+from .board import Known, Observed, SetUpBoard, spread_out
 from .runners import Candidate, Runner
+
+
+def cooled(seen: Observed, expected: Surface) -> Observed:
+    """An observation with its powers at the temperature of a surface; as it is where nobody knows how that depends on it.
+
+    The board is taken to leak the share of its idle power that is expected.
+
+    Args:
+        expected: of any network, by the profile that is adapted.
+    """
+    if expected.heat is None or seen.die_c is None:
+        return seen
+    at = expected.grid.index(seen.configuration)
+    idle_mw, leakage_mw = float(expected.idle_mw[at]), float(expected.leakage_mw[at])
+    found_idle_mw, scale = seen.idle_mw, 1.0
+    if found_idle_mw is not None and seen.idle_die_c is not None:
+        scale = found_idle_mw / (idle_mw + leakage_mw * float(expected.heat.growth(seen.idle_die_c)))
+        found_idle_mw = scale * idle_mw
+    power_mw = seen.power_mw
+    if power_mw is not None:
+        power_mw -= scale * leakage_mw * float(expected.heat.growth(seen.die_c))
+    return replace(seen, idle_mw=found_idle_mw, power_mw=power_mw)
+
 
 _RUN_S, _INFERENCES, _LONGEST_RUN_S = 1.0, 20, 6.0
 _MOST = 2_000

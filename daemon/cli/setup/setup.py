@@ -31,10 +31,9 @@ from ....profiles.adapt.trtexec import TRTEXEC, Trtexec
 from ....profiles.reference import reference_input, reference_model, reference_names
 from ... import arguments
 from ...errors import UsageError
-from ..networks import read_model
+from ..model_arguments import read_model
 from ..output import print_json, progress_bar, table
-from .board import SetUpBoard
-from .knowing import what_is_known
+from .board import SetUpBoard, what_is_known
 from .measuring import Plan, adapt, measure, prove
 from .runners import Candidate, EngineRunner, Runner, TorchRunner, TwinRunner
 

@@ -15,8 +15,7 @@ from ...hardware.applied import Applied
 from ...hardware.caps import Cap
 from ...hardware.clocks.driver import Reading
 from ...hardware.hardware import Hardware
-from ...planning.constraints import Budget
-from ...planning.limits import ClockLimits, Limits
+from ...planning.limits import Budget, ClockLimits, Limits
 from ..budgets.budgets import Supply
 from ..demand.floors import Floors
 from ..lease import Lease

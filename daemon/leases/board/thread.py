@@ -21,8 +21,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from ...errors import HardwareBusy
-from ...system.quota import ACTING
-from ...system.repeated import Repeated, failure
+from ...system.journal import ACTING, Repeated, failure
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

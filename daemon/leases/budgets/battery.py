@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 
 from ...hardware.files import Files
-from ...planning.constraints import BoardConstraints
+from ...planning.limits import BoardConstraints
 
 SUPPLIES = "/sys/class/power_supply/*"
 _J_PER_WH = 3600.0

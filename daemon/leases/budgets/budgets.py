@@ -13,7 +13,7 @@ from ...hardware.files import Files
 from ...hardware.sensors.energy import total_mw
 from ...hardware.sensors.sampled import SampledSensors
 from ...hardware.sensors.thermal import hottest_mc
-from ...planning.constraints import BoardConstraints, Budget, LeaseConstraints, heeded
+from ...planning.limits import BoardConstraints, Budget, LeaseConstraints, heeded
 from ...system.journal import BUDGET, fields
 from .battery import Battery, Draining, read_battery
 from .capping import Capping

@@ -2,23 +2,156 @@
 """What other work asks of the board: measured before the first lease and while leases are held, apart from the leases' own.
 
 CPU: a core is busy while it does not idle; what ran for a lease's process, its children and this daemon is taken off. Pressure:
-the share of time in which some task waited. Both from :mod:`.counters`. EMC: the activity monitor counts everybody; see
-:mod:`.memory_demand`.
+the share of time in which some task waited. EMC: the activity monitor counts everybody; see :class:`MemoryDemand`.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ....profiles.board import BoardDescription
+from ...hardware.clocks.cpu import POLICIES
 from ...hardware.files import Files
-from .counters import TICKS_PER_S, Counters, read_counters
 from .floors import Demand, FloorRules
-from .memory_demand import MemoryDemand
+
+TICKS_PER_S = 100
+"""USER_HZ, the same on every architecture Jetsons ever had."""
+
+_MOST_PROCESSES = 64
+# Columns of /proc/PID/stat after the command's name: time in user and system mode, the same of children waited for, last CPU.
+_OWN_TIMES, _ALL_TIMES, _LAST_CPU = slice(11, 13), slice(11, 15), 36
+
+
+@dataclass(frozen=True)
+class Counters:
+    """The counters at one moment.
+
+    Attributes:
+        idle: ticks idled, by CPU.
+        threads: ticks that each thread of the processes asked about ran, by process and thread, and its last CPU.
+        own: ticks that those processes and the children they waited for ran.
+        khz: the clock of every cpufreq policy, by path.
+        waited_us: microseconds in which some task waited, for ``cpu`` and for ``memory``; 0 where the kernel does not say.
+    """
+
+    idle: Mapping[str, int]
+    threads: Mapping[tuple[str, str], tuple[int, str]]
+    own: int
+    khz: Mapping[str, int]
+    waited_us: Mapping[str, int]
+
+
+def read_counters(files: Files, pids: Collection[int]) -> Counters:
+    """Read them now; what cannot be read counts nothing.
+
+    Args:
+        pids: the processes whose threads are listed, with their descendants.
+    """
+    idle = {}
+    for line in (files.find_text("/proc/stat") or "").splitlines():
+        if told := re.match(r"cpu(\d{1,9})(?: \d+){3} (\d{1,18}) (\d{1,18})\b", line):
+            idle[told[1]] = int(told[2]) + int(told[3])
+    threads: dict[tuple[str, str], tuple[int, str]] = {}
+    own = 0
+    for pid in _tree(files, pids):
+        own += sum(_times(files, f"/proc/{pid}/stat")[_ALL_TIMES])
+        for thread in files.list_names(f"/proc/{pid}/task"):
+            times = _times(files, f"/proc/{pid}/task/{thread}/stat")
+            if len(times) > _LAST_CPU:
+                threads[pid, thread] = (sum(times[_OWN_TIMES]), str(times[_LAST_CPU]))
+    khz = {policy: files.find_rate(f"{policy}/scaling_cur_freq") or 0 for policy in files.glob(POLICIES)}
+    return Counters(idle, threads, own, khz, {what: _waited_us(files, what) for what in ("cpu", "memory")})
+
+
+def _tree(files: Files, pids: Collection[int]) -> Iterator[str]:
+    """These processes and their descendants."""
+    todo, seen = [str(pid) for pid in pids], set[str]()
+    while todo and len(seen) < _MOST_PROCESSES:
+        pid = todo.pop()
+        if pid in seen or not files.exists(f"/proc/{pid}/stat"):
+            continue
+        seen.add(pid)
+        yield pid
+        for thread in files.list_names(f"/proc/{pid}/task"):
+            todo += (files.find_text(f"/proc/{pid}/task/{thread}/children") or "").split()
+
+
+def _times(files: Files, path: str) -> list[int]:
+    """The numbers of a stat file after the command's name, the state letter as zero; empty where the process is gone."""
+    words = (files.find_text(path) or "").rpartition(")")[2].split()
+    return [0, *(int(word) for word in words[1:] if len(word) < 20 and word.lstrip("-").isdecimal())] if words else []
+
+
+def _waited_us(files: Files, what: str) -> int:
+    told = re.match(r"some .*\btotal=(\d{1,18})\b", files.find_text(f"/proc/pressure/{what}") or "")
+    return int(told[1]) if told else 0
+
+
+_GAP_S = 5.0  # over so long, a paced application has certainly left the memory alone for a moment
+_IDLE = 0.1  # a GPU less busy than that idles
+_ALMOST = 0.9  # of hold_s, as samples do not come on the second
+
+
+class _Sample(NamedTuple):
+    time_s: float
+    hz: float
+    idle: bool | None
+
+
+class MemoryDemand:
+    """Learns from samples of the memory's activity what other work uses."""
+
+    def __init__(self) -> None:
+        self._counted: deque[_Sample] = deque()
+        self._others: deque[tuple[float, float]] = deque()
+
+    @property
+    def others_hz(self) -> float | None:
+        """The part of the memory clock that other work was last seen to use, at most; None while nothing was seen."""
+        return max((hz for _, hz in self._others), default=None)
+
+    def forget(self) -> None:
+        """An application came or went: for a moment it is still in the monitor's average."""
+        self._counted.clear()
+
+    def see(self, now: float, hz: float, gpu_load: float | None, hold_s: float, *, leased: bool, paced: bool) -> None:
+        """Learn from one sample.
+
+        Args:
+            hz: the part of the memory clock that is in use.
+            gpu_load: how busy the GPU is, 0 to 1; None where it does not say.
+            hold_s: for how long a sample counts.
+            leased: whether a lease is held.
+            paced: whether all that are held leave the memory alone for half of the time.
+        """
+        idle = None if gpu_load is None else gpu_load < _IDLE
+        before = self._counted[-1] if self._counted else None
+        self._counted.append(_Sample(now, hz, idle))
+        # One that is older stands for the time until the next: samples may be seconds apart.
+        while len(self._counted) > 1 and now - self._counted[1].time_s >= hold_s:
+            self._counted.popleft()
+        since = now - self._counted[0].time_s
+        long = since >= _ALMOST * hold_s
+        if idle and (not leased or (before is not None and before.idle)):
+            found: float | None = hz
+        elif not leased:
+            waiting = long and not any(one.idle for one in self._counted)
+            found = hz if idle is None else min(one.hz for one in self._counted) if waiting else None
+        elif paced and since >= _GAP_S:
+            found = min(one.hz for one in self._counted if now - one.time_s <= _GAP_S)
+        else:
+            most = max(one.hz for one in self._counted)
+            found = most if long and most < (self.others_hz or 0.0) else None
+        if found is not None:
+            self._others.append((now, found))
+            while now - self._others[0][0] > hold_s:
+                self._others.popleft()
+
 
 _SHORTEST_S = 0.2
 _PRESSURE_HELD = 6  # times hold_s: pressure is gone as soon as the clock is raised, which does not mean that it may be lowered

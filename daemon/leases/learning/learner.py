@@ -28,8 +28,7 @@ from ...hardware.sensors.sampled import SampledSensors
 from ...planning.lease_plan import LeasePlan, Planner, PlanRequest, TrialPlanner, is_known
 from ...planning.limits import Limits
 from ...planning.settling import Settling, Warmth
-from ...system.journal import FRAMES_DOUBTED, FRAMES_MISSING, TARGET_KEPT, TARGET_MISSED, TROUBLE, fields
-from ...system.repeated import Repeated
+from ...system.journal import FRAMES_DOUBTED, FRAMES_MISSING, TARGET_KEPT, TARGET_MISSED, TROUBLE, Repeated, fields
 from ..board.service import BoardService
 from ..board.snapshot import Snapshot
 from ..credible import Credible, credible, doubt, has
@@ -37,7 +36,7 @@ from ..frames import Company, Setting
 from ..lease import Lease, about
 from ..missed_targets import MissedTarget, is_missed, typical, why
 from ..sharing.arbiter import sharers
-from ..sharing.observed import without_waiting
+from ..sharing.joint import without_waiting
 from .correcting import expected_ms, unforeseen
 from .memory import Memory
 from .progress import FIRST_WAIT_S, INSISTS, LEAST_PATIENCE, LONGEST_WAIT_S, LeaseProgress

@@ -14,7 +14,7 @@ from ....kernels.surface import Surface
 from ...errors import TargetNotAttainable
 from ...planning.lease_plan import SAFE, LeasePlan, PlanRequest
 from ...planning.limits import Limits
-from ...planning.outlooks import outlook, requirements
+from ...planning.plan import outlook, requirements
 from ...planning.targets import parse_target
 from ..credible import has
 from ..missed_targets import HEAVIER_FROM

@@ -13,8 +13,7 @@ from ....profiles.errors import ProfilesError
 from ...errors import DaemonError, UsageError
 from .. import protocol
 from ..interface import Call, Interface, Mismatch, method, read_call
-from .connection import Message
-from .refusals import Refusals
+from .connection import Message, Refusals
 from .session import Service, Session
 
 

@@ -10,19 +10,103 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import select
 import socket
+from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from ...descriptors.attached import Attached
-from ...descriptors.disposal import Disposal
+from ...descriptors.disposal import Attached, Disposal
 from ...errors import UsageError
-from ...system.quota import ACTING
+from ...system.journal import ACTING
 from .. import protocol
-from .session import Session
-from .turns import Turns
+from ..protocol import one_line
+from .session import Peer, Session
+
+log = logging.getLogger(__name__)
+
+_EVERY_S = 60.0
+
+
+class Refusals:
+    """Logs a user's first refusal, and after each minute with more of them how many there were."""
+
+    def __init__(self, every_s: float = _EVERY_S) -> None:
+        self._every_s = every_s
+        self._since: Counter[int] = Counter()
+        self._last: dict[int, BaseException] = {}
+
+    def note(self, peer: Peer, error: BaseException, *, unforeseen_in: str = "") -> None:
+        """Log this one, or count it; with its traceback where a call failed in a way that nobody foresaw."""
+        if peer.uid in self._last:
+            self._since[peer.uid] += 1
+        else:
+            if unforeseen_in:
+                log.error("pid %d, uid %d: %s failed", peer.pid, peer.uid, unforeseen_in, exc_info=error)
+            else:
+                log.warning("pid %d, uid %d: %s", peer.pid, peer.uid, one_line(error))
+            asyncio.get_running_loop().call_later(self._every_s, self._sum_up, peer.uid)
+        self._last[peer.uid] = error
+
+    def _sum_up(self, uid: int) -> None:
+        count, last = self._since.pop(uid, 0), self._last[uid]
+        if not count:
+            del self._last[uid]
+            return
+        log.warning("uid %d: refused %d times more within %g s, last: %s", uid, count, self._every_s, one_line(last))
+        asyncio.get_running_loop().call_later(self._every_s, self._sum_up, uid)
+
+
+_READ_BYTES = 1 << 16
+
+
+class Turns:
+    """Lets one call go ahead in each round of the event loop, and so much be read of what each user sent."""
+
+    def __init__(self) -> None:
+        self._waiting: OrderedDict[int, deque[asyncio.Future[None]]] = OrderedDict()
+        self._read: Counter[int] = Counter()
+        self._given = False
+        self._loop = asyncio.get_running_loop()
+
+    async def take(self, uid: int) -> None:
+        """Wait for a turn of this user; calls of one user keep their order."""
+        if not self._given:
+            self._begin_round()
+            self._given = True
+            return
+        turn = self._loop.create_future()
+        self._waiting.setdefault(uid, deque()).append(turn)
+        await turn
+
+    def may_read(self, uid: int) -> bool:
+        """Whether more of what this user sent may be read in this round."""
+        return self._read[uid] < _READ_BYTES
+
+    def has_read(self, uid: int, size: int) -> None:
+        """Note that so many bytes of it were read."""
+        self._begin_round()
+        self._read[uid] += size
+
+    def _begin_round(self) -> None:
+        if not (self._given or self._read):
+            self._loop.call_soon(self._next_round)
+
+    def _next_round(self) -> None:
+        self._read.clear()
+        self._given = False
+        while self._waiting and not self._given:
+            uid, turns = self._waiting.popitem(last=False)
+            turn = turns.popleft()
+            if turns:
+                self._waiting[uid] = turns
+            if not turn.done():  # its connection may have closed
+                self._begin_round()
+                self._given = True
+                turn.set_result(None)
+
 
 PIECE_BYTES = 32 << 10
 """How long a call with a descriptor may be; the kernel keeps so much in one piece."""

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from ...descriptors.attached import Attached
+from ...descriptors.disposal import Attached
 from ..interface import Interface
 
 

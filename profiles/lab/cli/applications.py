@@ -28,7 +28,7 @@ from .arguments import add_data
 from .silicon_gate import MISSED
 
 if TYPE_CHECKING:
-    from ..compare.token_rates import Judged
+    from ..compare.tokens import Judged
 
 REGRET = 0.10
 """How much more energy an image may cost, in the median, than the best that was measured within the deadline."""
@@ -51,8 +51,7 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..compare.token_rates import WITHIN_MJ, WITHIN_MS, judge
-    from ..compare.token_rows import rows
+    from ..compare.tokens import WITHIN_MJ, WITHIN_MS, judge, rows
 
     try:
         with needing("jetdvfs-lab compare tokens", "train", InputError):

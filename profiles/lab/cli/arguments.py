@@ -4,15 +4,67 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+import contextlib
+import logging
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ....daemon.arguments import folder, whole
-from ....daemon.cli.networks import read_model
+from ....daemon.cli.model_arguments import read_model
 from ....daemon.cli.output import show_progress
-from ....daemon.errors import InputError
+from ....daemon.errors import InputError, UsageError
 from ....kernels.network import Network
+from ....kernels.text import needing
 from ...reference import reference_input, reference_model, reference_names
+from ..measure.keeping import forget_parts, kept_of_another, parts_folder
+
+if TYPE_CHECKING:
+    from ..measure.campaign import Campaign
+
+_MOST = 64
+_PATIENCE_S = 10
+
+
+@contextlib.contextmanager
+def cluster(option: str, text: str) -> Iterator[Any]:
+    """A ``distributed.Client`` of as many processes here as ``text`` says, or of the cluster whose scheduler's address it is.
+
+    Raises:
+        UsageError: it is a number that is none of processes.
+        InputError: Dask is not installed, or nobody answers there.
+    """
+    if text.isdigit() and not 0 < int(text) <= _MOST:
+        raise UsageError(f"{option} {text}: expected 1 to {_MOST}, or a scheduler's address")
+    with needing(option, "tune", InputError):
+        from distributed import Client, LocalCluster
+    with contextlib.ExitStack() as stack:
+        try:
+            address = text
+            if text.isdigit():
+                options = {"n_workers": int(text), "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
+                address = stack.enter_context(LocalCluster(**options, silence_logs=logging.CRITICAL))
+            client = stack.enter_context(Client(address, timeout=_PATIENCE_S))
+        except (OSError, ValueError) as error:
+            raise InputError(f"{option} {text}: no scheduler of a Dask cluster answers there ({error!s:.100})") from error
+        yield client
+
+
+@contextmanager
+def kept_for(args: argparse.Namespace, campaign: Campaign) -> Iterator[Path]:
+    """The folder of a campaign's parts: ``--folder``, or one beside ``--out`` that goes when the context ends without an error.
+
+    What is there of other campaigns is told on standard error.
+    """
+    folder = parts_folder(args.out, args.folder)
+    if told := kept_of_another(folder, campaign.digest, campaign.about):
+        print(told, file=sys.stderr)
+    yield folder
+    if args.folder is None:
+        forget_parts(folder, campaign.digest)
+
 
 MOST_INDIVIDUALS = 100
 
@@ -63,11 +115,11 @@ def named_networks(
         models: what names them.
         inputs: what all models take but for reference networks, which have inputs of their own unless some are given.
         accepted: operators at which a list of launches may end early.
-        optimized: as for :func:`jetdvfs.daemon.cli.networks.read_model`, by default what the JIT's passes leave.
+        optimized: as for :func:`jetdvfs.daemon.cli.model_arguments.read_model`, by default what the JIT's passes leave.
 
     Raises:
         InputError: there is no such file, or a network launches nothing.
-        UsageError, KernelsError: as :func:`jetdvfs.daemon.cli.networks.read_model`.
+        UsageError, KernelsError: as :func:`jetdvfs.daemon.cli.model_arguments.read_model`.
     """
     names = reference_names()
     networks = []

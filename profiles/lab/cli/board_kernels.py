@@ -16,9 +16,8 @@ from ..measure.gpus import SWITCH_S, measure_board, plan_board
 from ..measure.meters.cpu import KERNEL_WORKER, Patience
 from ..measure.meters.notes import Notebook
 from ..measure.processor import about_s
-from .arguments import uneven_progress
+from .arguments import kept_for, uneven_progress
 from .held_clocks import HeldClocks, SampledRails
-from .keeping import kept_for
 from .twin_worker import TwinWorker
 
 if TYPE_CHECKING:

@@ -16,9 +16,7 @@ from ....kernels.decompose import decompose
 from ....kernels.inputs import SHORT_TYPES, parse_input
 from ...reference import reference_input, reference_model, reference_names
 from ...twin.cli.arguments import BOARD
-from .arguments import add_seed, individuals, named_networks, uneven_progress
-from .clusters import cluster
-from .keeping import kept_for
+from .arguments import add_seed, cluster, individuals, kept_for, named_networks, uneven_progress
 
 if TYPE_CHECKING:
     from ....kernels.network import Network

@@ -47,7 +47,7 @@ from ...bundle.bundle import Bundle, load_bundle
 from ...bundle.manifest import UNSEEN_BOARD_AND_NETWORK, UNSEEN_NETWORK, Manifest
 from ...errors import BundleError
 from ...twin.cli.arguments import add_perturbed
-from ..compare.trials import TARGETS_IN_WORDS, Outcome, Trial
+from ..compare.plans import TARGETS_IN_WORDS, Outcome, Trial
 from ..train.listed_networks import left_out_networks
 from . import bench
 from .arguments import add_seed, named_networks

@@ -17,8 +17,7 @@ from ....kernels.text import needing
 from ...bundle.bundle import Bundle
 from ...errors import BundleError
 from . import tables
-from .arguments import add_seed, add_threads
-from .clusters import cluster
+from .arguments import add_seed, add_threads, cluster
 
 
 def configure(sub: argparse.ArgumentParser) -> None:
@@ -116,7 +115,7 @@ def _train_on_record(args: argparse.Namespace) -> Bundle | None:
     with needing("jetdvfs-lab train", "train", InputError):
         from ..train.left_out import measured_kinds, whole_networks
         from ..train.making import bundle_from_record
-        from ..train.tuning.tuned import Tuned
+        from ..train.tuned import Tuned
 
         own = whole_networks(record)
         kinds = measured_kinds(own)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ....daemon.cli.figures import OTHERS, colour, colours_of, heading, ink_on, legend_kinds, literal, new_figure, save
+from ....daemon.cli.pictures import OTHERS, colour, colours_of, heading, ink_on, legend_kinds, literal, new_figure, save
 from ..paper.characterization import NetworkRun
 
 if TYPE_CHECKING:

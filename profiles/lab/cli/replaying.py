@@ -38,8 +38,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ....daemon import arguments
-from ....daemon.cli.figures import picture_file, say_drawn
 from ....daemon.cli.output import print_json
+from ....daemon.cli.pictures import picture_file, say_drawn
 from ...bundle.bundle import load_bundle
 from ...errors import MeasurementError
 from ...twin.cli.arguments import add_perturbed

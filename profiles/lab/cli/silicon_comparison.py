@@ -8,8 +8,8 @@ import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ....daemon.cli.figures import new_figure, picture_file, save, say_drawn
 from ....daemon.cli.output import print_json
+from ....daemon.cli.pictures import new_figure, picture_file, save, say_drawn
 from ....daemon.errors import InputError, UsageError
 from ....kernels.text import valid_instead
 from ...errors import ComparisonDataError

@@ -25,7 +25,7 @@ from pathlib import Path
 from ....daemon import arguments
 from ....daemon.cli import model_arguments as common
 from ....daemon.cli import output
-from ....daemon.cli.networks import read_model
+from ....daemon.cli.model_arguments import read_model
 from ....daemon.errors import InputError
 from ....kernels.budget import Account, Budget
 from ....kernels.cost.explain import explain

@@ -68,8 +68,7 @@ def show(args: argparse.Namespace) -> int:
     if args.orders:
         return _show_orders(args, bundle, networks)
     with needing("compare transfer", "train", InputError):
-        from ..train.transfer.rivals import POWERTRAIN
-        from ..train.transfer.shown import transferred
+        from ..train.transfer.shown import POWERTRAIN, transferred
 
         rows = transferred(bundle, args.board, args.perturbed, args.node, networks, args.seed, progress_bar)
     about = {
@@ -107,7 +106,7 @@ def _show_real(args: argparse.Namespace) -> int:
     with needing("compare transfer", "train", InputError):
         from ...twin.measured.tables import load_tables
         from ..train.transfer.real import WAYS, on_real_boards
-        from ..train.transfer.rivals import POWERTRAIN
+        from ..train.transfer.shown import POWERTRAIN
 
         rows = on_real_boards(load_tables(args.data), _profiles(args.profile), args.seed, progress_bar)
     if args.json:
@@ -155,7 +154,7 @@ def _errors(errors: Errors | None) -> str:
 
 
 def _published() -> str:
-    from ..train.transfer.rivals import POWERTRAIN as told
+    from ..train.transfer.shown import POWERTRAIN as told
 
     errors = f"below {told.latency_percent:g}% / {told.power_percent:g}%"
     return f"{told.name}, as published ({told.source}): {errors} after {told.observations} modes"

@@ -11,12 +11,11 @@ from ....daemon import arguments
 from ....daemon.cli.output import print_json, progress_bar, table
 from ....daemon.errors import InputError, UsageError
 from ....kernels.text import needing
-from .arguments import add_seed
-from .clusters import cluster
+from .arguments import add_seed, cluster
 
 if TYPE_CHECKING:
-    from ..train.tuning.search import Search
-    from ..train.tuning.tuned import Tuned
+    from ..train.tuned import Tuned
+    from ..train.tuning import Search
 
 _TRIALS = 40
 
@@ -67,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     if not args.out.parent.is_dir():
         raise InputError(f"--out: {args.out.parent} is not a folder")
     with needing("jetdvfs-lab tune", "tune", InputError):
-        from ..train.tuning.search import Search, models_of
+        from ..train.tuning import Search, models_of
 
         study = args.study or args.out.with_suffix(".db")
         search = Search(
@@ -90,14 +89,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _searched(search: Search, workers: str) -> Tuned:
-    from ..train.tuning.search import tune
+    from ..train.tuning import tune
 
     with cluster("--workers", workers) as client:
         return tune(search, client.get_executor(), len(client.ncores()), progress_bar)
 
 
 def _show(tuned: Tuned, path: Path, as_json: bool) -> None:
-    from ..train.tuning.tuned import describe
+    from ..train.tuned import describe
 
     rows = describe(tuned)
     if as_json:

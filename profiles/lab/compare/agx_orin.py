@@ -20,8 +20,7 @@ import numpy as np
 from ....kernels.network import KernelInvocation, Network
 from ...reference import reference_network
 from ...twin.silicon.chip import Array, Chip, Clocks, load_chip
-from ...twin.silicon.execution import execute
-from ...twin.silicon.silicon import Silicon
+from ...twin.silicon.silicon import Silicon, execute
 from .fit import Fit, Report, numbers, product, read_rows
 
 BOARD = "agx-orin-64gb"

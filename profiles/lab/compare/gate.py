@@ -23,13 +23,12 @@ from ....kernels.grid import FrequencyConfiguration
 from ....kernels.network import Network
 from ...board import BoardDescription, load_board
 from ...twin.silicon.chip import Clocks
-from ...twin.silicon.execution import execute
-from ...twin.silicon.silicon import Silicon
+from ...twin.silicon.silicon import Silicon, execute
 from ..measure.meters.simulated import TwinMeter
 from ..paper.characterization import NODES
 from ..paper.characterization import measured as run_of
 from ..paper.difficulty import ALL_KINDS
-from ..paper.table1 import PAPER
+from ..paper.published import PAPER
 from . import desktop
 from . import gate_bands as bands
 from .gate_kinds import Effort, KindModels, Row, table_6

@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 
 from ..paper.characterization import NODES
 from ..paper.difficulty import LIMITS
-from ..paper.published import WITHIN_6
-from ..paper.table1 import PAPER
+from ..paper.published import PAPER, WITHIN_6
 
 AS_HARD = 1.4
 """A standard deviation of the logarithm of the same model's error over five GPUs (sitar-lab/NeuSight), for convolutions,

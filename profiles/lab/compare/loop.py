@@ -31,8 +31,8 @@ from ...reference import reference_names, reference_network
 from ...twin.measured.tables import MeasuredTable
 from ...twin.replayed_board import replay_board
 from ...twin.silicon.silicon import Silicon
-from ..train.transfer.rivals import overlap_fit
-from ..train.truth import true_surface
+from ..train.evaluation import true_surface
+from ..train.transfer.shown import overlap_fit
 from .plans import untrained_nodes
 
 STOPS = (3, 5, 10, 20)

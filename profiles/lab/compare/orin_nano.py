@@ -17,9 +17,8 @@ from ....kernels.network import KernelInvocation, Network
 from ...board import load_board
 from ...reference import reference_network
 from ...twin.silicon.chip import Array, Chip, Clocks
-from ...twin.silicon.execution import execute
 from ...twin.silicon.passes import Pass
-from ...twin.silicon.silicon import Silicon
+from ...twin.silicon.silicon import Silicon, execute
 from ...twin.variant import installed
 from .fit import Fit, Report, numbers, product, read_rows
 

@@ -15,9 +15,8 @@ import numpy as np
 from ....kernels.units import AXES
 from ...reference import reference_network
 from ...twin.silicon.chip import Array, Chip, Clocks
-from ...twin.silicon.execution import execute
 from ...twin.silicon.passes import Pass
-from ...twin.silicon.silicon import Silicon
+from ...twin.silicon.silicon import Silicon, execute
 from .fit import Fit, Report, held_out, numbers, read_rows
 
 BOARD = "tx2"

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...reference import reference_network
 from ...twin.silicon.chip import load_chip
-from ..paper.table1 import PAPER, TOLERANCE, measure
+from ..paper.published import PAPER, TOLERANCE, measure
 from .fit import Fit, Report
 
 BOARD = "agx-xavier"

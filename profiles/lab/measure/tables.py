@@ -22,8 +22,7 @@ from ....kernels.errors import KernelsError
 from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ....kernels.network import DTYPE_BYTES, KernelInvocation, Network
 from ....kernels.units import AXES
-from ...adapt.measurements import TABLES, Measurements, Rows
-from ...adapt.plausible import ABSURD, LONGEST_MS, has_work, least_ms, most_mw, too_far
+from ...adapt.measurements import ABSURD, LONGEST_MS, TABLES, Measurements, Rows, has_work, least_ms, most_mw, too_far
 from ...board import load_board
 from ...device import Device, MeasuredDevice
 from ...errors import MeasurementError

@@ -25,8 +25,7 @@ from ....kernels.network import KernelInvocation, Network
 from ....kernels.units import Method
 from ...board import BoardDescription
 from ...twin.silicon.chip import Clocks
-from ...twin.silicon.execution import execute
-from ...twin.silicon.silicon import Silicon
+from ...twin.silicon.silicon import Silicon, execute
 
 SIGNIFICANT = 0.95
 COMMON = 0.4

@@ -15,14 +15,13 @@ from ...errors import MeasurementError
 from ..train.assembly import train_all
 from ..train.kernel_models import FEW_KERNELS, Recipe, TrainedKind, TrainingOptions
 from ..train.left_out import measured_kinds
-from ..train.tuning.tuned import Tuned
+from ..train.tuned import Tuned
 from .accuracy import Compared
 from .observed import Observed, observed
-from .others import means_of_others
 from .overhead import Overhead, overheads
 from .rotation import Rotation, rotate
 from .specialised import OneAgainstMany, left_out_boards, one_against_many
-from .variability import OverGrid, Spread, over_grid, spreads
+from .variability import OverGrid, Spread, means_of_others, over_grid, spreads
 
 Progress = Callable[[int, int, str], None]
 Found = TypeVar("Found")

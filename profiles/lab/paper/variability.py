@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -13,6 +13,41 @@ from numpy.typing import NDArray
 
 from ...adapt.measurements import Measurements, Rows
 from ...errors import MeasurementError
+from .accuracy import Compared
+from .published import NAMES
+from .rotation import DTYPE, total_mw
+
+_TABLES = {"time": "fixed_kernel_ms", "power": "fixed_kernel_mw"}
+
+
+def means_of_others(record: Measurements, left_out: Sequence[int]) -> Mapping[tuple[str, str], Compared]:
+    """Networks' kernels at the configurations that all boards have in common, by kind and target ("time" in ms, "power" in W);
+    empty where the record has none."""
+    board, found = record.described, dict[tuple[str, str], list[Compared]]()
+    for target, table in _TABLES.items():
+        for kind in NAMES:
+            of_kind = [what for what, call in enumerate(record.invocations) if call.kind == kind and call.dtype == DTYPE]
+            rows = record.tables[table].where(np.isin(record.tables[table].what, of_kind))
+            for node in left_out:
+                mine, others = rows.where(rows.node == node), rows.where(rows.node != node)
+                known, place = np.unique(_asked(others, board.grid.size), return_inverse=True)
+                mine = mine.where(np.isin(_asked(mine, board.grid.size), known))
+                if not len(mine):
+                    continue
+                means = np.bincount(place, np.maximum(others.value, 0.0)) / np.bincount(place)
+                mean = means[np.searchsorted(known, _asked(mine, board.grid.size))]
+                value = np.maximum(mine.value, 0.0)
+                if target == "power":
+                    mean = (mean + total_mw(record, set(record.nodes) - {node}, board)[mine.configuration]) / 1e3
+                    value = (value + total_mw(record, {node}, board)[mine.configuration]) / 1e3
+                found.setdefault((kind, target), []).append(Compared(mean, value, mine.node))
+    return {key: Compared.joined(parts) for key, parts in found.items()}
+
+
+def _asked(rows: Rows, configurations: int) -> NDArray[np.int64]:
+    """A number for each kernel and configuration."""
+    return rows.what * configurations + rows.configuration
+
 
 SIGNIFICANCE = 0.01
 """Samples are held to be of different distributions where a test gives less."""

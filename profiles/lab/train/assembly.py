@@ -28,7 +28,7 @@ from ...bundle.manifest import KindEntry, Manifest, RegionEntry
 from ...device import MeasuredDevice
 from ...errors import MeasurementError
 from .common_error import Observation, fit_shares, squared_parts
-from .host_fit import fit_host_active_mw, fit_host_model, fit_idle_mw
+from .host_fit import fit_host_active_mw, fit_host_model, fit_idle_mw, fit_leakage
 from .inside import ALONE, Inside, fit_inside
 from .kernel_models import (
     TARGETS,
@@ -41,7 +41,6 @@ from .kernel_models import (
     residuals_of,
     train_kind,
 )
-from .leakage_fit import fit_leakage
 from .region_fit import fit_region
 
 Progress = Callable[[int, int, str], None]

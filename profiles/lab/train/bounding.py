@@ -37,8 +37,8 @@ from ..measure.meters.simulated import twin_meter
 from .common_error import squared_parts
 from .evaluation import FRAMES, measure_network, with_frames
 from .listed_networks import calibrating_networks, left_out_networks
+from .making import copy_bundle
 from .production import EVALUATION_NODES, evaluate_simulated, evaluated
-from .writing import copy_bundle
 
 NODES = tuple(range(100, 132))
 """The simulated boards whose errors bounds are fitted to: neither trained on nor judged by.

@@ -10,30 +10,305 @@ at the end every clock must be back at its baseline.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import json
 import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict
+import os
+import select
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
+from types import TracebackType
+from typing import Any
 
 from ....daemon import arguments
-from ....daemon.cli.figures import new_figure
+from ....daemon.cli.children import START_S, Child, ChildError, spawn, when_it_answers
 from ....daemon.cli.output import print_json, table
+from ....daemon.cli.pictures import new_figure
 from ....daemon.errors import TargetNotAttainable, UsageError
 from ....daemon.hardware.files import Files
+from ....daemon.hardware.hardware import Hardware
 from ....daemon.planning.limits import Limits
 from ....daemon.planning.plan import Plan, plan
+from ....daemon.wire.client import Client
+from ....daemon.wire.held import HeldLease
 from ....kernels.cost.model import surface
 from ....kernels.grid import FrequencyConfiguration
+from ....kernels.network import Network
 from ....kernels.surface import Surface
+from ....kernels.units import AXES
 from ...adapt.application import Application
-from ...board import load_board
+from ...board import BoardDescription, load_board
 from ...bundle.bundle import load_bundle
-from ...reference import reference_network
+from ...reference import reference_input, reference_model, reference_network
+from ...timing import SystemClock
 from ..silicon.silicon import check_version
 from .arguments import add_backend, add_simulated_board
-from .scene import CONFIDENCE, Run, Scene, ask_text
-from .stage import Stage, clock_files, offered
+
+
+class Stage:
+    """A simulated board and ``jetdvfsd`` on it, for as long as the context lasts.
+
+    Args:
+        board: the board's name.
+        node: which individual of it.
+        profile: the daemon's profile; empty for none.
+        backend: how the tree is served: ``auto``, ``fuse`` or ``folder``.
+        perturbed: which other silicon (:func:`~jetdvfs.profiles.twin.silicon.perturbed.perturbed`); 0 for the board's own.
+
+    Attributes:
+        root: the simulated board's file tree.
+        application_port: the socket on which applications on the board are driven.
+        backend: how it is served, ``fuse`` or ``folder``.
+        notice: what the twin cannot do with this backend, or an empty string.
+        socket: the daemon's socket.
+
+    Raises:
+        ChildError: one of the two did not start.
+    """
+
+    def __init__(self, board: str, node: int, profile: str, backend: str, perturbed: int = 0) -> None:
+        self._names = (board, node, profile)
+        self._perturbed = perturbed
+        self._stack = contextlib.ExitStack()
+        self.root = Path()
+        self.application_port = ""
+        self.backend = backend
+        self.notice = ""
+        self.socket = Path()
+        self._daemon: Child | None = None
+
+    def __enter__(self) -> Stage:
+        with contextlib.ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="jetdvfs-demo-")))
+            self._start_twin(stack, folder)
+            self._folder = folder
+            self.socket = folder / "jetdvfs.sock"
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stack.close()
+
+    def _start_twin(self, stack: contextlib.ExitStack, folder: Path) -> None:
+        board, node, _ = self._names
+        mount = folder / "board"
+        mount.mkdir()
+        command = [
+            "jetdvfs.daemon.cli",
+            "twin",
+            "serve",
+            "--board",
+            board,
+            "--mount",
+            str(mount),
+            "--seed",
+            str(node),
+            "--backend",
+            self.backend,
+            "--perturbed",
+            str(self._perturbed),
+            "--json",
+        ]
+        twin = spawn("the simulated board", command, folder)
+        stack.callback(twin.stop)
+        said: dict[str, Any] = json.loads(_first_line(twin))
+        self.root = Path(said["mount"])
+        self.application_port = said["bench"]
+        self.backend = said["backend"]
+        self.notice = said.get("notice") or ""
+
+    def start_daemon(self) -> Client:
+        """Start ``jetdvfsd`` on the board and connect to it.
+
+        Raises:
+            ChildError: it ended, or did not answer in time.
+        """
+        board, _, profile = self._names
+        folders = ["--state-dir", str(self._folder / "state"), "--runtime-dir", str(self._folder / "run")]
+        command = ["jetdvfs.daemon.service", "--root", str(self.root), "--socket", str(self.socket), *folders]
+        chosen = ["--profile", profile] if profile else []
+        self._daemon = spawn("jetdvfsd", [*command, "--board", board, *chosen], self._folder)
+        self._stack.callback(self._daemon.stop)
+        client = when_it_answers(self._daemon, self.socket)
+        self._stack.callback(client.close)
+        return client
+
+    def stop_daemon(self) -> int | None:
+        """End the daemon as ``systemctl stop`` does; its exit code."""
+        assert self._daemon is not None
+        return self._daemon.stop()
+
+
+def clock_files(files: Files, description: BoardDescription) -> dict[str, str]:
+    """The files by which clocks are set, of whichever drivers the board has, with their values, read as anybody would."""
+    places: list[tuple[str, tuple[str, ...]]] = [
+        (f"/sys/devices/system/cpu/cpufreq/{policy.name}", ("scaling_governor", "scaling_min_freq", "scaling_max_freq"))
+        for policy in description.cpu_policies
+    ]
+    devfreq = [path for path in description.section("gpu")["devfreq"] if files.exists(path)]
+    places += [(path, ("governor", "min_freq", "max_freq")) for path in devfreq[:1]]  # the others are links to it
+    emc = description.section("emc")
+    names = {"bpmp": ("mrq_rate_locked",), "override": ("clk_state",), "devfreq": ("min_freq", "max_freq")}
+    places += [(emc[way], names[way]) for way in names if way in emc]
+    paths = [f"{folder}/{name}" for folder, each in places for name in each]
+    paths += [emc[way] for way in ("halt", "cap") if way in emc]
+    return {path: text.strip() for path in paths if (text := files.find_text(path)) is not None}
+
+
+def offered(files: Files, description: BoardDescription) -> tuple[FrequencyConfiguration, Limits]:
+    """The top clocks that a board's power mode offers, and the range that it leaves each clock."""
+    grid = Hardware.probe(files, SystemClock(), board=description.name).grid()
+    axes = {axis: grid.levels(axis) for axis in AXES}
+    return grid.top, Limits.within({axis: (levels[0], levels[-1]) for axis, levels in axes.items()})
+
+
+def _first_line(process: Child) -> str:
+    assert process.popen.stdout is not None
+    descriptor = process.popen.stdout.fileno()
+    deadline = time.monotonic() + START_S
+    text = b""
+    while b"\n" not in text:
+        ready, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
+        chunk = os.read(descriptor, 1 << 16) if ready else b""
+        if not chunk:
+            raise ChildError(f"{process.name} did not start: {process.last_words()}")
+        text += chunk
+    return text.split(b"\n")[0].decode()
+
+
+CONFIDENCE = 0.95
+"""With which latency targets, and the frame's period, are asked for."""
+
+_PACED_S = 1.5
+_FRAMES = 60
+
+
+@dataclass(frozen=True)
+class Run:
+    """One way of running one network: what was set, predicted and observed.
+
+    Attributes:
+        ask: what the application asked for.
+        fps: frames per second, None for back to back.
+        configuration: the clocks in effect.
+        predicted_ms, p50_ms: the typical latency of a frame.
+        predicted_p95_ms, p95_ms: the latency that 95 in 100 frames stay under; predicted, the model's own uncertainty is in it.
+        predicted_mw, observed_mw: mean power of the energy rails over the run, idle between frames included.
+        predicted_mj, observed_mj: energy of one frame, idle up to the next included.
+        met: True if the observed latency met the target; None without a target.
+        temperature_c: die temperature of the plan; None without a plan, or if the profile knows one only.
+    """
+
+    network: str
+    ask: str
+    fps: float | None
+    configuration: FrequencyConfiguration
+    predicted_ms: float
+    p50_ms: float
+    predicted_p95_ms: float
+    p95_ms: float
+    predicted_mw: float
+    observed_mw: float
+    predicted_mj: float
+    observed_mj: float
+    met: bool | None
+    temperature_c: float | None = None
+
+
+class Scene:
+    """One network's part: what the application asks, runs and sees. ``writes`` lists each hold's files in order."""
+
+    def __init__(
+        self,
+        client: Client,
+        application: Application,
+        name: str,
+        network: Network,
+        predicted: Surface,
+        top: FrequencyConfiguration,
+        latency_ms: float,
+        fps: float,
+    ) -> None:
+        self.writes: list[tuple[str, list[dict[str, str]]]] = []
+        self._client, self._application, self._name = client, application, name
+        self._rails: list[str] = client.status()["energy_rails"]
+        self._top = top
+        self._cautious = predicted.quantile(CONFIDENCE)
+        self._fps, self._latency_ms = fps, latency_ms
+        self._loaded = application.load(network)
+        self._known = client.load(reference_model(name), [reference_input(name).shape], name=name)
+
+    def runs(self) -> Iterable[Run]:
+        yield self._at_top(None)
+        yield self._for_target(f"latency_ms={self._latency_ms:g}", None)
+        yield self._at_top(self._fps)
+        yield self._for_target("min-energy", self._fps)
+
+    def _at_top(self, fps: float | None) -> Run:
+        predicted = self._client.predict(self._known, self._top, fps=fps)["at"]
+        with self._hold("top clocks", fps, configuration=self._top) as lease:
+            return self._observe("top clocks", fps, lease, predicted, None)
+
+    def _for_target(self, target: str, fps: float | None) -> Run:
+        with self._hold(target, fps, network=self._known, target=target, fps=fps, confidence=CONFIDENCE) as lease:
+            assert lease.plan is not None
+            limit_ms = self._latency_ms if "=" in target else 1e3 / (fps or 1.0)
+            return self._observe(target, fps, lease, lease.plan["choice"], limit_ms)
+
+    @contextmanager
+    def _hold(self, ask: str, rate: float | None, **what: Any) -> Iterator[HeldLease]:
+        with self._client.hold(**what, reason=f"demo: {ask}", app="demo") as lease:
+            assert lease.applied is not None
+            self.writes.append((f"{self._name}, {ask_text(ask, rate)}", lease.applied["writes"]))
+            yield lease
+        self.writes.append(("released: back to the baseline", self._written_since(lease.applied["writes"])))
+
+    def _written_since(self, writes: list[dict[str, str]]) -> list[dict[str, str]]:
+        """What the daemon wrote after these writes."""
+        everything: list[dict[str, str]] = self._client.status()["writes"]
+        ends = (end for end in range(len(everything), 0, -1) if everything[end - len(writes) : end] == writes)
+        return everything[next(ends, len(everything)) :]
+
+    def _observe(
+        self, ask: str, fps: float | None, lease: HeldLease, predicted: Mapping[str, Any], limit_ms: float | None
+    ) -> Run:
+        if fps is None:
+            seen = self._application.stream(self._loaded, frames=_FRAMES)
+        else:
+            seen = self._application.stream(self._loaded, fps=fps, seconds=_PACED_S)
+        latencies = seen["latencies_ms"]
+        p95 = statistics.quantiles(latencies, n=20, method="inclusive")[-1]
+        assert lease.applied is not None
+        configuration = FrequencyConfiguration(**lease.applied["accepted"])
+        energy_mj = predicted["energy_mj"] if fps is None else predicted["energy_per_frame_mj"]
+        return Run(
+            network=self._name,
+            ask=ask,
+            fps=fps,
+            configuration=configuration,
+            predicted_ms=predicted["latency_ms"],
+            p50_ms=statistics.median(latencies),
+            predicted_p95_ms=self._cautious.at(configuration).latency_ms,
+            p95_ms=p95,
+            predicted_mw=predicted["power_mw"] if fps is None else energy_mj * fps,
+            observed_mw=sum(seen["rails_mw"][rail] for rail in self._rails),
+            predicted_mj=energy_mj,
+            observed_mj=sum(seen["rails_mj"][rail] for rail in self._rails) / len(latencies),
+            met=None if limit_ms is None else p95 <= limit_ms,
+            temperature_c=None if limit_ms is None else predicted.get("temperature_c"),
+        )
+
+
+def ask_text(ask: str, fps: float | None) -> str:
+    """What was asked for, in words."""
+    return f"{ask}, back to back" if fps is None else f"{ask} at {fps:g} frames/s"
+
 
 NETWORKS = ("resnet18", "mobilenet_v2")
 
@@ -188,7 +463,7 @@ def _pictures(
     surfaces: Mapping[str, Surface], runs: Iterable[Run], title: str, out: Path, say: Callable[[str], None]
 ) -> list[Path]:
     """A picture of each run's plan: the configuration that the daemon applied, at the die temperature it planned for."""
-    from ....daemon.cli.surface_pictures import draw_plan
+    from ....daemon.cli.pictures import draw_plan
 
     paths = []
     for item in runs:

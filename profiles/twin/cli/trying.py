@@ -21,7 +21,7 @@ from ....daemon.cli.running import ENDING, refused, run_command
 from ...board import load_board
 from ...bundle.finding import find_bundles, resolve_bundle
 from .arguments import add_backend, add_simulated_board
-from .stage import Stage
+from .demo import Stage
 
 _INTRODUCTION = """simulated {board}, with jetdvfsd on it (profile: {profile}); try:
   jetdvfs status

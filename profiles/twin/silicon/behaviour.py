@@ -11,16 +11,14 @@ from numpy.typing import NDArray
 
 from ....kernels.network import Call, KernelInvocation, Network
 from ...errors import TwinError
-from .chip import AMBIENT_DIE_C, Array, Chip, Clocks
-from .detail import Detail, Engine, Regulator
+from .chip import AMBIENT_DIE_C, Array, Chip, Clocks, Detail, Engine, Regulator
 from .engine import START, compiled
 from .fused import Products, product_of
 from .host import issue_us
 from .irregular import mixed, seeds, spread, uniform
 from .kinds import ROWS, SiliconKind
-from .passes import Pass, seconds
+from .passes import Pass, Variation, seconds
 from .power import idle_w, pass_energy_j
-from .voltage import Variation
 
 _LEAST_SUPPLY = 0.25  # assumed: however much others move, the GPU gets so much of the bandwidth
 _NOTHING = Regulator(0.0, 0.0, 0.0)

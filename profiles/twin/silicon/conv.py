@@ -16,9 +16,8 @@ import numpy as np
 
 from ....kernels.network import DTYPE_BYTES, KernelInvocation
 from .chip import Array, Chip
-from .counts import SMALL_BLOCK, VECTOR
 from .gemm import Gemm, again, gemm
-from .passes import Code, Pass
+from .passes import SMALL_BLOCK, VECTOR, Code, Pass
 
 DEPTHWISE, GROUPED, PLAIN, PRECOMPUTED, IMPLICIT, WINOGRAD, WINOGRAD_STAGED, FFT, TENSOR = range(9)
 _WORKSPACE_BYTES = 256e6  # the heuristics take no algorithm that needs more

@@ -8,7 +8,7 @@ from math import prod
 
 from ....kernels.network import Call, HostOp, KernelInvocation, Network, ParamValue, Shape
 from ...errors import TwinError
-from .detail import Engine
+from .chip import Engine
 from .fused import PRODUCTS
 
 START = HostOp("engine", "")

@@ -12,12 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....kernels.network import KernelInvocation
-from .chip import Chip
+from .chip import Chip, Detail, Engine
 from .conv import convolution
-from .counts import column, element
-from .detail import Detail, Engine
 from .kinds import COSTS, flat
-from .passes import Pass
+from .passes import Pass, column, element
 from .products import matmul
 
 MEMBERS = {"relu": ("relu",), "add_relu": ("add", "relu")}

@@ -15,7 +15,7 @@ import numpy as np
 from ....kernels.network import Call, KernelInvocation
 from .chip import Array, Chip, Clocks
 from .kinds import HOST_US, SiliconKind
-from .voltage import Variation
+from .passes import Variation
 
 # As :attr:`~.kinds.SiliconKind.call_us`: calls that launch nothing.
 _HOST_ONLY_US = {

@@ -12,8 +12,7 @@ import numpy as np
 
 from ....kernels.network import KernelInvocation
 from .chip import Chip
-from .counts import BLOCK, SMALL_BLOCK, VECTOR, WARP, column, element, number, read_elements, tail, utilisation
-from .passes import Code, Pass
+from .passes import BLOCK, SMALL_BLOCK, VECTOR, WARP, Code, Pass, column, element, number, read_elements, tail, utilisation
 
 Family: TypeAlias = Callable[[Chip, Sequence[KernelInvocation]], list[Pass]]
 """The passes of invocations of one kind."""

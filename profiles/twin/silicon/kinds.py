@@ -19,10 +19,9 @@ from ....kernels.network import KernelInvocation
 from ...errors import TwinError
 from .chip import Array, Chip
 from .conv import convolution
-from .counts import column, element, number
 from .kernels import Family, adaptive_pool, batch_norm, cat, copy, pool, reduce, rowwise
 from .kernels import pointwise as pointwise_of
-from .passes import Pass
+from .passes import Pass, column, element, number
 from .products import attention, matmul, transposed
 
 

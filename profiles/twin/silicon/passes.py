@@ -7,15 +7,159 @@ fit k between 2 and 4, streaming micro-benchmarks higher). Start-up, drain and s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .chip import Array, Chip, Clocks
-from .memory import bandwidth, round_trip
-from .voltage import Variation
+from ....kernels.network import DTYPE_BYTES, KernelInvocation
+from .chip import Array, Chip, Clocks, Curve, Memory
+
+_TRIM_HZ = 60e6
+_TRIMS = 25
+# Standard deviations of the factors' logarithms, in the order of Variation's fields, and how many of them a factor is away at
+# most: set so that thirteen boards spread as those of MIRAGE, Figure 2, do.
+_SPREAD = np.array([0.030, 0.040, 0.009, 0.007, 0.021, 0.014, 0.014, 0.22, 0.085, 0.055, 0.09])
+_FARTHEST = 2.2
+_GAIN_SPREAD = 0.010  # assumed: shunts of 1 %
+_TRIM_SPREAD = 0.014  # assumed: about two of the regulator's steps
+_ROUNDING = 1e-9  # of a regulator's step, so that a voltage that is one is not raised to the next
+
+
+@dataclass(frozen=True)
+class Variation:
+    """How one node differs from the nominal chip: factors around 1, after the thirteen boards of MIRAGE, Figure 2."""
+
+    issue: float  # host work
+    launch: float  # start-up of a GPU kernel
+    dram: float  # sustained DRAM bandwidth
+    pipeline: float  # GPU cycles lost to arbitration
+    gpu_volts: float
+    cpu_volts: float
+    soc_volts: float
+    leakage: float
+    soc_static: float
+    switching: float  # energy per operation
+    dram_energy: float
+    gain: tuple[float, ...]  # shunt and sensor tolerance, by rail
+    trim: tuple[float, ...]  # GPU voltage calibration along the clock's range, _TRIM_HZ apart
+
+    @classmethod
+    def of(cls, node: int, chip: Chip) -> Variation:
+        """The variation of a node; the same number is always the same individual."""
+        random = np.random.default_rng([chip.seed, node])
+        spread = random.standard_normal(len(_SPREAD))
+        gain = np.exp(_GAIN_SPREAD * random.standard_normal(len(chip.rails)))
+        factor = np.exp(np.clip(spread, -_FARTHEST, _FARTHEST) * _SPREAD)
+        trim = np.exp(_TRIM_SPREAD * random.standard_normal(_TRIMS))
+        issue, launch, dram, pipeline, gpu, cpu, soc, leakage, static, switching, energy = factor.tolist()
+        return cls(
+            *(issue, launch, dram, pipeline, gpu, cpu, soc, leakage, static, switching, energy),
+            gain=tuple(gain.tolist()),
+            trim=tuple(trim.tolist()),
+        )
+
+    @classmethod
+    def none(cls, chip: Chip) -> Variation:
+        """The nominal chip."""
+        return cls(*(1.0,) * 11, gain=(1.0,) * len(chip.rails), trim=(1.0,) * _TRIMS)
+
+
+def _steps(volts: Array, millivolts: float) -> Array:
+    """A regulator gives voltages in steps, never less than asked for."""
+    step = millivolts / 1e3
+    return np.asarray(np.ceil(volts / step - _ROUNDING) * step)
+
+
+def _curve(curve: Curve, hz: Array) -> Array:
+    above = np.maximum(hz - curve.knee_hz, 0.0) / curve.span_hz
+    return np.asarray(curve.volts + curve.linear * above + curve.square * above**2)
+
+
+def gpu_volts(chip: Chip, gpu_hz: Array, node: Variation) -> Array:
+    """The GPU's rail: calibrated for each chip and, clock by clock, not quite evenly."""
+    factor = node.gpu_volts * np.interp(gpu_hz, _TRIM_HZ * np.arange(len(node.trim)), node.trim)
+    return _steps(factor * _curve(chip.voltages.gpu, gpu_hz), chip.voltages.gpu.step_mv)
+
+
+def cpu_volts(chip: Chip, cpu_hz: Array, node: Variation) -> Array:
+    return _steps(node.cpu_volts * _curve(chip.voltages.cpu, cpu_hz), chip.voltages.cpu.step_mv)
+
+
+def soc_volts(chip: Chip, emc_hz: Array, node: Variation) -> Array:
+    """The memory controller's rail: a few coarse levels, tied to the memory clock."""
+    levels = chip.voltages.soc
+    return _steps(node.soc_volts * np.interp(emc_hz, levels.emc_hz, levels.volts), levels.step_mv)
+
+
+_FABRIC_LEAST = 0.35  # assumed: what the worst access pattern reaches of the fabric's rate
+
+
+def bandwidth(memory: Memory, gpu_hz: Array, emc_hz: Array, pattern: Array) -> Array:
+    """Sustained bytes per second; ``pattern`` is the share of a plain stream's rate that the access pattern reaches."""
+    if memory.sensitivity != 1.0:
+        pattern = pattern**memory.sensitivity
+    dram = memory.dram_bytes_per_cycle * emc_hz * np.interp(emc_hz, memory.emc_hz, memory.efficiency) * pattern
+    fabric = memory.fabric_bytes_per_cycle * gpu_hz * np.minimum(1.0, _FABRIC_LEAST + (1.0 - _FABRIC_LEAST) * pattern)
+    ratio = dram / fabric
+    return np.asarray(dram / (1.0 + ratio**memory.corner) ** (1 / memory.corner))
+
+
+def round_trip(memory: Memory, gpu_hz: Array, emc_hz: Array) -> Array:
+    """Seconds from an SM's load to its data, missing everywhere: analogue parts, GPU fabric and memory clocks."""
+    return np.asarray(memory.latency_s + memory.latency_gpu_cycles / gpu_hz + memory.latency_emc_cycles / emc_hz)
+
+
+WARP = 32.0  # threads that execute together, on every NVIDIA GPU
+VECTOR = 4  # elements that a load takes at once where everything is aligned: 16 bytes of single precision
+BLOCK, SMALL_BLOCK = 512.0, 256.0  # threads in a block of a plain kernel, and of one that needs more registers
+# How the bandwidth rises with the threads that ask for it: from the least, to nearly all with some times a tenth of what fits.
+_LEAST_BANDWIDTH, _MOST_BANDWIDTH, _HALF_COVERED = 0.06, 1.06, 0.10
+_MANY_ROUNDS, _WORST_TAIL = 12, 1.9  # after so many rounds of blocks the last does not show; it never costs more
+
+
+def column(invocations: Sequence[KernelInvocation], value: Callable[[KernelInvocation], float]) -> Array:
+    return np.fromiter(map(value, invocations), np.float64, len(invocations))
+
+
+def number(call: KernelInvocation, name: str, default: float) -> float:
+    value = call.params.get(name, default)
+    return float(value) if isinstance(value, (int, float)) else default
+
+
+def element(call: KernelInvocation) -> int:
+    return DTYPE_BYTES[call.dtype]
+
+
+def rates(chip: Chip, calls: Sequence[KernelInvocation]) -> Array:
+    """Multiply-adds per lane and cycle in products, and the energy of such a cycle, shape ``(2, len(calls))``."""
+    found = [chip.rate(call.dtype) for call in calls]
+    return np.array([[rate.matrix for rate in found], [rate.energy for rate in found]], np.float64)
+
+
+def read_elements(call: KernelInvocation) -> float:
+    """Elements read, a broadcast operand once."""
+    return float(sum(prod(shape) for shape in call.inputs))
+
+
+def utilisation(chip: Chip, threads: Array) -> Array:
+    """How much of the bandwidth so many threads can ask for: few threads cannot cover the latency."""
+    return np.asarray(
+        np.minimum(
+            1.0,
+            _LEAST_BANDWIDTH + _MOST_BANDWIDTH * threads / (threads + _HALF_COVERED * (chip.sm_count * chip.sm_threads)),
+        )
+    )
+
+
+def tail(chip: Chip, blocks: Array, resident: float) -> Array:
+    """Blocks run in rounds; the last round may leave SMs idle."""
+    slots = chip.sm_count * resident
+    rounds = np.ceil(blocks / slots)
+    return np.asarray(np.where(rounds > _MANY_ROUNDS, 1.0, rounds * slots / np.maximum(blocks, 1.0)).clip(1.0, _WORST_TAIL))
+
 
 _MEMORY_TRIPS = 2.0  # a kernel's first load and its last store wait for DRAM, whatever it does in between
 _SHORTEST_S = 1e-12  # what a pass that does nothing is taken to last, so that nothing is divided by zero
@@ -26,7 +170,7 @@ class Code:
     """How a kernel's code runs, whatever it is given.
 
     None of this is published. Each figure is what such a kernel plausibly does, and all of them together were set so that ten
-    networks on the AGX Xavier take the times of MIRAGE's Table 1 (:mod:`jetdvfs.profiles.lab.paper.table1`). A chip whose
+    networks on the AGX Xavier take the times of MIRAGE's Table 1 (:mod:`jetdvfs.profiles.lab.paper.published`). A chip whose
     framework is written otherwise says so in its file (``library``).
 
     Attributes:

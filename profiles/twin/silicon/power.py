@@ -11,8 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from .chip import AMBIENT_DIE_C, Array, Chip, Clocks
-from .passes import Pass
-from .voltage import Variation, cpu_volts, gpu_volts, soc_volts
+from .passes import Pass, Variation, cpu_volts, gpu_volts, soc_volts
 
 BUSY_DOMAINS = ("gpu", "soc", "dram")
 """The domains that a kernel's work loads."""

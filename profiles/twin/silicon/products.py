@@ -10,9 +10,8 @@ import numpy as np
 
 from ....kernels.network import KernelInvocation
 from .chip import Array, Chip
-from .counts import VECTOR, WARP, column, element, number, rates, tail, utilisation
 from .gemm import Gemm, again, gemm
-from .passes import Code, Pass
+from .passes import VECTOR, WARP, Code, Pass, column, element, number, rates, tail, utilisation
 
 # How each kernel's code runs (see Code for where the figures come from), then what it executes beside that.
 _ROW = Code(serial_cycles=650.0, round_trips=1.0, pattern=0.84, unaligned=0.82, streamed=0.01, overlap=4.0, toggling=0.66)

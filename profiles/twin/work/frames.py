@@ -39,7 +39,7 @@ class BoardSilicon(Protocol):
 
 
 class Executed(Protocol):
-    """What one inference took (see :class:`~jetdvfs.profiles.twin.silicon.execution.Execution`)."""
+    """What one inference took (see :class:`~jetdvfs.profiles.twin.silicon.silicon.Execution`)."""
 
     @property
     def latency_s(self) -> Array: ...

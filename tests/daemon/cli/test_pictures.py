@@ -23,7 +23,7 @@ pytest.importorskip("matplotlib", reason="pictures need matplotlib, pip install 
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
-from jetdvfs.daemon.cli.surface_pictures import draw_plan, draw_surface
+from jetdvfs.daemon.cli.pictures import draw_plan, draw_surface
 
 SURFACE = surface(network(conv2d(), relu(1 << 18), matmul(300)), board(sigma=0.1, common=0.05))
 VERMILLION, BLUE = (0xD5, 0x5E, 0x00), (0x00, 0x72, 0xB2)
@@ -113,7 +113,7 @@ def test_a_picture_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
 
 
 def test_a_display_that_matplotlib_does_not_know_is_not_asked_for(tmp_path: Path) -> None:
-    figures = "from jetdvfs.daemon.cli.figures import new_figure, save"
+    figures = "from jetdvfs.daemon.cli.pictures import new_figure, save"
     code = f"{figures}; save(new_figure(1, 1), {str(tmp_path / 'empty.png')!r})"
     environment = {**os.environ, "MPLBACKEND": "nonsense"}
     subprocess.run([sys.executable, "-c", code], env=environment, check=True)

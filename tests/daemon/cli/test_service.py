@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
-from jetdvfs.daemon.cli.service.manager import CONFLICTS
+from jetdvfs.daemon.cli.doctor import CONFLICTS
 from jetdvfs.daemon.config import Members, read_config
 from jetdvfs.tests.support.daemons.board_daemon import Board, Daemon, served_board
 from jetdvfs.tests.support.paths import ROOT

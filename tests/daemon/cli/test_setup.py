@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 
 from jetdvfs.daemon.cli import main
-from jetdvfs.daemon.cli.setup.board import Observed, SetUpBoard, spread_out
-from jetdvfs.daemon.cli.setup.knowing import what_is_known
+from jetdvfs.daemon.cli.setup.board import Observed, SetUpBoard, spread_out, what_is_known
 from jetdvfs.daemon.cli.setup.measuring import Plan, measure
 from jetdvfs.daemon.cli.setup.runners import Candidate, EngineRunner, TwinRunner
 from jetdvfs.daemon.hardware.files import Files
@@ -30,7 +29,7 @@ from jetdvfs.profiles.bundle.bundle import load_bundle
 from jetdvfs.profiles.bundle.finding import resolve_bundle
 from jetdvfs.profiles.errors import MeasurementError
 from jetdvfs.profiles.reference import reference_input, reference_network
-from jetdvfs.profiles.twin.cli.stage import Stage, clock_files
+from jetdvfs.profiles.twin.cli.demo import Stage, clock_files
 from jetdvfs.profiles.twin.silicon.chip import Clocks
 from jetdvfs.profiles.twin.silicon.silicon import Silicon
 from jetdvfs.tests.support.models.handmade_engine import profile, small

@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable
 import psutil
 import pytest
 
+from jetdvfs.daemon.descriptors.children import Stragglers
 from jetdvfs.daemon.descriptors.disposal import Disposal
-from jetdvfs.daemon.descriptors.stragglers import Stragglers
 from jetdvfs.daemon.errors import UsageError
 from jetdvfs.tests.support.daemons.attached import attached
 from jetdvfs.tests.support.daemons.silent_files import lingering_socket

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from jetdvfs.daemon.descriptors.stragglers import Stragglers
+from jetdvfs.daemon.descriptors.children import Stragglers
 from jetdvfs.profiles.twin.tree import fuse
 from jetdvfs.tests.support.daemons.silent_files import silent_files
 

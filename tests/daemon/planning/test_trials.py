@@ -9,7 +9,7 @@ import pytest
 from jetdvfs.daemon.planning.targets import parse_target
 from jetdvfs.kernels.grid import FrequencyGrid
 from jetdvfs.kernels.surface import Surface
-from jetdvfs.profiles.lab.compare.trials import Outcome, plans_for, try_out, usual_targets
+from jetdvfs.profiles.lab.compare.plans import Outcome, plans_for, try_out, usual_targets
 
 DEADLINE = parse_target("latency_ms=25")
 

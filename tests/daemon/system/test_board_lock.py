@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 
 from jetdvfs.daemon.arguments import board_socket
-from jetdvfs.daemon.system import board_lock
-from jetdvfs.daemon.system.board_lock import board_held, board_locked, socket_of
+from jetdvfs.daemon.system import state
+from jetdvfs.daemon.system.state import board_held, board_locked, socket_of
 from jetdvfs.daemon.wire.protocol import default_socket
 
 
 def test_the_note_of_a_killed_daemon_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bases = [tmp_path / "system", tmp_path / "own"]
-    monkeypatch.setattr(board_lock, "RUNTIME_DIR", bases[0])
-    monkeypatch.setattr(board_lock, "runtime_base", lambda: bases[1])
+    monkeypatch.setattr(state, "RUNTIME_DIR", bases[0])
+    monkeypatch.setattr(state, "runtime_base", lambda: bases[1])
     root = tmp_path / "root"
     root.mkdir()
     status = root.stat()

@@ -10,10 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from jetdvfs.daemon.system.journal import LEASE_BEGUN, TARGET_MISSED, fields
-from jetdvfs.daemon.system.quota import ACTING, LogQuota
+from jetdvfs.daemon.system.journal import ACTING, LEASE_BEGUN, TARGET_MISSED, LogQuota, Repeated, fields, task_failures
 from jetdvfs.daemon.system.record import ENTRIES_KEPT, Record
-from jetdvfs.daemon.system.repeated import Repeated, task_failures
 from jetdvfs.tests.support.boards.hardware_kernel import FakeClock
 
 HOSTILE, CAMERA = 54101, 54100

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from jetdvfs.daemon.system.repeated import AGAIN_S, Repeated
+from jetdvfs.daemon.system.journal import AGAIN_S, Repeated
 from jetdvfs.tests.support.boards.hardware_kernel import FakeClock
 
 

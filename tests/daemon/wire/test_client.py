@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from jetdvfs import Client, qos
-from jetdvfs.daemon.descriptors.attached import Attached
+from jetdvfs.daemon.descriptors.disposal import Attached
 from jetdvfs.daemon.errors import HardwareRefused, InputError, NoDaemon, UsageError
 from jetdvfs.daemon.wire import protocol
 from jetdvfs.daemon.wire.calls import PUBLIC

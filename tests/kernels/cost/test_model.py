@@ -12,16 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from jetdvfs.kernels.cost import timeline
 from jetdvfs.kernels.cost.board import BoardCost, KernelModel, Regressor
 from jetdvfs.kernels.cost.guesses import UNMODELLED_SIGMA
 from jetdvfs.kernels.cost.host import HostModel, issue_key
-from jetdvfs.kernels.cost.model import kernel_costs, surface
+from jetdvfs.kernels.cost.model import kernel_costs, play, surface
 from jetdvfs.kernels.cost.roofline import NO_FLOOR, LaunchFloor, bound_at_ms, bound_ms
 from jetdvfs.kernels.cost.totals import Shares
 from jetdvfs.kernels.errors import CostModelError
 from jetdvfs.kernels.network import Call, KernelInvocation, Network, ParamValue
-from jetdvfs.kernels.rewriting.recurrence import products_of
+from jetdvfs.kernels.rewriting.fusion import products_of
 from jetdvfs.kernels.surface import Surface
 from jetdvfs.tests.support.profiles.analytic import (
     GRID,
@@ -212,7 +211,7 @@ def test_the_timeline_is_the_recurrence_at_every_configuration(data: st.DataObje
     host_ms = np.cumsum(rng.uniform(0, 1, (launches + 1, 2, 2)), axis=0)
     gpu_ms = rng.uniform(0, 2, (kernels, *shape))
     order = rng.integers(0, kernels, launches)
-    played = timeline.play(host_ms, gpu_ms, order)
+    played = play(host_ms, gpu_ms, order)
     for cpu, gpu, emc in np.ndindex(shape):
         issued, durations = list(host_ms[:, cpu, emc]), [gpu_ms[kernel, cpu, gpu, emc] for kernel in order]
         latency = simulate(issued[:-1], issued[-1], durations)

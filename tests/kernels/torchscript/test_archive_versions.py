@@ -15,7 +15,7 @@ import pytest
 from jetdvfs.kernels.decompose import decompose
 from jetdvfs.kernels.errors import KernelsError, ModelError, ShapeError
 from jetdvfs.kernels.network import Network, TensorSpec
-from jetdvfs.kernels.torchscript.versions import NEWEST, OLDEST, UPGRADES
+from jetdvfs.kernels.torchscript.source import NEWEST, OLDEST, UPGRADES
 from jetdvfs.tests.support.models import handmade
 from jetdvfs.tests.support.models.reading import SMALL, read
 from jetdvfs.tests.support.paths import DOCS, FIXTURES

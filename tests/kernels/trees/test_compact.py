@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from jetdvfs.kernels.errors import EnsembleError
 from jetdvfs.kernels.trees.compact import MAGIC
 from jetdvfs.kernels.trees.ensemble import TreeEnsemble
-from jetdvfs.profiles.lab.train.compacting import compacted
+from jetdvfs.profiles.lab.train.kernel_models import compacted
 from jetdvfs.tests.support.profiles.boosted import kernel_samples, train, trained, treelite
 
 HEADER = struct.Struct("<5Id")

@@ -19,8 +19,8 @@ from jetdvfs.kernels.errors import EnsembleError
 from jetdvfs.kernels.trees import ensemble as ensemble_module
 from jetdvfs.kernels.trees import node_table
 from jetdvfs.kernels.trees.ensemble import TreeEnsemble
+from jetdvfs.kernels.trees.forest import read_treelite
 from jetdvfs.kernels.trees.node_table import KEY_BITS, NodeTable
-from jetdvfs.kernels.trees.reader import read_treelite
 from jetdvfs.tests.support.profiles.boosted import XAVIER, kernel_samples, train, treelite, xgboost
 
 

@@ -13,8 +13,7 @@ from jetdvfs.kernels.correction.observation import Observation
 from jetdvfs.kernels.cost.model import surface
 from jetdvfs.kernels.grid import FrequencyConfiguration, FrequencyGrid
 from jetdvfs.kernels.surface import Surface
-from jetdvfs.profiles.adapt.choosing import Choice, next_observation, on_front
-from jetdvfs.profiles.adapt.prior import prior_of
+from jetdvfs.profiles.adapt.prior import Choice, next_observation, on_front, prior_of
 from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.bundle.bundle import Bundle, load_bundle
 from jetdvfs.profiles.lab.cli import main

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from jetdvfs.daemon.descriptors.attached import Attached
+from jetdvfs.daemon.descriptors.disposal import Attached
 
 
 @contextmanager

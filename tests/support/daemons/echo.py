@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
-from jetdvfs.daemon.descriptors.attached import Attached
+from jetdvfs.daemon.descriptors.disposal import Attached
 from jetdvfs.daemon.errors import TargetNotAttainable, UsageError
 from jetdvfs.daemon.wire import protocol
 from jetdvfs.daemon.wire.interface import Int, Interface, array, method, structure, table

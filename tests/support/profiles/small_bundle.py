@@ -14,7 +14,7 @@ from jetdvfs.kernels.cost.host import HostModel
 from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.bundle.files import BoardArrays
 from jetdvfs.profiles.bundle.manifest import KindEntry, Manifest, RegionEntry
-from jetdvfs.profiles.lab.train.writing import write_bundle
+from jetdvfs.profiles.lab.train.making import write_bundle
 
 BOARD = load_board("agx-xavier")
 FEATURES = feature_names("relu")

@@ -31,7 +31,7 @@ from statistics import fmean
 from .....daemon import arguments
 from .....daemon.cli import model_arguments as common
 from .....daemon.cli import output
-from .....daemon.cli.figures import picture_file, say_drawn
+from .....daemon.cli.pictures import picture_file, say_drawn
 from .....daemon.errors import UsageError
 from .....kernels.grid import FrequencyConfiguration, FrequencyGrid
 from .....kernels.rewriting.fusion import fuse
@@ -113,7 +113,7 @@ def _predict(args: argparse.Namespace) -> _Study:
 
 
 def _measure(args: argparse.Namespace) -> _Study:
-    from ...paper.table1 import KINDS
+    from ...paper.published import KINDS
 
     board = load_board(args.board or BOARD)
     configuration = _configuration(args, board.grid)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .....daemon.cli.figures import literal, new_figure
+from .....daemon.cli.pictures import literal, new_figure
 from ...paper.accuracy import LIMITS, Accuracy
 from ...paper.overhead import BATCHES
 from ...paper.published import NAMES, TABLE_4, TABLE_5, TABLE_6, TABLE_7, TABLE_8

@@ -22,7 +22,7 @@ def table_1(args: argparse.Namespace) -> int:
     from ....reference import reference_network
     from ....twin.silicon.silicon import Silicon
     from ...paper.characterization import NODES
-    from ...paper.table1 import KINDS, PAPER, TOLERANCE, measure
+    from ...paper.published import KINDS, PAPER, TOLERANCE, measure
 
     if not args.json:
         version = Silicon().version

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from .....kernels.grid import FrequencyConfiguration
 from .....kernels.network import Call, KernelInvocation, Network
 from ....twin.silicon.chip import AMBIENT_DIE_C, Array, Clocks
-from ....twin.silicon.execution import Execution, execute
-from ....twin.silicon.silicon import Activity, Silicon
+from ....twin.silicon.silicon import Activity, Execution, Silicon, execute
 from .meter import POWER_READINGS, TIMINGS, KernelPower
 
 _EVENT_MS = 0.5e-3  # resolution of GPU event timers

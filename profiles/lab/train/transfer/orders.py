@@ -21,14 +21,13 @@ from .....kernels.cost.model import surface
 from .....kernels.grid import FrequencyConfiguration, FrequencyGrid
 from .....kernels.network import Network
 from .....kernels.surface import Surface
-from ....adapt.choosing import next_observation, on_front
-from ....adapt.prior import prior_of
+from ....adapt.prior import next_observation, on_front, prior_of
 from ....board import load_board
 from ....bundle.bundle import Bundle
 from ....twin.silicon.silicon import Silicon
 from ...measure.meters.meter import Meter
 from ...measure.meters.simulated import TwinMeter
-from ..truth import true_surface
+from ..evaluation import true_surface
 
 COUNTS = (3, 6, 12, 24, 36, 60)
 OBSERVATION_S = 2.5

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from jetdvfs.daemon.cli.web.admission import (
+from jetdvfs.daemon.cli.web.server import (
     CONNECTIONS,
     PER_CLIENT,
     REQUEST_S,

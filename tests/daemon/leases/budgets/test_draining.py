@@ -16,9 +16,8 @@ from jetdvfs.daemon.hardware.sensors.thermal import Trip
 from jetdvfs.daemon.leases.budgets.budgets import Budgets
 from jetdvfs.daemon.leases.controller import Controller
 from jetdvfs.daemon.leases.lease import Holder
-from jetdvfs.daemon.planning.constraints import BoardConstraints
 from jetdvfs.daemon.planning.lease_plan import LeasePlan, PlanRequest
-from jetdvfs.daemon.planning.limits import Limits
+from jetdvfs.daemon.planning.limits import BoardConstraints, Limits
 from jetdvfs.daemon.planning.plan import Plans
 from jetdvfs.profiles.board import load_board
 from jetdvfs.tests.support.boards.hardware_kernel import FakeClock, Kernel

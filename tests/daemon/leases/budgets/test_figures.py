@@ -13,7 +13,7 @@ from jetdvfs.daemon.hardware.files import Files
 from jetdvfs.daemon.leases.budgets.battery import Battery, Draining, read_battery
 from jetdvfs.daemon.leases.budgets.ceiling import MARGIN_C, Ceiling
 from jetdvfs.daemon.leases.budgets.drawn import Drawn, KeptDrawn
-from jetdvfs.daemon.planning.constraints import BoardConstraints
+from jetdvfs.daemon.planning.limits import BoardConstraints
 from jetdvfs.tests.support.boards.hardware_kernel import Kernel
 
 AMBIENT_C, TAU_S, WANTED_MW = 25.0, 90.0, 30_000.0

@@ -8,9 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jetdvfs.daemon.leases.sharing.interference import EXACT, SLICE_MS, together
-from jetdvfs.daemon.leases.sharing.joint import MOST_CONFIDENCES, fare_ms, jointly
-from jetdvfs.daemon.leases.sharing.observed import without_waiting
+from jetdvfs.daemon.leases.sharing.joint import EXACT, MOST_CONFIDENCES, SLICE_MS, fare_ms, jointly, together, without_waiting
 from jetdvfs.daemon.planning.lease_plan import Work
 from jetdvfs.daemon.planning.limits import Limits
 from jetdvfs.kernels.correction.observation import Observation

@@ -8,7 +8,7 @@ import asyncio
 import pytest
 
 from jetdvfs.daemon.errors import UsageError
-from jetdvfs.daemon.wire.serving.refusals import Refusals
+from jetdvfs.daemon.wire.serving.connection import Refusals
 from jetdvfs.daemon.wire.serving.session import Peer
 
 

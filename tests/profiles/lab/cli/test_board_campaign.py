@@ -32,7 +32,7 @@ from jetdvfs.profiles.lab.measure.meters.gpu import GpuMeter
 from jetdvfs.profiles.lab.measure.meters.notes import Notebook
 from jetdvfs.profiles.lab.measure.processor import Model, about_s, unit_s
 from jetdvfs.profiles.reference import reference_input, reference_model
-from jetdvfs.profiles.twin.cli.stage import Stage, clock_files
+from jetdvfs.profiles.twin.cli.demo import Stage, clock_files
 from jetdvfs.profiles.twin.silicon.chip import Clocks
 from jetdvfs.profiles.twin.silicon.silicon import Silicon
 

@@ -15,11 +15,10 @@ import pytest
 from jetdvfs.profiles.adapt.measurements import LATER, Measurements, Rows
 from jetdvfs.profiles.lab.cli import main
 from jetdvfs.profiles.lab.measure.one_twin import measure_twin, plan_twin, several_boards_size
-from jetdvfs.profiles.lab.paper.parts import parts_of
-from jetdvfs.profiles.lab.paper.rotation import rotate
+from jetdvfs.profiles.lab.paper.rotation import parts_of, rotate
 from jetdvfs.profiles.lab.paper.study import PARTS
 from jetdvfs.profiles.lab.train.kernel_models import Recipe, TrainingOptions
-from jetdvfs.profiles.lab.train.tuning.tuned import Found, Tuned
+from jetdvfs.profiles.lab.train.tuned import Found, Tuned
 from jetdvfs.profiles.reference import reference_network
 
 pytest.importorskip("xgboost", reason="training needs xgboost")

@@ -11,9 +11,7 @@ from pathlib import Path
 import pytest
 
 from jetdvfs.profiles.lab.cli import main
-from jetdvfs.profiles.lab.compare.token_models import token
-from jetdvfs.profiles.lab.compare.token_rates import Rates
-from jetdvfs.profiles.lab.compare.token_rows import Clocks, Row
+from jetdvfs.profiles.lab.compare.tokens import Clocks, Rates, Row, token
 from jetdvfs.tests.support.paths import SHARED_DATA
 
 pytest.importorskip("scipy", reason="rates are fitted with scipy")

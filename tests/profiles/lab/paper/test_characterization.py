@@ -16,7 +16,7 @@ from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.bundle import bundle
 from jetdvfs.profiles.lab.cli import main
 from jetdvfs.profiles.lab.paper.characterization import NetworkRun, measured, predicted, select
-from jetdvfs.profiles.lab.paper.table1 import KINDS
+from jetdvfs.profiles.lab.paper.published import KINDS
 from jetdvfs.profiles.reference import reference_names, reference_network
 from jetdvfs.tests.support.profiles.analytic import GRID, board, conv2d, matmul, network, relu
 

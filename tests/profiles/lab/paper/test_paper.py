@@ -15,7 +15,6 @@ from jetdvfs.profiles.errors import MeasurementError
 from jetdvfs.profiles.lab.measure.steps import fixed_configurations
 from jetdvfs.profiles.lab.paper.accuracy import Accuracy, Compared, mean_of
 from jetdvfs.profiles.lab.paper.observed import observed
-from jetdvfs.profiles.lab.paper.others import means_of_others
 from jetdvfs.profiles.lab.paper.published import MEANS, TABLE_4, TABLE_5, TABLE_6, TABLE_7
 from jetdvfs.profiles.lab.paper.rotation import KernelRows, middle
 from jetdvfs.profiles.lab.paper.specialised import Specialised, improvement, one_against_many
@@ -25,6 +24,7 @@ from jetdvfs.profiles.lab.paper.variability import (
     anderson_darling,
     differing,
     kolmogorov_smirnov,
+    means_of_others,
     over_grid,
     spreads,
 )

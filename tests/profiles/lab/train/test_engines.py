@@ -23,8 +23,7 @@ from jetdvfs.profiles.bundle.bundle import Bundle, load_bundle
 from jetdvfs.profiles.bundle.manifest import UNSEEN_BOARD_ENGINE, Manifest
 from jetdvfs.profiles.errors import MeasurementError
 from jetdvfs.profiles.lab.train import engines
-from jetdvfs.profiles.lab.train.engine_fit import fit_rates, fit_start
-from jetdvfs.profiles.lab.train.engines import add_engines
+from jetdvfs.profiles.lab.train.engines import add_engines, fit_rates, fit_start
 from jetdvfs.profiles.lab.train.listed_networks import left_out_networks
 from jetdvfs.profiles.lab.train.production import EVALUATION_NODES, evaluate_simulated
 from jetdvfs.tests.support.profiles.analytic import GRID, board, conv2d, matmul, network, relu

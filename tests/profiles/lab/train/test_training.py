@@ -36,13 +36,18 @@ from jetdvfs.profiles.lab.train.assembly import (
     regions_of,
     train_all,
 )
-from jetdvfs.profiles.lab.train.host_fit import clocks_mhz, fit_host_active_mw, fit_host_model, fit_idle_mw, fit_issue_time
+from jetdvfs.profiles.lab.train.host_fit import (
+    clocks_mhz,
+    fit_host_active_mw,
+    fit_host_model,
+    fit_idle_mw,
+    fit_issue_time,
+    fit_leakage,
+)
 from jetdvfs.profiles.lab.train.inside import Inside
 from jetdvfs.profiles.lab.train.kernel_models import FEW_KERNELS, Recipe, TrainingOptions, table_of
-from jetdvfs.profiles.lab.train.leakage_fit import fit_leakage
-from jetdvfs.profiles.lab.train.making import bundle_from_record
+from jetdvfs.profiles.lab.train.making import bundle_from_record, write_bundle
 from jetdvfs.profiles.lab.train.region_fit import fit_region
-from jetdvfs.profiles.lab.train.writing import write_bundle
 from jetdvfs.tests.support.profiles.synthetic_meter import (
     BOARD,
     HOST_ACTIVE_MW,

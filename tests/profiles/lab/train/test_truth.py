@@ -8,8 +8,7 @@ import pytest
 
 from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.lab.measure.meters.simulated import twin_meter
-from jetdvfs.profiles.lab.train.evaluation import measure_network
-from jetdvfs.profiles.lab.train.truth import mean_surface, true_surface
+from jetdvfs.profiles.lab.train.evaluation import mean_surface, measure_network, true_surface
 from jetdvfs.profiles.reference import reference_network
 from jetdvfs.profiles.twin.silicon.silicon import Silicon
 

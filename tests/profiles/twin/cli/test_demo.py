@@ -18,9 +18,7 @@ from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.profiles.board import list_boards, load_board
 from jetdvfs.profiles.bundle.bundle import load_bundle
 from jetdvfs.profiles.reference import reference_network
-from jetdvfs.profiles.twin.cli.demo import applied_plan
-from jetdvfs.profiles.twin.cli.scene import Run
-from jetdvfs.profiles.twin.cli.stage import clock_files, offered
+from jetdvfs.profiles.twin.cli.demo import Run, applied_plan, clock_files, offered
 from jetdvfs.profiles.twin.tree import fuse
 from jetdvfs.tests.support.boards.twin_fakes import TreeFiles, VirtualClock, fake_board
 

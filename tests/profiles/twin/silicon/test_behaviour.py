@@ -18,10 +18,9 @@ from jetdvfs.profiles.errors import TwinError
 from jetdvfs.profiles.lab.train.listed_networks import calibrating_networks, left_out_networks, trained_networks
 from jetdvfs.profiles.reference import reference_names, reference_network
 from jetdvfs.profiles.twin.silicon.chip import Clocks, load_chip
-from jetdvfs.profiles.twin.silicon.execution import execute
 from jetdvfs.profiles.twin.silicon.fused import PRODUCTS, product_of
 from jetdvfs.profiles.twin.silicon.kinds import ROWS
-from jetdvfs.profiles.twin.silicon.silicon import Silicon
+from jetdvfs.profiles.twin.silicon.silicon import Silicon, execute
 from jetdvfs.tests.support.profiles.analytic import recurrent
 
 BOARDS = list_boards()

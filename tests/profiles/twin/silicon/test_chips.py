@@ -17,8 +17,7 @@ from jetdvfs.profiles.errors import TwinError
 from jetdvfs.profiles.lab.measure.meters.simulated import TwinMeter
 from jetdvfs.profiles.reference import reference_network
 from jetdvfs.profiles.twin.silicon.chip import CHIPS_DIR, Clocks, load_chip
-from jetdvfs.profiles.twin.silicon.execution import execute
-from jetdvfs.profiles.twin.silicon.silicon import Silicon
+from jetdvfs.profiles.twin.silicon.silicon import Silicon, execute
 
 BOARDS = list_boards()
 

@@ -18,8 +18,7 @@ from jetdvfs.profiles.lab.measure.meters.simulated import TwinMeter
 from jetdvfs.profiles.lab.measure.sampling import Sampler, random_configurations
 from jetdvfs.profiles.reference import reference_names, reference_network
 from jetdvfs.profiles.twin.silicon.chip import Clocks
-from jetdvfs.profiles.twin.silicon.execution import execute
-from jetdvfs.profiles.twin.silicon.silicon import Silicon
+from jetdvfs.profiles.twin.silicon.silicon import Silicon, execute
 from jetdvfs.tests.support.paths import SNAPSHOTS
 
 GOLDEN = SNAPSHOTS / "silicon_golden_2.txt"

@@ -24,10 +24,9 @@ from jetdvfs.profiles.bundle.bundle import load_bundle
 from jetdvfs.profiles.errors import TwinError
 from jetdvfs.profiles.twin.silicon import kinds as silicon_kinds
 from jetdvfs.profiles.twin.silicon.chip import Clocks
-from jetdvfs.profiles.twin.silicon.execution import execute
 from jetdvfs.profiles.twin.silicon.kernels import pointwise
 from jetdvfs.profiles.twin.silicon.kinds import SiliconKind
-from jetdvfs.profiles.twin.silicon.silicon import Silicon
+from jetdvfs.profiles.twin.silicon.silicon import Silicon, execute
 from jetdvfs.tests.support.models.handmade import archive, forward
 
 

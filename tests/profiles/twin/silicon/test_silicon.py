@@ -16,12 +16,10 @@ from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.errors import BoardDescriptionError, TwinError
 from jetdvfs.profiles.lab.measure.meters.simulated import TwinMeter
 from jetdvfs.profiles.lab.measure.sampling import MOST_ELEMENTS, MOST_MACS, Sampler, random_configurations
-from jetdvfs.profiles.lab.paper.table1 import PAPER, TOLERANCE, measure
+from jetdvfs.profiles.lab.paper.published import PAPER, TOLERANCE, measure
 from jetdvfs.profiles.reference import reference_names, reference_network
-from jetdvfs.profiles.twin.silicon.chip import Chip, Clocks, load_chip
-from jetdvfs.profiles.twin.silicon.detail import Irregular
-from jetdvfs.profiles.twin.silicon.execution import LAUNCH_QUEUE, execute
-from jetdvfs.profiles.twin.silicon.silicon import Silicon
+from jetdvfs.profiles.twin.silicon.chip import Chip, Clocks, Irregular, load_chip
+from jetdvfs.profiles.twin.silicon.silicon import LAUNCH_QUEUE, Silicon, execute
 from jetdvfs.tests.support.paths import ROOT, SHARED_DATA
 
 GRID = load_board("agx-xavier").grid

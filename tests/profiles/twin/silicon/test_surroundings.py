@@ -13,11 +13,9 @@ from jetdvfs.profiles.board import list_boards, load_board
 from jetdvfs.profiles.lab.compare.fit import product
 from jetdvfs.profiles.lab.measure.meters.simulated import TwinMeter
 from jetdvfs.profiles.reference import reference_network
-from jetdvfs.profiles.twin.silicon.chip import Chip, Clocks, load_chip
-from jetdvfs.profiles.twin.silicon.detail import Irregular
-from jetdvfs.profiles.twin.silicon.execution import execute
+from jetdvfs.profiles.twin.silicon.chip import Chip, Clocks, Irregular, load_chip
 from jetdvfs.profiles.twin.silicon.irregular import mixed, seeds, spread, uniform
-from jetdvfs.profiles.twin.silicon.silicon import Silicon
+from jetdvfs.profiles.twin.silicon.silicon import Silicon, execute
 
 STREAM = KernelInvocation("relu", "", ((16_000_000,),), (16_000_000,), "float32", {})
 

@@ -16,10 +16,8 @@ from jetdvfs.profiles.errors import MeasurementError
 from jetdvfs.profiles.lab.cli import main
 from jetdvfs.profiles.lab.measure.one_twin import measure_twin, one_board_size, plan_twin
 from jetdvfs.profiles.lab.train.kernel_models import Recipe, TrainingOptions, train_kind
-from jetdvfs.profiles.lab.train.tuning.judging import problem_of
-from jetdvfs.profiles.lab.train.tuning.search import Search, tune
-from jetdvfs.profiles.lab.train.tuning.space import Space
-from jetdvfs.profiles.lab.train.tuning.tuned import Found, Tried, Tuned, smallest
+from jetdvfs.profiles.lab.train.tuned import Found, Tried, Tuned, smallest
+from jetdvfs.profiles.lab.train.tuning import Search, Space, problem_of, tune
 from jetdvfs.profiles.reference import reference_network
 
 pytest.importorskip("optuna", reason="tuning needs optuna")

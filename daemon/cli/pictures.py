@@ -1,29 +1,264 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures of a surface and of a plan: the grid, the trade-off of latency and energy, the target and the choice.
-
-Colours are of Okabe and Ito's palette and matplotlib's cividis, which people with colour blindness tell apart; yellow is high
-everywhere.
-"""
+"""Pictures of networks, surfaces and plans, by matplotlib without a display."""
 
 from __future__ import annotations
 
+import errno
 import os
+import sys
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...kernels.grid import FrequencyConfiguration
+from ...kernels.network import KernelInvocation, Network
+from ...kernels.stored import replacing
 from ...kernels.surface import Surface
-from ..planning.outlooks import in_time, outlook, pareto_front
-from ..planning.plan import Plan
+from ...kernels.text import needing, printable
+from ..arguments import named_file
+from ..errors import InputError
+from ..planning.plan import Plan, in_time, outlook, pareto_front
 from ..planning.targets import Outlook
-from .figures import heading, interactive_axes, literal, new_figure, save
+from .output import amount
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+DPI = 110
+OTHERS = "others"
+_GREY = "#999999"
+_KIND_COLOURS = {
+    "conv2d": "#0072B2",
+    "batch_norm": "#E69F00",
+    "matmul": "#D55E00",
+    "relu": "#009E73",
+    "cat": "#CC79A7",
+    "max_pool2d": "#56B4E9",
+    "add": "#F0E442",
+    "adaptive_avg_pool2d": "#000000",
+}
+_LIGHT = frozenset({"#F0E442", "#56B4E9", "#E69F00"})
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """A figure of a size in inches that is drawn in memory, whatever display matplotlib is told to use.
+
+    Raises:
+        InputError: matplotlib is missing.
+    """
+    told = os.environ.get("MPLBACKEND")
+    os.environ["MPLBACKEND"] = "agg"  # importing matplotlib fails where this names a backend that it does not know
+    try:
+        with needing("pictures", "plot", InputError):
+            from matplotlib.backends.backend_agg import FigureCanvasAgg
+            from matplotlib.figure import Figure
+    finally:
+        if told is None:
+            del os.environ["MPLBACKEND"]
+        else:
+            os.environ["MPLBACKEND"] = told
+    figure: Figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def picture_file(text: str) -> Path:
+    """Read an argument that names a picture to be written, before there is anything to draw.
+
+    Raises:
+        InputError: matplotlib is missing or cannot write such a file, or its folder is missing.
+    """
+    path = named_file(text)
+    _check_kind(new_figure(1, 1), path)
+    if not path.parent.is_dir():
+        raise InputError(f"{path}: cannot write the picture ({os.strerror(errno.ENOENT)})")
+    return path
+
+
+def say_drawn(path: Path) -> None:
+    """Name a picture that was written, on standard error: standard output may be JSON."""
+    print(printable(f"drawn in {path}"), file=sys.stderr)
+
+
+def interactive_axes(width: float, height: float) -> Axes:
+    """Axes on a figure that a notebook or a window shows, of a size in inches.
+
+    Raises:
+        InputError: matplotlib is missing.
+    """
+    with needing("pictures", "plot", InputError):
+        from matplotlib import pyplot
+    axes: Axes = pyplot.subplots(figsize=(width, height), layout="constrained")[1]
+    return axes
+
+
+def save(figure: Figure, path: str | os.PathLike[str]) -> None:
+    """Write a picture; the file's ending says the format.
+
+    Raises:
+        InputError: it cannot be written; a file of that name is as it was.
+    """
+    _check_kind(figure, Path(path))
+    try:
+        with replacing(path) as file:
+            figure.savefig(file, dpi=DPI, format=Path(path).suffix[1:].lower())
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{os.fspath(path)}: cannot write the picture ({reason})") from error
+
+
+def _check_kind(figure: Figure, path: Path) -> None:
+    kinds = figure.canvas.get_supported_filetypes()
+    if path.suffix[1:].lower() not in kinds:
+        valid = " or ".join(f".{kind}" for kind in ("png", "svg", "pdf", "jpg") if kind in kinds)
+        raise InputError(f"{path}: cannot write the picture: its name must end in {valid}")
+
+
+def heading(text: str, simulated: bool) -> str:
+    """A title that says where its figures come from."""
+    return literal(f"{text} (simulated board)" if simulated else text)
+
+
+def literal(text: str) -> str:
+    """A text to be drawn as it stands: matplotlib takes what stands between dollars for a formula."""
+    return printable(text).replace("$", r"\$")
+
+
+def colours_of(weights: Mapping[str, float]) -> dict[str, str]:
+    """A colour for each kind that stands out by its weight, the same in every picture for the usual ones; the rest is grey."""
+    ranked = sorted(weights, key=lambda kind: -weights[kind])[: len(_KIND_COLOURS)]
+    free = [colour for kind, colour in _KIND_COLOURS.items() if kind not in ranked]
+    return {kind: _KIND_COLOURS.get(kind) or free.pop(0) for kind in ranked}
+
+
+def colour(kind: str, colours: Mapping[str, str]) -> str:
+    return colours.get(kind, _GREY)
+
+
+def ink_on(shade: str) -> str:
+    """Black or white, whichever is read more easily on a kind's colour."""
+    return "black" if shade in _LIGHT else "white"
+
+
+def legend_kinds(kinds: Iterable[str], colours: Mapping[str, str]) -> list[tuple[str, str]]:
+    """What a legend names, in order: each kind with its colour, the grey ones together at the end."""
+    kinds = list(dict.fromkeys(kinds))
+    named = [(kind, colours[kind]) for kind in kinds if kind in colours]
+    return named + ([(OTHERS, _GREY)] if len(named) < len(kinds) else [])
+
+
+_LEAST_LABEL = 0.05
+_MOST_MODULES = 24
+_CLOSEST_NAMES = 0.011
+
+
+def draw_network(network: Network, path: str | os.PathLike[str], *, title: str) -> None:
+    """Draw a network.
+
+    Args:
+        network: it launches something at least.
+        path: the picture to write; its ending says the format.
+        title: what stands above it.
+
+    Raises:
+        InputError: matplotlib is missing, or the picture cannot be written.
+    """
+    launches = network.launches
+    figure = new_figure(15, 8)
+    figure.suptitle(literal(title), fontsize=15, fontweight="bold")
+    top, flops, moved = figure.subplots(3, 1, height_ratios=(1, 1.1, 1.1))
+    moved.sharex(flops)
+    colours = colours_of({kind: sum(launch.bytes for launch in launches if launch.kind == kind) for kind in network.kinds})
+    _shares(top, launches, network.kinds, colours)
+    _along(flops, launches, [launch.flops for launch in launches], "FLOPs of each launch, in execution order", "FLOP", colours)
+    _along(
+        moved,
+        launches,
+        [launch.bytes for launch in launches],
+        "bytes of each launch, and the modules they belong to",
+        "B",
+        colours,
+    )
+    flops.tick_params(labelbottom=False)
+    _modules(moved, launches)
+    patches = [top.barh([0], [0], color=shade, label=literal(kind)) for kind, shade in legend_kinds(network.kinds, colours)]
+    figure.legend(handles=patches, loc="outside lower center", ncols=9, frameon=False)
+    save(figure, path)
+
+
+def _shares(axes: Axes, launches: tuple[KernelInvocation, ...], kinds: dict[str, int], colours: dict[str, str]) -> None:
+    """Three stacked bars: the kinds' shares of launches, FLOPs and bytes."""
+    rows = (
+        ("launches", [1] * len(launches), f"{len(launches)}"),
+        ("FLOPs", [launch.flops for launch in launches], amount(sum(launch.flops for launch in launches), "FLOP")),
+        ("bytes", [launch.bytes for launch in launches], amount(sum(launch.bytes for launch in launches), "B")),
+    )
+    for row, (_, weights, _) in enumerate(rows):
+        left, whole = 0.0, sum(weights)
+        for kind in (*colours, *(kind for kind in kinds if kind not in colours)):
+            own = sum(weight for weight, launch in zip(weights, launches, strict=True) if launch.kind == kind)
+            share = own / whole if whole else 0.0
+            axes.barh(row, share, left=left, color=colour(kind, colours), edgecolor="white", linewidth=0.6)
+            if share >= _LEAST_LABEL:
+                label, ink = f"{literal(kind)}\n{share:.0%}", ink_on(colour(kind, colours))
+                axes.text(left + share / 2, row, label, ha="center", va="center", fontsize=9, color=ink)
+            left += share
+    axes.set_yticks(range(3), [f"{name}\n{whole}" for name, _, whole in rows])
+    axes.invert_yaxis()
+    axes.set_xlim(0, 1)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    axes.set_title("what it is made of", loc="left", fontsize=11)
+
+
+def _along(
+    axes: Axes, launches: tuple[KernelInvocation, ...], values: list[int], name: str, unit: str, colours: dict[str, str]
+) -> None:
+    """One bar per launch, in execution order."""
+    shades = [colour(launch.kind, colours) for launch in launches]
+    axes.bar(np.arange(len(values)), values, width=1.0 if len(values) > 150 else 0.85, color=shades)
+    axes.set_xlim(-0.6, len(values) - 0.4)
+    axes.set_title(name, loc="left", fontsize=11)
+    axes.yaxis.set_major_formatter(lambda value, _: amount(value, unit))
+    axes.grid(axis="y", alpha=0.3)
+
+
+def _modules(axes: Axes, launches: tuple[KernelInvocation, ...]) -> None:
+    """The modules under the launches they make: as deep as there is room for their names."""
+    runs = _runs(launches, 1)
+    for depth in (2, 3, 4):
+        deeper = _runs(launches, depth)
+        runs = deeper if len(deeper) <= _MOST_MODULES else runs
+    axes.set_xticks([])
+    named = -1.0
+    for first, end, name in runs:
+        axes.axvline(first - 0.5, color="black", linewidth=0.6, alpha=0.35)
+        middle = (first + end - 1) / 2
+        if (middle - named) / len(launches) < _CLOSEST_NAMES:
+            continue
+        named = middle
+        wide = (end - first) / len(launches) > 0.006 * len(name)
+        axes.text(
+            middle, -0.03, literal(name), transform=axes.get_xaxis_transform(), fontsize=8, va="top",
+            ha="center" if wide else "right", rotation=0 if wide else 45,
+        )  # fmt: skip
+
+
+def _runs(launches: tuple[KernelInvocation, ...], depth: int) -> list[tuple[int, int, str]]:
+    """Launches of one module after each other, modules taken to a depth: the first, the one after the last, the module."""
+    runs = []
+    start = 0
+    for name, own in groupby(".".join(launch.scope.split(".")[:depth]) for launch in launches):
+        count = len(list(own))
+        runs.append((start, start + count, name))
+        start += count
+    return runs
+
 
 _FRONT, _CHOICE, _TOP, _TARGET, _CLOUD = "#000000", "#D55E00", "#0072B2", "#CC79A7", "cividis"
 _BAND = (0.05, 0.95)

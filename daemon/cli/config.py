@@ -1,12 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check the daemon's configuration, show what it comes to, or write one to begin with.
-
-`config check` names everything that is wrong with the file and its drop-ins at once, with file and line, as the daemon itself
-would read them; it ends with 2 if the daemon would refuse to start. Limits and the profile are checked against the board that
-the file names, or the one at `--root`. `config show` lists every member with its value and the
-file it comes from. `config init` writes a file of comments to begin with: every member, its default and its valid values.
-Nothing else is changed; a running daemon takes a new configuration with `systemctl reload jetdvfsd`.
-"""
+"""The configuration to begin with: every member a comment, with its default, its meaning and its valid values."""
 
 from __future__ import annotations
 
@@ -15,26 +8,61 @@ import grp
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
-from ....kernels.stored import replacing
-from ....kernels.text import printable, valid_instead
-from ....kernels.units import AXES
-from ....profiles.board import list_boards, load_board
-from ....profiles.bundle.bundle import read_manifest
-from ....profiles.bundle.finding import resolve_bundle
-from ....profiles.documents import Place, dotted
-from ....profiles.errors import ProfilesError
-from ....profiles.timing import SystemClock
-from ... import arguments
-from ...config import DEFAULT_PATH, ConfigReading, read_config
-from ...errors import DaemonError, InputError, UsageError
-from ...hardware.files import LONGEST_S, Files
-from ...hardware.hardware import Hardware
-from ...profile import find_profile
-from ...system.layers import Remark
-from ..output import print_json
-from .template import template
+from ...kernels.stored import replacing
+from ...kernels.text import printable, valid_instead
+from ...kernels.units import AXES
+from ...profiles.board import list_boards, load_board
+from ...profiles.bundle.bundle import read_manifest
+from ...profiles.bundle.finding import resolve_bundle
+from ...profiles.documents import Place, dotted, expected
+from ...profiles.errors import ProfilesError
+from ...profiles.timing import SystemClock
+from .. import arguments
+from ..config import DEFAULT_PATH, ConfigReading, Members, read_config
+from ..errors import DaemonError, InputError, UsageError
+from ..hardware.files import LONGEST_S, Files
+from ..hardware.hardware import Hardware
+from ..profile import find_profile
+from ..system.layers import Remark
+from .output import print_json
+
+_HEAD = """\
+# Configuration of jetdvfsd. Every member may be left out; each line below has a default. jetdvfsd.yaml(5) has an example.
+# `jetdvfs config check` names mistakes, `systemctl reload jetdvfsd` applies limits, floors, ceiling_c and default.
+# Files of jetdvfsd.yaml.d next to this one override it.
+"""
+_COLUMN = 24
+
+
+def template() -> str:
+    """The file's text, made from the members that the daemon reads."""
+    return "\n".join((_HEAD, *_lines(Members(), ""), ""))
+
+
+def _lines(members: Any, indent: str) -> Iterator[str]:
+    hints = get_type_hints(type(members), include_extras=True)
+    for field in fields(members):
+        value, valid = getattr(members, field.name), expected(hints[field.name])
+        remark = f"{valid}: {field.metadata['help']}" if "help" in field.metadata else valid
+        if is_dataclass(value):
+            yield _line(f"{indent}{field.name}:", remark.removeprefix("a mapping: "))
+            yield from _lines(value, f"{indent}  ")
+        else:
+            yield _line(f"{indent}{field.name}: {_yaml(value)}".rstrip(), remark)
+
+
+def _line(member: str, remark: str) -> str:
+    return f"#{member:{_COLUMN}} # {remark}"
+
+
+def _yaml(value: Any) -> str:
+    """A default as YAML; a member without a value has its default."""
+    if isinstance(value, frozenset):
+        return f"[{', '.join(sorted(value))}]"
+    return "" if value is None else str(value)
+
 
 _INIT = "Write a configuration to begin with: every member as a comment, with its default, unit and valid values."
 

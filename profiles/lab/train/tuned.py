@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ....documents import DocumentError, convert
-from ....errors import MeasurementError
-from ..kernel_models import Recipe
+from ...documents import DocumentError, convert
+from ...errors import MeasurementError
+from .kernel_models import Recipe
 
 FORMAT = 1
 

@@ -1,0 +1,442 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tokens of language models on real boards, beside two rates of a runtime."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....kernels.budget import Account, Budget
+from ....kernels.inputs import parse_input
+from ....kernels.language.launches import network_of
+from ....kernels.language.model import Family, LanguageModel
+from ....kernels.network import Network
+from ....kernels.sized import SizedTensor
+from ...errors import ComparisonDataError
+from .fit import find_file, read_rows
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """A model's, by its config.json; ``tied``: the table of tokens is the last product's weight, too."""
+
+    layers: int
+    width: int
+    heads: int
+    kv_heads: int
+    inner: int
+    tokens: int
+    tied: bool
+    head_size: int = 128
+
+
+SIZES: Mapping[str, Sizes] = {
+    "Qwen2.5-1.5B": Sizes(28, 1536, 12, 2, 8960, 151936, tied=True),
+    "Qwen2.5-3B": Sizes(36, 2048, 16, 2, 11008, 151936, tied=True),
+    "Qwen2.5-7B": Sizes(28, 3584, 28, 4, 18944, 152064, tied=False),
+    "Qwen3-1.7B": Sizes(28, 2048, 16, 8, 6144, 151936, tied=True),
+    "Qwen3-4B": Sizes(36, 2560, 32, 8, 9728, 151936, tied=True),
+    "Llama-3.1-8B": Sizes(32, 4096, 32, 8, 14336, 128256, tied=False),
+}
+
+#: Element types of a format's products and of its last one. INT4 is TensorRT Edge-LLM's, whose last product is not quantised.
+FORMATS: Mapping[str, tuple[str, str]] = {
+    "bf16": ("bfloat16", "bfloat16"),
+    "F16": ("float16", "float16"),
+    "Q8_0": ("q8_0", "q8_0"),
+    "Q6_K": ("q6_K", "q6_K"),
+    "Q4_K_M": ("q4_K", "q6_K"),
+    "IQ4_XS": ("iq4_xs", "q6_K"),
+    "INT4": ("int4", "float16"),
+}
+
+
+#: Instructions for each weight of a product, by its element type: loads, unpacking, products of four bytes and scales, counted
+#: in llama.cpp's kernels for one column (``vecdotq.cuh``). A saturating difference of four bytes, of which Q6_K has one for
+#: every four weights, counts as the eight that GPUs make of it. The kernels of Edge-LLM are not public: as Q4_K.
+INSTRUCTIONS: Mapping[str, float] = {"q8_0": 2.1, "iq4_xs": 2.8, "q4_K": 3.6, "q5_K": 4.8, "q6_K": 6.75, "int4": 3.6}
+_IN_ATTENTION = 1.0
+
+
+@dataclass(frozen=True)
+class Part:
+    """Launches of one token that are alike: products whose weights have one element type, attention, or all others.
+
+    Attributes:
+        bytes: moved: weights, keys and values, and what passes between launches.
+        instructions: of products whose weights are unpacked as they are read, and of attention.
+        cache: whether the bytes are keys and values.
+    """
+
+    bytes: float
+    instructions: float
+    cache: bool = False
+
+
+@dataclass(frozen=True)
+class Token:
+    """What one token costs, whatever the board.
+
+    Attributes:
+        parts: what its launches do, by kind.
+        launches: how many.
+    """
+
+    parts: tuple[Part, ...]
+    launches: int
+
+    @property
+    def bytes(self) -> float:
+        return sum(part.bytes for part in self.parts)
+
+    @property
+    def instructions(self) -> float:
+        return sum(part.instructions for part in self.parts)
+
+
+@cache
+def token(model: str, form: str, context: int) -> Token:
+    """One token of a model in a format that sees so many positions.
+
+    Raises:
+        KeyError: the model or the format is not among those here.
+    """
+    launches = _network(model, form, context).launches
+    parts: dict[str, Part] = {}
+    for call in launches:
+        product = call.kind == "matmul"
+        kind = call.dtype if product else call.kind if call.kind == "attention" else ""
+        each = _IN_ATTENTION if kind == "attention" else INSTRUCTIONS.get(call.dtype, 0.0) if product else 0.0
+        before = parts.get(kind, Part(0.0, 0.0))
+        done = before.instructions + each * call.flops / 2
+        parts[kind] = Part(before.bytes + call.bytes, done, cache=kind == "attention")
+    return Token(tuple(parts.values()), len(launches))
+
+
+def _network(model: str, form: str, context: int) -> Network:
+    sizes, (own, last) = SIZES[model], FORMATS[form]
+    weights = dict(_weights(model, form))
+    weights["token_embd"] = SizedTensor((sizes.tokens, sizes.width), last if sizes.tied else own)
+    if not sizes.tied:
+        weights["output"] = SizedTensor((sizes.tokens, sizes.width), last)
+    known = LanguageModel(
+        family=Family(),
+        layers=sizes.layers,
+        width=sizes.width,
+        heads=sizes.heads,
+        kv_heads=sizes.kv_heads,
+        key_size=sizes.head_size,
+        value_size=sizes.head_size,
+        experts_used=0,
+        window=0,
+        weights=weights,
+        compute="float16",
+        cache="float16",
+        runtime="",
+    )
+    return network_of(known, [parse_input(f"decode={context}:int")], Account(Budget()), model)
+
+
+def _weights(model: str, form: str) -> Iterator[tuple[str, SizedTensor]]:
+    sizes = SIZES[model]
+    own, _ = FORMATS[form]
+    width, q, kv = sizes.width, sizes.heads * sizes.head_size, sizes.kv_heads * sizes.head_size
+    products = {"attn_q": (q, width), "attn_k": (kv, width), "attn_v": (kv, width), "attn_output": (width, q)}
+    products |= {"ffn_gate": (sizes.inner, width), "ffn_up": (sizes.inner, width), "ffn_down": (width, sizes.inner)}
+    yield "output_norm", SizedTensor((width,), "float32")
+    for number in range(sizes.layers):
+        finer = _finer(form, number, sizes.layers)
+        for name, shape in products.items():
+            yield f"blk.{number}.{name}", SizedTensor(shape, finer.get(name, own))
+        norms = {"attn_norm": width, "ffn_norm": width}
+        norms |= dict.fromkeys(("attn_q_norm", "attn_k_norm"), sizes.head_size) if model.startswith("Qwen3") else {}
+        for name, size in norms.items():
+            yield f"blk.{number}.{name}", SizedTensor((size,), "float32")
+
+
+def _finer(form: str, number: int, layers: int) -> Mapping[str, str]:
+    """The products of a block that llama.cpp keeps in a finer type (``llama_tensor_get_type`` in its llama-quant.cpp)."""
+    eighth = layers // 8
+    if form == "Q4_K_M" and (number < eighth or number >= 7 * layers // 8 or (number - eighth) % 3 == 2):
+        return {"attn_v": "q6_K", "ffn_down": "q6_K"}
+    if form == "IQ4_XS":
+        return {"attn_v": "q5_K", **({"ffn_down": "q5_K"} if number < eighth else {})}
+    return {}
+
+
+POWER_MODES = "derived.csv"
+LLAMA = "energy-summary.json"
+HYDRA = "hydra_table6_efficiency.csv"
+XAVIER = "hydra_ae_quick_reference.csv"
+TRAFFIC = "hydra_table4_gpu_mem_orin.csv"
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """A board as a table had it.
+
+    Attributes:
+        gpu_hz: of the GPU; units: how many of its TPCs were on.
+        memory_bytes_s: what the memory moves at its clock, at most.
+    """
+
+    board: str
+    units: int
+    gpu_hz: float
+    memory_bytes_s: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """A measurement: ``ms`` and ``mj`` of one token, and what the memory moved, where that was measured, too.
+
+    Raises:
+        KeyError: its model or its format is not among those that are known.
+    """
+
+    table: str
+    runtime: str
+    model: str
+    form: str
+    context: int
+    clocks: Clocks
+    label: str
+    ms: float
+    mj: float
+    traffic_bytes_s: float | None = None
+
+    def __post_init__(self) -> None:
+        _ = SIZES[self.model], FORMATS[self.form]
+
+    @property
+    def token(self) -> Token:
+        return token(self.model, self.form, self.context)
+
+    @property
+    def group(self) -> tuple[str, str]:
+        """What rates are fitted to: a runtime on a board."""
+        return self.clocks.board, self.runtime
+
+
+#: The boards of the tables that name no clocks, at the top of MAXN.
+_TOPS = {
+    "xavier": Clocks("agx-xavier", 4, 1377e6, 136.5e9),
+    "orin": Clocks("agx-orin-64gb", 8, 1300.5e6, 204.8e9),
+    "thor": Clocks("agx-thor", 10, 1575e6, 273e9),
+}
+#: IFEval's prompts and what came of them: the middle of an answer, on average.
+_IFEVAL_CONTEXT = 300
+_ORIN_30W = Clocks("agx-orin-64gb", 4, 612e6, 204.8e9)
+_NX_BYTES_PER_CYCLE = 32
+
+
+def rows(data: Path) -> list[Row]:
+    """All rows of the three tables.
+
+    Raises:
+        ComparisonDataError: one is missing, or not as it was published.
+    """
+    try:
+        return [*_power_modes(data), *_llama(data), *_hydra(data)]
+    except (AttributeError, KeyError, ValueError, IndexError, TypeError, OSError) as error:
+        raise ComparisonDataError(f"the tables of tokens are not as they were published ({error!r:.120})") from error
+
+
+def _power_modes(data: Path) -> Iterator[Row]:
+    """Orin NX, TensorRT Edge-LLM, 4 bits, 128 positions seen before the token."""
+    for row in read_rows(data, POWER_MODES):
+        memory_hz = float(row["emc_current_mhz"].split()[0]) * 1e6
+        clocks = Clocks("orin-nx-16gb", int(row["active_tpcs"]), float(row["gpu_mhz"]) * 1e6, memory_hz * _NX_BYTES_PER_CYCLE)
+        ms = float(row["decode_ms_per_token"])
+        model = "-".join(row["model"].split("-")[:2])
+        mj = float(row["vdd_in_mw_decode"]) * ms / 1e3
+        yield Row("orin-nx-power-modes", "TensorRT Edge-LLM", model, "INT4", 129, clocks, row["mode"], ms, mj)
+
+
+def _llama(data: Path) -> Iterator[Row]:
+    """AGX Orin 64GB, llama.cpp's llama-speculative without drafts: 256 tokens after 187, and 192 after 15,718."""
+    for name, row in json.loads(find_file(data, LLAMA).read_text(encoding="utf-8")).items():
+        variant = row["variant"]
+        long, form = variant.startswith("lc"), {"q4km": "Q4_K_M", "iq4xs": "IQ4_XS"}.get(variant.removeprefix("lc"))
+        if form is None:
+            continue  # with drafts: how many of them are accepted is the text's affair
+        clocks = _TOPS["orin"] if row["mode"] == "maxn" else _ORIN_30W
+        context = 15718 + 96 if long else 187 + 128
+        ms, mj = 1e3 / row["tok_per_s_median"], 1e3 * row["j_per_token_median"]
+        yield Row("agx-orin-llama", "llama-speculative", "Llama-3.1-8B", form, context, clocks, name, ms, mj)
+
+
+def _hydra(data: Path) -> Iterator[Row]:
+    """AGX Xavier, Orin and Thor, llama.cpp and transformers, as their power modes had the clocks; Orin and Thor in one cell."""
+
+    moved = {said["Model"]: said for said in read_rows(data, TRAFFIC)}
+
+    def row(board: str, backend: str, form: str, model: str, watts: float, mj: float) -> Row:
+        runtime = "transformers" if backend == "hf" else "llama.cpp"
+        # Of the memory's controller: its clock and its load, in the prompt and in the tokens after it.
+        told = moved[model][f"{form} BW_eff"].split("/")[1].split("(")[0] if board == "orin" else None
+        form = "bf16" if backend == "hf" else form
+        traffic = None if told is None else float(told) * 1e9
+        return Row("jetson-llm", runtime, model, form, _IFEVAL_CONTEXT, _TOPS[board], "", mj / watts, mj, traffic)
+
+    for said in read_rows(data, XAVIER):
+        if said["platform"] == "xavier":
+            ms, mj = float(said["itl_ms_mean"]), float(said["mj_per_token_mean"])
+            yield row("xavier", said["backend"], said["dtype"], said["model"], mj / ms, mj)
+    for said in read_rows(data, HYDRA):
+        both = [[float(text.split("(")[0]) for text in said[name].split("/")] for name in ("Power (W)", "mJ/tok")]
+        for board, watts, mj in zip(("orin", "thor"), *both, strict=True):
+            backend = "hf" if said["Format"].startswith("HF") else "llama.cpp"
+            yield row(board, backend, said["Format"], said["Model"], watts, mj)
+
+
+WITHIN_MS, WITHIN_MJ = 0.15, 0.20
+"""How far off a prediction may be: of tokens per second, and of the energy of one."""
+
+EAGER = ("transformers",)
+_OVERLAP = 3.0
+# What rates are before anything is fitted, in the order of `Rates`; and the third under eager execution.
+_USUAL, _USUAL_HOST_MS = (1.2, 1 / 128, 12_000.0, 1.0), 0.1
+_LEAST = (1.0, 1e-5, 1e-3, 0.5)
+_MEMORY, _WORK, _START, _CACHE = range(4)
+_PAIRS = ((_MEMORY, _START), (_MEMORY, _WORK), (_WORK, _START), (_MEMORY, _CACHE), (_WORK, _CACHE))
+# What rows say nothing of stays as it is: weight of a rate's usual value, in the same logarithms as the rows' errors.
+_HOLD = 0.03
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Of a runtime on a board.
+
+    Attributes:
+        memory: the memory's peak over the bandwidth that is reached.
+        work: cycles of one unit (a TPC) for each instruction.
+        start: of a launch: cycles of the GPU, or milliseconds of the host under eager execution.
+        cache: how much longer a byte of keys and values takes than one of weights.
+        unit_mw: power of each unit that is on, while tokens are made; byte_mj, instruction_mj: energy for each.
+    """
+
+    memory: float
+    work: float
+    start: float
+    cache: float = 1.0
+    unit_mw: float = 0.0
+    byte_mj: float = 0.0
+    instruction_mj: float = 0.0
+
+    def ms(self, row: Row) -> float:
+        """What a token of a row takes."""
+        clocks, token = row.clocks, row.token
+        if row.runtime in EAGER:
+            return _longer(1e3 * self.memory * token.bytes / clocks.memory_bytes_s, self.start * token.launches)
+        shown_ms = 1e3 * self.start * token.launches / clocks.gpu_hz
+        for part in token.parts:
+            memory_ms = 1e3 * self.memory * part.bytes * (self.cache if part.cache else 1.0) / clocks.memory_bytes_s
+            shown_ms += _longer(memory_ms, 1e3 * self.work * part.instructions / (clocks.units * clocks.gpu_hz))
+        return shown_ms
+
+    def mj(self, row: Row) -> float:
+        """What a token of a row costs."""
+        token = row.token
+        power_mj = self.unit_mw * row.clocks.units * self.ms(row) / 1e3
+        return power_mj + self.byte_mj * token.bytes + self.instruction_mj * token.instructions
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A row, and the rates that were fitted to the other rows of its group; None where it stands alone."""
+
+    row: Row
+    rates: Rates | None
+
+    @property
+    def ms(self) -> float:
+        """What a token is predicted to take; no number without rates."""
+        return self.rates.ms(self.row) if self.rates else math.nan
+
+    @property
+    def mj(self) -> float:
+        """What a token is predicted to cost; no number without rates."""
+        return self.rates.mj(self.row) if self.rates else math.nan
+
+    @property
+    def rate_error(self) -> float:
+        """Of tokens per second, relative."""
+        return self.row.ms / self.ms - 1
+
+    @property
+    def energy_error(self) -> float:
+        """Of the energy of a token, relative."""
+        return self.mj / self.row.mj - 1
+
+    @property
+    def in_time(self) -> bool:
+        return abs(self.rate_error) <= WITHIN_MS
+
+    @property
+    def in_energy(self) -> bool:
+        return abs(self.energy_error) <= WITHIN_MJ
+
+
+def fit(rows: Sequence[Row]) -> Rates:
+    """The rates of a runtime on a board, by least squares of relative errors.
+
+    Raises:
+        ModuleNotFoundError: scipy is not installed.
+    """
+    from scipy.optimize import least_squares, nnls
+
+    eager = rows[0].runtime in EAGER
+    usual = np.log(_USUAL)
+    if eager:
+        usual[_START] = math.log(_USUAL_HOST_MS)
+
+    def errors(logs: NDArray[np.float64], free: Sequence[int]) -> list[float]:
+        rates = Rates(*np.exp(_with(usual, free, logs)))
+        return [*(math.log(rates.ms(row) / row.ms) for row in rows), *(_HOLD * (logs - usual[free]))]
+
+    found = []
+    for free in map(list, _PAIRS[:1] if eager else _PAIRS):
+        bounds = (np.log(_LEAST)[free], np.full(len(free), np.inf))
+        solved = least_squares(errors, usual[free], bounds=bounds, args=(free,))
+        found.append((float(solved.cost), Rates(*map(float, np.exp(_with(usual, free, solved.x))))))
+    timed = min(found, key=lambda one: one[0])[1]
+    # In billions, so that the columns are alike; nothing is unpacked in eager execution.
+    costs = [(row.clocks.units * row.ms / 1e3, row.token.bytes / 1e9, row.token.instructions / 1e9) for row in rows]
+    shares = np.array(costs)[:, : 2 if eager else 3] / np.array([[row.mj] for row in rows])
+    prices = [*map(float, nnls(shares, np.ones(len(rows)))[0]), 0.0]
+    return replace(timed, unit_mw=prices[0], byte_mj=prices[1] / 1e9, instruction_mj=prices[2] / 1e9)
+
+
+def _with(usual: NDArray[np.float64], free: Sequence[int], logs: NDArray[np.float64]) -> NDArray[np.float64]:
+    changed = usual.copy()
+    changed[free] = logs
+    return changed
+
+
+def judge(rows: Sequence[Row]) -> Iterator[Judged]:
+    """Every row from the others of its group, group by group.
+
+    Raises:
+        ComparisonDataError: there are none.
+        ModuleNotFoundError: scipy is not installed.
+    """
+    if not rows:
+        raise ComparisonDataError("the tables of tokens have no rows")
+    for group in dict.fromkeys(row.group for row in rows):
+        own = [row for row in rows if row.group == group]
+        for number, row in enumerate(own):
+            others = own[:number] + own[number + 1 :]
+            yield Judged(row, fit(others) if others else None)
+
+
+def _longer(*parts_ms: float) -> float:
+    """What of several parts at once shows: the longest, and a little of the others."""
+    return float(sum(part**_OVERLAP for part in parts_ms) ** (1 / _OVERLAP))
