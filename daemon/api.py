@@ -11,15 +11,13 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..kernels.errors import GridError
 from ..kernels.execution import Beside
 from ..kernels.grid import FrequencyConfiguration, FrequencyGrid, governed, parse_configuration
-from ..kernels.inputs import parse_input, read_input
-from ..kernels.network import TensorSpec
 from ..kernels.surface import Surface
 from ..kernels.text import printable
 from ..kernels.units import AXES
@@ -34,7 +32,6 @@ from .leases.learning.correcting import Corrections
 from .leases.learning.learner import Learner
 from .leases.learning.memory import Key, Memory
 from .leases.learning.progress import LeaseProgress
-from .leases.learning.unpredicted import Unpredicted
 from .leases.lease import Holder, Lease, find
 from .leases.proposals import Proposals
 from .planning.lease_plan import LeasePlan, PlanRequest
@@ -49,6 +46,9 @@ from .wire.calls import ADMIN, PUBLIC
 from .wire.hold_request import HoldRequest
 from .wire.protocol import LONGEST_FRAME_MS, TEXT_CHARACTERS
 from .wire.serving.session import Session, process_name
+
+if TYPE_CHECKING:
+    from ..kernels.network import TensorSpec
 
 log = logging.getLogger(__name__)
 
@@ -155,6 +155,8 @@ class Api:
     async def _load_model(self, session: Session, parameters: _Parameters, attached: Attached | None) -> dict[str, Any]:
         if attached is None:
             raise UsageError("LoadModel: exactly one descriptor must come with the call, none did")
+        from ..kernels.inputs import parse_input  # loaded with the first model
+
         self._room(session)
         inputs = [_input(item) for item in parameters["inputs"]]
         inputs += map(parse_input, parameters.get("input_texts") or ())
@@ -392,6 +394,8 @@ class Api:
             raise UsageError(f"Hold: {', '.join(useless)}: said of a network, and there is none")
         profile = self._context.surfaces.profile
         surface = self._flat(profile.identity.grid if profile is not None else await self._context.board.grid())
+        from .leases.learning.unpredicted import Unpredicted  # most leases are for networks
+
         wish = self._wish(surface, request, "")
         key = Key(session.peer.uid, printable(request.app or process_name(session.peer)))
         unknown = Unpredicted(wish, self._context.memory.observations(key), self._context.board.snapshot.look.modes)
@@ -435,6 +439,8 @@ def _by(session: Session) -> str:
 
 def _input(item: Mapping[str, Any]) -> TensorSpec:
     """An input as it travels: its value's items are JSON texts."""
+    from ..kernels.inputs import read_input
+
     try:
         values = {} if item.get("value") is None else {"value": [json.loads(text) for text in item["value"]]}
     except (ValueError, RecursionError) as error:

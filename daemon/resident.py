@@ -40,7 +40,6 @@ from .leases.demand.demand import DemandMonitor
 from .leases.demand.floors import FloorRules
 from .leases.learning.memory import Memory
 from .profile import choose_profile
-from .recovery import LAST_TRY_S, keeper_of
 from .surfaces import Surfaces, table_folder
 from .system import notify
 from .system.folders import make_trusted, runtime_base
@@ -275,6 +274,8 @@ def _operators() -> frozenset[int]:
 
 def _give_back_what_was_left(args: argparse.Namespace) -> None:
     """Whatever keeps this daemon from starting, what one that died still holds is given back; not what a running one holds."""
+    from .recovery import LAST_TRY_S, keeper_of
+
     runtime_dir = args.runtime_dir or default_runtime_dir(args.root)
     state_dir = args.state_dir or default_state_dir(args.root)
     try:

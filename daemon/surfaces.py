@@ -18,12 +18,11 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..kernels.execution import EXECUTIONS, NOTHING_BESIDE, Beside
-from ..kernels.network import TensorSpec
+from ..kernels.stored import Stamp
 from ..kernels.surface import Surface
-from ..kernels.trees.node_table import Stamp
 from ..kernels.units import METHODS
 from ..profiles.bundle.identity import read_identity
 from ..profiles.bundle.surface_cache import SurfaceCache, surface_key
@@ -34,6 +33,9 @@ from .errors import DaemonError, InputError, UsageError
 from .profile import Profile
 from .worker.answers import NetworkInfo
 from .worker.workers import WorkerFailed, Workers
+
+if TYPE_CHECKING:
+    from ..kernels.network import TensorSpec
 
 log = logging.getLogger(__name__)
 

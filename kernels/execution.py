@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ways for a network's launches to reach the GPU, and time that a frame takes besides.
+"""Ways for a network's launches to reach the GPU, phases of language models, and time that a frame takes besides.
 
 ``eager``: the framework issues call after call. ``graph``: the same kernels were captured once (a CUDA graph) and start
 together. ``engine``: a runtime such as TensorRT has compiled the network and starts it as a whole.
@@ -8,13 +8,19 @@ together. ``engine``: a runtime such as TensorRT has compiled the network and st
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from .errors import CostModelError
-from .network import Network
+
+if TYPE_CHECKING:
+    from .network import Network
 
 Execution: TypeAlias = Literal["eager", "graph", "engine"]
 EXECUTIONS: tuple[Execution, ...] = get_args(Execution)
+
+Phase: TypeAlias = Literal["prefill", "decode"]
+PHASES: tuple[Phase, ...] = get_args(Phase)
+"""What a language model is asked for: the launches for a prompt, or those for one token after it."""
 
 _ENGINES = ("TensorRT",)
 _MOST_HOST_MS, _MOST_COPIED = 1e6, 1 << 50

@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from .errors import ModelError, ShapeError
+from .execution import PHASES, Phase
 from .network import DTYPE_BYTES, PLAIN_TYPES, TensorSpec, numel
 
 _NAME = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_.]{0,200})=(?P<rest>.*)", re.DOTALL)
@@ -33,10 +34,6 @@ _LARGEST_SIZE = (1 << 31) - 1
 _DIGITS = 20  # of a size; more are not looked at, for no size has so many
 _MOST_NUMBERS = 64
 _LONGEST_TEXT = 200
-
-Phase: TypeAlias = Literal["prefill", "decode"]
-PHASES: tuple[Phase, ...] = ("prefill", "decode")
-"""What a language model is asked for: the launches for a prompt, or those for one token after it."""
 
 
 def were_given(inputs: Sequence[tuple[str, Any]]) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stored files: bounds on ``.npz`` files before anything is inflated, and files replaced as a whole."""
+"""Stored files: bounds on ``.npz`` files before anything is inflated, files replaced as a whole, and stamps of files."""
 
 from __future__ import annotations
 
@@ -12,12 +12,19 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, BinaryIO, cast
+from typing import IO, BinaryIO, TypeAlias, cast
 
 MOST_ARRAYS = 256
 _MOST_NAMES_BYTES = 1 << 20  # a zip's directory of that size is read at once
 _HEADER_CHARACTERS = 10_000
 _SUFFIX = ".npy"
+
+Stamp: TypeAlias = tuple[int, ...]
+"""Which file this is, and its state: device, inode, size, and the times of the last change of content and of status."""
+
+
+def stamp_of(status: os.stat_result) -> Stamp:
+    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 def check_npz(file: IO[bytes] | str | os.PathLike[str], most_bytes: int) -> None:

@@ -30,7 +30,8 @@ import argparse
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ...kernels.inputs import Phase, parse_input, phase_of
+from ...kernels.execution import Phase
+from ...kernels.inputs import parse_input, phase_of
 from ...kernels.text import printable
 from ...profiles.board import load_board
 from .. import arguments

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Protocol
 from urllib.parse import urlsplit
 
-from ...kernels.inputs import Phase
+from ...kernels.execution import Phase
 from ..errors import UsageError
 
 EVERY_S = 1.0

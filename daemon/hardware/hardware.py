@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ...kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ...kernels.text import valid_instead
@@ -18,8 +19,6 @@ from .applied import Applied, outcome
 from .axes import TITLES, Axes, megahertz, title
 from .baseline import BaselineKeeper, RestoreReport
 from .baseline.record import Marker
-from .baseline.stock import Stock
-from .baseline.stock import stock as by_itself
 from .caps import Cap, find_caps
 from .clocks import gpu
 from .clocks.clusters import Clusters
@@ -34,6 +33,9 @@ from .sensors.hwmon import Fan, read_fan
 from .sensors.sensors import Sensing, Sensors
 from .setter import Setter, Step
 from .transition import Transition
+
+if TYPE_CHECKING:
+    from .baseline.stock import Stock
 
 LOCKED = "memory clock is locked by somebody else"
 """How a note on a lock of the memory clock begins."""
@@ -395,8 +397,10 @@ class Hardware:
         Args:
             held: what is known of what was held.
         """
+        from .baseline.stock import stock  # only where a baseline is lost
+
         self._axes.look_again()
-        found = by_itself(self._files, self._axes.drivers.values(), self.mode(), self.description, held.domains)
+        found = stock(self._files, self._axes.drivers.values(), self.mode(), self.description, held.domains)
         seen = {domain.name for domain in self._axes.domains}
         found.unread += [f"{name}: was held, and is not there to be looked at" for name in held.domains if name not in seen]
         return found

@@ -7,16 +7,18 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...kernels.errors import KernelsError
 from ...kernels.grid import FrequencyConfiguration
 from ..errors import DaemonError, TargetNotAttainable
 from ..planning.lease_plan import LeasePlan, PlanRequest
 from ..planning.limits import ClockLimits
-from ..planning.modes import Proposal, propose
 from .board.snapshot import BoardReading
 from .lease import Lease
+
+if TYPE_CHECKING:
+    from ..planning.modes import Proposal
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +49,8 @@ class Proposals:
         if asked in self._made:
             self._made.move_to_end(asked)
             return self._made[asked]
+        from ..planning.modes import propose  # once a lease is held
+
         made = await asyncio.to_thread(propose, wish, seen.modes, seen.mode, held, self._bounds)
         self._made[asked] = made
         while len(self._made) > _KEPT:

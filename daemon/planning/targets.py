@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ...kernels.inputs import Phase
+    from ...kernels.execution import Phase
     from ...kernels.surface import Surface
 
 Figure: TypeAlias = Literal["latency_ms", "power_mw", "energy_mj"]

@@ -10,8 +10,7 @@ from typing import Literal
 
 from msgspec import Raw
 
-from ...kernels.execution import Execution
-from ...kernels.inputs import Phase
+from ...kernels.execution import Execution, Phase
 from ...kernels.units import Method
 from .interface import Int, Interface, array, method, structure, table
 from .protocol import ADMIN_INTERFACE, INTERFACE

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from ..errors import UsageError
-from . import asked, protocol
-from .asked import Configuration
+from . import protocol
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+    from .asked import Configuration
 
 
 class HoldOptions(TypedDict, total=False):
@@ -110,6 +111,8 @@ class HoldRequest:
             UsageError: the configuration is none.
         """
         given = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "configuration"}
+        from . import asked  # the daemon only reads requests
+
         given |= asked.clocks(self.configuration)
         app = asked.short(self.app or Path(sys.argv[0] or "python").name)
         return {

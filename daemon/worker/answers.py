@@ -12,22 +12,24 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from math import prod
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import numpy as np
 from msgspec import Meta
 
 from ...kernels.boundary import Boundary
 from ...kernels.errors import CostModelError
+from ...kernels.execution import Phase
 from ...kernels.grid import FrequencyGrid
 from ...kernels.heat import DIE_RANGE_C, Heat
-from ...kernels.inputs import Phase, phase_of
-from ...kernels.network import Network, TensorSpec
 from ...kernels.surface import FIGURES, TERMS, Guess, Surface, Tails, Terms, UnmodelledKind
 from ...profiles.bundle.identity import Sha256
 from ...profiles.documents import Count, DocumentError, Positive, convert, load_json
 from ..errors import InputError
 from .framing import MESSAGE_CHARACTERS
+
+if TYPE_CHECKING:
+    from ...kernels.network import Network
 
 NAME_CHARACTERS = 256
 NETWORK_BYTES = 8 << 20
@@ -162,12 +164,14 @@ def packed_network(network: Network) -> tuple[NetworkInfo, bytes]:
     Raises:
         InputError: it launches nothing, its name is too long, or it is too large to be answered.
     """
+    from ...kernels.inputs import phase_of  # the parent never looks inside a network
+
     name, launches = network.name, network.launches
     if not launches:
         raise InputError(f"network {name!r:.60} launches no kernel; there is nothing to predict")
     if len(name) > NAME_CHARACTERS:
         raise InputError(f"network: its name has {len(name)} characters; at most {NAME_CHARACTERS}")
-    inputs = tuple(TensorSpec(spec.shape, spec.dtype) for spec in network.inputs if not spec.is_plain)
+    inputs = tuple(replace(spec, name="", value=None) for spec in network.inputs if not spec.is_plain)
     plain = json.dumps(replace(network, name="", inputs=inputs).to_json(host_calls=True)).encode()
     payload = zlib.compress(plain)
     for size, limit, how in ((len(plain), NETWORK_BYTES, ""), (len(payload), COMPRESSED_BYTES, " compressed")):
@@ -195,6 +199,8 @@ def unpacked_network(payload: bytes) -> Network:
     Raises:
         InputError, ModelError: it is none.
     """
+    from ...kernels.network import Network
+
     inflating = zlib.decompressobj()
     try:
         plain = inflating.decompress(payload, NETWORK_BYTES + 1)

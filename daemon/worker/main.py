@@ -60,7 +60,7 @@ _Job = Callable[[_Work], tuple[Any, bytes]]
 
 
 def main(arguments: list[str]) -> int:
-    """Do one job: ``arguments`` are its name and its :class:`.task.Task`."""
+    """Do one job: ``arguments`` are its name and its :class:`.framing.Task`."""
     name, task = arguments[0], Task.from_argument(arguments[1])
     os.nice(_NICE)
     with socket.socket(fileno=task.socket) as sock:

@@ -18,12 +18,11 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...kernels.errors import KernelsError
 from ...kernels.execution import NOTHING_BESIDE, Beside
 from ...kernels.grid import FrequencyGrid
-from ...kernels.network import TensorSpec
 from ...kernels.surface import Surface
 from ...profiles.board import BOARDS_DIR
 from ...profiles.documents import DocumentError, convert
@@ -33,6 +32,9 @@ from ..errors import InputError, LimitReached, TransientError
 from .answers import COMPRESSED_BYTES, Answer, NetworkInfo, Prepared, read_header, surface_bytes, unpacked_surface
 from .framing import HEADER_BYTES, ONE_THREAD, PREFIX, Task, encoded
 from .slots import Accounts, Slots
+
+if TYPE_CHECKING:
+    from ...kernels.network import TensorSpec
 
 log = logging.getLogger(__name__)
 

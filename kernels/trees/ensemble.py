@@ -19,10 +19,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import EnsembleError
+from ..stored import Stamp
 from . import node_table, reference_sweep
 from .compact import read_compact
 from .forest import read_treelite
-from .node_table import FREQUENCIES, NodeTable, Stamp, axis_names
+from .node_table import FREQUENCIES, NodeTable, axis_names
 
 _core: ModuleType | None
 try:

@@ -29,12 +29,13 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import EnsembleError
+from ..stored import Stamp, stamp_of
 
 KEY_BITS = 10
 KEY_MASK = (1 << KEY_BITS) - 1
@@ -203,14 +204,6 @@ def write_table(table: NodeTable, path: str | os.PathLike[str]) -> None:
     except OSError:
         partial.unlink(missing_ok=True)
         raise
-
-
-Stamp: TypeAlias = tuple[int, ...]
-"""Which file this is, and its state: device, inode, size, and the times of the last change of content and of status."""
-
-
-def stamp_of(status: os.stat_result) -> Stamp:
-    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 def map_table(path: str | os.PathLike[str]) -> NodeTable:

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from ...kernels.errors import EnsembleError
-from ...kernels.trees.node_table import Stamp, map_table, stamp_of
+from ...kernels.stored import Stamp, stamp_of
 from ..errors import BundleError
 
 
@@ -101,6 +101,8 @@ class TableFolder:
             BundleError: it is not a node table.
             OSError: it cannot be kept.
         """
+        from ...kernels.trees.node_table import map_table  # only when a table was made
+
         partial = self._partial(digest)
         try:
             map_table(partial)

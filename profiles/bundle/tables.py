@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...kernels.errors import EnsembleError
+from ...kernels.stored import Stamp
 from ...kernels.trees.compact import MAGIC
 from ...kernels.trees.ensemble import TreeEnsemble
-from ...kernels.trees.node_table import Stamp
 from ..errors import BundleError
 from .table_folder import TableFiles
 

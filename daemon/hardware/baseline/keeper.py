@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ....profiles.timing import Clock
 from ...errors import DaemonError, HardwareRefused
@@ -15,8 +16,10 @@ from ..files import Files
 from ..identity import read_identity
 from .baseline import Baseline, RestoreReport
 from .record import BaselineEntry, BaselineRecord, Marker, read_boot_id
-from .stock import Stock
 from .store import BaselineStore, Kept
+
+if TYPE_CHECKING:
+    from .stock import Stock
 
 LOST = "how the board was found is lost"
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ....profiles.board import BoardDescription
 from ...errors import UsageError
@@ -15,10 +16,12 @@ from ...hardware.sensors.sampled import SampledSensors
 from ...hardware.sensors.thermal import hottest_mc
 from ...planning.limits import BoardConstraints, Budget, LeaseConstraints, heeded
 from ...system.journal import BUDGET, fields
-from .battery import Battery, Draining, read_battery
 from .capping import Capping
 from .ceiling import Ceiling
 from .drawn import KeptDrawn
+
+if TYPE_CHECKING:
+    from .battery import Battery, Draining
 
 log = logging.getLogger(__name__)
 
@@ -126,6 +129,8 @@ class Budgets:
         lasting = {one.lease: one.asked for one in leases if one.asked.hours is not None}
         for name, one in lasting.items():
             if name not in self._draining or self._draining[name].asked != one:
+                from .battery import Draining
+
                 granted = self._draining.pop(ASKED, None)  # goes on where it was asked for
                 self._draining[name] = granted or Draining(now_s, one)
         self._draining = {name: one for name, one in self._draining.items() if name in lasting}
@@ -201,6 +206,8 @@ class Budgets:
 
     def _read_battery(self, now_s: float) -> Battery | None:
         if now_s - self._battery_s >= _BATTERY_EVERY_S:
+            from .battery import read_battery  # only where a battery is to last
+
             found, self._battery_s = read_battery(self._files), now_s
             self._unread = found is None
             self._battery = found or self._battery  # what was read last stands

@@ -36,16 +36,15 @@ from ..frames import Company, Setting
 from ..lease import Lease, about
 from ..missed_targets import MissedTarget, is_missed, typical, why
 from ..sharing.arbiter import sharers
-from ..sharing.joint import without_waiting
 from .correcting import expected_ms, unforeseen
 from .memory import Memory
 from .progress import FIRST_WAIT_S, INSISTS, LEAST_PATIENCE, LONGEST_WAIT_S, LeaseProgress
 from .replanned import BestPlanner, TopmostPlanner, worth_trying, worth_while
-from .unpredicted import ExploringPlanner, Unpredicted
 from .used import LeaseMeter, used
 
 if TYPE_CHECKING:
     from ....kernels.correction.observation import Observation
+    from .unpredicted import Unpredicted
 
 log = logging.getLogger(__name__)
 
@@ -430,6 +429,8 @@ class Learner:
         self, lease: Lease, course: LeaseProgress, seen: Sequence[Observation], missed: str | None
     ) -> tuple[LeasePlan | None, PlanRequest]:
         """Have a lease run where its frames tell most, or best where that is known; what it needs now, and what is known."""
+        from .unpredicted import ExploringPlanner
+
         limits, unknown = self._desk.snapshot.limits, course.unknown
         assert unknown is not None
         if not isinstance(limits, Limits):
@@ -466,6 +467,8 @@ class Learner:
         alone = lease.frames.observations(now_s, _NOBODY)
         if not others:
             return alone
+        from ..sharing.joint import without_waiting  # only while applications share the GPU
+
         surface = await asyncio.to_thread(course.make, alone, course.missed is not None)
         own = replace(course.wish.work, surface=surface, process=lease.holder.pid)
         return await asyncio.to_thread(partial(without_waiting, all_its_own=course.tries >= INSISTS), seen, alone, own, known)

@@ -18,10 +18,10 @@ from ..frames import Company
 from ..lease import Lease
 from ..missed_targets import MissedTarget
 from .memory import Key, Learned
-from .unpredicted import Unpredicted
 
 if TYPE_CHECKING:
     from ....kernels.correction.observation import Observation
+    from .unpredicted import Unpredicted
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 5.0, 300.0
 LEAST_PATIENCE = 4

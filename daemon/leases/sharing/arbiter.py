@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from ....kernels.errors import GridError
 from ....kernels.grid import FrequencyConfiguration
@@ -19,7 +19,9 @@ from ...errors import UsageError
 from ...planning.lease_plan import LeasePlan, Work
 from ...planning.limits import Limits
 from ..lease import Lease, combine
-from .joint import KEPT, Joint, fare_ms, jointly
+
+if TYPE_CHECKING:
+    from .joint import Joint
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,8 @@ class Arbiter:
         works = sharers(leases)
         if len(works) < 2:
             return {}
+        from .joint import KEPT, fare_ms  # only while applications share the GPU
+
         asked = {one.id: replace(works[one.id], confidence=one.plan.confidence) for one in leases if one.id in works}
         try:
             found = fare_ms(asked, configuration)
@@ -111,6 +115,8 @@ def _same(ones: Sequence[LeasePlan], others: Sequence[LeasePlan]) -> bool:
 
 
 def _decide(leases: Sequence[Lease], limits: Limits) -> Joint | None:
+    from .joint import jointly
+
     works = sharers(leases)
     firm = [lease.plan for lease in leases if lease.id not in works or not works[lease.id].frugal]
     least = combine(firm) if firm else None

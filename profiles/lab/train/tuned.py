@@ -54,7 +54,7 @@ class Tuned:
     format: int = FORMAT
 
     def recipes(self) -> dict[str, tuple[Recipe, ...]]:
-        """As :class:`~..kernel_models.TrainingOptions` takes them."""
+        """As :class:`~.kernel_models.TrainingOptions` takes them."""
         return {
             f"{kind} {target}": (found.recipe,) for kind, targets in self.models.items() for target, found in targets.items()
         }

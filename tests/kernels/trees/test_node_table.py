@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jetdvfs.kernels.errors import EnsembleError
+from jetdvfs.kernels.stored import stamp_of
 from jetdvfs.kernels.trees import ensemble as ensemble_module
 from jetdvfs.kernels.trees import node_table
 from jetdvfs.kernels.trees.ensemble import TreeEnsemble
@@ -280,14 +281,14 @@ def test_saving_again_leaves_what_is_mapped_as_it_was(saved: Path) -> None:
 
 def test_a_file_that_was_checked_is_checked_again_only_if_it_was_touched(saved: Path) -> None:
     rows, _ = kernel_samples(5, seed=6)
-    stamp = node_table.stamp_of(saved.stat())
+    stamp = stamp_of(saved.stat())
     np.testing.assert_array_equal(TreeEnsemble.load(saved, stamp).predict(rows), TreeEnsemble(small_table()).predict(rows))
     with saved.open("r+b") as file:
         file.seek(int.from_bytes(saved.read_bytes()[16:20], "little"))  # the first node's threshold
         file.write(b"?")
     with pytest.raises(EnsembleError, match="damaged"):
         TreeEnsemble.load(saved, stamp)
-    TreeEnsemble.load(saved, node_table.stamp_of(saved.stat()))  # whoever hands over this stamp says that it was checked
+    TreeEnsemble.load(saved, stamp_of(saved.stat()))  # whoever hands over this stamp says that it was checked
     saved.unlink()
     with pytest.raises(EnsembleError, match="cannot map"):
         TreeEnsemble.load(saved, stamp)
