@@ -10,8 +10,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from ...kernels.correction.correct import correct
-from ...kernels.correction.informing import information
+from ...kernels.correction.correct import correct, information
 from ...kernels.correction.observation import Corrected, Observation
 from ...kernels.correction.pinning import pinned
 from ...kernels.grid import FrequencyConfiguration

@@ -15,8 +15,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ...kernels.correction.correct import correct
-from ...kernels.correction.informing import information
+from ...kernels.correction.correct import correct, information
 from ...kernels.correction.observation import Observation
 from ...kernels.correction.together import rates_together
 from ...kernels.cost.board import BoardCost

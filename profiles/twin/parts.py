@@ -13,26 +13,15 @@ import numpy as np
 from ..board import BoardDescription, PowerMode
 from .faults import Faults
 from .tree.attributes import Provider
-from .tree.clocks.bpmp import BpmpFiles
-from .tree.clocks.bwmgr import BwmgrDevfreq
-from .tree.clocks.caps import ActivityMonitor, ClockCap, IsoCap
 from .tree.clocks.clock import SimulatedClock, TransitionCost
-from .tree.clocks.cpufreq import SimulatedCores, SimulatedCpuPolicy
-from .tree.clocks.cpufreq_49 import SimulatedCpuPolicy49
-from .tree.clocks.devfreq import FurtherDevfreq, SimulatedGpu
-from .tree.clocks.devfreq_49 import SimulatedGpu49
-from .tree.clocks.emc import SimulatedMemoryClock
-from .tree.clocks.override import OverrideFiles
-from .tree.clocks.power_switch import PowerGate
+from .tree.clocks.cpufreq import SimulatedCores, SimulatedCpuPolicy, SimulatedCpuPolicy49
+from .tree.clocks.devfreq import FurtherDevfreq, PowerGate, SimulatedGpu, SimulatedGpu49
+from .tree.clocks.emc import ActivityMonitor, BpmpFiles, BwmgrDevfreq, ClockCap, IsoCap, OverrideFiles, SimulatedMemoryClock
 from .tree.sensors.fan import SimulatedFan
-from .tree.sensors.hwmon import PowerMonitorFiles
-from .tree.sensors.iio import PowerMonitorIio
-from .tree.sensors.ina238 import Ina238Files
+from .tree.sensors.monitors import Ina238Files, PowerMonitorFiles, PowerMonitorIio, RailLedger, SimulatedPowerMonitor
 from .tree.sensors.overcurrent import OverCurrent
-from .tree.sensors.power import RailLedger, SimulatedPowerMonitor
-from .tree.sensors.slowdown import Slowdown
 from .tree.sensors.thermal import ThermalModel, Zone
-from .tree.sensors.throttle import Throttle
+from .tree.sensors.throttle import Slowdown, Throttle
 
 LEGACY_KERNEL = "4.9"
 

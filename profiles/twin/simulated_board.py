@@ -27,11 +27,10 @@ from .tree.attributes import Link, Provider, Tree
 from .tree.clocks.cpufreq import SimulatedCpuPolicy
 from .tree.clocks.ticks import BACKGROUND_LOAD, GovernorTicks
 from .tree.identity import SimulatedIdentity
-from .tree.processes import Processes
-from .tree.procfs import ProcessorTime
+from .tree.procfs import Processes, ProcessorTime
 from .tree.sensors.battery import SimulatedBattery
 from .tree.sensors.fan import fan_files
-from .tree.sensors.power import RailLedger
+from .tree.sensors.monitors import RailLedger
 from .variant import boot_mode, installed, mode_set, powered_sms
 from .work.company import BoardClocks, Company, CoRunner
 from .work.frames import BoardSilicon, Costs, Execute, FrameCost, RunningFrame, Stream, WorkQueue, blended, speeds

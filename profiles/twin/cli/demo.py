@@ -59,7 +59,7 @@ class Stage:
         node: which individual of it.
         profile: the daemon's profile; empty for none.
         backend: how the tree is served: ``auto``, ``fuse`` or ``folder``.
-        perturbed: which other silicon (:func:`~jetdvfs.profiles.twin.silicon.perturbed.perturbed`); 0 for the board's own.
+        perturbed: which other silicon (:func:`~jetdvfs.profiles.twin.silicon.chip.perturbed`); 0 for the board's own.
 
     Attributes:
         root: the simulated board's file tree.

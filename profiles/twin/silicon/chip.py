@@ -9,10 +9,10 @@ a chip is adding one file. Families stand in ``chips/common``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -494,3 +494,41 @@ def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     for key, value in above.items():
         merged[key] = _merged(merged[key], value) if isinstance(value, dict) and isinstance(merged.get(key), dict) else value
     return merged
+
+
+T = TypeVar("T")
+_KINDS = ("conv2d", "depthwise", "matmul", "batch_norm", "relu", "add", "max_pool2d", "cat", "softmax", "layer_norm", "clone")
+_LIBRARY, _HOST, _ENERGY, _IDLE, _MEMORY = 0.25, 0.25, 0.2, 0.15, 0.1  # standard deviations of logarithms
+
+
+def perturbed(chip: Chip, seed: int) -> Chip:
+    """The chip with other figures, the same for the same seed; itself for 0."""
+    if not seed:
+        return chip
+    random = np.random.default_rng([chip.seed, seed])
+
+    def other(value: float, deviation: float) -> float:
+        return float(value * np.exp(random.normal(0.0, deviation)))
+
+    def scaled(part: T, deviation: float) -> T:
+        numbers = {one.name: getattr(part, one.name) for one in fields(part)}  # type: ignore[arg-type]
+        changed: dict[str, Any] = {name: other(value, deviation) for name, value in numbers.items() if isinstance(value, float)}
+        return replace(part, **changed)  # type: ignore[type-var]
+
+    library = {**dict.fromkeys(_KINDS, 1.0), **chip.library}
+    return replace(
+        chip,
+        version=f"{chip.version}~{seed}",
+        seed=chip.seed + seed,
+        library={kind: other(factor, _LIBRARY) for kind, factor in library.items()},
+        l2_bytes_per_cycle=other(chip.l2_bytes_per_cycle, _MEMORY),
+        memory=replace(
+            chip.memory,
+            dram_bytes_per_cycle=other(chip.memory.dram_bytes_per_cycle, _MEMORY),
+            fabric_bytes_per_cycle=other(chip.memory.fabric_bytes_per_cycle, _MEMORY),
+        ),
+        start=scaled(chip.start, _MEMORY),
+        energies=scaled(chip.energies, _ENERGY),
+        idle=scaled(chip.idle, _IDLE),
+        host=replace(chip.host, scale=other(chip.host.scale, _HOST)),
+    )

@@ -21,9 +21,9 @@ from ...board import UNUSED, BoardDescription, load_board
 from ...errors import TwinError
 from .behaviour import Around, Behaviour
 from .chip import AMBIENT_DIE_C, Array, Chip, Clocks, load_chip
+from .chip import perturbed as other_silicon
 from .host import clock_factor
 from .passes import Pass, Variation, gap_seconds, launches, seconds
-from .perturbed import perturbed as other_silicon
 from .power import BUSY_DOMAINS, cpu_idle_w, idle_w, issue_power_w, pass_energy_j, traffic_w
 
 LAUNCH_QUEUE = 1024

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator
 
 from ...board import BoardDescription, ModeSet, PowerMode
 from ..faults import Faults
-from ..tree.attributes import Attribute, Link, constant, refusal
-from ..tree.parsing import whole_number
+from ..tree.attributes import Attribute, Link, constant, refusal, whole_number
 from .modes_file import THOR_MASK, render
 from .nvpmodel import CONF, STATUS
 from .system import REBOOT_FILE, TOOLS_FILE

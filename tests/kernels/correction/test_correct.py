@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from jetdvfs.kernels.correction.correct import correct
+from jetdvfs.kernels.correction.correct import correct, information
 from jetdvfs.kernels.correction.flat import flat_surface
-from jetdvfs.kernels.correction.informing import information
 from jetdvfs.kernels.correction.observation import Observation
 from jetdvfs.kernels.cost.model import surface
 from jetdvfs.kernels.cost.roofline import terms_ms

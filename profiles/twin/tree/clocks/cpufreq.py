@@ -12,8 +12,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from ..attributes import Attribute, Link, constant, refusal
-from ..parsing import scan_unsigned, scan_word, truth
+from ..attributes import Attribute, Link, constant, refusal, scan_unsigned, scan_word, truth
 from .clock import SimulatedClock
 from .governors import CPU_GOVERNORS, Utilization
 
@@ -239,3 +238,26 @@ class SimulatedCpuPolicy:
             yield f"{folder}/{name}", Attribute(read, write, present=here, turn=self._turn)
         for cpu in self.cpus:
             yield f"{CPU_ROOT}/cpu{cpu}/cpufreq", Link(folder, present=partial(self._cores.is_online, cpu))
+
+
+class SimulatedCpuPolicy49(SimulatedCpuPolicy):
+    """One cpufreq policy under 4.9: a lower limit above the upper one, or the other way round, is EINVAL.
+
+    Limits are kept cut to the clock's range, so that a limit that was cut does not come back with the range.
+    """
+
+    def _set_low(self, text: str) -> float:
+        value = scan_unsigned(text, bits=32)
+        if value > self.limits[1]:
+            raise refusal(errno.EINVAL)
+        self._asked_low = max(value, self.clock.rates[0])
+        self._apply_limits()
+        return 0.0
+
+    def _set_high(self, text: str) -> float:
+        value = scan_unsigned(text, bits=32)
+        if value < self.limits[0]:
+            raise refusal(errno.EINVAL)
+        self._asked_high = min(value, self.clock.rates[-1])
+        self._apply_limits()
+        return 0.0

@@ -8,17 +8,69 @@ the upper one wins. The result is the lowest rate of the table that is not below
 from __future__ import annotations
 
 import errno
+import math
 import posixpath
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ..attributes import Attribute, Link, constant, refusal
-from ..parsing import scan_unsigned, scan_word, whole_number
+from ..attributes import Attribute, Link, constant, refusal, scan_unsigned, scan_word, whole_number
 from .clock import SimulatedClock
 from .governors import GPU_GOVERNORS, Utilization
-from .power_switch import PowerGate
+
+
+class PowerGate:
+    """The switch.
+
+    Args:
+        now: the board's present time.
+        works: whether this system switches the GPU off at all.
+        used: whether a desktop, or anything else, has used the GPU since boot.
+
+    Attributes:
+        appeared: whether it has been powered since boot; its clock's files appear then.
+        used: whether anything has run on it since boot; its masks are fixed from then on.
+        delay_s: how long it stays on without work.
+    """
+
+    def __init__(self, now: Callable[[], float], *, works: bool, used: bool, delay_s: float = 0.5) -> None:
+        self.works = works
+        self.appeared = used
+        self.used = used
+        self._control = "auto"
+        self.delay_s = delay_s
+        self._allowed = True
+        self._now = now
+        self._busy_until = now() if used else -math.inf
+
+    @property
+    def gated(self) -> bool:
+        """Whether the GPU has no power."""
+        if not self.works or not self._allowed or self._control == "on":
+            return False
+        return self._now() - self._busy_until > self.delay_s
+
+    @property
+    def control(self) -> str:
+        """Runtime power management: ``on`` keeps it powered, ``auto`` does not."""
+        return self._control
+
+    @control.setter
+    def control(self, word: str) -> None:
+        self._control = word
+        self.appeared = self.appeared or word == "on"
+
+    def allow(self, allowed: bool) -> None:
+        """Let it be switched off, or keep it powered."""
+        self._allowed = allowed
+        self.appeared = self.appeared or not allowed
+
+    def work(self, until: float) -> None:
+        """It works until then."""
+        self.used = self.appeared = True
+        self._busy_until = until
+
 
 _NAME_LENGTH = 16
 _KHZ = 1000
@@ -212,3 +264,42 @@ class FurtherDevfreq(SimulatedGpu):
         real = self._paths[0]
         yield from self._clock_nodes(real)
         yield f"/sys/class/devfreq/{posixpath.basename(real)}", Link(real, present=self._here)
+
+
+class SimulatedGpu49(SimulatedGpu):
+    """The GPU under 4.9. Heat limits its clock in hardware, which its limits do not show."""
+
+    _low_hz: int | None = None
+    _high_hz: int | None = None
+
+    @property
+    def shown(self) -> tuple[int, int]:
+        low = self.clock.rates[0] if self._low_hz is None else self._low_hz
+        return low, self.clock.rates[-1] if self._high_hz is None else self._high_hz
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        low, high = self.shown
+        top = self.cooled_hz or self.clock.rates[-1]
+        high = min(high, top) if high else top
+        return min(low, high), high
+
+    def _set_low(self, text: str) -> float:
+        value, high = scan_unsigned(text), self.shown[1]
+        if value and high and value > high:
+            raise refusal(errno.EINVAL)
+        self._low_hz = value
+        return self._update()
+
+    def _set_high(self, text: str) -> float:
+        value, low = scan_unsigned(text), self.shown[0]
+        if value and low and value < low:
+            raise refusal(errno.EINVAL)
+        self._high_hz = value
+        return self._update()
+
+    def _round(self, wanted: float) -> int:
+        low, high = self.limits
+        if wanted >= high:
+            return self.clock.at_most(high)
+        return self.clock.at_least(max(wanted, low))

@@ -1,16 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What decides the memory clock: requests of others, a lock, caps. How a system shows it is the business of other modules.
-
-While it is locked it holds the rate that was set, rounded up to one the memory is trained for and clamped by the present cap.
-Otherwise it serves the highest request: the floor that comes with the CPU clocks, the bandwidth that the GPU's work and
-others ask for, and the bandwidth manager's limits. A lock stays when whoever took it dies.
-"""
+"""What decides the memory clock (requests of others, a lock, caps), and how each system shows it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
+from ..attributes import Attribute, Link, constant, scan_unsigned, whole_number
 from .clock import SimulatedClock
 
 _COUNTING_S = 0.010  # over which the activity monitor averages
@@ -100,3 +98,179 @@ class SimulatedMemoryClock:
     def set_limits(self, low: int, high: int | None) -> float:
         self.limits = (low, high)
         return 0.0 if self.locked else self.serve()
+
+
+_COUNTED = 0.99776  # the hardware counter against the firmware's bookkeeping, as seen on a real board
+
+
+class BpmpFiles:
+    """The firmware's node of the memory clock.
+
+    Args:
+        section: the board's ``emc`` section: ``bpmp``, and where this system has them ``tables`` (a directory of files
+            named by their kHz), ``table`` (a file of lines of number and rate), ``halt`` (stops the bandwidth manager).
+        read_s: how long the firmware takes to answer a read.
+    """
+
+    def __init__(self, memory: SimulatedMemoryClock, section: Mapping[str, Any], read_s: float) -> None:
+        self._memory = memory
+        self._section = section
+        self._read_s = read_s
+        self._state = 1
+        self._turn = threading.Lock()
+
+    def _set_lock(self, text: str) -> float:
+        return self._memory.lock(whole_number(text) != 0)
+
+    def _set_rate(self, text: str) -> float:
+        return self._memory.set_rate(whole_number(text))
+
+    def _set_state(self, text: str) -> float:
+        self._state = int(whole_number(text) != 0)
+        return 0.0
+
+    def _set_halt(self, text: str) -> float:
+        self._memory.halted = whole_number(text) != 0
+        return 0.0 if self._memory.locked else self._memory.serve()
+
+    def _file(self, value: Callable[[], object], write: Callable[[str], float] | None = None) -> Attribute:
+        mode = 0o600 if write else 0o400
+        return Attribute(lambda: str(value()), write, mode=mode, delay_s=self._read_s, turn=self._turn)
+
+    def nodes(self) -> Iterator[tuple[str, Attribute | Link]]:
+        folder, clock = str(self._section["bpmp"]), self._memory.clock
+        yield f"{folder}/rate", self._file(lambda: clock.requested, self._set_rate)
+        yield f"{folder}/min_rate", self._file(lambda: clock.rates[0])
+        yield f"{folder}/max_rate", self._file(lambda: clock.rates[-1])
+        yield f"{folder}/state", self._file(lambda: self._state, self._set_state)
+        yield f"{folder}/mrq_rate_locked", self._file(lambda: int(self._memory.locked), self._set_lock)
+        yield f"{folder}/pto_counter", self._file(lambda: round(clock.actual * _COUNTED))
+        if "tables" in self._section:
+            for rate in clock.rates:
+                yield f"{self._section['tables']}/{rate // 1000}", Attribute(lambda: "", mode=0o400)
+        if "table" in self._section:
+            lines = "\n".join(f"{number} {rate}" for number, rate in enumerate(clock.rates))
+            yield str(self._section["table"]), self._file(lambda: lines)
+        if "halt" in self._section:
+            yield str(self._section["halt"]), self._file(lambda: int(self._memory.halted), self._set_halt)
+
+
+class BwmgrDevfreq:
+    """Its limits are taken in any order and the upper one wins, as for every devfreq device since 5.10."""
+
+    def __init__(self, memory: SimulatedMemoryClock, path: str) -> None:
+        self._memory = memory
+        self._path = path
+        self._low = 0
+        self._high = 0
+        self._turn = threading.Lock()
+
+    @property
+    def _limits(self) -> tuple[int, int]:
+        bottom, top = self._memory.clock.rates[0], self._memory.clock.rates[-1]
+        high = min(self._high or top, top)
+        return min(max(self._low, bottom), high), high
+
+    def _apply(self) -> float:
+        return self._memory.set_limits(*self._limits)
+
+    def _set_low(self, text: str) -> float:
+        self._low = scan_unsigned(text) // 1000 * 1000
+        return self._apply()
+
+    def _set_high(self, text: str) -> float:
+        self._high = -(-scan_unsigned(text) // 1000) * 1000
+        return self._apply()
+
+    def nodes(self) -> Iterator[tuple[str, Attribute | Link]]:
+        memory = self._memory
+        yield f"{self._path}/name", constant("bwmgr")
+        yield f"{self._path}/governor", constant("tegra_wmark")
+        yield f"{self._path}/cur_freq", Attribute(lambda: str(memory.clock.settled))
+        yield f"{self._path}/min_freq", Attribute(lambda: str(self._limits[0]), self._set_low, turn=self._turn)
+        yield f"{self._path}/max_freq", Attribute(lambda: str(self._limits[1]), self._set_high, turn=self._turn)
+
+
+class IsoCap:
+    """``emc_iso_cap`` of JetPack 4 and 5: any number is kept as it is, and zero means no limit."""
+
+    def __init__(self, memory: SimulatedMemoryClock, path: str) -> None:
+        self._memory = memory
+        self._path = path
+
+    def _set(self, text: str) -> float:
+        return self._memory.set_cap(whole_number(text))
+
+    def nodes(self) -> Iterator[tuple[str, Attribute | Link]]:
+        yield self._path, Attribute(lambda: str(self._memory.cap), self._set, mode=0o660)
+
+
+class ClockCap:
+    """``nvpmodel_clk_cap`` of JetPack 6 and later: a limit is rounded to a rate of the memory before it is kept.
+
+    Rounding is clamped by the present cap, so that this file alone never raises one, not even that of the firmware at boot
+    (tiiuae/ghaf#2071). On a stock JetPack the power hinting service raises it.
+
+    Args:
+        boot_hz: the firmware's cap at boot where that service does not run, or None.
+    """
+
+    def __init__(self, memory: SimulatedMemoryClock, path: str, boot_hz: int | None) -> None:
+        self._memory = memory
+        self._path = path
+        self._raised = boot_hz is None
+        memory.cap = min(memory.cap or memory.clock.rates[-1], boot_hz or memory.clock.rates[-1])
+
+    def _set(self, text: str) -> float:
+        rounded = self._memory.clock.at_least(whole_number(text))
+        return self._memory.set_cap(rounded if self._raised else min(rounded, self._memory.ceiling))
+
+    def nodes(self) -> Iterator[tuple[str, Attribute | Link]]:
+        yield self._path, Attribute(lambda: str(self._memory.cap), self._set, mode=0o664)
+
+
+class ActivityMonitor:
+    """``mc_all``: kHz of the memory clock in use."""
+
+    def __init__(self, memory: SimulatedMemoryClock, path: str) -> None:
+        self._memory = memory
+        self._path = path
+
+    def nodes(self) -> Iterator[tuple[str, Attribute | Link]]:
+        yield self._path, Attribute(lambda: str(self._memory.activity_khz))
+
+
+class OverrideFiles:
+    """``override.emc`` takes a rate by ``clk_update_rate`` and holds it while ``clk_state`` is 1.
+
+    Args:
+        section: the board's ``emc`` section: ``override`` and ``bwmgr`` (directories).
+    """
+
+    def __init__(self, memory: SimulatedMemoryClock, section: Mapping[str, Any]) -> None:
+        self._memory = memory
+        self._section = section
+        self._rate = memory.clock.rates[-1]
+        self._turn = threading.Lock()
+
+    def _set_rate(self, text: str) -> float:
+        self._rate = whole_number(text)
+        return self._memory.set_rate(self._rate)
+
+    def _set_state(self, text: str) -> float:
+        on = whole_number(text) != 0
+        if on == self._memory.locked:
+            return 0.0
+        held_up = self._memory.lock(on)
+        return self._memory.set_rate(self._rate) if on else held_up
+
+    def nodes(self) -> Iterator[tuple[str, Attribute | Link]]:
+        folder, limits, clock = str(self._section["override"]), str(self._section["bwmgr"]), self._memory.clock
+        yield f"{folder}/clk_rate", Attribute(lambda: str(clock.requested), mode=0o444)
+        yield f"{folder}/clk_update_rate", Attribute(None, self._set_rate, mode=0o200, turn=self._turn)
+        yield (
+            f"{folder}/clk_state",
+            Attribute(lambda: str(int(self._memory.locked)), self._set_state, mode=0o600, turn=self._turn),
+        )
+        yield f"{limits}/emc_min_rate", Attribute(lambda: str(clock.rates[0]), mode=0o400)
+        yield f"{limits}/emc_max_rate", Attribute(lambda: str(clock.rates[-1]), mode=0o400)

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..attributes import Attribute, Link, constant, refusal
-from ..parsing import whole_number
+from ..attributes import Attribute, Link, constant, refusal, whole_number
 
 _FULL_PWM = 255
 _FULL_RPM = 5000
