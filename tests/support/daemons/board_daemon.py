@@ -21,6 +21,7 @@ from jetdvfs.daemon.wire.protocol import ADMIN_SOCKET_NAME
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.profiles.twin.serve import serve
 from jetdvfs.profiles.twin.simulated_board import SimulatedBoard, simulated_board
+from jetdvfs.tests.support.daemons.converted import provide
 
 CPU = "sys/devices/system/cpu/cpufreq/policy0"
 GPU = "sys/devices/17000000.gv11b/devfreq/17000000.gv11b"
@@ -28,6 +29,7 @@ EMC = "sys/kernel/debug/bpmp/debug/clk/emc"
 LOW = FrequencyConfiguration(1190400, 675750000, 1600000000)
 """Clocks of the simulated AGX Xavier, of which GPU and memory are found at others."""
 TESTS = Path(__file__).parents[2]
+_START = "import sys\nfrom jetdvfs.daemon.service import main\nsys.exit(main())"
 LONGEST_S = 30.0
 """What is waited for comes much sooner, but on a machine that is busy."""
 
@@ -88,27 +90,35 @@ def served_board(root: Path, backend: str, name: str = "agx-xavier") -> Iterator
 
 
 class Daemon:
-    """A ``jetdvfsd`` process."""
+    """A ``jetdvfsd`` process.
 
-    def __init__(self, board: BoardFiles, folder: Path, *options: str, env: dict[str, str] | None = None) -> None:
+    Args:
+        converted: the tables of a shipped profile are there already, as after the first start.
+        quickened: statements of Python that shorten its waits before it starts.
+    """
+
+    def __init__(
+        self,
+        board: BoardFiles,
+        folder: Path,
+        *options: str,
+        env: dict[str, str] | None = None,
+        converted: bool = True,
+        quickened: str = "",
+    ) -> None:
         self.socket = folder / "run" / "jetdvfs.sock"
         self.admin = self.socket.with_name(ADMIN_SOCKET_NAME)
         self.state = folder / "state"
         self.runtime = folder / "runtime"
         self.baseline = self.runtime / "baseline"
         self.log = folder / "log"
-        self._command = [
-            sys.executable,
-            "-m",
-            "jetdvfs.daemon.service",
-            "--root",
-            str(board.root),
-            "--socket",
-            str(self.socket),
-        ]
+        started = ["-c", f"{quickened}\n{_START}"] if quickened else ["-m", "jetdvfs.daemon.service"]
+        self._command = [sys.executable, *started, "--root", str(board.root), "--socket", str(self.socket)]
         self._command += ["--state-dir", str(self.state), "--runtime-dir", str(self.runtime), *options]
         self._env = {**os.environ, **(env or {})}
         require_own_code(self._env.get("PYTHONPATH", ""))
+        if converted and "--state-dir" not in options:
+            provide(options[options.index("--profile") + 1] if "--profile" in options else _shipped(board), self.state)
         self.start()
 
     def start(self) -> None:
@@ -145,6 +155,11 @@ class Daemon:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         return self.process.wait(LONGEST_S)
+
+
+def _shipped(board: BoardFiles) -> str:
+    """The shipped profile that a daemon on a board predicts with by itself; empty if the board is served elsewhere."""
+    return f"{board.twin.description.name}-sim" if isinstance(board, Board) else ""
 
 
 @contextmanager

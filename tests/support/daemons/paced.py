@@ -22,7 +22,7 @@ FPS = 3.0
 
 
 def run_frames(
-    board: Board, lease: HeldLease, latency_ms: Callable[[FrequencyConfiguration], float], frames: int, every_s: float = 0.3
+    board: Board, lease: HeldLease, latency_ms: Callable[[FrequencyConfiguration], float], frames: int, every_s: float = 0.2
 ) -> list[float]:
     """Report so many frames; how long each took, in ms."""
     took = []

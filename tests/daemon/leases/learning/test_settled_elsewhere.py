@@ -12,22 +12,13 @@ from jetdvfs.tests.support.daemons.board_daemon import Board, Daemon, eventually
 from jetdvfs.tests.support.daemons.paced import IMAGE, MODEL, own
 
 QUICKENED = """
-import sys
 from jetdvfs.daemon.hardware.sensors import sampled
 from jetdvfs.daemon.leases.learning import learner
 from jetdvfs.daemon.planning import settling
 sampled.IDLE_S = sampled.WATCHED_S = 0.2
 learner.TEND_S, settling.SETTLED_S, settling._EVERY_S = 0.2, 1.5, 0.2
-from jetdvfs.daemon.service import main
-sys.exit(main())
 """
 WARMER_C = 30.0
-
-
-class QuickenedDaemon(Daemon):
-    def start(self) -> None:
-        self._command[1:3] = ["-c", QUICKENED]
-        super().start()
 
 
 @pytest.mark.slow
@@ -36,7 +27,7 @@ def test_a_power_target_is_planned_again_once_the_board_has_settled_warmer(
 ) -> None:
     surface = jetdvfs.load_profile("agx-xavier-sim").surface(jetdvfs.decompose(str(MODEL), IMAGE[0]))
     bound_mw = 0.7 * float(surface.power_mw.max())
-    with QuickenedDaemon(board, tmp_path, "--profile", "agx-xavier-sim") as daemon, daemon.client() as client:
+    with Daemon(board, tmp_path, "--profile", "agx-xavier-sim", quickened=QUICKENED) as daemon, daemon.client() as client:
         network = client.load(MODEL, IMAGE)
         with client.hold(network, f"power_mw={bound_mw:.0f}") as lease:
             before, began = own(client)["predicted"], board.clocks

@@ -64,17 +64,17 @@ def test_two_that_alone_fit_lower_clocks_get_clocks_at_which_both_keep_their_tar
             shared = second.shared
             assert shared is not None and shared["leases"] == [first.id] and shared["latency_ms"] <= 1.1 * limit_ms
             assert second.unkept is None
-            paced, back_to_back = run_both(board, network, 40, 10)
+            paced, back_to_back = run_both(board, network, 20, 10)
             # The same of two processes, which take turns.
             works = [Work(predicted(), 10, 0.9, process=1), Work(predicted(), None, 0.9, process=2)]
             bounds = [float(one[predicted().grid.index(together)]) for one in responses_ms(works, 0.9)]
-            for bound_ms, latencies in zip(bounds, run_both(board, network, 30, 10, (1, 2)), strict=True):
-                assert sum(one > bound_ms for one in latencies) <= 3
+            for bound_ms, latencies in zip(bounds, run_both(board, network, 20, 10, (1, 2)), strict=True):
+                assert sum(one > bound_ms for one in latencies) <= 2
             # What those clocks cost: at the ones that are enough for each alone, both are late.
             alone_ms = 2 * float(predicted().latency_ms[predicted().grid.index(alone)])
             assert alone_ms > 1.1 * limit_ms
-            assert sum(one > limit_ms for one in paced) <= 4
-            assert sum(one > 1.1 * limit_ms for one in back_to_back) <= 4
+            assert sum(one > limit_ms for one in paced) <= 2
+            assert sum(one > 1.1 * limit_ms for one in back_to_back) <= 2
             # What they report, waiting included, is no reason to set the clocks otherwise.
             changes = client.status()["changes"]
             for lease, latencies in ((first, paced), (second, back_to_back)):
