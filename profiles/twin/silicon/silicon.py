@@ -127,7 +127,7 @@ class Silicon:
             Figure 2. None is the nominal chip, which is compared with real boards.
         board: the board it sits on, or its name; the description's ``twin.silicon`` names the chip (default: as the board).
         chip: another chip than those say.
-        perturbed: which other silicon of that chip (:func:`.perturbed.perturbed`); 0 for the chip itself.
+        perturbed: which other silicon of that chip (:func:`.chip.perturbed`); 0 for the chip itself.
         engine: what runs networks, by its name in the chip's file; empty for the framework, operator by operator.
         dtype: the element type that the engine builds for.
 
