@@ -211,7 +211,7 @@ class Api:
         request = HoldRequest.read(parameters)
         course, plan = await self._planned(session, request)
         app = request.app or process_name(session.peer)
-        holder = Holder(session, session.peer.pid, session.peer.uid, printable(app))
+        holder = Holder(session, session.peer.pid, session.peer.uid, printable(app), standby=request.standby)
         self._holding.add(session)
         lease, applied = await self._context.board.hold(holder, plan, printable(request.reason))
         self._learner.began(lease, course)

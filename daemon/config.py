@@ -21,6 +21,7 @@ names: what a later file says counts, member by member; one that it leaves empty
     ceiling_c: 70                # no zone becomes hotter, whatever is held (docs/sharing.md); default: no ceiling
     default: max                 # clocks while no application holds any: max, min, or CPU,GPU,EMC in MHz, each max, min or
                                  #   empty for its governor's (,612,); default: as found
+    idle: {after_s: 5, clocks: ',min,min'}   # clocks of a lease for a target while its frames have stopped; or off
     clients: {connections: 64, leases: 64, networks: 16}
     worker: {parallel: 2, threads: 4, timeout_s: 20}
 """
@@ -50,7 +51,7 @@ INSTALLED_GROUP = "jetdvfs"
 Axis: TypeAlias = Literal["cpu", "gpu", "emc"]
 _PLAUSIBLE_MHZ = (10, 10_000)
 """Every clock of every board lies between."""
-_RELOADED = ("limits", "floors", "ceiling_c", "default")
+_RELOADED = ("limits", "floors", "ceiling_c", "default", "idle")
 AXES: dict[Axis, str] = {"cpu": "cpu_khz", "gpu": "gpu_hz", "emc": "emc_hz"}
 Degrees: TypeAlias = Annotated[float, Meta(ge=20, le=110, description="a temperature from 20 to 110 degrees Celsius")]
 Number: TypeAlias = Annotated[int, Meta(ge=1, le=10_000, description="a whole number from 1 to 10000")]
@@ -75,6 +76,19 @@ class WorkerRules:
     parallel: Number = 2
     threads: Number = 4
     timeout_s: Number = 20
+
+
+@dataclass(frozen=True)
+class IdleRules:
+    """When a lease goes into standby (docs/loop.md), and at which clocks.
+
+    Attributes:
+        after_s: time without a frame.
+        clocks: as of ``default``; the CPU's governor serves other work, and the first frame, at once.
+    """
+
+    after_s: Annotated[float, Meta(ge=0.5, le=3600, description="a number from 0.5 to 3600")] = 5.0
+    clocks: Text = ",min,min"
 
 
 @dataclass(frozen=True)
@@ -105,6 +119,9 @@ class Members:
     ceiling_c: Degrees | None = field(default=None, metadata={"help": "no zone becomes hotter (docs/sharing.md)"})
     default: Text | None = field(
         default=None, metadata={"help": "clocks while no application holds any: max, min, or CPU,GPU,EMC in MHz"}
+    )
+    idle: Annotated[IdleRules | None, Meta(description="off or a mapping")] = field(
+        default_factory=IdleRules, metadata={"help": "clocks of a lease for a target while its frames have stopped"}
     )
     clients: ClientLimits = field(default_factory=ClientLimits, metadata={"help": "how many there may be at once"})
     worker: WorkerRules = field(default_factory=WorkerRules, metadata={"help": "processes that read model files"})
@@ -185,12 +202,15 @@ def _suggested(at: Place, known: Sequence[str]) -> str:
 
 def _implausible(raw: Any) -> Iterator[tuple[Place, str]]:
     """Limits that no clock of a board has, which mostly are of another unit, and default clocks that are none."""
-    default = raw.get("default") if isinstance(raw, Mapping) else None
-    if isinstance(default, str):
-        try:
-            parse_configuration(default, dict.fromkeys(AXES.values(), (1,)))
-        except GridError as error:
-            yield ("default",), f"default: {error}"
+    idle = raw.get("idle") if isinstance(raw, Mapping) else None
+    clocks: list[tuple[Place, Any]] = [(("default",), raw.get("default"))] if isinstance(raw, Mapping) else []
+    clocks += [(("idle", "clocks"), idle.get("clocks"))] if isinstance(idle, Mapping) else []
+    for at, text in clocks:
+        if isinstance(text, str):
+            try:
+                parse_configuration(text, dict.fromkeys(AXES.values(), (1,)))
+            except GridError as error:
+                yield at, f"{dotted(at)}: {error}"
     limits = raw.get("limits") if isinstance(raw, Mapping) else None
     for axis in AXES.values():
         bounds = limits.get(axis) if isinstance(limits, Mapping) else None
@@ -212,15 +232,16 @@ def _fits(value: int, per_mhz: int) -> bool:
 
 
 def _filled(raw: Any) -> Any:
-    """The document without members that are left empty, and with ``floors`` as a mapping or nothing."""
+    """The document without members that are left empty, and with ``floors`` and ``idle`` as mappings or nothing."""
     if not isinstance(raw, dict):
         return {} if raw is None else raw
     filled = {name: _filled(value) for name, value in raw.items() if value is not None}
     # YAML reads off and on as truth values.
-    if filled.get("floors") in ("auto", True):
-        del filled["floors"]
-    elif filled.get("floors") in ("off", False):
-        filled["floors"] = None
+    for name in {"floors", "idle"}.intersection(filled):
+        if filled[name] in ("auto", True):
+            del filled[name]
+        elif filled[name] in ("off", False):
+            filled[name] = None
     return filled
 
 

@@ -30,7 +30,7 @@ from .output import print_json
 
 _HEAD = """\
 # Configuration of jetdvfsd. Every member may be left out; each line below has a default. jetdvfsd.yaml(5) has an example.
-# `jetdvfs config check` names mistakes, `systemctl reload jetdvfsd` applies limits, floors, ceiling_c and default.
+# `jetdvfs config check` names mistakes, `systemctl reload jetdvfsd` applies limits, floors, ceiling_c, default and idle.
 # Files of jetdvfsd.yaml.d next to this one override it.
 """
 _COLUMN = 24

@@ -37,7 +37,13 @@ from .server_metrics import check_url, reported
 TAKES_COMMAND = True
 _LOOK_S = 1.0
 _MUCH_GUESSED = 0.1  # as the planner has it, which would load NumPy here
-_OF_A_TARGET = {"--fps": "fps", "--confidence": "confidence", "--battery-wh": "battery_wh", "--trust-frames": "trust_frames"}
+_OF_A_TARGET = {
+    "--fps": "fps",
+    "--confidence": "confidence",
+    "--battery-wh": "battery_wh",
+    "--trust-frames": "trust_frames",
+    "--no-standby": "no_standby",
+}
 _OF_A_MODEL = {
     "--input": "inputs",
     "--accept-boundary": "accept_boundary",
@@ -73,6 +79,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--trust-frames",
         action="store_true",
         help="believe all reported frames, also those that the model's roofline or prediction speak against",
+    )
+    parser.add_argument(
+        "--no-standby",
+        action="store_true",
+        help="keep the target's clocks while no frames come, too (docs/loop.md)",
     )
     parser.add_argument(
         "--dry-run",
@@ -124,6 +135,7 @@ def run(args: argparse.Namespace) -> int:
         ceiling_c=args.ceiling,
         battery_wh=args.battery_wh,
         trust_frames=args.trust_frames,
+        standby=not args.no_standby,
     )
     if args.dry_run:
         return _dry_run(args, inputs, request)

@@ -186,6 +186,10 @@ def _lease(lease: Mapping[str, Any]) -> Iterator[str]:
     if lease["reason"]:
         yield f"     reason: {lease['reason']}"
     yield f"     needs {output.clocks(lease['configuration'], lease['governed'])}"
+    if standby := lease["standby"]:
+        state = "in standby, as no frames come" if standby["now"] else "not in standby"
+        back = f"; its clocks were back in {standby['back_ms']:.0f} ms" if standby["back_ms"] else ""
+        yield f"     {state}: {standby['count']} time{'s' * (standby['count'] > 1)}, {standby['total_s']:.0f} s{back}"
     if lease["raised_by"]:
         yield f"     raised by lease {', '.join(lease['raised_by'])}"
     if shared := lease.get("shared"):

@@ -27,6 +27,7 @@ from .lease import Holder, Lease, LeaseLimits, Leases, about
 from .permitted import Board, BoardSetting, Demands, Permitted
 from .present import Present
 from .sharing.arbiter import Arbiter
+from .standby import StandbyWatch
 from .unmet_targets import Judge
 
 log = logging.getLogger(__name__)
@@ -52,6 +53,7 @@ class Controller:
         floors: what is kept up for other work.
         changed_s: when the board was set last.
         judged: how leases fare.
+        standby: which of them are in standby.
     """
 
     def __init__(
@@ -69,6 +71,8 @@ class Controller:
         self.floors = Floors()
         self._arbiter = Arbiter()
         self._present = Present()
+        self.standby = StandbyWatch(config.idle, board.gpu_load)
+        self._parked: dict[str, LeasePlan] = {}
         self._unmet: dict[str, str] = {}
         self._default_due = config.default is not None
         self._planned_within: Limits | None = None
@@ -306,6 +310,7 @@ class Controller:
                 self.release(lease, "the configuration")
             self._default_due = config.default is not None
         self._config = self._permitted.config = config
+        self.standby.rules = config.idle
         if self._demands is not None and config.floors is not None:
             self._demands.rules = config.floors
         self.check_limits()
@@ -317,6 +322,7 @@ class Controller:
     def tend(self) -> None:
         """Look after what is set, and try again what could not be given back; to be called after ``tend_in_s``."""
         self._measure()
+        self.follow_frames()
         if self._default_due and self._config.default is not None:
             self._hold_default(self._config.default)
         elif not len(self.leases):
@@ -348,13 +354,32 @@ class Controller:
         held, now_s = tuple(self.leases), self._monotonic()
         leases = tuple(lease for lease in held if not lease.holder.yields) or held
         if self.budgets is None or self.budgets.budget is None:
-            return self._present.leases(leases, now_s)
+            return self._present.leases(leases, now_s, parked=self._parked)
         levels = None
         with contextlib.suppress(DaemonError):  # tables that cannot be read are reported by who needs them
             grid = self._permitted.allowed()
             levels = {axis: grid.levels(axis) for axis in AXES}
         capping = self.budgets.capping
-        return self._present.leases(leases, now_s, budget=str(self.budgets.budget), capping=capping, levels=levels)
+        budget = str(self.budgets.budget)
+        return self._present.leases(leases, now_s, budget=budget, capping=capping, levels=levels, parked=self._parked)
+
+    def follow_frames(self) -> None:
+        """Lower the clocks of leases whose frames have stopped, and bring back those of leases whose frames come again."""
+        resting, back = self.standby.look(self.leases, self._monotonic())
+        self._parked = {name: plan for name, plan in self._parked.items() if name in self.standby.parked}
+        if resting and self._config.idle is not None:
+            try:
+                self._parked |= dict.fromkeys(
+                    resting, DefaultClocks(self._config.idle.clocks, "idle.clocks").plan(self._limits())
+                )
+            except DaemonError as error:
+                self._said.say(logging.WARNING, str(error), fields(TROUBLE))
+        for names, why in ((resting, "standby, as no frames come"), (back, "out of standby")):
+            if names:
+                before = self.applied
+                self._follow(f"{' and '.join(lease.label for lease in self.leases if lease.id in names)}: {why}")
+                if names is back and self.applied is not None and self.applied is not before:
+                    self.standby.was_left(back, self.applied.elapsed_ms)
 
     def _sample(self) -> None:
         if self._demands is not None and self._config.floors is not None:

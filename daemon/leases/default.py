@@ -26,9 +26,11 @@ class DefaultClocks:
 
     Attributes:
         text: ``max``, ``min``, or ``CPU,GPU,EMC`` of numbers and these words, or empty for a clock of its governor's.
+        member: of the configuration, which has the text.
     """
 
     text: str
+    member: str = "default"
 
     def plan(self, limits: Limits) -> LeasePlan:
         """The clocks within these limits.
@@ -40,7 +42,7 @@ class DefaultClocks:
         try:
             configuration = parse_configuration(self.text, ranges)
         except GridError as error:
-            raise UsageError(f"default: {error}") from error
+            raise UsageError(f"{self.member}: {error}") from error
         return LeasePlan(configuration, planner=self, limits=limits, governed=governed(self.text))
 
     @property

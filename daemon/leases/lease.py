@@ -26,6 +26,7 @@ class Holder:
 
     Attributes:
         yields: its leases count only while no other is held.
+        standby: its leases are lowered while no frames come.
     """
 
     connection: Hashable
@@ -33,6 +34,7 @@ class Holder:
     uid: int
     app: str
     yields: bool = False
+    standby: bool = True
 
 
 @dataclass(frozen=True)

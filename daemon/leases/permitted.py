@@ -44,6 +44,8 @@ class Board(Protocol):
 
     def throttled(self) -> tuple[str, ...]: ...
 
+    def gpu_load(self) -> float | None: ...
+
     def apply(
         self,
         configuration: FrequencyConfiguration,

@@ -2,7 +2,8 @@
 """Leases as they count now: without the work of an application that reports no frames, and within the board's budget.
 
 A lease whose application has been silent for :data:`SILENT_S` no longer counts as load for other leases. Under a budget it
-counts only once frames come, since the power of frames that do not run takes no other lease's clocks down.
+counts only once frames come, since the power of frames that do not run takes no other lease's clocks down. A lease in standby
+has the clocks of standby.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ...kernels.grid import FrequencyConfiguration
 from ..planning.lease_plan import LeasePlan
 from .budgets.capping import Capping
 from .lease import Lease
@@ -27,7 +27,7 @@ class Present:
 
     def __init__(self) -> None:
         self.notes: tuple[str, ...] = ()
-        self._made: dict[str, tuple[LeasePlan, bool, FrequencyConfiguration, LeasePlan]] = {}
+        self._made: dict[str, tuple[LeasePlan, LeasePlan]] = {}
 
     def leases(
         self,
@@ -37,6 +37,7 @@ class Present:
         budget: str = "",
         capping: Capping | None = None,
         levels: Mapping[str, Sequence[int]] | None = None,
+        parked: Mapping[str, LeasePlan] | None = None,
     ) -> tuple[Lease, ...]:
         """The leases as they count.
 
@@ -44,22 +45,25 @@ class Present:
             budget: what the board may draw, in words; empty if there is no budget.
             capping: what the budget leaves of configurations.
             levels: permitted levels of each axis; None if unknown.
+            parked: the clocks of each lease in standby.
         """
         found, made, notes = [], {}, []
         for lease in leases:
             plan, idle = lease.plan, lease.plan.work is not None and idles(lease, now_s, budgeted=bool(budget))
             configuration = plan.configuration
-            if plan.planner is None and capping is not None and levels is not None:
+            changed = plan if plan.idle == idle else replace(plan, idle=idle)
+            if parked and lease.id in parked:
+                resting = parked[lease.id]
+                changed = replace(plan, idle=True, parked=True, configuration=resting.configuration, governed=resting.governed)
+            elif plan.planner is None and capping is not None and levels is not None:
                 configuration = capping.cap(configuration, levels)
-            if not idle and configuration == plan.configuration:
+                changed = changed if configuration == plan.configuration else replace(changed, configuration=configuration)
+            if changed is plan:
                 found.append(lease)
                 continue
             before = self._made.get(lease.id)
-            if before is None or before[0] is not plan or before[1:3] != (idle, configuration):
-                changed = replace(plan, idle=idle, configuration=configuration)
-                before = (plan, idle, configuration, changed)
-            made[lease.id] = before
-            found.append(replace(lease, plan=before[3]))
+            made[lease.id] = before if before is not None and before[0] is plan and before[1] == changed else (plan, changed)
+            found.append(replace(lease, plan=made[lease.id][1]))
             if configuration != plan.configuration:
                 notes.append(f"{lease.label}: lowered to {configuration}, as the board may draw {budget}")
         self._made, self.notes = made, tuple(notes)

@@ -84,6 +84,7 @@ class LeasePlan:
         limits: the limits that it was planned within.
         unmet: why no configuration is predicted to meet the target, and the best attainable; empty if one does.
         idle: no frames of the application come: it is no load for other leases.
+        parked: the clocks are those of standby, at which its target is not to be kept.
         firm: its clocks are not lowered where others share the GPU, whatever its target.
         governed: the axes that it leaves to their governors; the configuration has their lowest levels.
     """
@@ -98,6 +99,7 @@ class LeasePlan:
     idle: bool = False
     firm: bool = False
     governed: frozenset[str] = frozenset()
+    parked: bool = False
 
     @property
     def target(self) -> str:
@@ -153,7 +155,7 @@ class LeasePlan:
 
     def missed(self, configuration: FrequencyConfiguration) -> str | None:
         """The part of the target that is not kept at a configuration; None if all is, or if that is unknown."""
-        return None if self._known is None else self._known.missed(configuration)
+        return None if self._known is None or self.parked else self._known.missed(configuration)
 
     def closest(self, limits: Limits) -> LeasePlan | None:
         """The plan that comes closest to the target, made again likewise; None if nothing is predicted."""

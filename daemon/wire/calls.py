@@ -92,6 +92,10 @@ Doubted = structure("Doubted", """Frames of a lease that do not count, because t
 Corrected = structure("Corrected", """Frames that a plan is corrected by, of this lease and of earlier ones of the same
     user. app: the application that reported them.""",
     frames=Int, app=str)  # fmt: skip
+Standby = structure("Standby", """Low clocks of a lease for a target while its frames have stopped. now: they are in
+    force. count: how often they were, total_s: for how long in all. back_ms: how long setting its own clocks again took, in
+    all.""",
+    now=bool, count=Int, total_s=float, back_ms=float)  # fmt: skip
 Lease = structure("Lease", """why: the reasons for its plan, for people. limit_ms: longest latency by target and frame rate.
     raised_by: leases that need a higher clock; their clocks are in force. shared: absent if no other lease has a network.
     unkept: absent while its target is kept. method: of its prediction, timeline or sum; absent without one. missed: absent
@@ -100,13 +104,13 @@ Lease = structure("Lease", """why: the reasons for its plan, for people. limit_m
     number of those beyond limit_ms. first_frames: number of those that were the first after a pause or at other clocks;
     first_ms: their median. energy_mj: of the board's energy rails since the lease began, absent if they are not read.
     guessed: the largest four parts of its prediction; guessed_more: number of further ones. governed: axes that it leaves
-    to their governors, at the lowest level in its configuration.""",
+    to their governors, at the lowest level in its configuration. standby: absent if it never was.""",
     lease=str, app=str, pid=Int, uid=Int, reason=str, target=str | None, network=str | None, fps=float | None,
     limit_ms=float | None, configuration=Configuration, raised_by=array(str), shared=Shared | None, unkept=Unkept | None,
     held_s=float, why=str | None, predicted=Prediction | None, method=str | None, observed=Observed | None,
     missed=Missed | None, doubted=Doubted | None, corrected=Corrected | None, silent=str | None, frames=Int, late=Int,
     first_frames=Int, first_ms=float | None, energy_mj=float | None, boundary=Boundary | None, guessed=array(Guess),
-    guessed_more=Int, proposal=Proposal | None, governed=array(str))  # fmt: skip
+    guessed_more=Int, proposal=Proposal | None, governed=array(str), standby=Standby | None)  # fmt: skip
 Profile = structure("Profile", name=str, board=str, simulated=bool)
 Floor = structure("Floor", """least: the lowest level while leases are held, so that other work is not starved; in kHz for
     cpu_khz and for a cpufreq policy by name, in Hz for emc_hz. reason: why, for people.""",
@@ -197,11 +201,13 @@ PUBLIC = Interface(INTERFACE, """Calls of applications to jetdvfsd. Calls on one
         with all leases that are held. trust_frames: believe all frames, also those that its network's roofline or
         prediction contradict. configuration_text: instead of configuration, as on the command line (1190.4,905.25,1600);
         max and min are the highest and the lowest level that may be set as the lease begins, for one clock (max,612,max) or
-        for all three (max); a clock left empty (,612,) stays its governor's.""",
+        for all three (max); a clock left empty (,612,) stays its governor's. standby: false to keep the clocks of a target
+        while no frames come.""",
         {"network": str | None, "target": str | None, "fps": float | None, "confidence": float | None,
          "method": Method | None, "execution": Execution | None, "beside": Beside | None,
          "configuration": Configuration | None, "reason": str | None, "app": str | None, "ceiling_c": float | None,
-         "battery_wh": float | None, "trust_frames": bool | None, "configuration_text": str | None},
+         "battery_wh": float | None, "trust_frames": bool | None, "configuration_text": str | None,
+         "standby": bool | None},
         {"lease": str, "plan": PlanReport | None, "applied": Applied, **_KEPT, "corrected": Corrected | None}),
     method("Change", """Change the request of a lease for a target: absent members stay as they were. If it cannot be
         granted, the lease stays as it was.""",

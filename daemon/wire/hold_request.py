@@ -36,6 +36,7 @@ class HoldOptions(TypedDict, total=False):
     ceiling_c: float | None
     battery_wh: float | None
     trust_frames: bool
+    standby: bool
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,7 @@ class HoldRequest:
         ceiling_c: temperature that no zone of the board may exceed while it is held, in degrees Celsius.
         battery_wh: with a target of hours, the charge of the battery now, if the board does not report it.
         trust_frames: believe all frames, also those that the network's roofline or prediction contradict.
+        standby: clocks may be lowered while no frames come (``idle`` of the daemon's configuration).
     """
 
     network: str | None = None
@@ -70,6 +72,7 @@ class HoldRequest:
     ceiling_c: float | None = None
     battery_wh: float | None = None
     trust_frames: bool = False
+    standby: bool = True
 
     @classmethod
     def of(cls, target: str | Self | None, options: HoldOptions) -> Self:
@@ -120,4 +123,5 @@ class HoldRequest:
             "reason": self.reason[: protocol.TEXT_CHARACTERS],
             "app": app,
             "trust_frames": self.trust_frames or None,
+            "standby": None if self.standby else False,
         }

@@ -109,6 +109,10 @@ class BoardService:
             undo=lambda granted: self._controller.release(granted[0]),
         )
 
+    def follow_frames(self, lease: Lease) -> None:
+        """As :meth:`Controller.follow_frames`, as soon as the board's thread can: a frame of a lease in standby has come."""
+        self.thread.submit(self._changing(self._controller.follow_frames), user=lease.holder.uid)
+
     async def preview(self, plan: LeasePlan, uid: int) -> FrequencyConfiguration:
         """As :meth:`Controller.preview`, asked for by a user.
 
@@ -260,5 +264,6 @@ class BoardService:
             events=self._events.events,
             touched=self._hardware.touched,
             writes=tuple(self._writes),
+            standby=controller.standby.leases,
             operator=controller.operator,
         )

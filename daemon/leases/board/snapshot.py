@@ -20,6 +20,7 @@ from ..budgets.budgets import Supply
 from ..demand.floors import Floors
 from ..lease import Lease
 from ..sharing.arbiter import SharedLatency
+from ..standby import Standby
 from ..unmet_targets import UnmetTarget
 from .slowdown import Event
 
@@ -87,6 +88,7 @@ class Snapshot:
         touched: whether anything may stand otherwise than it was found.
         writes: the last ones, oldest first.
         operator: the bounds of the configuration in force.
+        standby: that of each lease that was in standby at least once.
     """
 
     look: BoardReading
@@ -108,6 +110,7 @@ class Snapshot:
     touched: bool = False
     writes: tuple[tuple[str, str], ...] = ()
     operator: ClockLimits = field(default_factory=ClockLimits)
+    standby: Mapping[str, Standby] = field(default_factory=dict)
 
 
 def look(hardware: Hardware, now_s: float) -> BoardReading:

@@ -93,6 +93,7 @@ def _lease(lease: Lease, snapshot: Snapshot, frames: Watched) -> dict[str, Any]:
     plan, caveats = lease.plan, lease.plan.caveats
     guessed = () if caveats is None else caveats.guessed
     observed, missed = lease.frames.observed(), frames.missed(lease.id)
+    standby = snapshot.standby.get(lease.id)
     return {
         "lease": lease.id,
         "app": lease.holder.app,
@@ -105,6 +106,7 @@ def _lease(lease: Lease, snapshot: Snapshot, frames: Watched) -> dict[str, Any]:
         "limit_ms": plan.limit_ms,
         "configuration": plan.configuration._asdict(),
         "governed": sorted(plan.governed),
+        "standby": standby and standby.to_json(time.monotonic()),
         "raised_by": raised_by(lease, snapshot.leases.values()),
         **beside_others(lease.id, snapshot),
         "held_s": time.monotonic() - lease.since_s,

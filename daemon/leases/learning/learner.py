@@ -173,7 +173,9 @@ class Learner:
         frames, plan = lease.frames, lease.plan
         throttled = self._sensors.throttled()
         over_current = tuple(f"{e.event} {e.per_minute:.3g} a minute" for e in snapshot.events if e.per_minute)
-        disturbed = bool(throttled or over_current or snapshot.deviating)
+        standby = snapshot.standby.get(lease.id)
+        parked = standby is not None and standby.since_s is not None
+        disturbed = bool(throttled or over_current or snapshot.deviating or parked)
         setting = None if (applied := snapshot.applied) is None else Setting(applied.accepted, snapshot.set_s, disturbed)
         others = self._company(lease, snapshot, now_s)
         company = frozenset(other.plan.network or other.holder.app for other in others)
@@ -182,7 +184,9 @@ class Learner:
         where = self._where(course, setting, company)
         frames.report(latencies_ms, now_s, setting, company=company, limit_ms=plan.limit_ms, period_ms=period_ms, where=where)
         frames.power(self._sensors.rails_sampled(), self._sensors.energy_rails if not others else (), self._die_c)
-        if course is None or setting is None:
+        if parked and latencies_ms:
+            self._desk.follow_frames(lease)
+        if course is None or setting is None or parked:
             return
         if latencies_ms:
             course.silent = False
