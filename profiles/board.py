@@ -201,6 +201,8 @@ class BoardDescription:
         mig: the slices of its GPU; None where it cannot be divided.
         marks: how much is known, by section or part of one (see :data:`Mark`).
         like: of a module without a description, the described board whose files it is taken to have; else empty.
+        sibling: the board whose description counts where its own says nothing; empty for none.
+        sources: where what is verified was read, one line each.
     """
 
     name: str
@@ -228,6 +230,8 @@ class BoardDescription:
     marks: Mapping[str, str]
     raw: Mapping[str, Any]
     like: str = ""
+    sibling: str = ""
+    sources: tuple[str, ...] = ()
 
     @cached_property
     def cores(self) -> int:
@@ -313,7 +317,8 @@ def _whole(raw: Any, folder: Path, on_the_way: tuple[str, ...]) -> Any:
     if not isinstance(below, dict):
         raise DocumentError(f"board {name!r} cannot be read", ("like",))
     twin = {"like": name, "silicon": below.get("twin", {}).get("silicon", name)}
-    return laid_over({**derived(below), "twin": twin}, {key: value for key, value in raw.items() if key != "like"})
+    own = {key: value for key, value in raw.items() if key != "like"}
+    return laid_over({**derived(below), "twin": twin, "sibling": name, "sources": []}, own)
 
 
 @dataclass(frozen=True)
@@ -400,6 +405,8 @@ class _BoardFile:
     modes: Mapping[str, _Modes]
     firmware: Mapping[str, _OtherAxes] = field(default_factory=dict)
     mig: GpuSlices | None = None
+    sibling: str = ""
+    sources: tuple[Text, ...] = ()
 
 
 def parse_board(raw: Any) -> BoardDescription:
@@ -445,4 +452,6 @@ def parse_board(raw: Any) -> BoardDescription:
         mig=file.mig,
         marks=marks,
         raw=raw,
+        sibling=file.sibling,
+        sources=file.sources,
     )

@@ -66,6 +66,10 @@ def markdown(boards: Sequence[BoardDescription]) -> Iterator[str]:
     yield f"|{'---|' * len(rows[0])}"
     for row in rows:
         yield f"| {' | '.join(row.values())} |"
+    yield from ("", "## By whom", "")
+    for board in boards:
+        assumed = f"as {board.sibling}, but for what its file says" if board.sibling else ""
+        yield f"- **{board.name}** ({board.title}): {'; '.join(filter(None, (assumed, *board.sources)))}."
 
 
 _NAMELESS, _NAMED = ("list", "matrix", "modes", "unlock"), ("show", "mode")
@@ -130,7 +134,7 @@ def _describe(board: BoardDescription) -> Iterable[str]:
     grid = board.grid
     yield f"{board.title} ({board.name}, {board.soc})"
     releases = ", ".join(f"{release.jetpack} (L4T {release.l4t}, kernel {release.kernel})" for release in board.releases)
-    yield f"JetPack {releases}; modules {', '.join(board.modules)}"
+    yield f"JetPack {releases}; modules {', '.join(board.modules) or 'of other boards'}"
     yield f"{grid.size} frequency configurations: {' x '.join(map(str, grid.shape))}"
     for axis in AXES:
         yield f"  {CLOCKS[axis]} MHz: {_megahertz(axis, grid.levels(axis))}"
@@ -144,6 +148,9 @@ def _describe(board: BoardDescription) -> Iterable[str]:
         yield f"modes of {modes.conf}: {', '.join(f'{mode.id} {mode.name}' for mode in modes.table)} (default {modes.default})"
     if calibrated_on := board.raw.get("twin", {}).get("calibrated_on"):
         yield f"its simulated board was calibrated on: {calibrated_on}"
+    yield from (f"read in: {source}" for source in board.sources)
+    if board.sibling:
+        yield f"what its file does not say is assumed to be as of {board.sibling}"
     yield "how much of it is known:"
     for section, mark in _sections(board).items():
         parts = {name: of for name, of in board.marks.items() if name.startswith(f"{section}.")}

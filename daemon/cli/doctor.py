@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from ... import __version__
 from ...kernels.text import printable
+from ...profiles.board import BoardDescription
 from ...profiles.bundle.bundle import read_manifest
 from ...profiles.errors import ProfilesError
 from ...profiles.timing import SystemClock
@@ -292,6 +293,7 @@ def _examine(args: argparse.Namespace) -> Iterator[Finding]:
     configuration = _configuration(reading, members.board or found)
     yield identified
     if hardware is not None:
+        yield from _assumed(hardware.description)
         yield from _clocks(hardware, held=is_held(args.root))
         yield from _measured(hardware)
         yield _profile(members, hardware.description.name, running_system=here)
@@ -333,6 +335,14 @@ def _board(root: Path, members: Members) -> tuple[Hardware | None, Finding]:
     return hardware, ok(
         "board", f"{hardware.description.title} ({hardware.description.name}), {software or 'of unknown release'}"
     )
+
+
+def _assumed(board: BoardDescription) -> Iterator[Finding]:
+    """A note on a board that is described like another one, with the parts that are unknown."""
+    unread = ", ".join(name for name, mark in board.marks.items() if mark == "unknown")
+    if board.sibling:
+        text = f"{board.title} is described like {board.sibling}{f'; unknown of its own: {unread}' if unread else ''}"
+        yield note("board", text, "the running system's own tables and limits count")
 
 
 def _clocks(hardware: Hardware, *, held: bool) -> Iterator[Finding]:

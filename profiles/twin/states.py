@@ -176,10 +176,10 @@ def emc_locked(board: SimulatedBoard) -> None:
 
 @_state
 def undescribed_module(board: SimulatedBoard) -> None:
-    """An AGX Orin Industrial, whose file of power modes names the module of another AGX Orin."""
-    names = ("nvidia,p3737-0000+p3701-0008", "nvidia,p3701-0008", "nvidia,tegra234")
+    """An AGX Orin of a module without a description, whose file of power modes names another one."""
+    names = ("nvidia,p3737-0000+p3701-0009", "nvidia,p3701-0009", "nvidia,tegra234")
     board.tree.put(f"{_DEVICE_TREE}/compatible", Attribute(lambda: b"".join(name.encode() + b"\0" for name in names)))
-    board.tree.put(f"{_DEVICE_TREE}/model", Attribute(lambda: b"NVIDIA Jetson AGX Orin Industrial Developer Kit\0"))
+    board.tree.put(f"{_DEVICE_TREE}/model", Attribute(lambda: b"NVIDIA Jetson AGX Orin of another kind\0"))
     board.tree.put("/var/lib/nvpmodel/conf_file_path", constant("/etc/nvpmodel/nvpmodel_p3701_0000.conf"))
 
 

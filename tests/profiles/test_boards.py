@@ -27,6 +27,19 @@ def named(board: BoardDescription) -> str:
     return board.name
 
 
+SIBLINGS = {
+    "agx-orin-industrial": "p3737-0000+p3701-0008",
+    "agx-orin-p3701-0001": "p3737-0000+p3701-0001",
+    "igx-orin": "p3740-0002+p3701-0008",
+    "igx-orin-p3701-0002": "p3740-0002+p3701-0002",
+    "thor-t4000": "p4071-0000+p3834-0000",
+    "tx2-4gb": "p2771-0888",
+    "tx2-nx": "p3509-0000+p3636-0001",
+    "tx2i": "p3489-0000",
+}
+"""Boards that are described like another one, with a name that their device trees list."""
+
+
 def test_the_family_is_described() -> None:
     assert set(list_boards()) >= {
         "agx-xavier",
@@ -40,6 +53,7 @@ def test_the_family_is_described() -> None:
         "orin-nano-8gb",
         "orin-nano-4gb",
         "agx-thor",
+        *SIBLINGS,
     }
 
 
@@ -65,6 +79,33 @@ def test_cores_belong_to_one_policy_and_modes_stay_within_the_board(board: Board
         assert modes.default in {mode.id for mode in modes.table}
         assert all(mode.cores is None or mode.cores <= board.cores for mode in modes.table)
         assert all(mode.gpu_hz is None or mode.gpu_hz >= board.grid.gpu_hz[0] for mode in modes.table)
+
+
+@pytest.mark.parametrize(("name", "listed"), SIBLINGS.items())
+def test_a_sibling_is_told_by_its_device_tree_and_says_what_is_assumed(
+    name: str, listed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    board = load_board(name)
+    kernel = Kernel(board)
+    kernel.store[f"{TREE}/model"] = "Somebody's carrier\0"
+    kernel.store[f"{TREE}/compatible"] = f"nvidia,{listed}\0nvidia,quill\0{board.compatible[-1]}\0"
+    hardware = Hardware.probe(kernel, FakeClock())
+    assert (hardware.description.name, hardware.description.like) == (name, "")
+    assert hardware.grid() == board.grid
+    assert board.sibling in list_boards() and board.sources
+    assert main(["board", "show", name]) == 0
+    shown = capsys.readouterr().out
+    assert (
+        f"what its file does not say is assumed to be as of {board.sibling}" in shown
+        and f"read in: {board.sources[0]}" in shown
+    )
+
+
+def test_a_module_on_a_carrier_of_another_make_is_that_of_the_developer_kit() -> None:
+    kernel = Kernel(load_board("agx-orin-industrial"))
+    kernel.store[f"{TREE}/model"] = "Somebody's carrier\0"
+    kernel.store[f"{TREE}/compatible"] = "acme,box+p3701-0008\0nvidia,p3701-0008\0nvidia,tegra234\0"
+    assert Hardware.probe(kernel, FakeClock()).description.name == "agx-orin-industrial"
 
 
 def test_a_module_is_known_on_somebody_elses_carrier() -> None:

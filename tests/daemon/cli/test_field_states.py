@@ -158,12 +158,12 @@ def test_levels_beyond_the_described_ones_and_a_clock_that_is_only_capped_are_to
 def test_a_module_without_a_description_has_its_clocks_held_and_is_told_to_be_one(tmp_path: Path) -> None:
     with found(tmp_path, "agx-orin-64gb", "undescribed-module") as board:
         shown = run_in(tmp_path, "board", "--root", board.root)
-        assert "Industrial" in shown.stdout and "p3701-0008 is not described" in shown.stdout
+        assert "of another kind" in shown.stdout and "p3701-0009 is not described" in shown.stdout
         done = run_in(tmp_path, "setup", "--dry-run", "--root", board.root)
-        assert done.returncode == 3 and "p3701-0008 is not described; --board NAME takes it" in done.stderr
+        assert done.returncode == 3 and "p3701-0009 is not described; --board NAME takes it" in done.stderr
         with Daemon(board, tmp_path) as daemon, daemon.client() as client:
             status = client.status()
-            assert (status["board"], status["profile"]) == ("p3701-0008", None)
+            assert (status["board"], status["profile"]) == ("p3701-0009", None)
             assert any("its files are read as those of agx-orin-" in reason for reason in status["degraded"])
             with client.hold(configuration=(1190400, 612000000, 2133000000)) as lease:
                 assert lease.applied is not None and lease.applied["verified"]
@@ -225,3 +225,9 @@ def test_the_power_mode_that_caps_a_clock_is_named(tmp_path: Path, capsys: pytes
     board = Board(twin, tmp_path / "board")
     with serve(twin, board.root, "folder"), Daemon(board, tmp_path) as daemon, daemon.client():
         assert any("at most 612 MHz: power mode 2 MODE_30W" in line for line in why(capsys, daemon))
+
+
+def test_doctor_says_what_is_assumed_of_a_board_that_is_described_like_another(tmp_path: Path) -> None:
+    with found(tmp_path, "igx-orin", "", "6") as board:
+        shown = run_in(tmp_path, "doctor", "--root", board.root).stdout
+        assert "NVIDIA IGX Orin is described like agx-orin-industrial; unknown of its own: axes.cpu_khz, axes.gpu_hz" in shown

@@ -183,7 +183,7 @@ def test_why_debugfs_is_not_had_is_told(states: str, why: str, nothing: bool) ->
 def test_a_module_that_the_device_tree_names_is_never_taken_for_another_one() -> None:
     _, hardware = found("agx-orin-64gb", "undescribed-module")
     described = hardware.description
-    assert (described.name, described.like[:9]) == ("p3701-0008", "agx-orin-") and set(described.marks.values()) == {"unknown"}
+    assert (described.name, described.like[:9]) == ("p3701-0009", "agx-orin-") and set(described.marks.values()) == {"unknown"}
 
 
 def test_a_device_tree_without_a_module_lets_the_file_of_modes_name_one_of_its_chip() -> None:
@@ -203,9 +203,9 @@ def test_a_device_tree_without_a_module_lets_the_file_of_modes_name_one_of_its_c
 @pytest.mark.parametrize(
     ("compatible", "name", "like"),
     [
-        ("nvidia,p4071-0000+p3834-0000\0nvidia,p3834-0000\0nvidia,tegra264", "p3834-0000", "agx-thor"),
-        ("nvidia,p3740-0002+p3701-0008\0nvidia,p3701-0008\0nvidia,tegra234", "p3701-0008", "agx-orin-32gb"),
-        ("nvidia,p3509-0000+p3636-0001\0nvidia,tegra186", "tegra186", "tx2"),
+        ("nvidia,p4071-0000+p3834-0009\0nvidia,p3834-0009\0nvidia,tegra264", "p3834-0009", "agx-thor"),
+        ("nvidia,p3740-0002+p3701-0009\0nvidia,p3701-0009\0nvidia,tegra234", "p3701-0009", "agx-orin-32gb"),
+        ("nvidia,p3509-0000+p3699-0001\0nvidia,tegra186", "tegra186", "tx2"),
         ("acme,carrier\0nvidia,tegra210", "tegra210", "nano"),
     ],
 )
