@@ -124,7 +124,7 @@ def _clocks(which: str) -> Callable[[Status], list[tuple[Labels, float | None]]]
         measured = None if status and is_old(status) else status.get("configuration")
         applied = status.get("applied") or {}
         found = measured if which == "measured" else applied.get("requested")
-        left = () if which == "measured" else applied.get("governed", ())
+        left = status.get("unmeasured", ()) if which == "measured" else applied.get("governed", ())
         hz = {"cpu_khz": 1e3, "gpu_hz": 1.0, "emc_hz": 1.0}
         return [({"clock": axis.split("_")[0]}, value * hz[axis]) for axis, value in (found or {}).items() if axis not in left]
 

@@ -141,7 +141,9 @@ def _lines(status: Mapping[str, Any]) -> Iterator[str]:
         yield "profile    none: configurations can be held, nothing can be predicted"
     else:
         yield f"profile    {profile['name']}{', measured on a simulated board' if profile['simulated'] else ''}"
-    yield f"clocks     {_clocks(status['configuration'])}{output.age(status)}"
+    yield f"clocks     {_clocks(status)}{output.age(status)}"
+    if engines := status["engines_hz"]:
+        yield f"engines    {', '.join(f'{name} {hz / 1e6:.0f} MHz' if hz else f'{name} off' for name, hz in engines.items())}"
     if len(status["cpu_policies"]) > 1:
         yield f"clusters   {', '.join(map(_policy, status['cpu_policies']))}"
     applied = status["applied"]
@@ -243,5 +245,9 @@ def _policy(policy: Mapping[str, Any]) -> str:
     return f"{policy['policy']} {clock} ({policy['governor']})"
 
 
-def _clocks(configuration: Mapping[str, int] | None) -> str:
-    return "cannot be read" if configuration is None else output.clocks(configuration)
+def _clocks(status: Mapping[str, Any]) -> str:
+    if status["configuration"] is None:
+        return "cannot be read"
+    known = output.clocks(status["configuration"]).split(", ")
+    told = ((CLOCKS[axis], text, status["unmeasured"].get(axis, "")) for axis, text in zip(CLOCKS, known, strict=True))
+    return ", ".join(f"{name} unknown" if how == "unknown" else f"{text} {how}".rstrip() for name, text, how in told)

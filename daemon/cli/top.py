@@ -124,7 +124,8 @@ def _lines(status: Mapping[str, Any], *, width: int | None = None) -> Iterator[s
     rows = []
     for axis in AXES:
         held = f"{mhz(axis, applied['requested'][axis]):.1f}" if applied and axis not in applied["governed"] else "-"
-        now = f"{mhz(axis, measured[axis]):.1f}" if measured.get(axis) else "off" if measured else "-"
+        off = "off" if measured and axis not in status["unmeasured"] else "-"
+        now = f"{mhz(axis, measured[axis]):.1f}" if measured.get(axis) else off
         rows.append([CLOCKS[axis], now, held])
     yield table(["clock", f"MHz{output.age(status)}", "held"], rows)
     rails = status["rails_mw"]

@@ -29,6 +29,7 @@ from .files import Files
 from .identity import Identity, described_boards, identify, read_identity
 from .offered import Offered, fixed_level, fixed_levels, mode_limits, moved_limits, offered_levels_of, read_offered
 from .power_modes import RunningModes
+from .sensors.engines import Engines
 from .sensors.hwmon import Fan, read_fan
 from .sensors.sensors import Sensing, Sensors
 from .setter import Setter, Step
@@ -69,6 +70,7 @@ class Hardware:
         self._clock = clock
         self._modes = RunningModes(files, description, identity)
         self._axes = Axes(files, description, leave, clusters or Clusters())
+        self._engines = Engines(files)
         self._locks_found: frozenset[str] = frozenset()
         self._keeper = None if baseline is None else BaselineKeeper(files, clock, baseline, older, description.name, self.stock)
 
@@ -224,6 +226,16 @@ class Hardware:
                 levels[name] = min(effective(reading) for reading in found)
         return FrequencyConfiguration(**levels)
 
+    def unmeasured(self, readings: Mapping[str, tuple[Reading, ...]]) -> dict[str, str]:
+        """The clocks of :meth:`current` that are not measured, by axis: ``unknown``, ``at most``, or ``not measured``."""
+        found = {name: "not measured" for name, fixed in self._axes.fixed.items() if not fixed.seen}
+        for name, several in readings.items():
+            if name in TITLES and any(one.effective is None for one in several):
+                capped = any(one.mode == "cap" for one in several)
+                known = all(one.accepted for one in several)
+                found[name] = "at most" if capped else "not measured" if known else "unknown"
+        return found
+
     def memory_hz(self) -> int:
         """The memory clock as measured, or else as requested; 0 where neither can be read."""
         if "emc_hz" in self._axes.fixed:
@@ -245,6 +257,10 @@ class Hardware:
     def fan(self) -> Fan | None:
         """How hard the fan is driven and how fast it turns; None where there is none."""
         return read_fan(self._files)
+
+    def engines(self) -> dict[str, int]:
+        """Clocks of codec and vision units in Hz, by name; 0 while off."""
+        return self._engines.read()
 
     def mode(self) -> PowerMode | None:
         """The power mode in force, or None where the system does not say; its caps bound the grid."""

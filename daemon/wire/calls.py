@@ -139,13 +139,14 @@ StatusReport = structure("StatusReport", """configuration: the clocks as measure
     ceiling_c: the lowest temperature ceiling in force, in degrees Celsius. mode: absent if the system does not report it.
     throttled: why the kernel slows the board down now. energy_rails: the rails whose sum every energy figure means.
     energy_mj: of every rail since the daemon began. writes: the last ones, in order.
-    slow: why each clock is not higher.""",
+    slow: why each clock is not higher. unmeasured: clocks of the configuration, by axis: unknown, at most, or not measured.
+    engines_hz: clocks of codec and vision units that can be read, 0 while off.""",
     version=str, board=str, title=str, profile=Profile | None, configuration=Configuration | None,
     cpu_policies=array(CpuPolicy), applied=Applied | None, changes=Changes, floors=array(Floor), leases=array(Lease),
     rails_mw=table(float), energy_rails=array(str), energy_mj=table(float), temperatures_mc=table(Int), mode=Mode | None,
     budget=Budget | None, ceiling_c=float | None, battery=Battery | None, throttled=array(str), over_current=array(Event),
-    baseline=Literal["none", "held"], degraded=array(str), writes=array(Write), slow=array(SlowReason),
-    uptime_s=float, age_s=float)  # fmt: skip
+    baseline=Literal["none", "held"], degraded=array(str), writes=array(Write), slow=array(SlowReason), unmeasured=table(str),
+    engines_hz=table(Int), uptime_s=float, age_s=float)  # fmt: skip
 Used = structure("Used", """Summary of a lease. energy_mj: of the board's energy rails in measured_s seconds of it, from
     their first reading to their last; absent if that is too short to tell, or they are not read. saved_share: predicted
     share of a frame's energy saved against the top clocks, absent without a plan or frames.""",

@@ -15,6 +15,7 @@ from ..errors import TwinError
 from .simulated_board import SimulatedBoard
 from .tools.modes_file import render
 from .tree.attributes import Attribute, Link, constant
+from .tree.clocks.mainline_emc import MainlineEmc
 
 STATES: dict[str, Callable[[SimulatedBoard], None]] = {}
 _DEBUGFS = "/sys/kernel/debug"
@@ -115,6 +116,22 @@ def gpu_limits_not_available(board: SimulatedBoard) -> None:
 
 
 @_state
+def gpu_clock_unreadable(board: SimulatedBoard) -> None:
+    """The GPU's clock cannot be read, and no governor's setpoint stands for it."""
+    for path in _files(board, "*gpu/devfreq/*/cur_freq"):
+        board.faults.refuse(path, errno.EIO, access="read")
+
+
+@_state
+def codecs_busy(board: SimulatedBoard) -> None:
+    """The firmware shows the clocks of codec and vision units, of which some work."""
+    for name, rate in (("vic", 729600000), ("nvdec", 998400000), ("nvjpg", 0)):
+        folder = f"{_DEBUGFS}/bpmp/debug/clk/{name}"
+        board.tree.put(f"{folder}/rate", constant(rate or 115200000))
+        board.tree.put(f"{folder}/state", constant(int(rate > 0)))
+
+
+@_state
 def more_cpu_levels(board: SimulatedBoard) -> None:
     """The table of the CPU's clocks goes beyond the described one, as of an overclocked device tree."""
     for path in _files(board, "/sys/devices/system/cpu/cpufreq/*/scaling_available_frequencies"):
@@ -138,10 +155,18 @@ def debugfs_without_bpmp(board: SimulatedBoard) -> None:
 
 @_state
 def debugfs_of_mainline(board: SimulatedBoard) -> None:
-    """Debugfs of a mainline kernel."""
+    """Debugfs of a mainline kernel whose memory clock has no limits."""
     debugfs_without_bpmp(board)
-    for name in ("available_rates", "min_rate", "max_rate"):
-        board.tree.put(f"{_DEBUGFS}/emc/{name}", constant(204000000))
+    board.tree.put(f"{_DEBUGFS}/emc/available_rates", constant(""))
+
+
+@_state
+def mainline_memory_clock(board: SimulatedBoard) -> None:
+    """A mainline kernel: limits of the memory clock in debugfs, and nothing of the firmware or of NVIDIA's drivers."""
+    board.faults.vanish(f"{_DEBUGFS}/bpmp")
+    no_memory_clock(board)
+    board.tree.add(MainlineEmc(board.emc))
+    board.tree.restrict(_DEBUGFS, 0o700)
 
 
 @_state

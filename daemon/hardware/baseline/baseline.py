@@ -85,7 +85,6 @@ class Baseline:
         self._held = held
         self._marked: Marker | None = None
         self._hot_s = -_COOLS_S
-        self._taken: dict[str, str] = {}  # what somebody else has set meanwhile, and is given back in place of what was found
 
     def heat_seen(self) -> None:
         """The kernel throttles now: for a while, limits may read lower than they stand."""
@@ -137,6 +136,7 @@ class Baseline:
         """
         before = self._record
         values, journal, confirmed = dict(before.values), dict(before.journal), dict(before.journal)
+        taken = dict(before.taken)
         held: dict[str, str] = {}
         for path, value in writes:
             domain = self._domain(path)
@@ -147,7 +147,7 @@ class Baseline:
                 # What we wrote stays ours: a file may have said something else for a while, although nobody wrote to it.
                 values[path] = current
                 if before.journal and before.values.get(path, current) != current:
-                    self._take_over(domain, path, current, values)
+                    self._take_over(domain, path, current, values, taken)
             elif current is None and path not in values and not _follows_mode(domain, path):
                 raise HardwareBusy(f"{path}: it cannot be told how it stands; no clock was changed")
             if current is None:
@@ -155,7 +155,7 @@ class Baseline:
             if current is not None:
                 held[path] = current
             journal[path] = BaselineEntry((*entry.values, value), entry.confirmed)
-        intended = replace(before, values=values, journal=journal, generation=before.generation + 1)
+        intended = replace(before, values=values, journal=journal, taken=taken, generation=before.generation + 1)
         try:
             self._store_record(intended)
         except HardwareRefused as error:
@@ -240,8 +240,8 @@ class Baseline:
         failed = look.failed + [refused.get(write.path) or self._not_taken(write) for write in look.writes]
         if not failed:
             journal = {path: entry for path, entry in self._record.journal.items() if path not in ours}
-            self._record, self._confirmed = replace(self._record, journal=journal), dict(journal)
-            self._taken = {path: text for path, text in self._taken.items() if path in journal}
+            taken = {path: text for path, text in self._record.taken.items() if path not in ours}
+            self._record, self._confirmed = replace(self._record, journal=journal, taken=taken), dict(journal)
             if journal:
                 self.save()
         paths = {text.partition(": ")[0] for text in look.left}
@@ -251,7 +251,7 @@ class Baseline:
 
     def _left_alone(self, known: Sequence[str]) -> list[str]:
         """Lines for what somebody else has set and no known line names: given back as theirs, or never ours."""
-        found, told, record = dict(self._taken), {text.partition(": ")[0] for text in known}, self._record
+        found, told, record = dict(self._record.taken), {text.partition(": ")[0] for text in known}, self._record
         for domain in record.domains:
             for path in sorted(filter(None, {domain.low, domain.high} & record.values.keys() - record.journal.keys())):
                 before, now = record.values[path], self._settled(domain, path)
@@ -319,18 +319,23 @@ class Baseline:
             # Somebody uses the mode we chose for a clock of their own: taking the mode away would take that clock away.
             return set()
         mode = domain.mode
-        if mode is not None and mode.path in self._record.journal and mode.path not in touch and mode.path not in self._taken:
+        if (
+            mode is not None
+            and mode.path in self._record.journal
+            and mode.path not in touch
+            and mode.path not in self._record.taken
+        ):
             # Without our mode the setpoint is nobody's: a governor or the firmware moves it.
             touch.discard(domain.setpoint or "")
         return touch
 
-    def _take_over(self, domain: ClockDomain, path: str, current: str, values: dict[str, str]) -> None:
+    def _take_over(self, domain: ClockDomain, path: str, current: str, values: dict[str, str], taken: dict[str, str]) -> None:
         """Note what somebody else has set; with a frequency of theirs, the lock that they took for it is theirs, too."""
         mode = domain.mode if _follows_mode(domain, path) else None
         if mode is None:
-            self._taken[path] = current
+            taken[path] = current
         elif mode.value.isdecimal() and self._asked_for(path, current) and self._files.find_text(mode.path) == mode.value:
-            self._taken |= {path: current, mode.path: mode.value}
+            taken |= {path: current, mode.path: mode.value}
             values[mode.path] = mode.value
 
     def _asked_for(self, path: str, current: str) -> bool:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import msgspec
@@ -50,6 +50,7 @@ class BaselineRecord:
         machine: what the device tree calls the machine; empty where it did not say.
         generation: rises with every change.
         lost: why it is not known how the board was found before; what then looks held is not how it is by itself.
+        taken: what somebody else has set meanwhile, by file; it is given back in place of what was found.
     """
 
     boot_id: str
@@ -60,6 +61,7 @@ class BaselineRecord:
     generation: int = 0
     lost: tuple[str, ...] = ()
     version: int = _VERSION
+    taken: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

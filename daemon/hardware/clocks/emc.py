@@ -14,7 +14,7 @@ from ...errors import DaemonError, HardwareBusy, HardwareRefused
 from ..files import Files, Reader
 from .domain import ClockDomain, Write, clamp
 from .driver import OthersValue, Reading, agrees, whole_number
-from .emc_ways import LIMITS, MODE_WORDS, WAYS, find_past_limits, trained_hz, why_no_debugfs
+from .emc_ways import LIMITS, MAINLINE, MODE_WORDS, WAYS, find_past_limits, trained_hz, why_no_debugfs
 
 
 @dataclass
@@ -136,10 +136,11 @@ def probe(files: Files, description: BoardDescription) -> EmcClock:
     """
     section = description.section("emc")
     failed = []
-    past_limits = find_past_limits(files, section) if set(LIMITS).intersection(section["drivers"]) else ()
+    drivers = (*section["drivers"], *(("mainline",) if files.exists(MAINLINE) else ()))
+    past_limits = find_past_limits(files, section)
     # Limits leave the bandwidth manager in charge; a lock goes past it. One that is taken already is the only way that works.
     locked = any(_is_set(files, one) for one in past_limits)
-    for name in sorted(section["drivers"], key=lambda way: (way in LIMITS) == locked):
+    for name in sorted(drivers, key=lambda way: (way in LIMITS) == locked):
         if name not in WAYS:
             raise HardwareRefused(f"board {description.name}: no driver for emc driver {name!r}; there are: {', '.join(WAYS)}")
         try:

@@ -4,6 +4,8 @@
 ``bpmp``: a rate under a lock in the firmware's debugfs node (Tegra186 and later). While it is held the firmware ignores what
 cameras, displays and the bandwidth manager ask for, and it outlives the process that took it. ``override``: the override
 clock of Tegra210, which takes a rate before it is in force. ``devfreq``: equal limits of the bandwidth manager (JetPack 7).
+``mainline``: equal limits in debugfs, of kernels
+without NVIDIA's drivers (Linux, drivers/memory/tegra/tegra186-emc.c); every board may run one.
 ``cap``: nvpmodel's upper limit (JetPack 6), below which the clock goes on moving. Rates asked for are rounded up to one the
 memory is trained for.
 """
@@ -18,8 +20,9 @@ from .domain import ClockDomain, Write
 from .governed import limited_domain
 
 _DEBUGFS = "/sys/kernel/debug"
+MAINLINE = f"{_DEBUGFS}/emc"
 NOT_MOUNTED = "debugfs is not mounted"
-LIMITS = ("devfreq",)
+LIMITS = ("devfreq", "mainline")
 """The ways that set limits and take no lock."""
 
 MODE_WORDS = {"bpmp": {"0": "unlocked", "1": "locked"}, "override": {"0": "unlocked", "1": "override"}}
@@ -70,6 +73,12 @@ def _devfreq(files: Files, section: Mapping[str, Any]) -> Way:
     return Way(domain, f"{path}/cur_freq", f"{path}/cur_freq")
 
 
+def _mainline(files: Files, section: Mapping[str, Any]) -> Way:
+    domain = limited_domain(files, "emc", f"{MAINLINE}/min_rate", f"{MAINLINE}/max_rate")
+    rate = f"{_DEBUGFS}/clk/emc/clk_rate"
+    return Way(domain, rate, rate)
+
+
 def _cap(files: Files, section: Mapping[str, Any]) -> Way:
     path = str(section["cap"])
     files.read_int(path)
@@ -81,7 +90,7 @@ def find_past_limits(files: Files, section: Mapping[str, Any]) -> tuple[Write, .
 
     Empty if the system has no limits of the clock.
     """
-    if not any(name in LIMITS and files.exists(str(section[name])) for name in section["drivers"]):
+    if not any(files.exists(str(path)) for path in (section.get("devfreq"), MAINLINE) if path):
         return ()
     paths = [section["halt"]] if "halt" in section else []
     paths += [f"{section['bpmp']}/mrq_rate_locked"] if "bpmp" in section else []
@@ -92,6 +101,9 @@ def trained_hz(files: Files, section: Mapping[str, Any]) -> tuple[int, ...]:
     """The rates in Hz that the firmware lists: as files named by their kHz, or as lines of number and rate."""
     names = files.list_names(str(section["tables"])) if "tables" in section else ()
     lines = (files.find_text(str(section["table"])) or "").splitlines() if "table" in section else []
+    listed = (files.find_text(f"{MAINLINE}/available_rates") or "").split()
+    if mainline := {rate for word in listed if (rate := rate_in(word))}:
+        return tuple(sorted(mainline))
     rates = {1000 * khz for name in names if (khz := rate_in(name))}
     rates |= {rate for line in lines if len(words := line.split()) > 1 and (rate := rate_in(words[1]))}
     return tuple(sorted(rates))
@@ -123,6 +135,7 @@ WAYS: dict[str, Callable[[Files, Mapping[str, Any]], Way]] = {
     "bpmp": _bpmp,
     "override": _override,
     "devfreq": _devfreq,
+    "mainline": _mainline,
     "cap": _cap,
 }
 """By the name that a board's description gives it; each raises what reading its files does where this system lacks it."""

@@ -48,6 +48,8 @@ class BoardReading:
         caps: what keeps the highest level of each clock down.
         governors: the governor, lock or mode in force by axis.
         modes: all power modes; None where they are not known.
+        unmeasured: the clocks of the configuration that are not measured, as of :meth:`Hardware.unmeasured`.
+        engines: clocks of codec and vision units in Hz, by name; 0 while off.
     """
 
     seen_s: float
@@ -59,6 +61,8 @@ class BoardReading:
     modes: ModeSet | None = None
     caps: tuple[Cap, ...] = ()
     governors: Mapping[str, str] = field(default_factory=dict)
+    unmeasured: Mapping[str, str] = field(default_factory=dict)
+    engines: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -120,16 +124,29 @@ def look(hardware: Hardware, now_s: float) -> BoardReading:
     policies: tuple[CpuPolicy, ...] = ()
     mode: PowerMode | None = None
     governors: dict[str, str] = {}
+    unmeasured: dict[str, str] = {}
+    engines: dict[str, int] = {}
     try:
         notes += hardware.notes
         mode = hardware.mode()
         readings = hardware.read()
-        configuration = hardware.current(readings)
+        configuration, unmeasured = hardware.current(readings), hardware.unmeasured(readings)
         policies = tuple(_policies(readings))
         governors = {axis: found[0].mode for axis, found in readings.items() if axis in AXES and found}
+        engines = hardware.engines()
     except (DaemonError, KernelsError) as error:
         notes.append(str(error))
-    return BoardReading(now_s, configuration, policies, mode, tuple(notes), modes=hardware.modes, governors=governors)
+    return BoardReading(
+        now_s,
+        configuration,
+        policies,
+        mode,
+        tuple(notes),
+        modes=hardware.modes,
+        governors=governors,
+        unmeasured=unmeasured,
+        engines=engines,
+    )
 
 
 def _policies(readings: Mapping[str, tuple[Reading, ...]]) -> list[CpuPolicy]:

@@ -66,6 +66,8 @@ def status(
             "simulated": profile.identity.simulated,
         },
         "configuration": None if seen.configuration is None or seen.outdated else seen.configuration._asdict(),
+        "unmeasured": {} if seen.outdated else dict(seen.unmeasured),
+        "engines_hz": dict(seen.engines),
         "cpu_policies": [] if seen.outdated else [vars(policy) for policy in seen.policies],
         "applied": None if snapshot.applied is None else snapshot.applied.to_json(),
         "changes": vars(snapshot.changes),

@@ -231,3 +231,39 @@ def test_doctor_says_what_is_assumed_of_a_board_that_is_described_like_another(t
     with found(tmp_path, "igx-orin", "", "6") as board:
         shown = run_in(tmp_path, "doctor", "--root", board.root).stdout
         assert "NVIDIA IGX Orin is described like agx-orin-industrial; unknown of its own: axes.cpu_khz, axes.gpu_hz" in shown
+
+
+@pytest.mark.parametrize(
+    ("name", "state", "jetpack", "shown", "unmeasured"),
+    [
+        ("orin-nano-8gb", "no-debugfs", "6", "EMC 3199.0 MHz at most", {"emc_hz": "at most"}),
+        ("orin-nano-8gb", "gpu-clock-unreadable", "6", "GPU unknown, EMC ", {"gpu_hz": "unknown"}),
+    ],
+)
+def test_status_says_what_is_known_of_a_clock_that_is_not_measured(
+    tmp_path: Path, name: str, state: str, jetpack: str, shown: str, unmeasured: dict[str, str]
+) -> None:
+    with found(tmp_path, name, state, jetpack) as board, Daemon(board, tmp_path) as daemon, daemon.client() as client:
+        assert client.status()["unmeasured"] == unmeasured
+        assert shown in run_in(tmp_path, "status", "--socket", daemon.socket).stdout.splitlines()[2]
+        prometheus = run_in(tmp_path, "status", "--prometheus", "--socket", daemon.socket).stdout
+        (axis,) = unmeasured
+        assert f'jetdvfs_clock_hertz{{clock="{axis.partition("_")[0]}"}}' not in prometheus
+
+
+@pytest.mark.parametrize(
+    ("name", "state", "jetpack", "engines"),
+    [
+        ("agx-thor", "", "7", {"gpu-nvd-0": 0}),
+        ("orin-nano-8gb", "codecs-busy", "6", {"vic": 729600000, "nvdec": 998400000, "nvjpg": 0}),
+        ("nano", "", "4", {}),
+    ],
+)
+def test_status_shows_the_clocks_of_codec_and_vision_units(
+    tmp_path: Path, name: str, state: str, jetpack: str, engines: dict[str, int]
+) -> None:
+    with found(tmp_path, name, state, jetpack) as board, Daemon(board, tmp_path) as daemon, daemon.client() as client:
+        assert client.status()["engines_hz"] == engines
+        shown = run_in(tmp_path, "status", "--socket", daemon.socket).stdout
+        assert ("engines    " in shown) == bool(engines)
+        assert "codecs-busy" not in state or "engines    vic 730 MHz, nvdec 998 MHz, nvjpg off" in shown

@@ -13,6 +13,8 @@ import pytest
 from jetdvfs.daemon.errors import InputError
 from jetdvfs.daemon.hardware.hardware import Hardware
 from jetdvfs.daemon.hardware.sensors.sampled import TOO_OLD_S, SampledSensors
+from jetdvfs.kernels.grid import FrequencyConfiguration
+from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.errors import TwinError
 from jetdvfs.profiles.twin.simulated_board import SimulatedBoard
 from jetdvfs.profiles.twin.states import STATES, put_into
@@ -240,3 +242,25 @@ def test_a_mode_that_the_file_does_not_list_is_named() -> None:
     board.tree.write("/var/lib/nvpmodel/status", b"pmode:0009")
     hardware = Hardware.probe(TreeFiles(board), board.clock)
     assert hardware.mode_note == "power mode 9 is in force, which /etc/nvpmodel.conf does not list"
+
+
+@pytest.mark.parametrize("name", ["orin-nano-8gb", "agx-xavier", "agx-thor"])
+def test_the_memory_clock_of_a_mainline_kernel_is_set_by_its_limits(name: str, tmp_path: Path) -> None:
+    board, _ = found(name, "mainline-memory-clock")
+    hardware = Hardware.probe(TreeFiles(board), board.clock, baseline=tmp_path / "baseline")
+    assert not [note for note in hardware.notes if "memory clock" in note]
+    grid = hardware.grid()
+    assert grid.emc_hz == load_board(name).grid.emc_hz
+    for level in (grid.emc_hz[-1], grid.emc_hz[0], grid.emc_hz[1]):
+        applied = hardware.apply(FrequencyConfiguration(grid.cpu_khz[-1], grid.gpu_hz[0], level), "test")
+        assert applied.verified and applied.effective.emc_hz == level == board.configuration.emc_hz
+        assert {write.value for write in applied.writes if "/debug/emc/" in write.path} <= set(map(str, grid.emc_hz))
+    assert not hardware.restore().failed
+    held = {path: board.tree.read(f"/sys/kernel/debug/emc/{path}").decode().strip() for path in ("min_rate", "max_rate")}
+    assert held == {"min_rate": str(grid.emc_hz[0]), "max_rate": str(grid.emc_hz[-1])}
+
+
+def test_a_power_mode_s_limit_of_a_mainline_memory_clock_bounds_what_is_offered() -> None:
+    board, hardware = found("orin-nano-8gb", "mainline-memory-clock")
+    board.tree.write("/sys/kernel/debug/emc/max_rate", b"2133000000")
+    assert hardware.grid().emc_hz[-1] == 2133000000

@@ -369,9 +369,9 @@ def test_the_memory_stays_up_when_the_cpu_that_kept_it_up_is_limited_or_taken(st
             assert board.read(f"{EMC_FILES}/mrq_rate_locked") == "0"
 
 
-@pytest.mark.parametrize("set_again", [False, True])
+@pytest.mark.parametrize(("set_again", "died"), [(False, False), (True, False), (True, True)])
 def test_clocks_that_others_pinned_meanwhile_are_left_to_them_all_three_and_named(
-    set_again: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    set_again: bool, died: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
     kernel = Kernel()
@@ -387,7 +387,12 @@ def test_clocks_that_others_pinned_meanwhile_are_left_to_them_all_three_and_name
     if set_again:
         held.tick(2 * FIRST_WAIT_S)
         assert held.kernel.store[f"{EMC}/rate"] == "665600000"
-    held.controller.release(held.lease)
+    if died:
+        hardware = Hardware.probe(kernel, held.clock, baseline=tmp_path / "baseline.json")
+        held.controller = Controller(hardware, Config(), held.clock.monotonic)
+        held.controller.recover()
+    else:
+        held.controller.release(held.lease)
     store = kernel.store
     assert (store[f"{CPU}/scaling_min_freq"], store[f"{GPU}/min_freq"]) == ("1907200", "1198500000")
     assert (store[f"{EMC}/mrq_rate_locked"], store[f"{EMC}/rate"]) == ("1", "1600000000")
