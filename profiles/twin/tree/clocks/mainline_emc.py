@@ -6,8 +6,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 
-from ..attributes import Attribute, Link, constant, refusal
-from ..parsing import scan_unsigned
+from ..attributes import Attribute, Link, constant, refusal, scan_unsigned
 from .emc import SimulatedMemoryClock
 
 
