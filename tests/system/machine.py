@@ -19,14 +19,16 @@ DEBIAN = Path(__file__).with_name("debian.sh")
 ROOTS = Path(os.environ.get("JETDVFS_ROOTS") or ROOT / "build" / "roots")
 # What a board has before jetdvfs comes to it.
 _PACKAGES = ("systemd", "systemd-sysv", "dbus", "sudo", "python3")
-# The board's files in place of the container's own, but for those that systemd works with.
+# A board's files in place of the container's own, but for those that systemd works with.
 _PUT_BOARD_IN_PLACE = """\
-mkdir /run/sys && mount -t tmpfs sys /run/sys
-for name in $(ls /board/sys); do mkdir /run/sys/$name && mount --rbind /board/sys/$name /run/sys/$name; done
-mkdir -p /run/sys/fs/cgroup && mount --rbind /sys/fs/cgroup /run/sys/fs/cgroup
-mount --rbind /run/sys /sys
-cp /board/etc/nv_tegra_release /etc/
+mkdir /run/sys-{0} && mount -t tmpfs sys /run/sys-{0}
+for name in $(ls /{0}/sys); do mkdir /run/sys-{0}/$name && mount --rbind /{0}/sys/$name /run/sys-{0}/$name; done
+mkdir -p /run/sys-{0}/fs/cgroup && mount --rbind /sys/fs/cgroup /run/sys-{0}/fs/cgroup
+mount --rbind /run/sys-{0} /sys
+cp /{0}/etc/nv_tegra_release /etc/
 """
+STATES = {"emc-locked": ("orin-nano-8gb", "7"), "late-gpu": ("orin-nano-8gb", "7")}
+"""Further boards that a machine may stand on, by the state that they are in: their names, and their JetPack."""
 
 
 class Machine:
@@ -70,6 +72,16 @@ class Machine:
         files += [f"{GPU}/governor", f"{GPU}/min_freq", f"{GPU}/max_freq", f"{EMC}/mrq_rate_locked", f"{EMC}/rate"]
         return {path: (self._board / path).read_text().strip() for path in files}
 
+    @contextlib.contextmanager
+    def standing_on(self, state: str) -> Iterator[Path]:
+        """The machine with one of the further boards under it, and the service started anew; the board's files."""
+        self.say(f"systemctl stop jetdvfsd\n{_PUT_BOARD_IN_PLACE.format(state)}systemctl start jetdvfsd")
+        try:
+            yield self._board.with_name(state)
+        finally:
+            self.run(f"systemctl stop jetdvfsd; umount -lR /sys /run/sys-{state}; rmdir /run/sys-{state}")
+            self.say("cp /board/etc/nv_tegra_release /etc/ && systemctl reset-failed && systemctl start jetdvfsd")
+
     def set_settings(self, settings: Mapping[str, str]) -> None:
         """Set what may be set on the board, as somebody else does."""
         for path, value in settings.items():
@@ -85,6 +97,9 @@ def booted(suite: str, folder: Path) -> Iterator[Machine]:
     with contextlib.ExitStack() as stack:
         board = stack.enter_context(_served_board(folder / "board"))
         options = [f"--bind={board}:/board"]
+        for state, (name, jetpack) in STATES.items():
+            words = ("--board", name, "--jetpack", jetpack, "--state", state)
+            options.append(f"--bind={stack.enter_context(_served_board(folder / state, *words))}:/{state}")
         # Of its own session, so that an interrupt from a terminal reaches only the tests, which end it.
         boot = stack.enter_context(
             subprocess.Popen([DEBIAN, "boot", root, *options], stdout=subprocess.PIPE, text=True, start_new_session=True)
@@ -95,24 +110,15 @@ def booted(suite: str, folder: Path) -> Iterator[Machine]:
         assert leader, f"it does not boot, see {root}.console"
         machine = Machine(int(leader), board, suite)
         assert eventually(lambda: machine.run("systemctl is-system-running").returncode == 0, 30), "it does not come up"
-        machine.say(_PUT_BOARD_IN_PLACE)
+        machine.say(_PUT_BOARD_IN_PLACE.format("board"))
         subprocess.run([DEBIAN, "source", f"/proc/{machine._leader}/root", "/srv/jetdvfs"], check=True)
         yield machine
 
 
 @contextlib.contextmanager
-def _served_board(mount: Path) -> Iterator[Path]:
+def _served_board(mount: Path, *words: str) -> Iterator[Path]:
     """A simulated board's files, served by a process of its own."""
-    command = [
-        sys.executable,
-        "-m",
-        "jetdvfs.daemon.cli",
-        "twin",
-        "serve",
-        "--mount",
-        str(mount),
-        "--json",
-    ]
+    command = [sys.executable, "-m", "jetdvfs.daemon.cli", "twin", "serve", "--mount", str(mount), "--json", *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as serving:
         assert serving.stdout is not None
         try:

@@ -133,6 +133,35 @@ def test_a_member_of_the_group_holds_a_configuration(machine: Machine, found: di
     assert eventually(lambda: machine.settings() == found)
 
 
+def test_the_service_takes_over_the_lock_of_a_jetpack_7_board_and_gives_it_back(
+    machine: Machine, found: dict[str, str]
+) -> None:
+    with machine.standing_on("emc-locked") as board:
+        emc = board / "sys/kernel/debug/bpmp/debug/clk/emc"
+        assert is_active(machine), machine.journal()
+        assert (emc / "mrq_rate_locked").read_text().strip() == "1"
+        with held(machine, "--config 1190.4,612,2133") as lease:
+            assert lease["applied"]["verified"], lease["applied"]["notes"]
+            assert (emc / "rate").read_text().strip() == "2133000000"
+        top = ("1", "3199000000")
+        assert eventually(lambda: tuple((emc / name).read_text().strip() for name in ("mrq_rate_locked", "rate")) == top)
+    assert eventually(lambda: machine.settings() == found)
+
+
+def test_the_service_sets_a_gpu_that_comes_while_its_clocks_are_held(machine: Machine, found: dict[str, str]) -> None:
+    with machine.standing_on("late-gpu") as board:
+        assert is_active(machine), machine.journal()
+        devfreq = board / "sys/devices/platform/bus@0/17000000.gpu/devfreq/17000000.gpu"
+        with held(machine, "--config 1190.4,612,2133") as lease:
+            assert lease["applied"]["notes"] == ["GPU clock: 612 MHz is set when its files come"]
+            assert not devfreq.exists()
+            (board / "sys/devices/platform/gpu.0/railgate_enable").write_text("0")
+            assert eventually(lambda: devfreq.exists() and (devfreq / "cur_freq").read_text().strip() == "612000000")
+            assert eventually(lambda: json.loads(machine.say("jetdvfs status --json"))["applied"]["verified"])
+        assert "taken over" not in machine.journal()
+    assert eventually(lambda: machine.settings() == found)
+
+
 def test_a_member_holds_a_target_with_the_profile_configured(machine: Machine, found: dict[str, str]) -> None:
     machine.say(f"echo 'profile: agx-xavier-sim' > {DROP_IN} && systemctl restart jetdvfsd")
     with held(machine, f"{MODEL} --target latency_ms=20") as lease:
