@@ -19,6 +19,7 @@ from jetdvfs.daemon.errors import DaemonError, HardwareBusy, HardwareRefused
 from jetdvfs.daemon.hardware.baseline.store import COPIES
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.tests.support.daemons.board_daemon import CPU, EMC, GPU, LOW, Board, Daemon, eventually
+from jetdvfs.tests.support.verbs import answered
 
 OTHER = FrequencyConfiguration(2265600, 216750000, 2133000000)
 SEED = 20
@@ -77,7 +78,7 @@ def test_killed_at_any_moment_and_damaged_in_any_way_every_clock_comes_back(
                 restoring.kill()
                 restoring.wait()
             if number % 3 == 2:
-                subprocess.run(jetdvfs_restore(board, daemon), check=True, stdout=subprocess.DEVNULL)
+                assert answered(*jetdvfs_restore(board, daemon)[3:]).returncode == 0
                 assert board.settings() == found, f"seed {SEED}, kill {number}"
             daemon.start()
             with daemon.client() as client:
@@ -128,7 +129,7 @@ def test_a_file_that_reads_wrongly_when_the_daemon_ends_is_given_back_by_the_res
         board.twin.faults.clear()
         assert board.read(f"{EMC}/mrq_rate_locked") == "0"
         assert board.read(f"{GPU}/governor") == "userspace"
-        subprocess.run(jetdvfs_restore(board, daemon), check=True, stdout=subprocess.DEVNULL)
+        assert answered(*jetdvfs_restore(board, daemon)[3:]).returncode == 0
         assert board.settings() == found
 
 

@@ -81,6 +81,15 @@ def run_in(folder: Path, *arguments: object, **environment: str) -> subprocess.C
         return subprocess.CompletedProcess(words, code, out.read_text(), said)
 
 
+def answered(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A command line that ran to its end: in this process, or in one of its own if it runs a command, whose output counts."""
+    if "--" not in arguments:
+        return run_in(Path("/"), *arguments, **environment)
+    command = [sys.executable, "-m", "jetdvfs.daemon.cli", *map(str, arguments)]
+    env = {**os.environ, **environment}
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=False, cwd="/", timeout=60)
+
+
 def run_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
     """What a command line that succeeds without a message answers in JSON."""
     code, out, err = run(capsys, *arguments, "--json")

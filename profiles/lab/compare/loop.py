@@ -103,16 +103,19 @@ def replay(
         yield _Loop(table, deadline, start or flat_surface(table.grid)).run()
 
 
-def simulated_programs(bundle: Bundle, boards: int, perturbed: int = 0) -> Iterator[tuple[MeasuredTable, Surface]]:
+def simulated_programs(
+    bundle: Bundle, boards: int, perturbed: int = 0, names: Sequence[str] = ()
+) -> Iterator[tuple[MeasuredTable, Surface]]:
     """The reference networks on simulated boards that a profile was not trained on, and what it predicts of each.
 
     Args:
         boards: how many boards.
         perturbed: as for :class:`~jetdvfs.profiles.twin.silicon.silicon.Silicon`.
+        names: of the networks; by default all.
     """
     manifest = bundle.manifest
     description = load_board(manifest.board)
-    for name in reference_names():
+    for name in names or reference_names():
         network = reference_network(name)
         predicted = surface(network, bundle.cost)
         for node in untrained_nodes(bundle, boards):

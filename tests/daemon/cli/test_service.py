@@ -22,14 +22,11 @@ from jetdvfs.daemon.cli.doctor import CONFLICTS
 from jetdvfs.daemon.config import Members, read_config
 from jetdvfs.tests.support.daemons.board_daemon import Board, Daemon, served_board
 from jetdvfs.tests.support.paths import ROOT
+from jetdvfs.tests.support.verbs import answered as jetdvfs
 from jetdvfs.tests.support.verbs import on_terminal
 
 CLI = [sys.executable, "-m", "jetdvfs.daemon.cli"]
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-
-
-def jetdvfs(*words: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*CLI, *map(str, words)], capture_output=True, text=True, check=False, timeout=60)
 
 
 @pytest.fixture

@@ -32,6 +32,7 @@ from jetdvfs.tests.support.paths import ROOT
 
 HERE = ROOT / "tests" / "support" / "boards"
 BOARDS = ("agx-xavier", "agx-orin-64gb")
+ONE_EACH_TIER = (BOARDS[0], pytest.param(BOARDS[1], marks=pytest.mark.slow))
 OTHERS = ("nano", "tx2", "xavier-nx", "agx-orin-32gb", "orin-nx-16gb", "orin-nano-8gb", "agx-thor")
 
 
@@ -48,7 +49,7 @@ def changes(board: BoardDescription) -> tuple[PowerMode, PowerMode]:
     )
 
 
-@pytest.fixture(scope="module", params=BOARDS + OTHERS if os.environ.get("JETDVFS_ALL_BOARDS") else BOARDS)
+@pytest.fixture(scope="module", params=BOARDS + OTHERS if os.environ.get("JETDVFS_ALL_BOARDS") else ONE_EACH_TIER)
 def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[BoardDescription, dict[str, Any]]:
     """A board, and what the client said on it: ``before`` and ``after`` a change of the mode, and through the product."""
     if find_spec("jtop") is None:

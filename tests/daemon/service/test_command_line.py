@@ -18,6 +18,7 @@ from jetdvfs.profiles.board import load_board
 from jetdvfs.tests.support.daemons.board_daemon import LOW, Board, Daemon, eventually
 from jetdvfs.tests.support.models import handmade
 from jetdvfs.tests.support.paths import REFERENCE
+from jetdvfs.tests.support.verbs import answered
 
 MODEL = REFERENCE / "squeezenet1_0.pt"
 
@@ -44,9 +45,8 @@ def test_the_command_line_holds_while_a_command_runs(board: Board, found: dict[s
     unattainable = [*jetdvfs, "hold", str(MODEL), "--input", IMAGE[0], "--target", "latency_ms=0.01", "--", "true"]
     done = subprocess.run(unattainable, capture_output=True, text=True, env=env)
     assert done.returncode == 4 and done.stderr.count("\n") == 1
-    assert subprocess.run([*jetdvfs, "status"], env=env, capture_output=True, text=True).stdout.startswith("board      NVIDIA")
-    nobody = {**env, "JETDVFS_SOCKET": str(daemon.socket) + ".gone"}
-    assert subprocess.run([*jetdvfs, "status"], env=nobody, capture_output=True).returncode == 6
+    assert answered("status", JETDVFS_SOCKET=str(daemon.socket)).stdout.startswith("board      NVIDIA")
+    assert answered("status", JETDVFS_SOCKET=f"{daemon.socket}.gone").returncode == 6
 
 
 def test_the_command_line_takes_a_scalar_input_and_clocks_in_mhz(
@@ -95,13 +95,10 @@ def test_the_highest_and_lowest_clocks_are_those_that_the_daemon_offers_as_the_l
     config.write_text("floors: off\nlimits: {gpu_hz: {min: 420750000, max: 905250000}}\n")
     grid = load_board("agx-xavier").grid
     with Daemon(board, tmp_path, "--config", str(config)) as daemon, daemon.client() as client:
-        jetdvfs = [sys.executable, "-m", "jetdvfs.daemon.cli", "hold"]
-        env = {**os.environ, "JETDVFS_SOCKET": str(daemon.socket)}
 
         def held(text: str, *options: str) -> subprocess.CompletedProcess[str]:
             command = [] if options else ["--", "true"]
-            done = [*jetdvfs, "--config", text, "--json", *options, *command]
-            return subprocess.run(done, capture_output=True, text=True, env=env)
+            return answered("hold", "--config", text, "--json", *options, *command, JETDVFS_SOCKET=str(daemon.socket))
 
         top = {"cpu_khz": grid.cpu_khz[-1], "gpu_hz": 905250000, "emc_hz": grid.emc_hz[-1]}
         lowest = client.preview(configuration="min")

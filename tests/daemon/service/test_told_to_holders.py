@@ -20,6 +20,7 @@ from jetdvfs.daemon.wire.client import Client
 from jetdvfs.daemon.wire.protocol import ADMIN_INTERFACE
 from jetdvfs.tests.support.daemons.board_daemon import LOW, Board, Daemon, eventually
 from jetdvfs.tests.support.paths import REFERENCE
+from jetdvfs.tests.support.verbs import answered
 
 MODEL = REFERENCE / "squeezenet1_0.pt"
 HOLD = ["hold", "--config", "1190.4,675.75,1600"]
@@ -38,8 +39,7 @@ def client(daemon: Daemon) -> Iterator[Client]:
 
 
 def jetdvfs(environment: dict[str, str], *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "jetdvfs.daemon.cli", *words]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    done = answered(*words, **environment)
     assert done.returncode == code, done.stderr
     return done
 
@@ -91,7 +91,7 @@ def test_hold_without_a_command_ends_once_released_and_says_by_whom(environment:
 def test_hold_with_a_command_says_that_its_lease_was_released_and_the_command_goes_on(
     environment: dict[str, str], client: Client
 ) -> None:
-    command = [sys.executable, "-m", "jetdvfs.daemon.cli", *HOLD, "--", "sh", "-c", "sleep 5; exit 3"]
+    command = [sys.executable, "-m", "jetdvfs.daemon.cli", *HOLD, "--", "sh", "-c", "sleep 3; exit 3"]
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as holding:
         assert eventually(lambda: bool(client.status()["leases"]))
         jetdvfs(environment, "release", client.status()["leases"][0]["lease"])

@@ -24,7 +24,7 @@ from jetdvfs.daemon.hardware.sensors.sensors import Sensors
 from jetdvfs.profiles.board import load_board
 from jetdvfs.tests.support.daemons.board_daemon import LONGEST_S, LOW, Board, Daemon, eventually
 from jetdvfs.tests.support.paths import ROOT
-from jetdvfs.tests.support.verbs import on_terminal
+from jetdvfs.tests.support.verbs import answered, on_terminal
 
 FRAMES = """
 import time
@@ -38,8 +38,7 @@ print("done")
 
 
 def jetdvfs(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "jetdvfs.daemon.cli", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/", timeout=60)
+    done = answered(*arguments)
     assert done.returncode == code, done.stderr
     return done
 

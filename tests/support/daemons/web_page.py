@@ -12,13 +12,21 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-COMMAND = [sys.executable, "-m", "jetdvfs.daemon.cli", "web", "--port", "0", "--json"]
+REQUEST_S = 3.0
+"""How long a request may take, made shorter for tests."""
+_PROGRAM = f"""
+import sys
+from jetdvfs.daemon.cli import main
+from jetdvfs.daemon.cli.web import server
+server.REQUEST_S = {REQUEST_S}
+sys.exit(main(sys.argv[1:]))
+"""
 
 
 @contextmanager
 def served(daemon_socket: Path, *options: str) -> Iterator[tuple[int, subprocess.Popen[str]]]:
     """A server of the page: its port, and its process."""
-    command = [*COMMAND, "--socket", str(daemon_socket), *options]
+    command = [sys.executable, "-c", _PROGRAM, "web", "--port", "0", "--json", "--socket", str(daemon_socket), *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd="/") as process:
         try:
             assert process.stdout is not None
