@@ -16,8 +16,10 @@ import numpy as np
 from ....kernels.correction.observation import Observation
 from ....kernels.grid import FrequencyConfiguration
 from ....kernels.surface import Surface
-from ...errors import ComparisonDataError
-from .fit import read_rows
+from ...errors import ComparisonDataError, MeasurementError
+from ...twin.measured.mapping import load_mapping
+from ...twin.measured.tables import runs
+from .fit import find_file
 
 TABLE = "profiling.csv"
 NETWORK = "inception_v3"
@@ -49,17 +51,16 @@ def cells(data: Path) -> dict[str, list[Cell]]:
     Raises:
         ComparisonDataError: the table is missing, or not as it was published.
     """
+    mapping = load_mapping("gpu-clock-sweeps")
+    named = {board: name for name, board in mapping.boards.items()}
     found: dict[str, list[Cell]] = {}
     try:
-        for row in read_rows(data, TABLE):
-            batch = int(row["Batch Size"])
-            if batch in SIZES and row["Directory"] in PROFILES:
-                figures = float(row["Frequency"]), 1e3 * float(row["Latency"]), 1e3 * float(row["Energy"])
-                if min(figures) <= 0:
-                    raise ValueError(f"{figures}")
-                found.setdefault(row["Directory"], []).append(Cell(batch, *figures))
-    except (KeyError, TypeError, ValueError) as error:
-        raise ComparisonDataError(f"the table of batches is not as it was published ({error!r:.120})") from error
+        for run in runs(find_file(data, TABLE), mapping):
+            if run.batch in SIZES:
+                cell = Cell(run.batch, run.levels[1], run.took_ms, run.drew_mw * run.took_ms / 1e3)
+                found.setdefault(named[run.board], []).append(cell)
+    except MeasurementError as error:
+        raise ComparisonDataError(f"the table of batches is not as it was published ({error})") from error
     if not found:
         raise ComparisonDataError(f"the table {TABLE} has no rows of {', '.join(PROFILES)}")
     return found

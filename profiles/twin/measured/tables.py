@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,12 +104,27 @@ def find_table(data: Path, board: str, program: str) -> MeasuredTable:
     return (exact or found)[0]
 
 
-def _tables(name: str, mapping: TableMapping, data: Path) -> Iterator[MeasuredTable]:
-    network, power, path = mapping.network, mapping.power, data / mapping.file
-    if not mapping.is_replayed or network is None or power is None:
-        raise MeasurementError(f"mapping {name}: cannot be replayed; expected the members file, device, network and power")
-    programs: dict[tuple[str, str, int], dict[Levels, list[tuple[float, float]]]] = {}
-    drawn = power_elsewhere(mapping, data)
+class Run(NamedTuple):
+    """Time and power of one run of a program on a board, as a row has them."""
+
+    board: str
+    program: str
+    batch: int
+    levels: Levels
+    took_ms: float
+    drew_mw: float
+
+
+def runs(path: Path, mapping: TableMapping, drawn: Mapping[Levels, float] | None = None) -> Iterator[Run]:
+    """The runs of a table that can be replayed, on the boards that its mapping knows.
+
+    Args:
+        drawn: the power by clocks, if another table has it.
+
+    Raises:
+        MeasurementError: the table cannot be read, or a row is wrong.
+    """
+    assert mapping.network is not None and mapping.power is not None
     for line, row in read_table(path, mapping):
         board = mapping.device if isinstance(mapping.device, str) else mapping.boards.get(row[mapping.device.column], "")
         if not board:
@@ -116,15 +132,23 @@ def _tables(name: str, mapping: TableMapping, data: Path) -> Iterator[MeasuredTa
         try:
             at = levels_of(row, mapping.clocks, mapping.held, _top(board))
             took_ms = time_of(row, mapping.time)
-            drew_mw = power_of(row, power, took_ms) if drawn is None else drawn.get(at, math.nan)
-            program, batch = program_of(row, network)
+            drew_mw = power_of(row, mapping.power, took_ms) if drawn is None else drawn.get(at, math.nan)
+            yield Run(board, *program_of(row, mapping.network), at, took_ms, drew_mw)
         except WrongNumber as error:
             told = f"{error.column} is {error.text!r:.40}, expected a positive number"
             raise MeasurementError(f"{path}, line {line}: {told}") from error
         except WrongRow as error:
             raise MeasurementError(f"{path}, line {line}: {error}") from error
-        label = f"{program} batch {batch}" if network.batch else program
-        programs.setdefault((board, label, batch), {}).setdefault(at, []).append((took_ms, drew_mw))
+
+
+def _tables(name: str, mapping: TableMapping, data: Path) -> Iterator[MeasuredTable]:
+    path = data / mapping.file
+    if not mapping.is_replayed:
+        raise MeasurementError(f"mapping {name}: cannot be replayed; expected the members file, device, network and power")
+    programs: dict[tuple[str, str, int], dict[Levels, list[tuple[float, float]]]] = {}
+    for one in runs(path, mapping, power_elsewhere(mapping, data)):
+        label = f"{one.program} batch {one.batch}" if mapping.network and mapping.network.batch else one.program
+        programs.setdefault((one.board, label, one.batch), {}).setdefault(one.levels, []).append((one.took_ms, one.drew_mw))
     for (board, label, batch), cells in programs.items():
         yield _table(name, mapping, board, label, batch, cells)
 

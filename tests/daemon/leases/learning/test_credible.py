@@ -92,7 +92,7 @@ def planned(daemon: Daemon, target: str) -> dict[str, Any]:
     return {name: choice["configuration"][name] for name in ("gpu_hz", "emc_hz")}
 
 
-@pytest.mark.parametrize("latency_ms", [0.0, 0.1, 2.0])
+@pytest.mark.parametrize("latency_ms", [0.0, 2.0])
 def test_launch_times_change_no_plan_now_or_later(
     board: Board, daemon: Daemon, client: Client, application: Application, latency_ms: float
 ) -> None:
