@@ -25,7 +25,7 @@ def provide(profile: str, state: Path) -> None:
 
 @lru_cache
 def _tables(profile: str) -> tuple[Path, ...]:
-    if not (SHIPPED / profile).is_dir():
+    if profile not in {path.name for path in SHIPPED.iterdir()}:
         return ()
     files = TableFiles(default_cache_dir())
     load_bundle(profile)
