@@ -32,6 +32,10 @@ class TorchProcess:
         patience_s: after so long without an answer the process counts as hanging, and is ended.
         worker: the worker's file, or the name of its module.
 
+    Attributes:
+        about: what it said of itself.
+        ended: whether it was seen to end, by itself or here.
+
     Raises:
         MeasurementError: it cannot be started, or has no PyTorch.
     """
@@ -46,6 +50,7 @@ class TorchProcess:
         worker: Path | str = WORKER,
     ) -> None:
         self._patience_s = patience_s
+        self.ended = False
         self._complaints = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 (closed with the process)
         program = ("-m", worker) if isinstance(worker, str) else (str(worker),)
         command: Sequence[str] = [python, *program, "--device", device, "--threads", str(threads)]
@@ -76,6 +81,8 @@ class TorchProcess:
             MeasurementError: it ended, or did not answer in time.
         """
         what = str(request["do"])
+        if self.ended:
+            raise MeasurementError(f"meter: the PyTorch process had ended before {what!r}")
         assert self._process.stdin is not None
         with contextlib.suppress(OSError, ValueError):  # it has ended, and may have said why
             self._process.stdin.write(json.dumps(request) + "\n")
@@ -88,6 +95,7 @@ class TorchProcess:
                 f"meter: the PyTorch process did not answer {what!r} within {self._patience_s:g} s"
             ) from None
         if not line:
+            self.ended = True
             raise MeasurementError(f"meter: the PyTorch process ended at {what!r}{self._last_words()}")
         try:
             answer = json.loads(line)
@@ -102,6 +110,7 @@ class TorchProcess:
 
     def close(self) -> None:
         """End the process; a second time is no harm."""
+        self.ended = True
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()

@@ -23,6 +23,7 @@ from ...twin.cli.arguments import BOARD
 from ..measure.gpus import SWITCH_S, measure_board, plan_board
 from ..measure.meters.cpu import KERNEL_WORKER, Patience
 from ..measure.meters.notes import Notebook
+from ..measure.meters.renewed import Renewed
 from ..measure.processor import about_s
 from .arguments import add_seed, cluster, individuals, kept_for, named_networks, uneven_progress
 from .held_clocks import HeldClocks, SampledRails
@@ -75,12 +76,12 @@ def collect_board(args: argparse.Namespace, models: Sequence[Model], kernels: in
     return what
 
 
-def _worker(
-    args: argparse.Namespace, models: Sequence[Model]
-) -> contextlib.closing[TorchProcess] | contextlib.closing[TwinWorker]:
+def _worker(args: argparse.Namespace, models: Sequence[Model]) -> contextlib.closing[Renewed] | contextlib.closing[TwinWorker]:
     if args.bench is not None:
         return contextlib.closing(TwinWorker(args.bench, {model.path: model.network for model in models}))
-    return contextlib.closing(TorchProcess(args.python, device="cuda", threads=args.threads, worker=KERNEL_WORKER))
+    return contextlib.closing(
+        Renewed(lambda: TorchProcess(args.python, device="cuda", threads=args.threads, worker=KERNEL_WORKER))
+    )
 
 
 KERNELS, QUICK_KERNELS = 40, 8

@@ -17,6 +17,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
+from ....daemon import arguments
 from ....daemon.cli import output
 from ....daemon.errors import UsageError
 from ...errors import RecordError
@@ -32,7 +33,14 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
     sub.add_argument("--into", type=Path, metavar="FOLDER", help="the record of networks that they are added to")
     sub.add_argument("--ncu", default="ncu", metavar="PROGRAM", help="Nsight Compute (default ncu)")
     sub.add_argument(
-        "--metrics", default="", metavar="NAMES", help="what it counts, as its own --metrics (default: its full set)"
+        "--metrics",
+        default="",
+        metavar="NAMES",
+        help="what it counts, as its own --metrics (default: those of some twenty that the GPU has)",
+    )
+    sub.add_argument("--count", type=arguments.whole(1), metavar="N", help="count N networks more (default: all of the record)")
+    sub.add_argument(
+        "--processes", type=arguments.whole(1), default=1, metavar="N", help="make networks in N processes (default 1)"
     )
 
 
@@ -67,7 +75,7 @@ def _count(args: argparse.Namespace) -> int:
         raise UsageError("counters: say a TABLE to read, or with --into a record whose networks are to be counted here")
     if args.network:
         raise UsageError("--network says whose TABLE it is; all networks of a record are counted")
-    failed = count_networks(args.into, NsightCompute(args.ncu, args.metrics).counters, output.progress_bar)
+    failed = count_networks(args.into, NsightCompute(args.ncu, args.metrics), output.progress_bar, args.count, args.processes)
     counted = len(read_counted(args.into))
     if args.json:
         output.print_json({"counted": counted, "failed": failed})

@@ -2,11 +2,13 @@
 """Measure random networks, for predictors that take a network as a whole.
 
 Networks of FAMILIES are made at random, the same ones every time, exported as TorchScript, and measured: on this machine's
-processor (latency of one thread, memory), or on simulated boards at random clocks (latency, energy). Started again on the same
-folder, it goes on where it stopped. Needs PyTorch. --published makes a record of what others measured on real boards instead.
+processor (latency of one thread, memory), on its NVIDIA GPU (latency and energy of a CUDA graph, memory, eager latency), or on
+simulated boards at random clocks (latency, energy). Started again on the same folder, it goes on where it stopped. Needs
+PyTorch. --published makes a record of what others measured on real boards instead.
 
 examples:
   jetdvfs-lab networks measure records/cpu --count 2000
+  jetdvfs-lab networks measure records/gpu --gpu --count 300 --processes 4
   jetdvfs-lab networks measure records/boards --board agx-xavier --board orin-nano-8gb --nodes 2 --configs 8 --count 500
 """
 
@@ -16,6 +18,7 @@ import argparse
 import contextlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +28,9 @@ from ....daemon.cli.output import print_json, progress, progress_bar
 from ....daemon.errors import UsageError
 from ...board import load_board
 from ..networks.families import FAMILIES
+
+if TYPE_CHECKING:
+    from ..networks.gpu_meter import GpuNetworkMeter
 
 PUBLISHED = ("agx-orin-layers", "gpu-clock-sweeps")
 
@@ -37,7 +43,16 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
     sub.add_argument("folder", type=Path, metavar="FOLDER", help="where the record is, or is to be")
     sub.add_argument("--count", type=arguments.whole(1), default=2000, help="how many networks in all (default 2000)")
     sub.add_argument("--family", action="append", metavar="NAME", help="only networks of this family; may be repeated")
+    sub.add_argument("--first", type=arguments.whole(0), default=0, metavar="N", help="of each family, from its network N on")
     sub.add_argument("--board", action="append", metavar="NAME", help="simulate this board; may be repeated")
+    sub.add_argument("--gpu", action="store_true", help="measure on this machine's NVIDIA GPU, its clocks as they are")
+    sub.add_argument(
+        "--processes",
+        type=arguments.whole(1),
+        default=1,
+        metavar="N",
+        help="with --gpu or --board: make networks in N processes while others are measured (default 1: one after the other)",
+    )
     sub.add_argument("--nodes", type=arguments.whole(1), default=1, help="with --board: so many boards of each (default 1)")
     sub.add_argument("--configs", type=arguments.whole(1), default=8, help="with --board: configurations of each (default 8)")
     sub.add_argument(
@@ -62,10 +77,16 @@ def measure(args: argparse.Namespace) -> int:
         raise UsageError("--published and --data: expected both or neither")
     if args.published:
         return _import(args)
+    if args.gpu and args.board:
+        raise UsageError("--gpu and --board: expected one of them")
+    if args.processes > 1 and not (args.gpu or args.board):
+        raise UsageError("--processes: what else runs on this processor would count; it is of --gpu or --board")
     families = tuple(dict.fromkeys(args.family or FAMILIES))
     meter: NetworkMeter
     with contextlib.ExitStack() as stack:
-        if args.board:
+        if args.gpu:
+            meter = stack.enter_context(contextlib.closing(_gpu_meter(stack, args.folder)))
+        elif args.board:
             boards = [(load_board(name), node) for name in dict.fromkeys(args.board) for node in range(args.nodes)]
             meter = BoardMeter(boards, args.configs)
         else:
@@ -73,7 +94,9 @@ def measure(args: argparse.Namespace) -> int:
             meter = stack.enter_context(contextlib.closing(ProcessorMeter(known.speed if known else None)))
         if args.again is not None:
             return _show_again(args, measure_again(args.folder, meter, args.again, progress_bar))
-        recorder = measure_networks(args.folder, meter, args.count, families, progress_bar)
+        recorder = measure_networks(
+            args.folder, meter, args.count, families, progress_bar, first=args.first, processes=args.processes
+        )
     left_out = recorder.left_out
     if args.json:
         print_json({"folder": str(args.folder), "measured": len(recorder.done) - len(left_out), "left_out": left_out})
@@ -82,6 +105,21 @@ def measure(args: argparse.Namespace) -> int:
         for name, why in left_out.items():
             print(f"left out: {name}: {why}")
     return 0
+
+
+def _gpu_meter(stack: contextlib.ExitStack, folder: Path) -> GpuNetworkMeter:
+    from ...adapt.torch_process import TorchProcess
+    from ..measure.gpus import workstation
+    from ..measure.meters.cpu import KERNEL_WORKER
+    from ..measure.meters.nvml import installed_library
+    from ..networks.gpu_meter import GpuNetworkMeter
+    from ..networks.record import about_of
+
+    known = about_of(folder)
+    gpu = stack.enter_context(
+        workstation(installed_library(), lambda: TorchProcess(device="cuda", threads=1, worker=KERNEL_WORKER))
+    )
+    return GpuNetworkMeter(gpu, known.speed if known else None)
 
 
 def _import(args: argparse.Namespace) -> int:

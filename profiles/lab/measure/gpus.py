@@ -15,7 +15,6 @@ from .... import __version__
 from ....kernels.grid import FrequencyGrid
 from ....kernels.network import Call, HostOp
 from ...adapt.measurements import Measurements
-from ...adapt.torch_process import TorchProcess
 from ...board import BoardDescription
 from ...device import Device
 from .campaign import Campaign, Unit
@@ -23,6 +22,7 @@ from .meters.cpu import CpuMeter, Patience, Worker, kernel_name
 from .meters.gpu import Clocks, GpuMeter
 from .meters.notes import Notebook
 from .meters.nvml import LockedClocks, Nvml, NvmlLibrary, gpu_device
+from .meters.renewed import EndingWorker, Renewed
 from .meters.ticks import Counters, Ticks
 from .one_twin import one_board_size
 from .processor import BETWEEN_S, Model, Most, plan_processor, processor_size, unit_s
@@ -45,7 +45,7 @@ class Workstation:
         locking: whether clocks are locked.
     """
 
-    process: TorchProcess
+    process: Worker
     nvml: Nvml
     device: Device
     locking: bool
@@ -53,7 +53,7 @@ class Workstation:
 
 @contextlib.contextmanager
 def workstation(
-    library: NvmlLibrary, start: Callable[[], TorchProcess], clocks_mhz: Sequence[int] = (), index: int = 0
+    library: NvmlLibrary, start: Callable[[], EndingWorker], clocks_mhz: Sequence[int] = (), index: int = 0
 ) -> Iterator[Workstation]:
     """A GPU for as long as the context lasts; whatever becomes of it, locked clocks are given back.
 
@@ -64,7 +64,7 @@ def workstation(
     Raises:
         MeasurementError: there is no such GPU, NVML or PyTorch, or it does not have these clocks.
     """
-    with contextlib.closing(Nvml(library, index)) as nvml, start() as process:
+    with contextlib.closing(Nvml(library, index)) as nvml, Renewed(start) as process:
         name = re.sub(r"[^a-z0-9]+", "-", str(process.about["device_name"]).lower()).strip("-")
         yield Workstation(process, nvml, gpu_device(process, nvml, name, clocks_mhz), bool(clocks_mhz))
 

@@ -18,10 +18,11 @@ from ...adapt.torch_process import TorchProcess
 from ...device import Device, MeasuredDevice
 from ...errors import MeasurementError
 from .campaign import Campaign, CampaignSize, Unit, plan_campaign
-from .meters.cpu import DTYPES, KERNEL_WORKER, CpuMeter, Patience, processor
+from .meters.cpu import DTYPES, KERNEL_WORKER, CpuMeter, Patience, Worker, processor
 from .meters.cpufreq import Cpufreq
 from .meters.notes import Notebook
 from .meters.rapl import Rapl
+from .meters.renewed import Renewed
 from .steps import Progress, run_campaign
 from .variation import Variations
 
@@ -38,6 +39,7 @@ class Most:
 BETWEEN_S = 0.05
 """From one figure to the next where no clocks are set: operands are made."""
 _MOST_CONFIGURATIONS = 4
+_OF_POINTWISE = 4  # random kernels of each pointwise kind that networks have
 _MOST = Most(2e9, 8e6, DTYPES)  # a processor takes a tenth of a second for them
 
 
@@ -106,12 +108,16 @@ def plan_processor(
 
     variations = Variations(networks, seed)
     kinds = [kind for kind in (*MODELLED_KINDS, ELEMENTWISE) if any(map(wanted, variations.own(kind)))]
+    pointwise = sorted({one.kind for one in variations.own(ELEMENTWISE) if wanted(one)} - set(kinds))
+    # One model serves all pointwise kinds: each is drawn, and those of the networks are measured as any other kernel of theirs.
+    drawn = {**dict.fromkeys(pointwise, 0), **size.random_kernels}
+    drawn.setdefault(ELEMENTWISE, max(size.random_kernels_default, _OF_POINTWISE * len(pointwise)))
     return plan_campaign(
         device,
         networks,
-        lambda kind, count: variations.some(kind, count, wanted),
-        size,
-        kinds=kinds,
+        lambda kind, count: variations.some(kind, count, wanted) if count else (),
+        replace(size, random_kernels=drawn),
+        kinds=[*kinds, *pointwise],
         temperature_c=float("nan"),
         issued=issued,
         seed=seed,
@@ -153,7 +159,7 @@ class Processor:
         clocks_mhz: those that are locked one after the other; none where the clock stays as it is.
     """
 
-    process: TorchProcess
+    process: Worker
     rapl: Rapl
     device: Device
     clocks: Cpufreq
@@ -169,7 +175,7 @@ def this_processor(python: str, threads: int, clocks_mhz: Sequence[int] = (), ro
     """
     with (
         contextlib.closing(Cpufreq(clocks_mhz, root)) as clocks,
-        TorchProcess(python, threads=threads, worker=KERNEL_WORKER) as process,
+        Renewed(lambda: TorchProcess(python, threads=threads, worker=KERNEL_WORKER)) as process,
     ):
         if clocks_mhz:
             clocks.set(FrequencyConfiguration(0, max(clocks_mhz) * 1_000_000, 0))  # at which its rates are measured

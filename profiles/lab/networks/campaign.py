@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -28,6 +28,7 @@ from ..measure.meters.cpu import processor
 from ..measure.meters.network_worker import REFERENCES
 from ..measure.meters.rapl import Rapl
 from ..measure.meters.simulated import TwinMeter
+from .counters import NsightCompute
 from .exporting import Exports
 from .families import FAMILIES
 from .record import DEVICE_FEATURES, GIB, About, MeasuredNetwork, Recorder, Row, add_counted, device_features, read_record
@@ -39,6 +40,7 @@ MOST_GFLOP, MOST_MIB = 40.0, 1024.0
 """Networks of more operations, or more memory, are left out: one would take minutes, or the machine's memory."""
 _TIMINGS, _NETWORK_S = 20, 0.4  # of a network, at most
 _REFERENCES = 400  # timings: some seconds' worth
+_COUNTED_TOGETHER = 25  # networks of one run of Nsight Compute, which loads PyTorch anew
 _WORKER = "jetdvfs.profiles.lab.measure.meters.network_worker"
 
 
@@ -146,8 +148,14 @@ def measure_networks(
     families: Sequence[str] = tuple(FAMILIES),
     progress: Progress = lambda done, total, text: None,
     now: Callable[[], float] = time.monotonic,
+    first: int = 0,
+    processes: int = 1,
 ) -> Recorder:
     """Record so many networks, those of the families in turn; what the folder holds already counts.
+
+    Args:
+        first: the number of each family's first network.
+        processes: how many make networks; with more than one, those make the next ones while one is measured.
 
     Raises:
         RecordError: the folder holds another record.
@@ -157,23 +165,19 @@ def measure_networks(
     if strange or not families:
         raise MeasurementError(f"families {', '.join(strange) or 'none'}: valid: {', '.join(FAMILIES)}")
     recorder = Recorder(folder, meter.about)
-    names = [(families[number % len(families)], number // len(families)) for number in range(count)]
+    names = [(families[number % len(families)], first + number // len(families)) for number in range(count)]
     waiting = [(family, number) for family, number in names if f"{family}-{number}" not in recorder.done]
     began = now()
-    with tempfile.TemporaryDirectory(prefix="jetdvfs-networks-") as scratch, Exports() as exports:
-        for position, (family, number) in enumerate(waiting):
+    with tempfile.TemporaryDirectory(prefix="jetdvfs-networks-") as scratch, Exports(Path(scratch), processes) as exports:
+        for position, made in enumerate(exports.each(waiting)):
             left_s = (now() - began) / max(position, 1) * (len(waiting) - position)
-            progress(len(names) - len(waiting) + position, count, f"{family}-{number}, {_duration(left_s)} left")
-            name = f"{family}-{number}"
-            path = Path(scratch) / f"{name}.pt"
+            progress(len(names) - len(waiting) + position, count, f"{made.name}, {_duration(left_s)} left")
             try:
-                network = exports.network(family, number, path)
+                network = made.network()
                 _check_size(network)
-                recorder.add(MeasuredNetwork(name, family, network, tuple(meter.rows(network, path))))
+                recorder.add(MeasuredNetwork(made.name, made.family, network, tuple(meter.rows(network, made.path))))
             except (MeasurementError, KernelsError, ProfilesError) as error:
-                recorder.leave_out(name, " ".join(str(error).replace(f"{path}: ", "").split()))
-            finally:
-                path.unlink(missing_ok=True)
+                recorder.leave_out(made.name, " ".join(str(error).replace(f"{made.path}: ", "").split()))
     progress(count, count, "done")
     return recorder
 
@@ -192,13 +196,11 @@ def measure_again(
         raise RecordError(f"{folder}: holds no network that could be measured again")
     chosen = np.random.default_rng(0).permutation(len(networks))[:count]
     found: dict[str, list[float]] = {metric: [] for metric in meter.about.metrics}
-    with tempfile.TemporaryDirectory(prefix="jetdvfs-networks-") as scratch, Exports() as exports:
-        for position, number in enumerate(chosen):
-            one = networks[number]
-            progress(position, len(chosen), one.name)
-            path = Path(scratch) / f"{one.name}.pt"
-            network = exports.network(one.family, _number(one), path)
-            for now, before in zip(meter.rows(network, path), one.rows, strict=True):
+    with tempfile.TemporaryDirectory(prefix="jetdvfs-networks-") as scratch, Exports(Path(scratch)) as exports:
+        some = [networks[number] for number in chosen]
+        for position, made in enumerate(exports.each((one.family, _number(one)) for one in some)):
+            progress(position, len(chosen), made.name)
+            for now, before in zip(meter.rows(made.network(), made.path), some[position].rows, strict=True):
                 for metric, own in found.items():
                     own.append(now.values[metric] / before.values[metric] - 1)
     progress(len(chosen), len(chosen), "done")
@@ -211,31 +213,50 @@ def _number(network: MeasuredNetwork) -> int:
 
 def count_networks(
     folder: Path,
-    counted: Callable[[Network, Path], Mapping[str, float]],
+    counter: NsightCompute,
     progress: Progress = lambda done, total, text: None,
+    most: int | None = None,
+    processes: int = 1,
 ) -> dict[str, str]:
     """Count what a host GPU does in each network of a record that was not counted before; those that failed, and why.
+
+    Args:
+        most: the most networks that are counted; None for all.
+        processes: how many make networks.
 
     Raises:
         RecordError: there is no record.
     """
     failed: dict[str, str] = {}
-    networks = read_record(folder).networks
-    with tempfile.TemporaryDirectory(prefix="jetdvfs-networks-") as scratch, Exports() as exports:
-        for number, one in enumerate(networks):
-            progress(number, len(networks), one.name)
-            if one.counters:
-                continue
-            path = Path(scratch) / f"{one.name}.pt"
+    waiting = [one for one in read_record(folder).networks if not one.counters][:most]
+    done = 0
+    with tempfile.TemporaryDirectory(prefix="jetdvfs-networks-") as scratch, Exports(Path(scratch), processes) as exports:
+        for some in _in_parts(waiting, _COUNTED_TOGETHER):
+            progress(done, len(waiting), some[0].name)
+            files: dict[str, tuple[Path, Network]] = {}
+            for made in exports.each((one.family, _number(one)) for one in some):
+                try:
+                    network = made.network()
+                    files[made.name] = made.path.rename(made.path.with_suffix(".counted.pt")), network
+                except (MeasurementError, KernelsError) as error:
+                    failed[made.name] = str(error)
             try:
-                network = exports.network(one.family, _number(one), path)
-                add_counted(folder, one.name, counted(network, path))
-            except (MeasurementError, KernelsError) as error:
-                failed[one.name] = str(error)
-            finally:
-                path.unlink(missing_ok=True)
-    progress(len(networks), len(networks), "done")
+                found, refused = counter.counters(files)
+            except MeasurementError as error:
+                found, refused = {}, dict.fromkeys(files, str(error))
+            failed |= refused
+            for name, own in found.items():
+                add_counted(folder, name, own)
+            for path, _ in files.values():
+                path.unlink()
+            done += len(some)
+    progress(len(waiting), len(waiting), "done")
     return failed
+
+
+def _in_parts(networks: Sequence[MeasuredNetwork], length: int) -> Iterator[Sequence[MeasuredNetwork]]:
+    for start in range(0, len(networks), length):
+        yield networks[start : start + length]
 
 
 def _check_size(network: Network) -> None:

@@ -8,9 +8,11 @@ these do not.
 from __future__ import annotations
 
 import csv
+import json
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -21,6 +23,20 @@ _UNITS = frozenset(("byte", "cycle", "ns", "nsecond", "inst", ""))
 _SUFFIXES = ("_bytes", "_cycles", "_ns", "_inst")
 _NETWORK = "network"
 _WORKER = "jetdvfs.profiles.lab.measure.meters.counted_run"
+_MARK = "spin_kernel"  # which the worker launches after each network
+
+#: Of what trees chose of all that can be counted (Jung et al., table 2) those that hardware counts, and bytes memory moves.
+#: What is counted by code put into kernels (``sass`` in its name) takes minutes a network.
+COUNTED = (
+    "dram__bytes_read.sum", "dram__bytes_write.sum", "fbpa__cycles_active.sum", "fbpa__dram_cycles_elapsed.sum",
+    "gpu__time_duration.sum", "l1tex__t_set_accesses_pipe_lsu_mem_global_op_st.sum", "lts__cycles_in_region.sum",
+    "lts__t_bytes.sum", "sm__cycles_active.sum", "sm__cycles_elapsed.sum", "smsp__inst_executed.sum",
+    "smsp__inst_executed_op_shared_st_pred_off_all.sum", "smsp__inst_executed_pipe_adu.sum",
+    "smsp__inst_executed_pipe_uniform.sum", "smsp__issue_inst0.sum", "smsp__mio2rf_writeback_active_pipe_lsu.sum",
+    "smsp__pipe_fma_cycles_active.sum", "smsp__thread_inst_executed_pipe_fma_pred_on.sum", "sys__cycles_in_frame.sum",
+)  # fmt: skip
+
+
 _PATIENCE_S = 3600.0
 
 Counted = Mapping[str, float]
@@ -43,8 +59,12 @@ def read_counters(path: Path, name: str = "") -> dict[str, Counted]:
     return counters_of(text.splitlines(), name or path.stem, str(path))
 
 
-def counters_of(lines: Iterable[str], name: str, where: str) -> dict[str, Counted]:
-    """As :func:`read_counters`, of a table's lines; what stands before its header is passed over."""
+def counters_of(lines: Iterable[str], name: str, where: str, in_turn: Sequence[str] = ()) -> dict[str, Counted]:
+    """As :func:`read_counters`, of a table's lines; what stands before its header is passed over.
+
+    Args:
+        in_turn: the networks that it is of, where they are several, each of which a mark follows.
+    """
     rows = [row for row in csv.reader(line for line in lines if not line.startswith("==")) if row]
     start = next((number for number, row in enumerate(rows) if "Kernel Name" in row or _NETWORK in row), None)
     if start is None:
@@ -56,7 +76,7 @@ def counters_of(lines: Iterable[str], name: str, where: str) -> dict[str, Counte
     if "Kernel Name" in header:
         units = dict(zip(header, rows[0] if rows else (), strict=False))
         kept = [at for at, column in enumerate(header) if column.endswith(".sum") and units.get(column) in _UNITS]
-        names, rows = [name] * len(rows[1:]), rows[1:]
+        names, rows = _of_networks(rows[1:], header.index("Kernel Name"), in_turn or (name,))
     else:
         kept = [at for at, column in enumerate(header) if column.endswith(_SUFFIXES)]
         names = [row[header.index(_NETWORK)] for row in rows]
@@ -68,6 +88,18 @@ def counters_of(lines: Iterable[str], name: str, where: str) -> dict[str, Counte
         for at in kept:
             own[header[at]] = own.get(header[at], 0.0) + _number(row, at, f"{where}: launch {number}, {header[at]}")
     return {network: dict(own) for network, own in found.items()}
+
+
+def _of_networks(rows: Sequence[list[str]], at: int, in_turn: Sequence[str]) -> tuple[list[str], list[list[str]]]:
+    """Which network each launch is of, by the marks between them, and the launches without the marks."""
+    names, kept, turn = [], [], 0
+    for row in rows:
+        if len(in_turn) > 1 and _MARK in row[at]:
+            turn += 1
+        elif turn < len(in_turn):
+            names.append(in_turn[turn])
+            kept.append(row)
+    return names, kept
 
 
 def _number(row: Sequence[str], at: int, where: str) -> float:
@@ -82,14 +114,14 @@ def _number(row: Sequence[str], at: int, where: str) -> float:
 
 
 class NsightCompute:
-    """Counts what a network's launches do on this machine's GPU, after it has run to warm up.
+    """Counts what networks' launches do on this machine's GPU, after each has run to warm up.
 
     The GPU's clocks stay as they are, while Nsight Compute by itself locks them to their base: times counted are those of the
-    clocks that the GPU runs at, and nobody else's are changed.
+    clocks at hand.
 
     Args:
-        program: Nsight Compute's command.
-        metrics: which, as its ``--metrics`` takes them; those of its full set for none.
+        program: Nsight Compute.
+        metrics: what it counts, by its names with commas between; empty for those of :data:`COUNTED` that the GPU has.
 
     Raises:
         MeasurementError: there is no such program.
@@ -99,28 +131,51 @@ class NsightCompute:
         found = shutil.which(program)
         if found is None:
             raise MeasurementError(f"{program}: Nsight Compute is not installed here; valid: a table that it made elsewhere")
-        self._program = found
-        self._metrics = ("--metrics", metrics) if metrics else ("--set", "full")
+        self._program, self._metrics = found, metrics
 
-    def counters(self, network: Network, path: Path) -> Counted:
-        """Of a network whose file this is.
+    def counters(self, models: Mapping[str, tuple[Path, Network]]) -> tuple[dict[str, Counted], dict[str, str]]:
+        """Those of networks by name, whose files these are, and why the others could not be counted.
 
         Raises:
-            MeasurementError: it could not be counted.
+            MeasurementError: none could be counted.
         """
-        shapes = [f"{'x'.join(map(str, spec.shape))}:{spec.dtype}" for spec in network.inputs]
-        command = [
-            self._program, "--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none",
-            "--profile-from-start", "off", *self._metrics, sys.executable, "-m", _WORKER, str(path), *shapes,
-        ]  # fmt: skip
+        self._metrics = self._metrics or self._offered()
+        asked = [
+            {"name": name, "path": str(path), "inputs": [spec.to_json() for spec in network.inputs]}
+            for name, (path, network) in models.items()
+        ]
+        with tempfile.TemporaryDirectory(prefix="jetdvfs-counters-") as scratch:
+            told = Path(scratch) / "told.json"
+            (Path(scratch) / "asked.json").write_text(json.dumps(asked))
+            lines = self._run(
+                "--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none", "--profile-from-start", "off",
+                "--metrics", self._metrics, sys.executable, "-m", _WORKER, f"{scratch}/asked.json", str(told),
+            )  # fmt: skip
+            try:
+                refused: dict[str, str] = json.loads(told.read_text())
+            except (OSError, ValueError) as error:
+                raise MeasurementError(f"{self._program}: what it ran did not end ({error})") from error
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE_S, check=False)
+            ran = [name for name in models if name not in refused]
+            return (counters_of(lines, ran[0], self._program, ran) if ran else {}), refused
+        except RecordError as error:
+            raise MeasurementError(str(error)) from error
+
+    def _offered(self) -> str:
+        """What it is to count of :data:`COUNTED`: all that this GPU has."""
+        known = {line.split()[0] for line in self._run("--query-metrics") if line[:1].isalpha()}
+        offered = [name for name in COUNTED if name.rpartition(".")[0] in known]
+        if not offered:
+            raise MeasurementError(f"{self._program}: the GPU has none of the usual counters; valid: --metrics with its own")
+        return ",".join(offered)
+
+    def _run(self, *arguments: str) -> list[str]:
+        """What it prints."""
+        try:
+            done = subprocess.run((self._program, *arguments), capture_output=True, text=True, timeout=_PATIENCE_S, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise MeasurementError(f"{self._program}: {error}") from error
         if done.returncode:
             said = [line for line in (*done.stdout.splitlines(), *done.stderr.splitlines()) if line.strip()]
             raise MeasurementError(f"{self._program}: code {done.returncode}{f': {said[-1]:.200}' if said else ''}")
-        try:
-            return counters_of(done.stdout.splitlines(), network.name, self._program)[network.name]
-        except RecordError as error:
-            raise MeasurementError(str(error)) from error
+        return done.stdout.splitlines()

@@ -97,7 +97,75 @@ def _blocks() -> Any:
             two = self.edges[1](x) + self.edges[2](one)
             return self.edges[3](x) + self.edges[4](one) + self.edges[5](two)
 
-    return SimpleNamespace(Sum=Sum, Join=Join, Gate=Gate, Shuffle=Shuffle, Cell=Cell)
+    class Attend(nn.Module):  # type: ignore[misc]
+        """Attention of tokens to each other, all or in windows of the image; the windows may be shifted, as Swin's are."""
+
+        def __init__(self, width: int, heads: int, window: int = 0, shift: int = 0) -> None:
+            super().__init__()
+            self.heads, self.window, self.shift = heads, window, shift
+            self.read, self.write = nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+        def attended(self, x: Any) -> Any:
+            batch, tokens, width = x.shape
+            parts = self.read(x).reshape(batch, tokens, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+            found = torch.nn.functional.scaled_dot_product_attention(parts[0], parts[1], parts[2])
+            return self.write(found.transpose(1, 2).reshape(batch, tokens, width))
+
+        def forward(self, x: Any) -> Any:
+            if not self.window:
+                return self.attended(x)
+            batch, height, wide, width = x.shape
+            side, rows, columns = self.window, height // self.window, wide // self.window
+            if self.shift:
+                x = torch.roll(x, (-self.shift, -self.shift), (1, 2))
+            x = x.view(batch, rows, side, columns, side, width).transpose(2, 3).reshape(-1, side * side, width)
+            x = self.attended(x).view(batch, rows, columns, side, side, width).transpose(2, 3)
+            x = x.reshape(batch, height, wide, width)
+            return torch.roll(x, (self.shift, self.shift), (1, 2)) if self.shift else x
+
+    class Tokens(nn.Module):  # type: ignore[misc]
+        """An image of channels as a row of tokens, or as an image of tokens, with a position added to each."""
+
+        def __init__(self, channels: int, image: int, flat: bool) -> None:
+            super().__init__()
+            self.flat = flat
+            self.position = nn.Parameter(torch.zeros(1, channels, image, image))
+
+        def forward(self, x: Any) -> Any:
+            x = x + self.position
+            return x.flatten(2).transpose(1, 2) if self.flat else x.permute(0, 2, 3, 1)
+
+    class Merge(nn.Module):  # type: ignore[misc]
+        """Four tokens next to each other become one of twice the width, as between the stages of Swin."""
+
+        def __init__(self, width: int) -> None:
+            super().__init__()
+            self.norm, self.reduce = nn.LayerNorm(4 * width), nn.Linear(4 * width, 2 * width, bias=False)
+
+        def forward(self, x: Any) -> Any:
+            parts = (x[:, 0::2, 0::2], x[:, 1::2, 0::2], x[:, 0::2, 1::2], x[:, 1::2, 1::2])
+            return self.reduce(self.norm(torch.cat(parts, -1)))
+
+    class Mean(nn.Module):  # type: ignore[misc]
+        """The mean of all tokens."""
+
+        def forward(self, x: Any) -> Any:
+            return x.flatten(1, -2).mean(1)
+
+    class Pooling(nn.Module):  # type: ignore[misc]
+        """PoolFormer's mixer: what the neighbours' mean differs by."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.pool = nn.AvgPool2d(3, 1, 1, count_include_pad=False)
+
+        def forward(self, x: Any) -> Any:
+            return self.pool(x) - x
+
+    return SimpleNamespace(
+        Sum=Sum, Join=Join, Gate=Gate, Shuffle=Shuffle, Cell=Cell, Attend=Attend, Tokens=Tokens, Merge=Merge, Mean=Mean,
+        Pooling=Pooling,
+    )  # fmt: skip
 
 
 def _cell_operation(channels: int, rng: Random) -> Any:
@@ -297,20 +365,76 @@ def cells(rng: Random) -> Any:
     return nn.Sequential(*layers, *_head(channels, rng))
 
 
-FAMILIES: Mapping[str, Callable[[Random], Any]] = {
-    "vgg": vgg,
-    "resnet": resnet,
-    "mobilenet": mobilenet,
-    "mobilenet_v2": mobilenet_v2,
-    "mnasnet": mnasnet,
-    "efficientnet": efficientnet,
-    "densenet": densenet,
-    "googlenet": googlenet,
-    "squeezenet": squeezenet,
-    "shufflenet": shufflenet,
-    "cells": cells,
+def _encoder(width: int, mixer: Any, hidden: int) -> list[Any]:
+    """A block of a transformer: attention and a perceptron of two layers, each normalised before and added to what was."""
+    dense = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, width))
+    return [
+        _blocks().Sum(nn.Identity(), nn.Sequential(nn.LayerNorm(width), mixer)),
+        _blocks().Sum(nn.Identity(), dense),
+    ]
+
+
+def vit(rng: Random, image: int) -> Any:
+    """Vision transformers: patches as tokens, each attending to all."""
+    patch, head = rng.choice((8, 16, 16, 32)), rng.choice((32, 64))
+    heads, times = rng.randint(2, 12), rng.choice((2, 3, 4))
+    width = head * heads
+    layers = [nn.Conv2d(3, width, patch, patch), _blocks().Tokens(width, image // patch, flat=True)]
+    for _ in range(rng.randint(2, 12)):
+        layers += _encoder(width, _blocks().Attend(width, heads), times * width)
+    return nn.Sequential(*layers, nn.LayerNorm(width), _blocks().Mean(), nn.Linear(width, rng.choice((10, 100, 1000))))
+
+
+def swin(rng: Random, image: int) -> Any:
+    """Swin transformers: attention in windows, every second time shifted, and fewer, wider tokens from stage to stage."""
+    width, side, times = rng.choice((48, 64, 96, 128)), image // 4, rng.choice((2, 3, 4))
+    layers = [nn.Conv2d(3, width, 4, 4), _blocks().Tokens(width, side, flat=False)]
+    stages = rng.randint(2, 4)
+    for stage in range(stages):
+        window = next(size for size in (7, 8, 6, 5, 4, 3, 2, 1) if side % size == 0)
+        for block in range(2 * rng.randint(1, 3)):
+            shift = window // 2 if block % 2 and window < side else 0
+            layers += _encoder(width, _blocks().Attend(width, width // 16, window, shift), times * width)
+        if stage == stages - 1 or side % 2:
+            break
+        layers.append(_blocks().Merge(width))
+        width, side = 2 * width, side // 2
+    return nn.Sequential(*layers, nn.LayerNorm(width), _blocks().Mean(), nn.Linear(width, rng.choice((10, 100, 1000))))
+
+
+def poolformer(rng: Random, image: int) -> Any:
+    """PoolFormer: the blocks of a transformer on images, with pooling in place of attention."""
+    channels = _width(64, rng)
+    layers: list[Any] = [nn.Conv2d(3, channels, 7, 4, 2)]
+    for stage in range(rng.randint(2, 4)):
+        if stage:
+            wider = _width(64 << stage, rng)
+            layers.append(nn.Conv2d(channels, wider, 3, 2, 1))
+            channels = wider
+        for _ in range(rng.randint(1, 4)):
+            hidden = channels * rng.choice((2, 4))
+            dense = [nn.GroupNorm(1, channels), nn.Conv2d(channels, hidden, 1), nn.GELU(), nn.Conv2d(hidden, channels, 1)]
+            layers += [
+                _blocks().Sum(nn.Identity(), nn.Sequential(nn.GroupNorm(1, channels), _blocks().Pooling())),
+                _blocks().Sum(nn.Identity(), nn.Sequential(*dense)),
+            ]
+    return nn.Sequential(*layers, nn.GroupNorm(1, channels), *_head(channels, rng))
+
+
+def _of_any_image(made: Callable[[Random], Any]) -> Callable[[Random, int], Any]:
+    return lambda rng, image: made(rng)
+
+
+_CONVOLUTIONAL = (
+    vgg, resnet, mobilenet, mobilenet_v2, mnasnet, efficientnet, densenet, googlenet, squeezenet, shufflenet, cells,
+)  # fmt: skip
+FAMILIES: Mapping[str, Callable[[Random, int], Any]] = {
+    **{made.__name__: _of_any_image(made) for made in _CONVOLUTIONAL},
+    "vit": vit,
+    "swin": swin,
+    "poolformer": poolformer,
 }
-"""Every family by name; MobileNet's two forms are a family each."""
+"""Every family by name, made with random choices for images of a height and width; MobileNet's two forms are a family each."""
 
 IMAGES = (64, 96, 128, 160, 192, 224)
 BATCHES = (1, 1, 2, 4, 8)
@@ -323,4 +447,4 @@ def make(family: str, number: int) -> tuple[Any, tuple[int, int, int, int]]:
     rng = Random(f"{family}:{number}")
     image, batch = rng.choice(IMAGES), rng.choice(BATCHES)
     torch.manual_seed(number)
-    return FAMILIES[family](rng).eval(), (batch, 3, image, image)
+    return FAMILIES[family](rng, image).eval(), (batch, 3, image, image)

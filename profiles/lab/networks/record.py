@@ -236,7 +236,8 @@ def _about(folder: Path) -> About:
 
 
 def _lines(folder: Path) -> Iterator[tuple[dict[str, Any], int]]:
-    """Every whole line, and where it ends in the file: each is a gzip member of its own."""
+    """Every whole line, and where its gzip member ends in the file: each has one of its own, or all have one if it was packed
+    again."""
     path = folder / "networks.jsonl.gz"
     if not path.exists():
         return
@@ -249,8 +250,12 @@ def _lines(folder: Path) -> Iterator[tuple[dict[str, Any], int]]:
             raise RecordError(f"{path}: damaged at byte {at} ({error})") from error
         if not member.eof:
             return  # an interruption cut it short
-        at = len(data) - len(member.unused_data)
-        yield json.loads(text), at
+        begins, at = at, len(data) - len(member.unused_data)
+        for line in text.splitlines():
+            try:
+                yield json.loads(line), at
+            except ValueError as error:
+                raise RecordError(f"{path}: damaged at byte {begins} ({error})") from error
 
 
 def add_counted(folder: Path, name: str, counters: Mapping[str, float]) -> None:

@@ -295,12 +295,32 @@ def train_kind(
         recipes: an earlier training of this kind whose hyperparameters are taken instead of chosen.
     """
 
-    def model(target: str) -> TrainedModel:
-        table = table_of(measurements, board, kind, target, familiar, nodes, without)
-        key = f"{kind} {target}" if f"{kind} {target}" in options.recipes else kind
-        return train_model(table, key, options, None if recipes is None else recipes.of(target))
+    def table(target: str) -> Table:
+        return table_of(measurements, board, kind, target, familiar, nodes, without)
 
-    return TrainedKind(kind, model("time"), model("power") if measurements.powered else None)
+    def model(target: str, rows: Table) -> TrainedModel:
+        key = f"{kind} {target}" if f"{kind} {target}" in options.recipes else kind
+        return train_model(rows, key, options, None if recipes is None else recipes.of(target))
+
+    times = table("time")
+    if not measurements.powered:
+        return TrainedKind(kind, model("time", times), None)
+    try:
+        powers = table("power")
+    except MeasurementError:
+        if not len(measurements.tables[TARGETS["power"]]):
+            raise
+        return TrainedKind(kind, model("time", times), _middle_power(measurements, times, options))
+    return TrainedKind(kind, model("time", times), model("power", powers))
+
+
+def _middle_power(measurements: Measurements, times: Table, options: TrainingOptions) -> TrainedModel:
+    """In place of a model of power of a kind whose power was not measured: the middle one of all kernels, as uncertain as those
+    differ."""
+    drawn = np.log(np.maximum(measurements.tables[TARGETS["power"]].value, _LEAST_MW))
+    middle = float(np.median(drawn))
+    model = train_model(replace(times, label=np.full(len(times.label), middle)), "", options)
+    return replace(model, sigma=float(np.sqrt(np.mean((drawn - middle) ** 2))), samples=0)
 
 
 def train_model(table: Table, key: str, options: TrainingOptions, earlier: TrainedModel | None = None) -> TrainedModel:

@@ -99,7 +99,8 @@ def at_one_host_speed(measurements: Measurements) -> Measurements:
     """A record with the latencies of networks as a host of constant speed would have launched them.
 
     A virtual machine's speed varies from minute to minute. Each latency is taken relative to the host reference work between
-    its inferences, times the median of all. Without such work, or if the processor's clock varies, nothing changes.
+    its inferences, times the median of all, but is not less than its kernels were measured to take, which no host changes.
+    Without such work, or if the processor's clock varies, nothing changes.
     """
     references: Mapping[str, list[float]] = measurements.environment.get("reference_ms", {})
     if not any(references.values()) or len(measurements.described.grid.cpu_khz) > 1:
@@ -108,24 +109,36 @@ def at_one_host_speed(measurements: Measurements) -> Measurements:
     nominal_ms = float(np.median(list(middle_ms.values())))
     factors = np.array([nominal_ms / middle_ms.get(network.name, nominal_ms) for network in measurements.networks])
     rows = measurements.tables["network_ms"]
-    relative = replace(rows, value=rows.value * factors[rows.what])
+    kernels_ms = _measured_kernels_ms(measurements)[rows.what]
+    relative = replace(rows, value=np.maximum(rows.value * factors[rows.what], np.minimum(rows.value, kernels_ms)))
     return replace(measurements, tables={**measurements.tables, "network_ms": relative})
 
 
+def _measured_kernels_ms(measurements: Measurements) -> NDArray[np.float64]:
+    """What the launches of each network take whose kernels were measured; nothing where there are several clocks."""
+    if measurements.described.grid.size > 1:
+        return np.zeros(len(measurements.networks))
+    rows = measurements.tables["kernel_ms"]
+    taken_ms = {measurements.invocations[what].signature: value for what, value in zip(rows.what, rows.value, strict=True)}
+    sums = [sum(taken_ms.get(launch.signature, 0.0) for launch in network.launches) for network in measurements.networks]
+    return np.array(sums)
+
+
 def measured_kinds(measurements: Measurements) -> list[str]:
-    """The kinds that a record has figures enough of to train models.
+    """The kinds that a record has times enough of to train models.
 
     Raises:
         MeasurementError: there are none.
     """
-    least = dict.fromkeys((*MODELLED_KINDS, ELEMENTWISE), _LEAST_SAMPLES)
-    for table in ("kernel_ms", "kernel_mw") if measurements.powered else ("kernel_ms",):
-        kinds = Counter(measurements.invocations[what].kind for what in measurements.tables[table].what)
-        counts = {model: kinds[model] + sum(kinds[kind] for kind in served_by(model) if kind != model) for model in least}
-        least = {model: count for model, count in least.items() if counts[model] >= count}
-    if not least:
+    kinds = Counter(measurements.invocations[what].kind for what in measurements.tables["kernel_ms"].what)
+    counts = {
+        model: kinds[model] + sum(kinds[kind] for kind in served_by(model) if kind != model)
+        for model in (*MODELLED_KINDS, ELEMENTWISE)
+    }
+    found = [model for model, count in counts.items() if count >= _LEAST_SAMPLES]
+    if not found:
         raise MeasurementError("no kind of kernel in the record has a model; it has no figures of kernels with known sizes")
-    return list(least)
+    return found
 
 
 def _compared(measurements: Measurements, network: Network, cost: BoardCost) -> LeftOut:

@@ -51,6 +51,9 @@ class StandInCuda:
     def is_available(self) -> bool:
         return True
 
+    def get_device_properties(self, index: int) -> Any:
+        return SimpleNamespace(L2_cache_size=4 << 20, total_memory=8 << 30)
+
     def get_device_name(self) -> str:
         return "NVIDIA Stand-In 0"
 

@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a network once on a GPU between the marks that a profiler counts between, after it has run to warm up::
+"""Runs networks once each on a GPU between the marks that a profiler counts between, after they have run to warm up::
 
-python -m jetdvfs.profiles.lab.measure.meters.counted_run MODEL 1x3x224x224:float32 ...
+    python -m jetdvfs.profiles.lab.measure.meters.counted_run ASKED.json TOLD.json
+
+ASKED has ``name``, ``path`` and ``inputs`` of each; TOLD gets the reason of each that could not be run, by name. If they are
+several, the last launch that is counted of each is a mark: a kernel that does nothing.
 """
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from ....adapt.torch_worker import Refused, Worker
@@ -16,33 +21,37 @@ _WARM_UP = 3
 
 
 class CountedRun(Worker):
-    """A worker that runs one network and says nothing."""
+    """A worker that runs networks and says nothing."""
 
-    def count(self, path: str, inputs: Sequence[dict[str, Any]]) -> None:
-        run, profiler = self._network_of({"path": path, "inputs": inputs}), self.torch.cuda.profiler
-        with self.torch.no_grad():
-            for _ in range(_WARM_UP):
-                run()
-            self._wait()
-            profiler.start()
+    def count(self, asked: Mapping[str, Any], marked: bool) -> None:
+        run, cuda = self._network_of({"path": asked["path"], "inputs": asked["inputs"]}), self.torch.cuda
+        for _ in range(_WARM_UP):
             run()
-            self._wait()
-            profiler.stop()
+        self._wait()
+        cuda.profiler.start()
+        run()
+        if marked:
+            cuda._sleep(1)
+        self._wait()
+        cuda.profiler.stop()
 
 
 def main(arguments: Sequence[str]) -> int:
-    path, *given = arguments
-    inputs = [
-        {"shape": [int(size) for size in shape.split("x")], "dtype": dtype}
-        for shape, _, dtype in (one.partition(":") for one in given)
-    ]
+    asked, told = json.loads(Path(arguments[0]).read_text()), dict[str, str]()
     try:
         import torch
 
-        CountedRun(torch, "cuda").count(path, inputs)
+        worker = CountedRun(torch, "cuda")
     except (ImportError, Refused) as error:
         print(error, file=sys.stderr)
         return 1
+    with torch.no_grad():
+        for one in asked:
+            try:
+                worker.count(one, len(asked) > 1)
+            except (Refused, RuntimeError) as error:
+                told[one["name"]] = " ".join(str(error).split())[:300]
+    Path(arguments[1]).write_text(json.dumps(told))
     return 0
 
 

@@ -9,13 +9,14 @@ Like that a file for Python 3.8 or later with its standard library and torch, wh
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import math
 import statistics
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Sequence
 
 if TYPE_CHECKING or __package__:
     from ....adapt.torch_worker import Late, Refused, Run, Worker, is_for_now, main
@@ -26,17 +27,19 @@ else:  # started as a file
 _RUNS, _BURSTS = 10, 2  # of a kernel between two events on a GPU; such bursts that are issued at once
 _IN_ORDER = 20  # launches that are issued before the GPU is waited for
 _GRAPH_MS, _GRAPH_RUNS = 1.5, 200  # shorter kernels are repeated in CUDA graphs of about this time, or of so many launches
+_REFERENCES = 100  # timings of host reference work
 _REPLAYS = 20  # of a graph that are timed
 _AHEAD_MS = 20.0  # of replays are queued before the GPU is waited for
 _SLEEP_CYCLES, _MOST_CYCLES = 2000000, 1 << 30  # keep a GPU busy until a burst is issued, so that no launch waits for the host
 _PROBE_SIDE, _PROBE_BYTES = 768, 1 << 27
 _PROBE_MS, _MOST_SIDE = 1.0, 8192  # a product on a GPU takes at least this time, or has these sides
 _LEAST = 5  # launches in a graph, whatever they take
+_CACHES = 2  # of the GPU's largest cache, what the copies of a kernel's weights take together
 
 _POSITIVE = {"log", "sqrt", "rsqrt"}
 _UNARY = (
     "relu hardtanh sigmoid silu gelu tanh elu leaky_relu softplus hardswish hardsigmoid mish exp log sqrt rsqrt reciprocal abs "
-    "neg sin cos tan erf floor ceil round trunc sign clone"
+    "neg sin cos tan erf floor ceil round trunc sign"
 )
 _SCALAR = "add_scalar sub_scalar mul_scalar div_scalar pow_scalar eq_scalar ne_scalar lt_scalar le_scalar gt_scalar ge_scalar"
 _WINDOW = ("stride", "padding", "ceil_mode", "dilation")
@@ -45,15 +48,18 @@ _WINDOW = ("stride", "padding", "ceil_mode", "dilation")
 class KernelWorker(Worker):
     """A worker that runs kernels and calls by themselves, too."""
 
-    actions = (*Worker.actions, "rates", "kernel", "repeat", "issue", "gpu_clock")
+    actions = (*Worker.actions, "rates", "kernel", "repeat", "issue", "gpu_clock", "memory", "reference")
 
     def __init__(self, torch: Any, device: str) -> None:
         super().__init__(torch, device)
         self._graph: tuple[Run, int] | None = None
 
     def hello(self, request: dict[str, Any]) -> dict[str, Any]:
-        """What runs here, and which kinds of kernels it can run."""
-        return {**super().hello(request), "kinds": sorted(_MAKERS)}
+        """What runs here, which kinds of kernels it can run, and of a GPU how much memory it has."""
+        told = {**super().hello(request), "kinds": sorted(_MAKERS)}
+        if self.device == "cuda":
+            told["memory_bytes"] = int(self.torch.cuda.get_device_properties(0).total_memory)
+        return told
 
     def network(self, request: dict[str, Any]) -> dict[str, Any]:
         """As of every worker; of a CUDA graph, ``gpu_ms`` is the time of one replay between others."""
@@ -61,6 +67,27 @@ class KernelWorker(Worker):
         if self.device == "cuda" and request.get("execution") == "graph":
             told["gpu_ms"] = self._between_replays_ms(self._network_of(request))
         return told
+
+    def memory(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Memory of a GPU in MiB that a model file takes: of its weights, and at most as it runs eagerly."""
+        cuda, mib = self.torch.cuda, 1 << 20
+        self._last = None
+        small = self._random((8, 8))
+        small @ small  # so that what libraries allocate once is there
+        cuda.empty_cache()
+        before = cuda.memory_allocated()
+        run = self._network_of(request)
+        self._wait()
+        weights = cuda.memory_allocated() - before
+        cuda.reset_peak_memory_stats()
+        for _ in range(2):
+            run()
+        self._wait()
+        return {"weights_mib": weights / mib, "peak_mib": (cuda.max_memory_allocated() - before) / mib}
+
+    def reference(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The median time in ms of host reference work."""
+        return {"ms": statistics.median(self._reference_ms() for _ in range(_REFERENCES))}
 
     def rates(self, request: dict[str, Any]) -> dict[str, Any]:
         """What the device reaches at best: operations in a second of a matrix product, bytes in a second of a copy."""
@@ -89,7 +116,12 @@ class KernelWorker(Worker):
                 modes.allow_tf32 = name == "tf32"
                 while True:
                     left, right = self._random((side, side), dtype), self._random((side, side), dtype)
-                    run = functools.partial(torch._int_mm if dtype == "int8" else torch.matmul, left, right)
+                    # Products of integers are fast where the second operand lies by columns.
+                    run = (
+                        functools.partial(torch._int_mm, left, right.t())
+                        if dtype == "int8"
+                        else functools.partial(torch.matmul, left, right)
+                    )
                     run()
                     took_ms = self._in_bursts(run, {"timings": 20, "seconds": 0.2})["ms"]
                     if took_ms >= _PROBE_MS or side >= _MOST_SIDE:
@@ -250,6 +282,23 @@ class KernelWorker(Worker):
         self._wait()
         return {"gpu_hz": 1e3 * _SLEEP_CYCLES / before.elapsed_time(after)}
 
+    def weights(self, shape: Sequence[int], dtype: str) -> Iterator[Any]:
+        """Random weights, without end; of a GPU so many in turn that its cache does not have them, as in a network."""
+        first = self._random(shape, dtype)
+        return itertools.cycle([first, *(self._random(shape, dtype) for _ in range(self._copies_of(first)))])
+
+    def _copies_of(self, tensor: Any) -> int:
+        """How many more of a tensor fill the cache, at most as many as there are launches in a graph."""
+        taken = tensor.numel() * tensor.element_size()
+        copies: int = math.ceil(_CACHES * self._cache_bytes / max(taken, 1))
+        return min(copies, _GRAPH_RUNS // 2)
+
+    @functools.cached_property
+    def _cache_bytes(self) -> int:
+        """A GPU's largest cache; nothing where PyTorch does not tell it, and of a processor."""
+        told = self.torch.cuda.get_device_properties(0) if self.device == "cuda" else None
+        return int(getattr(told, "L2_cache_size", 0))
+
     def _kernel_of(self, kernel: dict[str, Any]) -> Run:
         """A kernel as a function without arguments."""
         return self._kept(json.dumps(kernel, sort_keys=True), lambda: self._made(kernel))
@@ -287,10 +336,11 @@ def _named(params: dict[str, Any], *options: str) -> dict[str, Any]:
 def _convolution(worker: KernelWorker, kernel: dict[str, Any]) -> Run:
     functional, params = worker.torch.nn.functional, kernel["params"]
     (x,) = _tensors(worker, kernel)
-    weight = worker._random(params["weight"], kernel["dtype"])
+    weights = worker.weights(params["weight"], kernel["dtype"])
     bias = worker._random((kernel["output"][1],), kernel["dtype"]) if params["bias"] else None
     named = _named(params, "stride", "padding", "output_padding", "dilation", "groups")
-    return functools.partial(getattr(functional, kernel["kind"]), x, weight, bias, **named)
+    apply = getattr(functional, kernel["kind"])
+    return lambda: apply(x, next(weights), bias, **named)
 
 
 def _matmul(worker: KernelWorker, kernel: dict[str, Any]) -> Run:
@@ -298,9 +348,9 @@ def _matmul(worker: KernelWorker, kernel: dict[str, Any]) -> Run:
     tensors = _tensors(worker, kernel)
     if len(tensors) > 1:
         return functools.partial(torch.matmul, *tensors[:2])
-    weight = worker._random((params["n"], params["k"]), kernel["dtype"])
+    weights = worker.weights((params["n"], params["k"]), kernel["dtype"])
     bias = worker._random((params["n"],), kernel["dtype"]) if params.get("bias") else None
-    return functools.partial(torch.nn.functional.linear, tensors[0], weight, bias)
+    return lambda: torch.nn.functional.linear(tensors[0], next(weights), bias)
 
 
 def _short(arguments: Callable[[list[Any], dict[str, Any]], tuple[Any, ...]], *options: str) -> Callable[..., Run]:
@@ -324,14 +374,24 @@ def _norm(worker: KernelWorker, kernel: dict[str, Any]) -> Run:
     functional, params, kind = worker.torch.nn.functional, kernel["params"], kernel["kind"]
     (x,) = _tensors(worker, kernel)
     shape = params["normalized_shape"] if kind == "layer_norm" else x.shape[1:2]
-    dtype = "float32" if kind == "batch_norm" else kernel["dtype"]  # in which a batch norm keeps its statistics
-    weight, bias = (worker._random(shape, dtype) if params.get("affine", True) else None for _ in range(2))
-    if kind == "batch_norm":
-        mean, variance = worker._random(shape), worker._random(shape).abs() + 0.1
+    weight, bias = (worker._random(shape, kernel["dtype"]) if params.get("affine", True) else None for _ in range(2))
+    if kind == "batch_norm":  # a network in half precision has its statistics in that, too: three kernels of a GPU, not one
+        mean, variance = worker._random(shape, kernel["dtype"]), worker._random(shape, kernel["dtype"]).abs() + 0.1
         return lambda: functional.batch_norm(x, mean, variance, weight, bias, False)
     if kind == "layer_norm":
         return lambda: functional.layer_norm(x, shape, weight, bias)
     return lambda: functional.group_norm(x, params["groups"], weight, bias)
+
+
+def _clone(worker: KernelWorker, kernel: dict[str, Any]) -> Run:
+    """A copy of what lies otherwise in memory, as networks make them: of heads and tokens, of groups and channels."""
+    shape = list(kernel["inputs"][0])
+    first, second = (1, 2) if len(shape) > 2 else (0, len(shape) - 1)
+    if len(shape) > 1:
+        shape[first], shape[second] = shape[second], shape[first]
+    x = worker._random(shape, kernel["dtype"])
+    x = x.transpose(first, second) if len(shape) > 1 else x
+    return functools.partial(x.clone, memory_format=worker.torch.contiguous_format)
 
 
 def _attention(worker: KernelWorker, kernel: dict[str, Any]) -> Run:
@@ -387,6 +447,7 @@ _FAMILIES = (
     ("roll", _short(lambda tensors, kernel: (tensors[0], 1, min(1, tensors[0].dim() - 1)))),
     ("embedding", _embedding),
     ("upsample_bilinear2d upsample_nearest2d upsample_bicubic2d", _upsample),
+    ("clone", _clone),
     (_UNARY, _short(_first_and())),
     ("add sub mul div pow eq ne lt le gt ge minimum maximum", _short(lambda tensors, kernel: (tensors[0], tensors[-1]))),
     (_SCALAR, _short(lambda tensors, kernel: (tensors[0], 1.5 if tensors[0].is_floating_point() else 3))),

@@ -18,7 +18,7 @@ import pytest
 
 from jetdvfs.kernels.cost.features import MODELLED_KINDS
 from jetdvfs.kernels.decompose import decompose
-from jetdvfs.kernels.network import HostOp, KernelInvocation, TensorSpec
+from jetdvfs.kernels.network import HostOp, KernelInvocation, ParamValue, TensorSpec
 from jetdvfs.profiles.adapt import torch_worker
 from jetdvfs.profiles.adapt.measurements import Measurements
 from jetdvfs.profiles.adapt.torch_process import WORKER, TorchProcess
@@ -131,6 +131,69 @@ def test_a_gpus_kernel_is_timed_anew_at_another_clock() -> None:
         assert worker.answer({"do": "repeat", "kernel": kernel, "graph": True, "seconds": 0.0})["gpu_ms"] == pytest.approx(
             took_ms
         )
+
+
+@pytest.mark.parametrize(("kind", "function"), [("matmul", "linear"), ("conv2d", "conv2d")])
+def test_a_gpus_kernel_finds_its_weights_outside_of_the_cache_as_in_a_network(
+    kind: str, function: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch")
+    used: dict[int, int] = {}
+    real = getattr(torch.nn.functional, function)
+
+    def watched(x: Any, weight: Any, *rest: Any, **named: Any) -> Any:
+        used[weight.data_ptr()] = weight.numel() * weight.element_size()
+        return real(x, weight, *rest, **named)
+
+    monkeypatch.setattr(torch.nn.functional, function, watched)
+    gpu = StandInCuda(torch, 0.01, 0.02, gpu_hz=1.377e9)
+    params: dict[str, ParamValue] = {"m": 1, "n": 512, "k": 512, "batch": 1, "bias": False}
+    kernel = KernelInvocation("matmul", "", ((1, 512),), (1, 512), "float32", params, 2 * 512**2, 4 * (512**2 + 1024))
+    if kind == "conv2d":
+        params = {
+            "weight": (512, 512, 1, 1),
+            "bias": False,
+            "stride": (1, 1),
+            "padding": (0, 0),
+            "dilation": (1, 1),
+            "groups": 1,
+        }
+        kernel = replace(kernel, kind=kind, inputs=((1, 512, 1, 1),), output=(1, 512, 1, 1), params=params)
+    KernelWorker(gpu, "cuda").answer({"do": "kernel", "kernel": kernel.to_json(), "timings": 60, "seconds": 5.0})
+    assert sum(used.values()) > 2 * gpu.get_device_properties(0).L2_cache_size
+    used.clear()
+    KernelWorker(torch, "cpu").answer({"do": "kernel", "kernel": kernel.to_json(), "timings": 5, "seconds": 0.0})
+    assert len(used) == 1
+
+
+def test_a_batch_norm_of_half_precision_has_its_statistics_in_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    types: set[Any] = set()
+    real = torch.nn.functional.batch_norm
+
+    def watched(*tensors: Any) -> Any:
+        types.update(tensor.dtype for tensor in tensors if isinstance(tensor, torch.Tensor))
+        return real(*tensors)
+
+    monkeypatch.setattr(torch.nn.functional, "batch_norm", watched)
+    kernel = {"kind": "batch_norm", "inputs": [[1, 8, 4, 4]], "output": [1, 8, 4, 4], "dtype": "bfloat16", "params": {}}
+    KernelWorker(torch, "cpu").answer({"do": "kernel", "kernel": kernel, "timings": 5, "seconds": 0.0})
+    assert types == {torch.bfloat16}
+
+
+@pytest.mark.parametrize("shape", [[6], [4, 6], [2, 3, 4], [1, 8, 16, 4]])
+def test_a_copy_is_of_what_lies_otherwise_in_memory(shape: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    copied, real = [], torch.Tensor.clone
+
+    def watched(x: Any, **named: Any) -> Any:
+        copied.append((list(x.shape), x.is_contiguous()))
+        return real(x, **named)
+
+    monkeypatch.setattr(torch.Tensor, "clone", watched)
+    kernel = {"kind": "clone", "inputs": [shape], "output": shape, "dtype": "float32", "params": {}}
+    KernelWorker(torch, "cpu").answer({"do": "kernel", "kernel": kernel, "timings": 5, "seconds": 0.0})
+    assert copied and all(one == (shape, len(shape) == 1) for one in copied)
 
 
 MOVING = {
@@ -360,10 +423,10 @@ def test_the_processor_is_measured_from_end_to_end_and_an_interrupted_campaign_g
         def interrupt(done: int, total: int, text: str) -> None:
             steps.append(text)
             if len(steps) == 4:
-                machine.process.close()
+                raise KeyboardInterrupt
 
         campaign = plan_processor(machine.device, models, machine.process.about["kinds"], processor_size(3))
-        with pytest.raises(MeasurementError, match="the PyTorch process ended"):
+        with pytest.raises(KeyboardInterrupt):
             measure_processor(campaign, models, machine, SHORT, tmp_path / "kept", interrupt)
     kept = {path: path.stat().st_mtime_ns for path in tmp_path.glob("kept/*/*.npz")}
     assert len(kept) == 3

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from jetdvfs.kernels.network import KernelInvocation
 from jetdvfs.profiles.adapt.measurements import Measurements
 from jetdvfs.profiles.adapt.torch_process import TorchProcess
 from jetdvfs.profiles.errors import MeasurementError
@@ -88,6 +90,50 @@ def test_a_campaign_goes_on_without_what_the_worker_refuses_and_the_record_names
     assert refused["network beginning"] == "no memory for beginning.pt"
     again = measured(StandInNvml(), tmp_path / "worker.py", model, folder=tmp_path / "kept")
     assert again.environment["refused"] == refused
+
+
+ENDING = """
+import json, sys
+answer = {"torch": "2", "device_name": "NVIDIA RTX 0", "threads": 1, "kinds": ["conv2d", "relu"], "ran": [], "timings": 5}
+answer.update(ms=1.0, period_ms=1.0, flops_per_s=1e13, bytes_per_s=1e12)
+for line in sys.stdin:
+    request = json.loads(line)
+    if ENDS:
+        sys.exit("CUDA error: device-side assert triggered")
+    print(json.dumps(answer), flush=True)
+"""
+
+
+def test_a_worker_that_an_error_of_the_gpu_ended_is_started_anew_and_the_record_names_what_it_was(
+    model: Model, tmp_path: Path
+) -> None:
+    (tmp_path / "worker.py").write_text(ENDING.replace("ENDS", "request['do'] == 'network'"))
+    found = measured(StandInNvml(), tmp_path / "worker.py", model)
+    assert len(found.tables["kernel_ms"]) and not len(found.tables["network_ms"])
+    assert "device-side assert triggered" in found.environment["refused"]["network beginning"]
+
+
+def test_a_worker_that_ends_again_and_again_ends_the_campaign_with_its_last_words(model: Model, tmp_path: Path) -> None:
+    (tmp_path / "worker.py").write_text(ENDING.replace("ENDS", "request['do'] not in ('hello', 'rates')"))
+    with pytest.raises(MeasurementError, match=r"ended at '.*' with code 1: CUDA error: device-side"):
+        measured(StandInNvml(), tmp_path / "worker.py", model)
+
+
+def test_pointwise_kernels_of_networks_are_measured_and_each_kind_is_drawn(worker: Path) -> None:
+    network = reference_network("mobilenet_v2")
+    kinds = {"silu", "hardswish", "mul"}
+    shapes = [launch.output for launch in network.launches if launch.kind == "hardtanh"]
+    calls = [
+        KernelInvocation(kind, "", (shape,), shape, "float32", {}, prod(shape), 8 * prod(shape))
+        for kind in sorted(kinds)
+        for shape in dict.fromkeys(shapes)
+    ]
+    whole = dataclasses.replace(network, name="pointwise", calls=tuple(calls), reads=())
+    with workstation(StandInNvml(), lambda: TorchProcess(worker=worker)) as gpu:
+        campaign = plan_gpu(gpu.device, [Model(Path("pointwise.pt"), whole, whole.inputs)], sorted(kinds), 1)
+    own = {call.signature for call in calls}
+    assert {call.signature for call in campaign.invocations} > own
+    assert {call.kind for call in campaign.invocations if call.signature not in own} == kinds
 
 
 def test_a_campaign_asks_for_no_call_of_a_kind_that_the_worker_does_not_run(worker: Path, model: Model) -> None:

@@ -71,19 +71,49 @@ def test_what_is_no_table_of_counters_is_refused(tmp_path: Path, text: str, word
         read_counters(table(tmp_path / "table.csv", text))
 
 
-def test_nsight_compute_counts_after_warming_up(tmp_path: Path) -> None:
-    program = table(tmp_path / "ncu", f'#!/bin/sh\necho "$@" >{tmp_path}/asked\ncat <<END\n{RAW}END\n')
+MARK = '"","spin_kernel","","0","0","0","0","0","0","0","0"'
+FIRST = '"","relu","(64, 1, 1)","100","7","1","1","1","1","1","1"'
+HEADER, ROWS = RAW.partition('"0","conv"')[0], '"0","conv"' + RAW.partition('"0","conv"')[2]
+SEVERAL = f"{HEADER}{FIRST}\n{MARK}\n{ROWS}{MARK}\n"  # of two networks
+NCU = """#!/bin/sh
+if [ "$1" = --query-metrics ]; then echo 'sm__cycles_elapsed  Counter  cycle  # of cycles'; exit; fi
+echo "$@" >>ASKED
+for last; do :; done
+echo 'REFUSED' >"$last"
+cat <<END
+PRINTED
+END
+"""
+
+
+def ncu(folder: Path, printed: str, refused: str = "{}") -> Path:
+    """A program in Nsight Compute's place, which knows one counter; what it runs says that these networks were refused."""
+    text = NCU.replace("ASKED", str(folder / "asked")).replace("REFUSED", refused).replace("PRINTED", printed)
+    program = table(folder / "ncu", text)
     program.chmod(0o755)
-    counted = NsightCompute(str(program), "dram__bytes.sum").counters(chain("one", [8]), tmp_path / "one.pt")
-    assert counted["dram__bytes.sum"] == 1536
-    asked = (tmp_path / "asked").read_text().split()
-    assert (
-        "--clock-control none --profile-from-start off --metrics dram__bytes.sum" in " ".join(asked)
-        and asked[-1] == "1x3x16x16:float32"
-    )
+    return program
+
+
+def test_several_networks_are_counted_in_one_run_and_told_apart_by_marks(tmp_path: Path) -> None:
+    program = ncu(tmp_path, SEVERAL, '{"lost": "no memory"}')
+    models = {name: (tmp_path / f"{name}.pt", chain(name, [8])) for name in ("one", "lost", "two")}
+    counted, refused = NsightCompute(str(program)).counters(models)
+    assert {name: own["dram__bytes.sum"] for name, own in counted.items()} == {"one": 100, "two": 1536}
+    assert refused == {"lost": "no memory"}
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert len(asked) == 1 and "--metrics sm__cycles_elapsed.sum " in asked[0]
+
+
+def test_nsight_compute_counts_after_warming_up(tmp_path: Path) -> None:
+    program = ncu(tmp_path, RAW.rstrip())
+    one = {"one": (tmp_path / "one.pt", chain("one", [8]))}
+    counted, refused = NsightCompute(str(program), "dram__bytes.sum").counters(one)
+    assert counted["one"]["dram__bytes.sum"] == 1536 and not refused
+    asked = (tmp_path / "asked").read_text()
+    assert "--clock-control none --profile-from-start off --metrics dram__bytes.sum" in asked
     table(program, "#!/bin/sh\necho '==ERROR== ERR_NVGPUCTRPERM: no right to count' >&2\nexit 1\n")
     with pytest.raises(MeasurementError, match="code 1: ==ERROR== ERR_NVGPUCTRPERM"):
-        NsightCompute(str(program)).counters(chain("one", [8]), tmp_path / "one.pt")
+        NsightCompute(str(program)).counters(one)
     with pytest.raises(MeasurementError, match="not installed here"):
         NsightCompute(str(tmp_path / "none"))
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,13 +13,17 @@ import pytest
 
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.kernels.network import Network
+from jetdvfs.profiles.adapt.torch_process import TorchProcess
 from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.errors import MeasurementError, RecordError
 from jetdvfs.profiles.lab.cli import main
+from jetdvfs.profiles.lab.measure.gpus import workstation
 from jetdvfs.profiles.lab.networks.campaign import measure_networks
 from jetdvfs.profiles.lab.networks.families import FAMILIES
+from jetdvfs.profiles.lab.networks.gpu_meter import GpuNetworkMeter
 from jetdvfs.profiles.lab.networks.record import About, Recorder, Row, device_features, read_record
 from jetdvfs.tests.support.profiles.measured_networks import measured
+from jetdvfs.tests.support.profiles.nvml_stand_in import POWER_W, StandInNvml
 
 ABOUT = About("a formula", True, ("latency_ms", "peak_mib"))
 
@@ -64,6 +69,17 @@ def test_a_folder_of_another_record_is_refused(tmp_path: Path) -> None:
         read_record(tmp_path)
 
 
+def test_a_record_that_was_packed_again_is_read_as_before(tmp_path: Path) -> None:
+    written(tmp_path, 3)
+    path = tmp_path / "networks.jsonl.gz"
+    lines = gzip.decompress(path.read_bytes())
+    path.write_bytes(gzip.compress(lines))
+    assert [one.name for one in read_record(tmp_path).networks] == [one.name for one in measured(3)]
+    path.write_bytes(gzip.compress(lines + b"{no line"))
+    with pytest.raises(RecordError, match="damaged at byte 0"):
+        read_record(tmp_path)
+
+
 def test_a_device_is_told_by_what_its_clocks_come_to() -> None:
     board = load_board("agx-xavier")
     ((host, flops, moved, memory),) = device_features(
@@ -101,6 +117,50 @@ def test_a_campaign_goes_on_where_it_stopped_and_names_what_it_left_out(tmp_path
     assert [network.name for network in read_record(tmp_path).networks] == ["cells-0", "cells-1"]
     with pytest.raises(MeasurementError, match="valid: vgg"):
         measure_networks(tmp_path, CountingMeter(), 4, ("transformers",))
+
+
+@pytest.mark.torch
+def test_networks_that_are_made_beside_the_measured_one_are_the_same_and_their_files_go(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="makes the networks")
+    families = ("squeezenet", "cells", "vit")
+    for processes in (1, 2):
+        measure_networks(tmp_path / str(processes), CountingMeter(), 3, families, first=4, processes=processes)
+    alone, beside = (read_record(tmp_path / str(processes)) for processes in (1, 2))
+    assert [one.name for one in alone.networks] == [one.name for one in beside.networks] == ["cells-4", "vit-4"]
+    assert [one.network.digest for one in alone.networks] == [one.network.digest for one in beside.networks]
+    assert beside.left_out == {"squeezenet-4": "it was squeezed"}
+
+
+WORKER = """
+import json, sys
+answers = {
+    "hello": {"torch": "2", "device_name": "NVIDIA RTX 0", "threads": 1, "kinds": [], "memory_bytes": 8 << 30},
+    "rates": {"flops_per_s": 1e13, "bytes_per_s": 1e12}, "reference": {"ms": 0.5}, "memory": {"peak_mib": 64.0},
+    "network": {"ms": EAGER, "reference_ms": 1.0, "gpu_ms": 2.0}, "repeat": {"count": 50},
+}
+import time
+for line in sys.stdin:
+    request = json.loads(line)
+    time.sleep(0.12 * (request["do"] == "repeat"))
+    print(json.dumps(answers[request["do"]]), flush=True)
+"""
+
+
+@pytest.mark.parametrize(("eager_ms", "relative_ms"), [(6.0, 3.0), (3.0, 2.0), (1.9, 1.9)])
+def test_a_network_on_a_gpu_has_latency_energy_and_memory_and_its_eager_latency_is_that_of_a_host_of_one_speed(
+    eager_ms: float, relative_ms: float, tmp_path: Path
+) -> None:
+    (tmp_path / "worker.py").write_text(WORKER.replace("EAGER", str(eager_ms)))
+    with workstation(StandInNvml(), lambda: TorchProcess(worker=tmp_path / "worker.py")) as gpu:
+        meter = GpuNetworkMeter(gpu)
+        ((row),) = meter.rows(measured(1)[0].network, tmp_path / "one.pt")
+        again = GpuNetworkMeter(gpu, {**meter.about.speed, "reference_ms": 2.0})
+        ((faster),) = again.rows(measured(1)[0].network, tmp_path / "one.pt")
+    assert row.values["latency_ms"] == 2.0 and row.values["peak_mib"] == 64.0
+    assert row.values["eager_latency_ms"] == pytest.approx(relative_ms)
+    assert faster.values["eager_latency_ms"] == pytest.approx(2 * eager_ms)
+    assert row.values["energy_mj"] == pytest.approx(1e3 * POWER_W * 0.12 / 50, rel=0.5)
+    assert row.device[3] == 8.0 and again.about == meter.about
 
 
 @pytest.mark.torch

@@ -14,8 +14,8 @@ from jetdvfs.profiles.device import Device
 from jetdvfs.profiles.lab.train.left_out import whole_networks
 
 
-def record(cpu_khz: tuple[int, ...], references: dict[str, list[float]]) -> Measurements:
-    """Three networks of 2, 3 and 4 ms."""
+def record(cpu_khz: tuple[int, ...], references: dict[str, list[float]], kernel_ms: float = 0.0) -> Measurements:
+    """Three networks of 2, 3 and 4 ms, a kernel each, whose time was measured where it is above 0."""
     launch = KernelInvocation("relu", "", ((4,),), (4,), "float32", {}, 4, 32)
     networks = tuple(Network(name, (), (launch,)) for name in ("a", "b", "c"))
     device = Device("made", FrequencyGrid(cpu_khz, (10**9,), (10**9,)), ChipRates({"float32": 1.0}, 1.0))
@@ -23,6 +23,8 @@ def record(cpu_khz: tuple[int, ...], references: dict[str, list[float]]) -> Meas
     tables = {name: Rows.joined(()) for name in TABLES} | {
         "network_ms": Rows(np.arange(3), none, none, np.array([2.0, 3.0, 4.0]))
     }
+    if kernel_ms:
+        tables["kernel_ms"] = Rows(none[:1], none[:1], none[:1], np.array([kernel_ms]))
     about = {"reference_ms": references} if references else {}
     return Measurements("made", "", 40.0, (), (launch,), (), networks, tables, device=device, environment=about)
 
@@ -40,3 +42,10 @@ def test_latencies_are_relative_to_the_reference_work_beside_them(
     cpu_khz: tuple[int, ...], references: dict[str, list[float]], expected: list[float]
 ) -> None:
     assert list(whole_networks(record(cpu_khz, references)).tables["network_ms"].value) == pytest.approx(expected)
+
+
+def test_no_network_takes_less_than_its_kernels_however_slow_the_host_was() -> None:
+    references = {"a": [0.5], "b": [1.0], "c": [0.5]}
+    assert list(whole_networks(record((1000,), references, kernel_ms=2.5)).tables["network_ms"].value) == pytest.approx(
+        [2.0, 2.5, 4.0]
+    )

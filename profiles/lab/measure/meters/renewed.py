@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A worker that is started anew when it ends, so that a campaign goes on without what it ended at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Protocol
+
+from ....errors import MeasurementError, RequestRefused
+from .cpu import Worker
+
+_MOST = 3  # ends in a row: then it is not what was asked for
+
+
+class EndingWorker(Worker, Protocol):
+    """A worker whose process is ended by closing it."""
+
+    def close(self) -> None: ...
+
+
+class Renewed:
+    """A worker of which whatever ends it, or takes too long, counts as refused: an error of a GPU leaves no other way on.
+
+    Args:
+        start: starts the worker.
+
+    Raises:
+        MeasurementError: it cannot be started.
+    """
+
+    def __init__(self, start: Callable[[], EndingWorker]) -> None:
+        self._start, self._in_a_row = start, 0
+        self._worker = start()
+
+    @property
+    def about(self) -> Mapping[str, Any]:
+        return self._worker.about
+
+    def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer to a request.
+
+        Raises:
+            RequestRefused: the worker cannot do that, or ended at it and was started anew.
+            MeasurementError: it ended a few times in a row, or cannot be started again.
+        """
+        try:
+            answer = self._worker.ask(request)
+        except RequestRefused:
+            self._in_a_row = 0
+            raise
+        except MeasurementError as error:
+            self._in_a_row += 1
+            if self._in_a_row == _MOST:
+                raise
+            self._worker.close()
+            self._worker = self._start()
+            raise RequestRefused(str(error)) from error
+        self._in_a_row = 0
+        return answer
+
+    def close(self) -> None:
+        """End it; a second time is no harm."""
+        self._worker.close()
+
+    def __enter__(self) -> Renewed:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
