@@ -41,7 +41,7 @@ def sizes() -> list[Size]:
         Size("lines of daemon/", daemon, 29_010, 23_000),
         Size("lines that jetdvfsd loads", sum(lines[name] for name in loaded), 20_210, 17_000),
         Size("modules that jetdvfsd loads", len(loaded), 145, 145),
-        Size("lines in all", sum(lines.values()), 89_100, 78_000),
+        Size("lines in all", sum(lines.values()), 89_230, 78_000),
     ]
 
 
