@@ -46,7 +46,9 @@ def test_a_clock_may_be_the_highest_or_the_lowest_of_the_levels_given(text: str,
 
 @pytest.mark.parametrize("text", ["max,min", "most", "MAX", "max,x,1"])
 def test_other_words_for_a_clock_are_refused_with_the_valid_ones(text: str) -> None:
-    with pytest.raises(GridError, match=r"expected CPU,GPU,EMC in MHz, .*kHz,Hz,Hz; each may be max or min, or empty for its governor$"):
+    with pytest.raises(
+        GridError, match=r"expected CPU,GPU,EMC in MHz, .*kHz,Hz,Hz; each may be max or min, or empty for its governor$"
+    ):
         parse_configuration(text, GRID.to_json())
     with pytest.raises(GridError, match="GPU max: no frequency of this clock may be set now"):
         parse_configuration("max", {**GRID.to_json(), "gpu_hz": []})
