@@ -16,7 +16,8 @@ are listed as they are. A list that was saved keeps its view.
 With --fused the list is what PyTorch's fusers leave: a convolution becomes one with the relu, or the residual sum and the relu,
 that alone read it (conv2d_relu, conv2d_add_relu: what torch.jit.optimize_for_inference makes of a frozen model); pointwise
 operators, batch norms and concatenations become groups (fused_pointwise: the JIT's tensor-expression fuser). A fused launch
-has its members' FLOPs, and their bytes without what passes between them.
+has its members' FLOPs, and their bytes without what passes between them. Every group is taken to be made: in a file that is
+not frozen, in-place activations keep the JIT from most of them.
 
 With --as engine the list is what TensorRT would make of the model: norms folded into convolutions, which take in sums and
 activations; convolutions of one tensor and attention as one kernel each; the rest of what is pointwise in groups; of

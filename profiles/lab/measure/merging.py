@@ -27,6 +27,14 @@ _TOLD = (
     "threads",
     "device",
     "device_name",
+    "cuda",
+    "cudnn",
+    "cudnn_benchmark",
+    "cudnn_tf32",
+    "matmul_tf32",
+    "driver",
+    "power_limit_mw",
+    "clock_reasons",
     "clocks_locked",
     "clocks_seen_mhz",
     "source",
@@ -54,6 +62,7 @@ _TOLD = (
     "clock_reasons",
     "without_power",
 )
+_SETTINGS = {"cudnn_tf32", "matmul_tf32", "cudnn_benchmark"}  # of PyTorch on a GPU, which change what kernels take
 _ALIKE_C = 3.0  # idle power at dies further apart is not of one table
 
 _KERNELS = ("kernel_ms", "kernel_mw", "gap_us", "timing_us")
@@ -165,6 +174,9 @@ def _check_alike(records: Mapping[str, Measurements]) -> None:
         for what, (one, other) in pairs.items():
             if one != other:
                 raise MeasurementError(f"{first_name} and {name}: of different {what}: {one} and {other}")
+        for setting in sorted(_SETTINGS & set(first.environment) & set(record.environment)):
+            if first.environment[setting] != record.environment[setting]:
+                raise MeasurementError(f"{first_name} and {name}: {setting} was on for one of them and off for the other")
         if first.described.grid != record.described.grid:
             raise MeasurementError(f"{first_name} and {name}: of different clocks")
         known = not math.isnan(first.temperature_c) and not math.isnan(record.temperature_c)

@@ -93,12 +93,14 @@ def test_what_leaves_its_owner_names_no_host(mine: Measurements) -> None:
         (lambda one: replace(one, board="nano"), "a and b: of different board: agx-xavier and nano"),
         (lambda one: replace(one, silicon_version=""), "of different silicon: agx-xavier-2 and real"),
         (lambda one: replace(one, rails=("GPU",)), "of different rails"),
+        (lambda one: replace(one, environment={"matmul_tf32": True}), "matmul_tf32 was on for one of them"),
         (lambda one: replace(one, temperature_c=80.0), "measured with dies of .* and 80 C"),
     ],
 )
 def test_records_that_do_not_belong_together_are_refused(
     spoil: Callable[[Measurements], Measurements], said: str, mine: Measurements, theirs: Measurements
 ) -> None:
+    mine = replace(mine, environment={**mine.environment, "matmul_tf32": False})
     with pytest.raises(MeasurementError, match=said):
         merged({"a": mine, "b": spoil(theirs)})
 
