@@ -7,6 +7,7 @@ import asyncio
 import json
 import logging
 import math
+import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -28,6 +29,7 @@ from .errors import LimitReached, TargetNotAttainable, UsageError
 from .hardware.sensors.sampled import SampledSensors
 from .leases.board.service import BoardService, SharedWait
 from .leases.board.status import beside_others, status
+from .leases.default import DEFAULT_APP
 from .leases.learning.correcting import Corrections
 from .leases.learning.learner import Learner
 from .leases.learning.memory import Key, Memory
@@ -148,6 +150,7 @@ class Api:
         age_s = context.sensors.round_age_s
         old = (f"power and temperatures: read {age_s:.0f} s ago",) if _SENSORS_TOLD_S < age_s < math.inf else ()
         troubles = (*old, *context.surfaces.troubles, *context.config_file.notes)
+        troubles += (context.config_file.default_note,) if context.config_file.default_note else ()
         profile, proposed = context.surfaces.profile, self._proposals.of_lease
         told = status(snapshot, context.sensors, context.description, profile, troubles, self._learner, proposed)
         return {"status": {"version": context.version, **told, "uptime_s": time.monotonic() - context.started_s}}
@@ -211,7 +214,8 @@ class Api:
         request = HoldRequest.read(parameters)
         course, plan = await self._planned(session, request)
         app = request.app or process_name(session.peer)
-        holder = Holder(session, session.peer.pid, session.peer.uid, printable(app), standby=request.standby)
+        own = app == DEFAULT_APP and session.peer.pid == os.getpid()
+        holder = Holder(session, session.peer.pid, session.peer.uid, printable(app), yields=own, standby=request.standby)
         self._holding.add(session)
         lease, applied = await self._context.board.hold(holder, plan, printable(request.reason))
         self._learner.began(lease, course)

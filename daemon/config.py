@@ -20,7 +20,8 @@ names: what a later file says counts, member by member; one that it leaves empty
                                  #   {cpu_share: 0.7, emc_share: 0.3, pressure: 0.1, hold_s: 10}
     ceiling_c: 70                # no zone becomes hotter, whatever is held (docs/sharing.md); default: no ceiling
     default: max                 # clocks while no application holds any: max, min, or CPU,GPU,EMC in MHz, each max, min or
-                                 #   empty for its governor's (,612,); default: as found
+                                 #   empty for its governor's (,612,); or those that keep a target for a model, as in
+                                 #   {model: FILE, input: [1x3x224x224], target: latency_ms=20, fps: 30}; default: as found
     idle: {after_s: 5, clocks: ',min,min'}   # clocks of a lease for a target while its frames have stopped; or off
     clients: {connections: 64, leases: 64, networks: 16}
     worker: {parallel: 2, threads: 4, timeout_s: 20}
@@ -43,12 +44,14 @@ from .errors import UsageError
 from .hardware.clocks.clusters import Clusters
 from .leases.demand.floors import FloorRules
 from .planning.limits import ClockLimits
+from .planning.targets import parse_target
 from .system.layers import Remark, Stack, read_stack
 
 DEFAULT_PATH = Path("/etc/jetdvfs/jetdvfsd.yaml")
 INSTALLED_GROUP = "jetdvfs"
 """The group that systemd/jetdvfs.sysusers.conf makes."""
 Axis: TypeAlias = Literal["cpu", "gpu", "emc"]
+_DEFAULT = "max, min, CPU,GPU,EMC in MHz, or a mapping with model and target"
 _PLAUSIBLE_MHZ = (10, 10_000)
 """Every clock of every board lies between."""
 _RELOADED = ("limits", "floors", "ceiling_c", "default", "idle")
@@ -76,6 +79,20 @@ class WorkerRules:
     parallel: Number = 2
     threads: Number = 4
     timeout_s: Number = 20
+
+
+@dataclass(frozen=True)
+class DefaultTarget:
+    """A target for a model, held as ``jetdvfs hold MODEL --input ... --target ...`` does while no application holds any."""
+
+    model: Text
+    target: Text
+    input: tuple[Text, ...] = ()
+    fps: Annotated[float, Meta(gt=0, description="a number above 0")] | None = None
+    confidence: Annotated[float, Meta(ge=0.5, lt=1, description="a number from 0.5 to below 1")] | None = None
+
+    def __str__(self) -> str:
+        return f"{self.target} for {Path(self.model).name}"
 
 
 @dataclass(frozen=True)
@@ -117,9 +134,9 @@ class Members:
         default_factory=FloorRules, metadata={"help": "keep clocks up for other work (docs/floors.md)"}
     )
     ceiling_c: Degrees | None = field(default=None, metadata={"help": "no zone becomes hotter (docs/sharing.md)"})
-    default: Text | None = field(
-        default=None, metadata={"help": "clocks while no application holds any: max, min, or CPU,GPU,EMC in MHz"}
-    )
+    default: Annotated[
+        Text | DefaultTarget | None, Meta(description="max, min, CPU,GPU,EMC in MHz, or a mapping with model and target")
+    ] = field(default=None, metadata={"help": "clocks, or a model and a target, while no application holds any"})
     idle: Annotated[IdleRules | None, Meta(description="off or a mapping")] = field(
         default_factory=IdleRules, metadata={"help": "clocks of a lease for a target while its frames have stopped"}
     )
@@ -202,8 +219,15 @@ def _suggested(at: Place, known: Sequence[str]) -> str:
 
 def _implausible(raw: Any) -> Iterator[tuple[Place, str]]:
     """Limits that no clock of a board has, which mostly are of another unit, and default clocks that are none."""
-    idle = raw.get("idle") if isinstance(raw, Mapping) else None
-    clocks: list[tuple[Place, Any]] = [(("default",), raw.get("default"))] if isinstance(raw, Mapping) else []
+    idle, default = (raw.get(name) if isinstance(raw, Mapping) else None for name in ("idle", "default"))
+    if isinstance(default, Mapping):
+        for at, known in unknown_members(default, DefaultTarget):
+            yield ("default", *at), f"default.{dotted(at)}: unknown member{_suggested(('default', *at), known)}"
+        try:
+            parse_target(str(default.get("target", "min-energy")))
+        except UsageError as error:
+            yield ("default", "target"), f"default.target: {error}"
+    clocks: list[tuple[Place, Any]] = [(("default",), default)]
     clocks += [(("idle", "clocks"), idle.get("clocks"))] if isinstance(idle, Mapping) else []
     for at, text in clocks:
         if isinstance(text, str):
@@ -252,14 +276,16 @@ class ConfigFile:
         path: as for :func:`load_config`, whose errors making one raises too.
 
     Attributes:
-        started: the configuration that the daemon started with.
+        started: the configuration that the daemon started with; ``current`` the one that was read last.
         notes: why what the file says now is not in force; empty where it is.
+        default_note: why the target of ``default`` is not held; empty if it is.
     """
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
-        self.started = load_config(path)
+        self.started = self.current = load_config(path)
         self.notes: tuple[str, ...] = ()
+        self.default_note = ""
 
     def reload(self) -> Config:
         """The configuration as the file has it now; its warnings name what only takes effect at the next start.
@@ -274,4 +300,5 @@ class ConfigFile:
             raise
         changed = [one.name for one in fields(Members) if getattr(config, one.name) != getattr(self.started, one.name)]
         self.notes = tuple(f"{name}: its change takes effect at the next start" for name in changed if name not in _RELOADED)
+        self.current = config
         return replace(config, warnings=(*config.warnings, *self.notes))

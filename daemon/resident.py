@@ -14,7 +14,9 @@ import socket
 import time
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .. import __version__
 from ..kernels.errors import KernelsError
@@ -23,7 +25,7 @@ from ..profiles.bundle.surface_cache import SurfaceCache
 from ..profiles.errors import ProfilesError
 from ..profiles.timing import SystemClock
 from .api import AdminApi, Api, Context
-from .config import AXES, INSTALLED_GROUP, ConfigFile
+from .config import AXES, INSTALLED_GROUP, ConfigFile, DefaultTarget
 from .descriptors.children import Stragglers
 from .errors import DaemonError, HardwareBusy, UsageError
 from .hardware.files import LONGEST_S, Files
@@ -36,6 +38,7 @@ from .leases.budgets.budgets import Budgets
 from .leases.budgets.drawn import FILE_NAME as DRAWN_FILE
 from .leases.budgets.drawn import KeptDrawn
 from .leases.controller import Controller
+from .leases.default import DEFAULT_APP
 from .leases.demand.demand import DemandMonitor
 from .leases.demand.floors import FloorRules
 from .leases.learning.memory import Memory
@@ -45,7 +48,7 @@ from .system import notify
 from .system.folders import make_trusted, runtime_base
 from .system.journal import LogQuota, Repeated, task_failures
 from .system.record import Record
-from .system.rivals import find_rivals
+from .system.rivals import find_rivals, who_sets
 from .system.signals import RELOADING, Signals
 from .system.sleep import Sleep, since_boot
 from .system.state import (
@@ -57,15 +60,20 @@ from .system.state import (
     locked,
     locked_in_passing,
 )
+from .wire.hold_request import HoldRequest
 from .wire.protocol import admin_socket, daemon_socket
 from .wire.serving.server import UNCHANGED, Server, ServerLimits, listening
 from .worker.workers import Workers, WorkerSettings
+
+if TYPE_CHECKING:
+    from .wire.kept import KeptLease
 
 log = logging.getLogger(__name__)
 
 _WRITES_KEPT = 64
 _CHANGES_S = 1.0
 _SUM_UP_S = 15.0
+_DEFAULT_S = 2.0
 _LAST_WORD_S = 8.0
 """How long giving back may take when the service ends; the unit's TimeoutStopSec= is a little longer."""
 _ADMIN_LIMITS = ServerLimits(connections=16, connections_per_user=16)
@@ -132,7 +140,12 @@ class Resident:
         demands = DemandMonitor(files, hardware.description, time.monotonic, hardware, config.floors or FloorRules())
         drawn = KeptDrawn(runtime_dir.resolve() / DRAWN_FILE, files)
         budgets = Budgets(sensors[0], hardware.description, files, time.monotonic, _operators(), drawn)
-        controller = Controller(hardware, config, time.monotonic, demands, Sleep(time.monotonic, since_boot).over, budgets)
+        slept = Sleep(time.monotonic, since_boot).over
+
+        def suspects(axis: str) -> tuple[str, ...]:
+            return who_sets(hardware.paths(axis), args.root)
+
+        controller = Controller(hardware, config, time.monotonic, demands, slept, budgets, suspects)
         controller.recover()
         controller.check_limits()
         events = Events(hardware.sensors.over_current, time.monotonic)
@@ -191,6 +204,7 @@ class Resident:
         self._board.thread.start()
         background = {loop.create_task(self._context.surfaces.prepare()), loop.create_task(self._say_how_it_is())}
         background.add(loop.create_task(self._sum_up_log()))
+        background.add(loop.create_task(self._keep_default()))
 
         def heed(number: int) -> None:
             if number == RELOADING:
@@ -229,6 +243,32 @@ class Resident:
         with contextlib.suppress(DaemonError):  # logged, and in the status
             await admin.reload()
         notify.notify("READY=1")
+
+    async def _keep_default(self) -> None:
+        """Hold the target that the configuration names as its default, as a client of this daemon's own, until cancelled."""
+        file, said = self._context.config_file, Repeated(log, time.monotonic)
+        known: object = None
+        lease: KeptLease | None = None
+        while True:
+            wanted = file.current.default
+            if wanted != known and lease is not None:
+                await asyncio.to_thread(lease.__exit__, None, None, None)
+            if wanted != known:
+                known, lease, file.default_note = wanted, None, ""
+            if isinstance(wanted, DefaultTarget) and lease is None:
+                request = HoldRequest(target=wanted.target, fps=wanted.fps, confidence=wanted.confidence, app=DEFAULT_APP)
+                request = replace(request, reason=f"default: {wanted}, while no other lease is held")
+                path = self._public.getsockname()
+                from .wire.kept import KeptLease  # seldom needed
+
+                try:
+                    kept = KeptLease(wanted.model, wanted.input, request, required=False, socket_path=path, on_change=log.info)
+                    lease = await asyncio.to_thread(kept.__enter__)
+                    file.default_note = ""
+                except DaemonError as error:
+                    file.default_note = f"default: {error}"
+                    said.say(logging.ERROR, file.default_note)
+            await asyncio.sleep(_DEFAULT_S)
 
     async def _say_how_it_is(self) -> None:
         """Tell the service manager that all is well, as long as the board's thread gets on, and what changes."""

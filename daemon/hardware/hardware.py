@@ -158,6 +158,11 @@ class Hardware:
             found[name] = tuple(path for path in there if not self._files.may_write(path))
         return found
 
+    def paths(self, axis: str) -> tuple[str, ...]:
+        """The files by which an axis, or a cluster that is set apart, is set."""
+        driver = self._axes.drivers.get(axis)
+        return () if driver is None else tuple(path for domain in driver.domains for path in domain.paths)
+
     @property
     def touched(self) -> bool:
         """Whether anything may stand otherwise than it was found."""

@@ -45,6 +45,7 @@ class Controller:
         demands: measures what other work needs; without it, no clock is kept up for any.
         slept: whether the machine has slept since this was asked last.
         budgets: knows what the board may draw; without it, anything.
+        who_sets: names the processes that may have set an axis just now.
 
     Attributes:
         leases: those in force.
@@ -64,6 +65,7 @@ class Controller:
         demands: Demands | None = None,
         slept: Callable[[], bool] = lambda: False,
         budgets: Budgets | None = None,
+        who_sets: Callable[[str], tuple[str, ...]] = lambda axis: (),
     ) -> None:
         self.leases = Leases(LeaseLimits(total=config.clients.leases))
         self.applied: Applied | None = None
@@ -74,7 +76,7 @@ class Controller:
         self.standby = StandbyWatch(config.idle, board.gpu_load)
         self._parked: dict[str, LeasePlan] = {}
         self._unmet: dict[str, str] = {}
-        self._default_due = config.default is not None
+        self._default_due = isinstance(config.default, str)
         self._planned_within: Limits | None = None
         self._followed: Mapping[str, int] = {}
         self._left = ""
@@ -88,7 +90,7 @@ class Controller:
         self._monotonic = monotonic
         self._demands = demands
         self.budgets = budgets
-        self._watch = Watch(board, monotonic, slept)
+        self._watch = Watch(board, monotonic, slept, who_sets)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -308,7 +310,7 @@ class Controller:
         if config.default != self._config.default:
             for lease in (lease for lease in self.leases if lease.holder.yields):
                 self.release(lease, "the configuration")
-            self._default_due = config.default is not None
+            self._default_due = isinstance(config.default, str)
         self._config = self._permitted.config = config
         self.standby.rules = config.idle
         if self._demands is not None and config.floors is not None:
@@ -323,7 +325,7 @@ class Controller:
         """Look after what is set, and try again what could not be given back; to be called after ``tend_in_s``."""
         self._measure()
         self.follow_frames()
-        if self._default_due and self._config.default is not None:
+        if self._default_due and isinstance(self._config.default, str):
             self._hold_default(self._config.default)
         elif not len(self.leases):
             if self._board.touched:

@@ -14,10 +14,13 @@ from ..planning.lease_plan import LeasePlan
 from ..planning.limits import Limits
 from .lease import Holder
 
+DEFAULT_APP = "jetdvfsd"
+"""Name of the lease's application."""
+
 
 def operator() -> Holder:
     """The holder of the lease, which gives way to every other."""
-    return Holder("default", os.getpid(), 0, "jetdvfsd", yields=True)
+    return Holder("default", os.getpid(), 0, DEFAULT_APP, yields=True)
 
 
 @dataclass(frozen=True)

@@ -145,8 +145,16 @@ class Watch:
         stuck: the level at which each axis stays that has not been as set for some seconds, though it is cool.
     """
 
-    def __init__(self, board: Observed, monotonic: Callable[[], float], slept: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        board: Observed,
+        monotonic: Callable[[], float],
+        slept: Callable[[], bool],
+        who_sets: Callable[[str], tuple[str, ...]] = lambda axis: (),
+    ) -> None:
         self._board = board
+        self._who_sets = who_sets
+        self._suspects: dict[str, tuple[str, ...]] = {}
         self._monotonic = monotonic
         self._hot_s, self._heat = -COOLS_S, ""
         self._backoff = Backoff(monotonic)
@@ -182,7 +190,10 @@ class Watch:
         self._slow_since_s = {axis: self._slow_since_s.get(axis, now) for axis in slow}
         self.stuck = {axis: level for axis, level in slow.items() if now - self._slow_since_s[axis] >= STUCK_AFTER_S}
         self.is_hot = now - self._hot_s < COOLS_S
-        texts = tuple(one.text for one in deviations)
+        taken = [one.axis for one in deviations if one.cause == "taken"]
+        self._suspects = {axis: self._suspects.get(axis) or self._who_sets(axis) for axis in taken}
+        seen = (f"{title(axis)}: {' and '.join(found)} may have set it" for axis, found in self._suspects.items() if found)
+        texts = (*(one.text for one in deviations), *seen)
         if any(one.cause == "appeared" for one in deviations):
             return texts, True
         if any(one.cause == "taken" for one in deviations):

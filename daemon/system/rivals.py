@@ -6,8 +6,10 @@ A service that ran at boot and ended counts: it runs again at the next boot, or 
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 _FOLDERS = [f"{place}/systemd/system" for place in ("etc", "run", "usr/local/lib", "usr/lib", "lib")]
@@ -48,6 +50,30 @@ def find_rivals(root: Path) -> dict[str, str]:
     if command := _set_in(_text(root / "etc/rc.local"), _OF_SCRIPT):
         seen["rc-local.service"] = command
     return dict(sorted(seen.items()))
+
+
+def who_sets(paths: Collection[str], root: Path) -> tuple[str, ...]:
+    """Processes that may have written files just now: those that have one of them open, and those of commands that set clocks.
+
+    Whoever has written and ended leaves no trace. A process's open files are seen with its rights alone.
+
+    Args:
+        paths: below ``root``.
+    """
+    real = {os.path.realpath(root / path.lstrip("/")) for path in paths}
+    found = []
+    for process in (path for path in Path("/proc").iterdir() if path.name.isdecimal() and path.name != str(os.getpid())):
+        with contextlib.suppress(OSError):
+            words = (process / "cmdline").read_bytes().decode(errors="replace").replace("\0", " ").strip()
+            command = _set_in(words, _OF_UNIT)
+            if not command:
+                with contextlib.suppress(PermissionError):
+                    opened = (str(one.readlink()) for one in (process / "fd").iterdir())
+                    command = words.partition(" ")[0] if not real.isdisjoint(opened) else ""
+            if command:
+                unit = re.findall(r"([\w@.\\:-]+\.service)", (process / "cgroup").read_text())
+                found.append(f"{command} (pid {process.name}{f', {unit[-1]}' if unit else ''})")
+    return tuple(found)
 
 
 def _enabled(root: Path) -> Iterator[str]:

@@ -103,7 +103,10 @@ def test_members_left_empty_have_their_defaults(tmp_path: Path) -> None:
             "default: fastest",
             ", line 1: default: configuration 'fastest': expected CPU,GPU,EMC in MHz, for instance 2265.6,1377,2133",
         ),
-        ("default: 612", ", line 1: default: expected a text, got 612"),
+        (
+            "default: 612",
+            ", line 1: default: expected max, min, CPU,GPU,EMC in MHz, or a mapping with model and target, got 612",
+        ),
         ("floors: maybe", ", line 1: floors: expected auto, off or a mapping, got 'maybe'"),
         ("floors: {pressure: 2}", ", line 1: floors.pressure: expected a number above 0, at most 1, got 2"),
         ("a:\n- [", ", line 2: not valid YAML: "),

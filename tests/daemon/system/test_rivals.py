@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from jetdvfs.daemon.system.rivals import find_rivals
+from jetdvfs.daemon.system.rivals import find_rivals, who_sets
 
 WANTS = "etc/systemd/system/multi-user.target.wants"
 
@@ -70,3 +72,27 @@ def test_what_is_disabled_masked_only_shows_or_is_ours_does_not_count(tmp_path: 
     unit(tmp_path, "speaks.service", "/opt/speaks.sh")
     put(tmp_path, "opt/speaks.sh", "#!/bin/sh\necho finely tuned settings\n")
     assert find_rivals(tmp_path) == {}
+
+
+def test_a_process_that_has_a_clock_s_file_open_may_have_set_it(tmp_path: Path) -> None:
+    put(tmp_path, "sys/gpu/max_freq", "1")
+    program = "import sys; file = open(sys.argv[1], 'r+'); print(flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", program, str(tmp_path / "sys/gpu/max_freq")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        (said,) = (text for text in who_sets(["/sys/gpu/max_freq"], tmp_path) if f"pid {process.pid}" in text)
+        assert said.startswith(sys.executable)
+        assert not [text for text in who_sets(["/sys/gpu/min_freq"], tmp_path) if f"pid {process.pid}" in text]
+        process.kill()
+
+
+def test_a_command_that_sets_clocks_and_runs_may_have_set_them(tmp_path: Path) -> None:
+    put(tmp_path, "jetson_clocks", "#!/bin/sh\necho; read line\n")
+    with subprocess.Popen(
+        ["/bin/sh", str(tmp_path / "jetson_clocks")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert [text for text in who_sets((), tmp_path) if text.startswith(f"jetson_clocks (pid {process.pid}")]
+        process.kill()
