@@ -277,7 +277,7 @@ def _show(lease: KeptLease, args: argparse.Namespace, stream: TextIO) -> None:
         told = {"lease": lease.id, "plan": lease.plan, "applied": applied, "unkept": lease.unkept, "corrected": lease.corrected}
         print(json.dumps(told), file=stream, flush=True)
         return
-    clocks = output.short_clocks(applied["requested" if applied["verified"] else "effective"], applied["governed"])
+    clocks = output.short_clocks(applied["requested" if applied["verified"] else "effective"], applied.get("governed", ()))
     if lease.plan is not None:
         corrected = lease.corrected
         by = f", corrected by {corrected['frames']:,} frames of {corrected['app']}" if corrected else ""

@@ -142,15 +142,15 @@ def _lines(status: Mapping[str, Any]) -> Iterator[str]:
     else:
         yield f"profile    {profile['name']}{', measured on a simulated board' if profile['simulated'] else ''}"
     yield f"clocks     {_clocks(status)}{output.age(status)}"
-    if engines := status["engines_hz"]:
+    if engines := status.get("engines_hz"):
         yield f"engines    {', '.join(f'{name} {hz / 1e6:.0f} MHz' if hz else f'{name} off' for name, hz in engines.items())}"
     if len(status["cpu_policies"]) > 1:
         yield f"clusters   {', '.join(map(_policy, status['cpu_policies']))}"
     applied = status["applied"]
     if applied is not None:
         if not applied["verified"]:
-            yield f"requested  {output.clocks(applied['requested'], applied['governed'])}"
-            yield f"accepted   {output.clocks(applied['accepted'], applied['governed'])}"
+            yield f"requested  {output.clocks(applied['requested'], applied.get('governed', ()))}"
+            yield f"accepted   {output.clocks(applied['accepted'], applied.get('governed', ()))}"
         yield f"because    {applied['reason']}"
         yield f"changes    {status['changes']['count']} of the clocks, {status['changes']['total_ms']:.0f} ms in all"
     rails = ", ".join(f"{name} {power / 1e3:.2f} W" for name, power in status["rails_mw"].items())
@@ -187,8 +187,8 @@ def _lease(lease: Mapping[str, Any]) -> Iterator[str]:
     yield Bold(f"  {lease['lease']}: {by}, {asked}{rate}")
     if lease["reason"]:
         yield f"     reason: {lease['reason']}"
-    yield f"     needs {output.clocks(lease['configuration'], lease['governed'])}"
-    if standby := lease["standby"]:
+    yield f"     needs {output.clocks(lease['configuration'], lease.get('governed', ()))}"
+    if standby := lease.get("standby"):
         state = "in standby, as no frames come" if standby["now"] else "not in standby"
         back = f"; its clocks were back in {standby['back_ms']:.0f} ms" if standby["back_ms"] else ""
         yield f"     {state}: {standby['count']} time{'s' * (standby['count'] > 1)}, {standby['total_s']:.0f} s{back}"
@@ -249,5 +249,6 @@ def _clocks(status: Mapping[str, Any]) -> str:
     if status["configuration"] is None:
         return "cannot be read"
     known = output.clocks(status["configuration"]).split(", ")
-    told = ((CLOCKS[axis], text, status["unmeasured"].get(axis, "")) for axis, text in zip(CLOCKS, known, strict=True))
+    unmeasured = status.get("unmeasured", {})
+    told = ((CLOCKS[axis], text, unmeasured.get(axis, "")) for axis, text in zip(CLOCKS, known, strict=True))
     return ", ".join(f"{name} unknown" if how == "unknown" else f"{text} {how}".rstrip() for name, text, how in told)

@@ -123,8 +123,8 @@ def _lines(status: Mapping[str, Any], *, width: int | None = None) -> Iterator[s
     measured, applied = status["configuration"] or {}, status["applied"]
     rows = []
     for axis in AXES:
-        held = f"{mhz(axis, applied['requested'][axis]):.1f}" if applied and axis not in applied["governed"] else "-"
-        off = "off" if measured and axis not in status["unmeasured"] else "-"
+        held = f"{mhz(axis, applied['requested'][axis]):.1f}" if applied and axis not in applied.get("governed", ()) else "-"
+        off = "off" if measured and axis not in status.get("unmeasured", ()) else "-"
         now = f"{mhz(axis, measured[axis]):.1f}" if measured.get(axis) else off
         rows.append([CLOCKS[axis], now, held])
     yield table(["clock", f"MHz{output.age(status)}", "held"], rows)

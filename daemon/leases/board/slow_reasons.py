@@ -70,5 +70,7 @@ def _held(snapshot: Snapshot, axis: str) -> Iterator[SlowReason]:
         yield SlowReason(axis, level, f"{needed[0].label} holds it there ({plan.target or 'configuration'})")
     elif floor:
         yield SlowReason(axis, level, floor)
+    elif any(one.since_s is not None for one in snapshot.standby.values()):
+        yield SlowReason(axis, level, "standby, as no frames come")
     else:
         yield SlowReason(axis, level, "set for all leases together")
