@@ -61,7 +61,7 @@ def _yaml(value: Any) -> str:
     """A default as YAML; a member without a value has its default."""
     if isinstance(value, frozenset):
         return f"[{', '.join(sorted(value))}]"
-    return "" if value is None else str(value)
+    return "" if value is None else f"'{value}'" if str(value).startswith(",") else str(value)
 
 
 _INIT = "Write a configuration to begin with: every member as a comment, with its default, unit and valid values."
