@@ -13,7 +13,7 @@ import pytest
 from jetdvfs.kernels import kinds
 from jetdvfs.kernels.network import KernelInvocation, Network
 from jetdvfs.kernels.rewriting.fusion import fuse
-from jetdvfs.profiles.board import list_boards, load_board
+from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.errors import TwinError
 from jetdvfs.profiles.lab.train.listed_networks import calibrating_networks, left_out_networks, trained_networks
 from jetdvfs.profiles.reference import reference_names, reference_network
@@ -21,9 +21,9 @@ from jetdvfs.profiles.twin.silicon.chip import Clocks, load_chip
 from jetdvfs.profiles.twin.silicon.fused import PRODUCTS, product_of
 from jetdvfs.profiles.twin.silicon.kinds import ROWS
 from jetdvfs.profiles.twin.silicon.silicon import Silicon, execute
+from jetdvfs.tests.support.boards.own_chips import OWN_CHIPS
 from jetdvfs.tests.support.profiles.analytic import recurrent
 
-BOARDS = list_boards()
 #: What nobody runs in a network that has to be quick, and whose work follows from no shape that is written down.
 REFUSED = """
     _cdist_forward _linalg_solve_ex _trilinear _weight_norm_interface addbmm addmv addr affine_grid_generator
@@ -57,7 +57,7 @@ def plain(kind: str, *shape: int, inputs: int = 1) -> KernelInvocation:
     return KernelInvocation(kind, "", (shape,) * inputs, shape, "float32", {})
 
 
-@pytest.mark.parametrize("board", BOARDS)
+@pytest.mark.parametrize("board", OWN_CHIPS)
 def test_every_board_has_a_chip_of_its_name(board: str) -> None:
     silicon = Silicon(None, board)
     assert silicon.version == f"{board}-2"
@@ -119,7 +119,7 @@ def test_a_fused_convolution_is_one_launch_with_the_products_work(board: str) ->
     assert added.dram_bytes >= fused.dram_bytes
 
 
-@pytest.mark.parametrize("board", BOARDS)
+@pytest.mark.parametrize("board", OWN_CHIPS)
 def test_a_fused_network_is_faster_but_not_by_the_work_of_its_products(board: str, resnet: Network) -> None:
     silicon = Silicon(None, board)
     assert 0.6 * ms(resnet, silicon) < ms(fuse(resnet), silicon) < ms(resnet, silicon)
@@ -154,7 +154,7 @@ def test_convolutions_of_other_dimensions_do_their_work() -> None:
         assert operations / peak < silicon.kernels([call], clocks).seconds[0, 0] < 10 * operations / peak
 
 
-@pytest.mark.parametrize("board", BOARDS)
+@pytest.mark.parametrize("board", OWN_CHIPS)
 def test_an_engine_beats_the_framework_and_narrow_types_beat_wide_ones(board: str, resnet: Network) -> None:
     eager = ms(resnet, Silicon(None, board))
     types = load_chip(board).detail.engines["tensorrt"].types

@@ -12,14 +12,13 @@ import numpy as np
 import pytest
 
 from jetdvfs.kernels.network import KernelInvocation, Network
-from jetdvfs.profiles.board import list_boards, load_board
+from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.errors import TwinError
 from jetdvfs.profiles.lab.measure.meters.simulated import TwinMeter
 from jetdvfs.profiles.reference import reference_network
 from jetdvfs.profiles.twin.silicon.chip import CHIPS_DIR, Clocks, load_chip
 from jetdvfs.profiles.twin.silicon.silicon import Silicon, execute
-
-BOARDS = list_boards()
+from jetdvfs.tests.support.boards.own_chips import OWN_CHIPS
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +41,7 @@ def convolution(dtype: str) -> KernelInvocation:
     return KernelInvocation("conv2d", "", ((16, 256, 28, 28),), (16, 256, 28, 28), dtype, params)
 
 
-@pytest.mark.parametrize("board", BOARDS)
+@pytest.mark.parametrize("board", OWN_CHIPS)
 def test_a_board_s_rails_are_those_its_monitors_measure(board: str, resnet: Network) -> None:
     description = load_board(board)
     silicon = Silicon(3, board)
@@ -58,7 +57,7 @@ def test_a_board_s_rails_are_those_its_monitors_measure(board: str, resnet: Netw
             assert sum(float(rails[part][0]) for part in parts) < float(rails[total][0]), total
 
 
-@pytest.mark.parametrize("board", BOARDS)
+@pytest.mark.parametrize("board", OWN_CHIPS)
 def test_clusters_at_one_clock_idle_as_the_board_at_that_clock(board: str) -> None:
     silicon, clocks = Silicon(1, board), top(board)
     count = len(load_board(board).cpu_policies)
@@ -73,7 +72,7 @@ def test_clusters_at_one_clock_idle_as_the_board_at_that_clock(board: str) -> No
         silicon.idle_rails_w(clocks, cluster_hz=[clocks.cpu_hz] * (count + 1))
 
 
-@pytest.mark.parametrize("board", BOARDS)
+@pytest.mark.parametrize("board", OWN_CHIPS)
 def test_time_and_power_fall_and_rise_with_the_clocks(board: str, resnet: Network) -> None:
     grid = load_board(board).grid
     silicon = Silicon(None, board)
@@ -96,7 +95,7 @@ def test_a_board_whose_silicon_is_not_there_or_lacks_a_rail_is_refused() -> None
 
 
 def test_individuals_of_every_board_differ(resnet: Network) -> None:
-    for board in BOARDS:
+    for board in OWN_CHIPS:
         times = {float(execute(resnet, Silicon(node, board), top(board)).latency_s[0]) for node in range(3)}
         assert len(times) == 3
         assert max(times) < 1.2 * min(times)

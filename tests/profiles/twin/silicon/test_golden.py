@@ -13,12 +13,13 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from jetdvfs.profiles.board import list_boards, load_board
+from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.lab.measure.meters.simulated import TwinMeter
 from jetdvfs.profiles.lab.measure.sampling import Sampler, random_configurations
 from jetdvfs.profiles.reference import reference_names, reference_network
 from jetdvfs.profiles.twin.silicon.chip import Clocks
 from jetdvfs.profiles.twin.silicon.silicon import Silicon, execute
+from jetdvfs.tests.support.boards.own_chips import OWN_CHIPS
 from jetdvfs.tests.support.paths import SNAPSHOTS
 
 GOLDEN = SNAPSHOTS / "silicon_golden_2.txt"
@@ -56,7 +57,7 @@ def figures() -> Iterator[tuple[str, list[float]]]:
 def surroundings() -> Iterator[tuple[str, list[float]]]:
     """Engines, heat, other traffic, operands; and every chip."""
     network = reference_network("resnet18")
-    for board in list_boards():
+    for board in OWN_CHIPS:
         clocks = Clocks.of([load_board(board).grid.top])
         for engine, dtype in (("", ""), ("tensorrt", "float16")):
             silicon = Silicon(3, board, engine=engine, dtype=dtype)
