@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from .system.signals import Signals
-from .worker.framing import ONE_THREAD
+from .worker.numerics import ONE_THREAD
 
 if TYPE_CHECKING:
     import argparse

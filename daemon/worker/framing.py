@@ -13,9 +13,6 @@ from typing import Any
 from ...profiles.documents import convert
 from ..errors import InputError
 
-ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")}
-"""The daemon's matrices have a few dozen rows: threads would wait for each other for longer than they compute."""
-
 
 @dataclass(frozen=True)
 class Task:

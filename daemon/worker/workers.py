@@ -29,9 +29,11 @@ from ...profiles.documents import DocumentError, convert
 from ..descriptors.children import Stragglers, ended, start_child
 from ..descriptors.disposal import Attached
 from ..errors import InputError, LimitReached, TransientError
+from .accounts import Accounts
 from .answers import COMPRESSED_BYTES, Answer, NetworkInfo, Prepared, read_header, surface_bytes, unpacked_surface
-from .framing import HEADER_BYTES, ONE_THREAD, PREFIX, Task, encoded
-from .slots import Accounts, Slots
+from .framing import HEADER_BYTES, PREFIX, Task, encoded
+from .numerics import ONE_THREAD
+from .slots import Slots
 
 if TYPE_CHECKING:
     from ...kernels.network import TensorSpec

@@ -15,7 +15,7 @@ import os
 import time
 from collections.abc import Callable
 
-from jetdvfs.daemon.worker.framing import ONE_THREAD
+from jetdvfs.daemon.worker.numerics import ONE_THREAD
 
 os.environ.update(ONE_THREAD)  # as the daemon does, before NumPy is loaded
 

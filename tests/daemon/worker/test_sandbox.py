@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from jetdvfs.daemon.worker import slots
+from jetdvfs.daemon.worker import accounts
 from jetdvfs.tests.support.daemons.confined import START, needs_filter, needs_landlock, needs_root, outcomes
 from jetdvfs.tests.support.paths import ROOT
 
@@ -95,7 +95,7 @@ from concurrent.futures import ThreadPoolExecutor
 crew = ThreadPoolExecutor(1)
 readable, seen = [], []
 walls = sandbox.confine(
-    slots.RANGE[:8], sandbox.Allowance(memory_bytes=1 << 29, cpu_s=5), keep=(),
+    accounts.RANGE[:8], sandbox.Allowance(memory_bytes=1 << 29, cpu_s=5), keep=(),
     start_threads=lambda: crew.submit(lambda: seen.append(threading.get_native_id())).result(),
 )
 def attempt(what):
@@ -128,7 +128,7 @@ def test_threads_of_a_worker_are_as_confined_as_it_is_and_no_others_can_be_start
     fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
     assert attempts == ["PermissionError", "PermissionError", "RuntimeError"]
     assert fields["Seccomp"].strip() == "2" and fields["NoNewPrivs"].strip() == "1"
-    assert int(fields["CapEff"], 16) == 0 and int(fields["Uid"].split()[0]) in slots.RANGE
+    assert int(fields["CapEff"], 16) == 0 and int(fields["Uid"].split()[0]) in accounts.RANGE
 
 
 def test_the_unit_lets_workers_build_their_walls() -> None:
