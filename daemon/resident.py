@@ -35,8 +35,8 @@ from .leases.board.service import BoardService
 from .leases.board.slowdown import Events
 from .leases.board.thread import STUCK_S
 from .leases.budgets.budgets import Budgets
-from .leases.budgets.drawn import FILE_NAME as DRAWN_FILE
-from .leases.budgets.drawn import KeptDrawn
+from .leases.budgets.ceiling import FILE_NAME as DRAWN_FILE
+from .leases.budgets.ceiling import KeptDrawn
 from .leases.controller import Controller
 from .leases.default import DEFAULT_APP
 from .leases.demand.demand import DemandMonitor

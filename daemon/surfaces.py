@@ -50,7 +50,7 @@ class LoadedNetwork:
     Attributes:
         name: what its owner calls it.
         key: the digest of its payload: equal for equal networks.
-        payload: itself, as :func:`.worker.answers.packed_network` packed it.
+        payload: itself, as :func:`.worker.packing.packed_network` packed it.
         info: what is told of it.
     """
 

@@ -31,7 +31,7 @@ from ..wire.client import Client
 from ..wire.hold_request import HoldRequest
 from ..wire.kept import KeptLease
 from . import output
-from .running import ENDING, NEVER_RAN, refused, run_command
+from .children import ENDING, NEVER_RAN, refused, run_command
 from .server_metrics import check_url, reported
 
 TAKES_COMMAND = True

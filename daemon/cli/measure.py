@@ -32,8 +32,8 @@ from ..hardware.hardware import Hardware
 from ..hardware.sensors.energy import PowerTrace
 from ..hardware.sensors.sensors import Sensors
 from ..wire.reports import COUNTED
+from .children import ENDING, refused, run_command
 from .output import table
-from .running import ENDING, refused, run_command
 
 TAKES_COMMAND = True
 _EVERY_S = 0.1

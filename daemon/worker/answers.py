@@ -1,18 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """What children answer: what is told of a network, and surfaces; the parent checks it, for a child may have been taken over.
 
-A network itself travels and is kept as a child made it, compressed, and the parent never looks inside: the child that sweeps it
-reads it again.
+A network itself travels and is kept as a child made it, compressed (:mod:`.packing`), and the parent never looks inside: the
+child that sweeps it reads it again.
 """
 
 from __future__ import annotations
 
-import json
-import zlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from math import prod
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
 from msgspec import Meta
@@ -25,11 +23,7 @@ from ...kernels.heat import DIE_RANGE_C, Heat
 from ...kernels.surface import FIGURES, TERMS, Guess, Surface, Tails, Terms, UnmodelledKind
 from ...profiles.bundle.identity import Sha256
 from ...profiles.documents import Count, DocumentError, Positive, convert, load_json
-from ..errors import InputError
 from .framing import MESSAGE_CHARACTERS
-
-if TYPE_CHECKING:
-    from ...kernels.network import Network
 
 NAME_CHARACTERS = 256
 NETWORK_BYTES = 8 << 20
@@ -37,7 +31,7 @@ COMPRESSED_BYTES = 1 << 20
 
 # Far beyond any network and board, and far from where a product of two, or a quantile, is no number any more.
 _MOST, _LEAST, _MOST_SIGMA = 1e30, 1e-30, 10.0
-_FIGURE = np.dtype("<f8")
+FIGURE = np.dtype("<f8")
 _ARRAYS = (*FIGURES, *TERMS)
 
 _Label: TypeAlias = Annotated[str, Meta(min_length=1, max_length=1024)]
@@ -158,80 +152,9 @@ def read_header(data: bytes) -> Answer:
     return convert(load_json(data), Answer, exact=True)
 
 
-def packed_network(network: Network) -> tuple[NetworkInfo, bytes]:
-    """A network as it is kept, and what is told of it. What is kept has no names, so that one network under two names is one.
-
-    Raises:
-        InputError: it launches nothing, its name is too long, or it is too large to be answered.
-    """
-    from ...kernels.inputs import phase_of  # the parent never looks inside a network
-
-    name, launches = network.name, network.launches
-    if not launches:
-        raise InputError(f"network {name!r:.60} launches no kernel; there is nothing to predict")
-    if len(name) > NAME_CHARACTERS:
-        raise InputError(f"network: its name has {len(name)} characters; at most {NAME_CHARACTERS}")
-    inputs = tuple(replace(spec, name="", value=None) for spec in network.inputs if not spec.is_plain)
-    plain = json.dumps(replace(network, name="", inputs=inputs).to_json(host_calls=True)).encode()
-    payload = zlib.compress(plain)
-    for size, limit, how in ((len(plain), NETWORK_BYTES, ""), (len(payload), COMPRESSED_BYTES, " compressed")):
-        if size > limit:
-            raise InputError(
-                f"network {name!r:.60}: its list of {len(launches)} launches is longer than an answer may be: "
-                f"{size} bytes{how}, at most {limit}"
-            )
-    info = NetworkInfo(
-        name=name,
-        digest=network.digest,
-        launches=len(launches),
-        host_calls=len(network.calls) - len(launches),
-        kinds=network.kinds,
-        flops=sum(launch.flops for launch in launches),
-        boundary=End(**asdict(network.boundary)) if network.boundary else None,
-        phase=phase_of(network.inputs),
-    )
-    return info, payload
-
-
-def unpacked_network(payload: bytes) -> Network:
-    """The network that :func:`packed_network` packed.
-
-    Raises:
-        InputError, ModelError: it is none.
-    """
-    from ...kernels.network import Network
-
-    inflating = zlib.decompressobj()
-    try:
-        plain = inflating.decompress(payload, NETWORK_BYTES + 1)
-        data = json.loads(plain) if inflating.eof else {}
-    except (zlib.error, ValueError, RecursionError) as error:
-        raise InputError(f"network: what was kept of it cannot be read ({error})") from error
-    return Network.from_json(data)
-
-
 def surface_bytes(grid: FrequencyGrid) -> int:
     """The size of the figures and terms of a surface over a grid."""
-    return len(_ARRAYS) * prod(grid.shape) * _FIGURE.itemsize
-
-
-def packed_surface(surface: Surface) -> tuple[SurfaceInfo, bytes]:
-    """A surface without its grid: its figures one after the other, then its terms, zeros where it has none."""
-    terms = surface.terms
-    info = SurfaceInfo(
-        surface.method,
-        tuple(Guessed(**asdict(guess)) for guess in surface.guessed),
-        tuple(Unmodelled(**asdict(kind)) for kind in surface.unmodelled),
-        End(**asdict(surface.boundary)) if surface.boundary else None,
-        Warming(**asdict(surface.heat)) if surface.heat else None,
-        surface.tails,
-        surface.execution,
-        surface.execution_note,
-        Spread(**{each.name: getattr(terms, each.name) for each in fields(Spread)}) if terms else None,
-    )
-    arrays = [getattr(surface, name) for name in FIGURES]
-    arrays += [getattr(terms, name) if terms else np.zeros(surface.grid.shape) for name in TERMS]
-    return info, b"".join(array.astype(_FIGURE).tobytes() for array in arrays)
+    return len(_ARRAYS) * prod(grid.shape) * FIGURE.itemsize
 
 
 def unpacked_surface(about: Mapping[str, Any], payload: bytes, grid: FrequencyGrid, method: str) -> Surface:
@@ -245,9 +168,7 @@ def unpacked_surface(about: Mapping[str, Any], payload: bytes, grid: FrequencyGr
         raise DocumentError(f"expected {method}, got {info.method!r}", ("method",))
     if len(payload) != surface_bytes(grid):
         raise CostModelError(f"surface: {len(payload)} bytes of figures; expected {surface_bytes(grid)}")
-    figures: dict[str, Any] = dict(
-        zip(_ARRAYS, np.frombuffer(payload, _FIGURE).reshape(len(_ARRAYS), *grid.shape), strict=True)
-    )
+    figures: dict[str, Any] = dict(zip(_ARRAYS, np.frombuffer(payload, FIGURE).reshape(len(_ARRAYS), *grid.shape), strict=True))
     for name, array in figures.items():
         most = 1.0 if name == "guessed_share" else _MOST_SIGMA if name.endswith("_sigma") else _MOST
         if not ((array == 0) | (array >= _LEAST)).all() or not (array <= most).all():

@@ -104,8 +104,8 @@ def _start(crew: Executor | None, threads: int) -> None:
 def _decomposer(_: Executor | None) -> _Job:
     from ...kernels.decompose import decompose
     from ...kernels.network import TensorSpec
-    from . import answers
     from .model_file import ModelFile
+    from .packing import packed_network
 
     def job(work: _Work) -> tuple[Any, bytes]:
         file = ModelFile(work.descriptor)
@@ -117,14 +117,14 @@ def _decomposer(_: Executor | None) -> _Job:
             raise
         file.check()
         network.check_whole(work.request["accepted"])
-        return answers.packed_network(network)
+        return packed_network(network)
 
     return job
 
 
 def _checker(_: Executor | None) -> _Job:
     from ...kernels.network import Network
-    from . import answers
+    from .packing import packed_network
 
     def job(work: _Work) -> tuple[Any, bytes]:
         try:
@@ -133,7 +133,7 @@ def _checker(_: Executor | None) -> _Job:
             raise InputError(f"network: expected a JSON object ({error})") from error
         network = Network.from_json(data)
         network.check_whole(work.request["accepted"])
-        return answers.packed_network(network)
+        return packed_network(network)
 
     return job
 
@@ -147,18 +147,16 @@ def _sweeper(crew: Executor | None) -> _Job:
     from ...kernels.execution import Beside
     from ...profiles.bundle.bundle import load_bundle
     from ...profiles.bundle.tables import TableCache
-    from . import answers
+    from .packing import packed_surface, unpacked_network
 
     def job(work: _Work) -> tuple[Any, bytes]:
         bundle, cache, boards = work.folders
-        network = answers.unpacked_network(work.payload)
+        network = unpacked_network(work.payload)
         known = {digest: tuple(stamp) for digest, stamp in work.request["known"].items()}
         cost = load_bundle(bundle, tables=TableCache(cache, known), boards=boards, one_by_one=True).cost
         asked, beside = work.request, Beside(**work.request["beside"])
         each = crew.map if crew else map
-        return answers.packed_surface(
-            surface(network, cost, asked["method"], each, execution=asked["execution"], beside=beside)
-        )
+        return packed_surface(surface(network, cost, asked["method"], each, execution=asked["execution"], beside=beside))
 
     return job
 

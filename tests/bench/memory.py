@@ -23,7 +23,7 @@ from pathlib import Path
 import psutil
 
 from jetdvfs.daemon.wire.client import Client
-from jetdvfs.daemon.worker.answers import packed_network
+from jetdvfs.daemon.worker.packing import packed_network
 from jetdvfs.daemon.worker.workers import Workers
 from jetdvfs.profiles.bundle.bundle import read_manifest
 from jetdvfs.profiles.bundle.finding import resolve_bundle

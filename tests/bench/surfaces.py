@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jetdvfs.daemon.worker.answers import packed_network
+from jetdvfs.daemon.worker.packing import packed_network
 from jetdvfs.daemon.worker.workers import Workers
 from jetdvfs.kernels.cost.board import BoardCost
 from jetdvfs.kernels.cost.features import feature_names, feature_rows

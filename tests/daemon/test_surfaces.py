@@ -18,7 +18,7 @@ import pytest
 from jetdvfs.daemon.errors import InputError
 from jetdvfs.daemon.profile import Profile, find_profile
 from jetdvfs.daemon.surfaces import Surfaces, table_folder
-from jetdvfs.daemon.worker.answers import packed_network
+from jetdvfs.daemon.worker.packing import packed_network
 from jetdvfs.daemon.worker.workers import Workers
 from jetdvfs.kernels.network import Network
 from jetdvfs.profiles.bundle.surface_cache import SurfaceCache

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from jetdvfs.daemon.cli import main
-from jetdvfs.daemon.cli.running import ENDING
+from jetdvfs.daemon.cli.children import ENDING
 from jetdvfs.profiles.lab.cli import main as lab
 from jetdvfs.profiles.lab.cli.actions import LAB
 

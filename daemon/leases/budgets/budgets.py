@@ -17,8 +17,7 @@ from ...hardware.sensors.thermal import hottest_mc
 from ...planning.limits import BoardConstraints, Budget, LeaseConstraints, heeded
 from ...system.journal import BUDGET, fields
 from .capping import Capping
-from .ceiling import Ceiling
-from .drawn import KeptDrawn
+from .ceiling import Ceiling, KeptDrawn
 
 if TYPE_CHECKING:
     from .battery import Battery, Draining

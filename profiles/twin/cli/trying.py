@@ -17,7 +17,7 @@ import signal
 import sys
 
 from ....daemon import arguments
-from ....daemon.cli.running import ENDING, refused, run_command
+from ....daemon.cli.children import ENDING, refused, run_command
 from ...board import load_board
 from ...bundle.finding import find_bundles, resolve_bundle
 from .arguments import add_backend, add_simulated_board

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jetdvfs.daemon.errors import InputError
-from jetdvfs.daemon.worker import answers
+from jetdvfs.daemon.worker import answers, packing
 from jetdvfs.kernels.boundary import Boundary
 from jetdvfs.kernels.errors import CostModelError, ModelError
 from jetdvfs.kernels.network import Network, TensorSpec
@@ -48,12 +48,12 @@ def surface() -> Surface:
 
 def test_a_network_comes_back_as_it_was_without_names() -> None:
     whole = replace(reference_network("shufflenet_v2_x1_0"), boundary=END)
-    info, payload = answers.packed_network(whole)
-    assert answers.unpacked_network(payload) == replace(whole, name="")
+    info, payload = packing.packed_network(whole)
+    assert packing.unpacked_network(payload) == replace(whole, name="")
     assert (info.launches, info.host_calls, info.kinds["conv2d"], info.digest) == (184, 62, 56, whole.digest)
     assert convert(json.loads(json.dumps(asdict(info))), answers.NetworkInfo, exact=True) == info
     inputs = (*(replace(spec, name="image") for spec in whole.inputs), TensorSpec((), "int", "size", (3,)))
-    renamed, same = answers.packed_network(replace(whole, name="another", inputs=inputs))
+    renamed, same = packing.packed_network(replace(whole, name="another", inputs=inputs))
     assert (renamed.name, same) == ("another", payload)
 
 
@@ -64,11 +64,11 @@ def test_what_cannot_be_kept_is_refused_by_name() -> None:
         (network(launches=[RELU] * 80_000), "its list of 80000 launches is longer than an answer may be"),
     ):
         with pytest.raises(InputError, match=text):
-            answers.packed_network(given_network)
+            packing.packed_network(given_network)
     rng = np.random.default_rng(1)
     noisy = [{**RELU, "scope": rng.bytes(400).hex()} for _ in range(6000)]
     with pytest.raises(InputError, match="bytes compressed, at most"):
-        answers.packed_network(network(launches=noisy))
+        packing.packed_network(network(launches=noisy))
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_what_cannot_be_kept_is_refused_by_name() -> None:
 )
 def test_what_is_no_packed_network_is_refused(payload: bytes) -> None:
     with pytest.raises((InputError, ModelError)):
-        answers.unpacked_network(payload)
+        packing.unpacked_network(payload)
 
 
 @pytest.mark.parametrize(
@@ -111,14 +111,14 @@ def test_what_is_no_packed_network_is_refused(payload: bytes) -> None:
     ],
 )
 def test_a_network_s_description_of_another_form_is_refused(member: str, value: Any) -> None:
-    info, _ = answers.packed_network(network())
+    info, _ = packing.packed_network(network())
     with pytest.raises(DocumentError):
         convert({**asdict(info), member: value}, answers.NetworkInfo, exact=True)
 
 
 def test_a_surface_comes_back_to_the_last_bit() -> None:
     made = surface()
-    info, figures = answers.packed_surface(made)
+    info, figures = packing.packed_surface(made)
     back = answers.unpacked_surface(json.loads(json.dumps(asdict(info))), figures, GRID, "sum")
     assert (back.grid, back.method, back.unmodelled, back.boundary) == (GRID, "sum", made.unmodelled, END)
     for name in FIGURES:
@@ -131,7 +131,7 @@ def test_a_surface_comes_back_to_the_last_bit() -> None:
 @pytest.mark.parametrize("figure", [np.nan, np.inf, -np.inf, -1.0, 1e300, 5e-324])
 @pytest.mark.parametrize("name", [*FIGURES, *TERMS])
 def test_figures_that_are_none_are_refused(name: str, figure: float) -> None:
-    info, figures = answers.packed_surface(surface())
+    info, figures = packing.packed_surface(surface())
     arrays = (*FIGURES, *TERMS)
     values = np.frombuffer(figures, "<f8").reshape(len(arrays), -1).copy()
     values[arrays.index(name), 17] = figure
@@ -154,14 +154,14 @@ def test_figures_that_are_none_are_refused(name: str, figure: float) -> None:
     ],
 )
 def test_what_is_no_surface_is_refused(members: dict[str, Any]) -> None:
-    info, figures = answers.packed_surface(surface())
+    info, figures = packing.packed_surface(surface())
     with pytest.raises(DocumentError):
         answers.unpacked_surface({**asdict(info), **members}, figures, GRID, "sum")
 
 
 @pytest.mark.parametrize("size", [0, -8, 8, 1])
 def test_figures_of_another_size_are_refused(size: int) -> None:
-    info, figures = answers.packed_surface(surface())
+    info, figures = packing.packed_surface(surface())
     data = figures[:size] if size <= 0 else figures + bytes(size)
     with pytest.raises(CostModelError, match="bytes of figures; expected"):
         answers.unpacked_surface(asdict(info), data, GRID, "sum")

@@ -19,7 +19,8 @@ import pytest
 
 from jetdvfs.daemon.errors import InputError
 from jetdvfs.daemon.worker import accounts
-from jetdvfs.daemon.worker.answers import NetworkInfo, packed_network, packed_surface
+from jetdvfs.daemon.worker.answers import NetworkInfo
+from jetdvfs.daemon.worker.packing import packed_network, packed_surface
 from jetdvfs.daemon.worker.workers import Workers, WorkerSettings
 from jetdvfs.kernels.cost.model import surface
 from jetdvfs.kernels.network import TensorSpec

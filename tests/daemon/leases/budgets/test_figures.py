@@ -11,8 +11,7 @@ import pytest
 from jetdvfs.daemon.errors import UsageError
 from jetdvfs.daemon.hardware.files import Files
 from jetdvfs.daemon.leases.budgets.battery import Battery, Draining, read_battery
-from jetdvfs.daemon.leases.budgets.ceiling import MARGIN_C, Ceiling
-from jetdvfs.daemon.leases.budgets.drawn import Drawn, KeptDrawn
+from jetdvfs.daemon.leases.budgets.ceiling import MARGIN_C, Ceiling, Drawn, KeptDrawn
 from jetdvfs.daemon.planning.limits import BoardConstraints
 from jetdvfs.tests.support.boards.hardware_kernel import Kernel
 

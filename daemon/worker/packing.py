@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Networks and surfaces as children send them; the parent reads no network, and of a surface what :mod:`.answers` checks."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from dataclasses import asdict, fields, replace
+
+import numpy as np
+
+from ...kernels.inputs import phase_of
+from ...kernels.network import Network, TensorSpec
+from ...kernels.surface import FIGURES, TERMS, Surface
+from ..errors import InputError
+from .answers import (
+    COMPRESSED_BYTES,
+    FIGURE,
+    NAME_CHARACTERS,
+    NETWORK_BYTES,
+    End,
+    Guessed,
+    NetworkInfo,
+    Spread,
+    SurfaceInfo,
+    Unmodelled,
+    Warming,
+)
+
+
+def packed_network(network: Network) -> tuple[NetworkInfo, bytes]:
+    """A network as it is kept, and what is told of it. What is kept has no names, so that one network under two names is one.
+
+    Raises:
+        InputError: it launches nothing, its name is too long, or it is too large to be answered.
+    """
+    name, launches = network.name, network.launches
+    if not launches:
+        raise InputError(f"network {name!r:.60} launches no kernel; there is nothing to predict")
+    if len(name) > NAME_CHARACTERS:
+        raise InputError(f"network: its name has {len(name)} characters; at most {NAME_CHARACTERS}")
+    inputs = tuple(TensorSpec(spec.shape, spec.dtype) for spec in network.inputs if not spec.is_plain)
+    plain = json.dumps(replace(network, name="", inputs=inputs).to_json(host_calls=True)).encode()
+    payload = zlib.compress(plain)
+    for size, limit, how in ((len(plain), NETWORK_BYTES, ""), (len(payload), COMPRESSED_BYTES, " compressed")):
+        if size > limit:
+            raise InputError(
+                f"network {name!r:.60}: its list of {len(launches)} launches is longer than an answer may be: "
+                f"{size} bytes{how}, at most {limit}"
+            )
+    info = NetworkInfo(
+        name=name,
+        digest=network.digest,
+        launches=len(launches),
+        host_calls=len(network.calls) - len(launches),
+        kinds=network.kinds,
+        flops=sum(launch.flops for launch in launches),
+        boundary=End(**asdict(network.boundary)) if network.boundary else None,
+        phase=phase_of(network.inputs),
+    )
+    return info, payload
+
+
+def unpacked_network(payload: bytes) -> Network:
+    """The network that :func:`packed_network` packed.
+
+    Raises:
+        InputError, ModelError: it is none.
+    """
+    inflating = zlib.decompressobj()
+    try:
+        plain = inflating.decompress(payload, NETWORK_BYTES + 1)
+        data = json.loads(plain) if inflating.eof else {}
+    except (zlib.error, ValueError, RecursionError) as error:
+        raise InputError(f"network: what was kept of it cannot be read ({error})") from error
+    return Network.from_json(data)
+
+
+def packed_surface(surface: Surface) -> tuple[SurfaceInfo, bytes]:
+    """A surface without its grid: its figures one after the other, then its terms, zeros where it has none."""
+    terms = surface.terms
+    info = SurfaceInfo(
+        surface.method,
+        tuple(Guessed(**asdict(guess)) for guess in surface.guessed),
+        tuple(Unmodelled(**asdict(kind)) for kind in surface.unmodelled),
+        End(**asdict(surface.boundary)) if surface.boundary else None,
+        Warming(**asdict(surface.heat)) if surface.heat else None,
+        surface.tails,
+        surface.execution,
+        surface.execution_note,
+        Spread(**{each.name: getattr(terms, each.name) for each in fields(Spread)}) if terms else None,
+    )
+    arrays = [getattr(surface, name) for name in FIGURES]
+    arrays += [getattr(terms, name) if terms else np.zeros(surface.grid.shape) for name in TERMS]
+    return info, b"".join(array.astype(FIGURE).tobytes() for array in arrays)
