@@ -38,8 +38,8 @@ def sizes() -> list[Size]:
     loaded = resident()
     return [
         Size("lines installed on a robot", runtime, 56_660, 52_000),
-        Size("lines of daemon/", daemon, 29_120, 23_000),
-        Size("lines that jetdvfsd loads", sum(lines[name] for name in loaded), 20_320, 17_000),
+        Size("lines of daemon/", daemon, 29_130, 23_000),
+        Size("lines that jetdvfsd loads", sum(lines[name] for name in loaded), 20_260, 17_000),
         Size("modules that jetdvfsd loads", len(loaded), 145, 145),
         Size("lines in all", sum(lines.values()), 89_340, 78_000),
     ]
