@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measure random networks, for predictors that take a network as a whole.
 
-Networks of FAMILIES are made at random, the same ones every time, exported as TorchScript, and measured: on this machine's
+Random networks, the same ones every time, are made, exported as TorchScript, and measured: on this machine's
 processor (latency of one thread, memory), on its NVIDIA GPU (latency and energy of a CUDA graph, memory, eager latency), or on
 simulated boards at random clocks (latency, energy). Started again on the same folder, it goes on where it stopped. Needs
 PyTorch. --published makes a record of what others measured on real boards instead.
+
+FAMILIES
 
 examples:
   jetdvfs-lab networks measure records/cpu --count 2000
@@ -16,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import textwrap
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,9 +38,13 @@ if TYPE_CHECKING:
 PUBLISHED = ("agx-orin-layers", "gpu-clock-sweeps")
 
 
+def _families() -> str:
+    return textwrap.fill(f"families: {', '.join(FAMILIES)}", 100, subsequent_indent="  ")
+
+
 def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
     """Add the action; ``verb(name, summary, action)`` gives the parser of a new one."""
-    summary, _, more = (__doc__ or "").replace("FAMILIES", ", ".join(FAMILIES)).partition("\n\n")
+    summary, _, more = (__doc__ or "").replace("FAMILIES", _families()).partition("\n\n")
     sub = verb("measure", summary.rstrip(".")[0].lower() + summary.rstrip(".")[1:], measure)
     sub.epilog, sub.formatter_class = more, argparse.RawDescriptionHelpFormatter
     sub.add_argument("folder", type=Path, metavar="FOLDER", help="where the record is, or is to be")

@@ -262,7 +262,8 @@ def whole_network(
             for rows in (measurements.tables["network_ms"], measurements.tables["network_mw"])
         )
         if measurements.powered and not np.array_equal(latency.configuration, power.configuration):
-            raise MeasurementError(f"network {network.name}: latency and power were measured at different configurations")
+            how = "were measured at different configurations" if len(power) else "are not both measured"
+            raise MeasurementError(f"network {network.name}: latency and power {how}")
         energy_mj = power.value * latency.value / 1e3 if measurements.powered else None
         found.append(NetworkMeasurement(network, latency.configuration, latency.value, energy_mj))
     return found

@@ -156,7 +156,7 @@ def fit_idle_mw(rows: Rows, grid: FrequencyGrid) -> NDArray[np.float32]:
         return np.asarray((total / count).reshape(grid.shape), np.float32)
     if len(measured) < _LEAST_IDLE:
         raise MeasurementError(
-            f"idle power: measured at {len(measured)} of {grid.size} configurations; expected {_LEAST_IDLE} or more"
+            f"idle power: measured at {len(measured)} of {grid.size} configurations; expected {min(_LEAST_IDLE, grid.size)} or more"
         )
     mean = total[measured] / count[measured]
     weights, _ = nnls(powers_of_clocks(measured, grid) / mean[:, None], np.ones(len(measured)))
