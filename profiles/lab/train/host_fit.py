@@ -155,8 +155,9 @@ def fit_idle_mw(rows: Rows, grid: FrequencyGrid) -> NDArray[np.float32]:
     if len(measured) == grid.size:
         return np.asarray((total / count).reshape(grid.shape), np.float32)
     if len(measured) < _LEAST_IDLE:
+        least = min(_LEAST_IDLE, grid.size)
         raise MeasurementError(
-            f"idle power: measured at {len(measured)} of {grid.size} configurations; expected {min(_LEAST_IDLE, grid.size)} or more"
+            f"idle power: measured at {len(measured)} of {grid.size} configurations; expected {least} or more"
         )
     mean = total[measured] / count[measured]
     weights, _ = nnls(powers_of_clocks(measured, grid) / mean[:, None], np.ones(len(measured)))
