@@ -207,21 +207,23 @@ def test_what_cannot_be_measured_or_judged_is_one_line(
 
 
 WORKER = """
-import json, sys
+import json, os, sys
 answer = {
     "torch": "2", "device_name": "stub", "threads": 1, "kinds": ["conv2d", "relu"], "ran": [], "timings": 5,
     "ms": 1.0, "period_ms": 1.0, "flops_per_s": 1e11, "bytes_per_s": 1e10,
 }
 for number, line in enumerate(sys.stdin):
-    if number == LAST:
+    if number == LAST or number and os.path.exists("ENDED"):
+        open("ENDED", "w").close()
         sys.exit(3)
     print(json.dumps(answer), flush=True)
 """
 
 
 def stub(folder: Path, last: int = -1) -> str:
-    """A Python whose worker takes a millisecond for everything, and ends at a request."""
-    (folder / "worker.py").write_text(WORKER.replace("LAST", str(last)))
+    """A Python whose worker takes a millisecond for everything, and ends at a request, then at the first of each new start."""
+    ended = folder / "ended" if last >= 0 else ""
+    (folder / "worker.py").write_text(WORKER.replace("LAST", str(last)).replace("ENDED", str(ended)))
     path = folder / "python"
     path.write_text(f"#!/bin/sh\nexec {sys.executable} {folder / 'worker.py'}\n")
     path.chmod(0o755)
