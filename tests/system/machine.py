@@ -24,7 +24,7 @@ _PUT_BOARD_IN_PLACE = """\
 mkdir /run/sys-{0} && mount -t tmpfs sys /run/sys-{0}
 for name in $(ls /{0}/sys); do mkdir /run/sys-{0}/$name && mount --rbind /{0}/sys/$name /run/sys-{0}/$name; done
 mkdir -p /run/sys-{0}/fs/cgroup && mount --rbind /sys/fs/cgroup /run/sys-{0}/fs/cgroup
-mount --rbind /run/sys-{0} /sys
+mount --make-rprivate /run/sys-{0} && mount --rbind /run/sys-{0} /sys
 cp /{0}/etc/nv_tegra_release /etc/
 """
 STATES = {"emc-locked": ("orin-nano-8gb", "7"), "late-gpu": ("orin-nano-8gb", "7")}
@@ -79,7 +79,8 @@ class Machine:
         try:
             yield self._board.with_name(state)
         finally:
-            self.run(f"systemctl stop jetdvfsd; umount -lR /sys /run/sys-{state}; rmdir /run/sys-{state}")
+            # Over the other, which stays below: how much a recursive umount takes differs between releases of util-linux.
+            self.say("systemctl stop jetdvfsd; mount --rbind /run/sys-board /sys")
             self.say("cp /board/etc/nv_tegra_release /etc/ && systemctl reset-failed && systemctl start jetdvfsd")
 
     def set_settings(self, settings: Mapping[str, str]) -> None:
