@@ -64,7 +64,7 @@ def workstation(
     Raises:
         MeasurementError: there is no such GPU, NVML or PyTorch, or it does not have these clocks.
     """
-    with contextlib.closing(Nvml(library, index)) as nvml, Renewed(start) as process:
+    with contextlib.closing(Nvml(library, index)) as nvml, contextlib.closing(Renewed(start)) as process:
         name = re.sub(r"[^a-z0-9]+", "-", str(process.about["device_name"]).lower()).strip("-")
         yield Workstation(process, nvml, gpu_device(process, nvml, name, clocks_mhz), bool(clocks_mhz))
 

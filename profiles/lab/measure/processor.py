@@ -175,7 +175,7 @@ def this_processor(python: str, threads: int, clocks_mhz: Sequence[int] = (), ro
     """
     with (
         contextlib.closing(Cpufreq(clocks_mhz, root)) as clocks,
-        Renewed(lambda: TorchProcess(python, threads=threads, worker=KERNEL_WORKER)) as process,
+        contextlib.closing(Renewed(lambda: TorchProcess(python, threads=threads, worker=KERNEL_WORKER))) as process,
     ):
         if clocks_mhz:
             clocks.set(FrequencyConfiguration(0, max(clocks_mhz) * 1_000_000, 0))  # at which its rates are measured

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ....adapt.torch_worker import Refused, Worker
+from ....adapt.torch_worker import Refused, Run, Worker
 
 _WARM_UP = 3
 
@@ -23,11 +23,17 @@ _WARM_UP = 3
 class CountedRun(Worker):
     """A worker that runs networks and says nothing."""
 
-    def count(self, asked: Mapping[str, Any], marked: bool) -> None:
-        run, cuda = self._network_of({"path": asked["path"], "inputs": asked["inputs"]}), self.torch.cuda
+    def warmed_up(self, asked: Mapping[str, Any]) -> Run:
+        """A network that has run."""
+        run = self._network_of({"path": asked["path"], "inputs": asked["inputs"]})
         for _ in range(_WARM_UP):
             run()
         self._wait()
+        return run
+
+    def count(self, run: Run, marked: bool) -> None:
+        """Run once between the profiler's marks; an error here ends all, for launches without a mark are of no network."""
+        cuda = self.torch.cuda
         cuda.profiler.start()
         run()
         if marked:
@@ -48,9 +54,11 @@ def main(arguments: Sequence[str]) -> int:
     with torch.no_grad():
         for one in asked:
             try:
-                worker.count(one, len(asked) > 1)
+                run = worker.warmed_up(one)
             except (Refused, RuntimeError) as error:
                 told[one["name"]] = " ".join(str(error).split())[:300]
+                continue
+            worker.count(run, len(asked) > 1)
     Path(arguments[1]).write_text(json.dumps(told))
     return 0
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Any, Protocol
 
 from ....errors import MeasurementError, RequestRefused
@@ -62,9 +61,3 @@ class Renewed:
     def close(self) -> None:
         """End it; a second time is no harm."""
         self._worker.close()
-
-    def __enter__(self) -> Renewed:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
