@@ -1,5 +1,5 @@
 # make demo   set up and show the whole product on a simulated board
-# make test   set up, run the tests on JOBS cores (or those of TESTS=FOLDERS) without the slow ones, then make lint
+# make test   set up, run the tests on JOBS cores (or those of TESTS=FOLDERS) without the slow ones, after make lint
 # make test-slow   the slow tests: training, many seeds, hundreds of megabytes
 # make test-tools  the tests of zoo, soak and fuzz themselves; where they are as last passed, .ci/run leaves them out
 # make bench  timing figures, as ratios measured side by side
@@ -51,9 +51,11 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: $(VENV)/.demo
 	@$(BIN)/jetdvfs twin demo --out $(OUT)
 
-# A test runs whatever its types are: style and types come last, and either failing fails.
+# A test runs whatever its types are, and what failed stands last.
 test: $(VENV)/.test
-	@code=0; $(BIN)/python -m pytest $(SPREAD) -m '$(QUICK)' $(TESTS) || code=1; $(MAKE) --no-print-directory lint || code=1; exit $$code
+	@lint=0; $(MAKE) --no-print-directory lint || lint=$$?; \
+	$(BIN)/python -m pytest $(SPREAD) -m '$(QUICK)' $(TESTS) || exit 1; \
+	[ $$lint = 0 ] || { echo "make lint failed: see above the tests"; exit 1; }
 
 test-slow: $(VENV)/.test
 	$(BIN)/python -m pytest $(SPREAD) -m 'slow and not system' $(TESTS)

@@ -251,7 +251,7 @@ def test_every_requirement_of_the_lint_environment_is_pinned(name: str) -> None:
 
 
 @pytest.mark.parametrize("broken", ["pytest", "mypy", ""])
-def test_tests_run_before_lint_and_either_failing_fails(tmp_path: Path, broken: str) -> None:
+def test_lint_and_tests_both_run_and_either_failing_fails(tmp_path: Path, broken: str) -> None:
     if shutil.which("make") is None or not (ROOT / "Makefile").exists():
         pytest.skip("needs make and the source tree")
     shutil.copy(ROOT / "Makefile", tmp_path)
@@ -268,7 +268,7 @@ def test_tests_run_before_lint_and_either_failing_fails(tmp_path: Path, broken: 
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode != 0) == bool(broken), done.stdout + done.stderr
-    assert log.read_text().split() == ["pytest", "ruff", "ruff", "mypy"]
+    assert log.read_text().split() == ["ruff", "ruff", "mypy", "pytest"]
 
 
 @pytest.mark.parametrize(
