@@ -9,7 +9,7 @@ not run this time.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -139,6 +139,18 @@ class Tracking:
     def leave(self) -> None:
         self._blocks.pop()
         self._places.pop()
+
+    def apart(self, task: Callable[[], Any]) -> Any:
+        """Run a task of ``fork``: a graph of its own, compared with no other and needed as a whole."""
+        outer, self._blocks = self._blocks, [{}]
+        self._place()
+        made = task()
+        self._blocks = outer
+        self._places.pop()
+        writers = writers_of([made]) if self.comparing else ()
+        for writer in writers:
+            self.needs.setdefault(self.together[writer], []).extend(writers)
+        return made
 
     def _place(self) -> None:
         self._entered += 1

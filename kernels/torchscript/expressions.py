@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from typing import Any
+from functools import cache
+from typing import Any, cast
 
 from ..errors import BudgetExceeded, ModelError, UnsupportedOperator
 from ..operators import rule_of
@@ -89,6 +90,8 @@ class ExpressionTranslator:
             return self._isinstance(node)
         args = [self.expression(argument) for argument in node.args]
         kwargs = [(keyword.arg or "", self.expression(keyword.value)) for keyword in node.keywords]
+        if path == ["ops", "prim", "awaitable_wait"] and len(args) == 1:
+            return lambda frame: _task(args[0](frame))()
         if path is not None and path[0] in ("torch", "ops") and len(path) > 1:
             if runtime.recorder.tracking.comparing:
                 return watched(runtime, _operator_name(path), node, args, kwargs)
@@ -170,6 +173,17 @@ class ExpressionTranslator:
 
     def _uninitialized(self, node: ast.Call) -> Expression:
         return lambda frame: None
+
+    def _fork(self, node: ast.Call) -> Expression:
+        """``fork(task)``, which runs here as on one stream, and ``awaitable(task)``, which runs when it is first waited for."""
+        task = self.expression(node.args[0]) if len(node.args) == 1 else _nothing
+        runs = isinstance(node.func, ast.Name) and node.func.id == "fork"
+
+        def call(frame: Frame) -> Any:
+            function = _task(task(frame))
+            return function() if runs else cache(function)
+
+        return call
 
     def _isinstance(self, node: ast.Call) -> Expression:
         if len(node.args) != 2:
@@ -269,6 +283,12 @@ def _nothing(frame: Frame) -> None:
     return None
 
 
+def _task(value: Any) -> Callable[[], Any]:
+    if not callable(value):
+        raise ModelError(f"code starts a task of type {type(value).__name__}; expected a nested function")
+    return cast("Callable[[], Any]", value)
+
+
 def _operator_name(path: list[str]) -> str:
     """``torch.relu`` is ATen's ``relu``; ``ops.prim.device`` is ``prim::device``."""
     if path[0] == "torch":
@@ -341,6 +361,8 @@ _SYNTAX: dict[str, Callable[[ExpressionTranslator, ast.Call], Expression]] = {
     "getattr": ExpressionTranslator._getattr,
     "annotate": ExpressionTranslator._second_argument,
     "unchecked_cast": ExpressionTranslator._second_argument,
+    "fork": ExpressionTranslator._fork,
+    "awaitable": ExpressionTranslator._fork,
     "uninitialized": ExpressionTranslator._uninitialized,
     "isinstance": ExpressionTranslator._isinstance,
 }

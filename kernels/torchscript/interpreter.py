@@ -85,6 +85,8 @@ class Interpreter:
             self._depth += 1
             outcome = function.body(frame)
             self._depth -= 1
+            if function.returns and type(outcome) is not tuple:
+                raise ModelError(f"{source.name}() ends without the value that it is declared to return")
         except ModelError:
             if not self.failed_at:
                 self.failed_at = source.location(frame[LINE])

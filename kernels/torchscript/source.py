@@ -119,12 +119,14 @@ class ClassSource:
 
 
 class FunctionSyntax(NamedTuple):
-    """A function's parameters, and its body in pieces that are parsed when asked for.
+    """A function's parameters, and its body in pieces, parsed on demand: the syntax of a long one is never held at once.
 
-    A long function (a frozen network is one) has more than one piece, so that its syntax is never held at once.
+    Attributes:
+        returns: True if it is declared to return a value.
     """
 
     parameters: ast.arguments
+    returns: bool
     pieces: Callable[[], Iterator[list[ast.stmt]]]
     long: bool
 
@@ -182,7 +184,9 @@ class SourceTree:
         if len(head) != 1 or not isinstance(head[0], ast.FunctionDef):
             raise ModelError("code holds something else where a function is expected")
         start, indent = head_end.end(), outer + 2
-        return FunctionSyntax(head[0].args, lambda: self._pieces(text, start, indent), len(text) - start > _PIECE)
+        declared = head[0].returns
+        returns = declared is not None and ast.unparse(declared) not in ("None", "NoneType")
+        return FunctionSyntax(head[0].args, returns, lambda: self._pieces(text, start, indent), len(text) - start > _PIECE)
 
     def _pieces(self, text: str, start: int, indent: int) -> Iterator[list[ast.stmt]]:
         cuts = re.compile(rf"^ {{{indent}}}(?!\s|else:|elif |[)\]}}])", re.MULTILINE)
@@ -222,20 +226,27 @@ def parse_source(text: str, limit: int, lines_before: int = 0) -> ast.Module:
 
 
 def _split(path: str, text: str) -> dict[str, ClassSource | FunctionSource]:
+    """The file's classes and functions; a definition nested in one (``torch.jit.fork``) is part of its text."""
     found: dict[str, ClassSource | FunctionSource] = {}
-    heads = list(_HEADS.finditer(text))
+    heads: list[re.Match[str]] = []
+    in_class = False
+    for head in _HEADS.finditer(text):
+        if not head[3]:
+            in_class = head[3] is None
+        elif len(head[3]) > 2 or not in_class:
+            continue
+        heads.append(head)
     current: ClassSource | None = None
-    for position, head in enumerate(heads):
-        end = heads[position + 1].start() if position + 1 < len(heads) else len(text)
+    for head, after in zip(heads, [*(head.start() for head in heads[1:]), len(text)], strict=False):
         class_name, base, indent, function_name = head.groups()
         if class_name:
-            body = text[head.end() : end]
+            body = text[head.end() : after]
             current = ClassSource(class_name, base or "", {m[1]: m[3] for m in _ATTRIBUTE.finditer(body)})
             found[class_name] = current
         elif not indent:
-            found[function_name] = FunctionSource(function_name, text[head.start() : end], path, text, head.start())
-        elif current is not None and len(indent) == 2:
+            found[function_name] = FunctionSource(function_name, text[head.start() : after], path, text, head.start())
+        elif current is not None:
             # Copies of a class differ in the type of self alone: without it, equal methods are parsed once.
-            method = _SELF_TYPE.sub(r"\1", text[head.start() : end])
+            method = _SELF_TYPE.sub(r"\1", text[head.start() : after])
             current.methods[function_name] = FunctionSource(function_name, method, path, text, head.start())
     return found

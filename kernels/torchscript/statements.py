@@ -20,12 +20,13 @@ _NEXT, _BREAK, _CONTINUE = None, "break", "continue"
 class Function:
     """A function ready to run."""
 
-    __slots__ = ("body", "defaults", "parameters")
+    __slots__ = ("body", "defaults", "parameters", "returns")
 
-    def __init__(self, parameters: Sequence[str], defaults: dict[str, Expression], body: Statement) -> None:
+    def __init__(self, parameters: Sequence[str], defaults: dict[str, Expression], body: Statement, *, returns: bool) -> None:
         self.parameters = tuple(parameters)
         self.defaults = defaults
         self.body = body
+        self.returns = returns
 
 
 class Translator(ExpressionTranslator):
@@ -43,7 +44,8 @@ class Translator(ExpressionTranslator):
         for argument, keyword_default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
             if keyword_default is not None:
                 defaults[argument.arg] = self.expression(keyword_default)
-        return Function(names, defaults, self._stream(syntax) if syntax.long else self.block(next(syntax.pieces(), [])))
+        body = self._stream(syntax) if syntax.long else self.block(next(syntax.pieces(), []))
+        return Function(names, defaults, body, returns=syntax.returns)
 
     def _stream(self, syntax: FunctionSyntax) -> Statement:
         """A body that is translated piece by piece as it runs, and forgotten: long functions run once."""
@@ -247,6 +249,24 @@ class Translator(ExpressionTranslator):
 
         return execute
 
+    def _nested(self, node: ast.FunctionDef) -> Statement:
+        """A task for ``fork`` or ``awaitable``: a function without arguments that sees the names around it."""
+        name, body = node.name, self._later(node.body)
+        tracking = self._runtime.recorder.tracking
+
+        def define(frame: Frame) -> None:
+            def task() -> Any:
+                inner = dict(frame)
+                try:
+                    outcome = tracking.apart(lambda: body(inner))
+                finally:
+                    frame[LINE] = inner[LINE]
+                return outcome[0] if type(outcome) is tuple else None
+
+            frame[name] = task
+
+        return define
+
     def _return(self, node: ast.Return) -> Statement:
         if node.value is None:
             return lambda frame: (None,)
@@ -274,6 +294,7 @@ _STATEMENTS: dict[type, Callable[[Translator, Any], Statement]] = {
     ast.While: Translator._while,
     ast.For: Translator._for,
     ast.With: Translator._with,
+    ast.FunctionDef: Translator._nested,
     ast.Return: Translator._return,
     ast.Expr: Translator._bare,
     ast.Break: lambda translator, node: lambda frame: _BREAK,

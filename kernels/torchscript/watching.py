@@ -236,7 +236,7 @@ def _collect(node: ast.stmt) -> Names:
     for part in ("body", "orelse"):
         names = parts[part] = Names()
         for statement in getattr(node, part, ()):
-            if isinstance(statement, (ast.If, ast.For, ast.While, ast.With)):
+            if isinstance(statement, (ast.If, ast.For, ast.While, ast.With, ast.FunctionDef)):
                 names.add(_collect(statement))
                 names.loops |= isinstance(statement, (ast.For, ast.While))
             elif isinstance(statement, ast.Raise):

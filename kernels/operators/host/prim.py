@@ -108,6 +108,12 @@ def equal(recorder: Recorder, self: Tensor, other: Tensor) -> bool:
     return self is other
 
 
+@operator("wait")
+def wait(recorder: Recorder, future: Any) -> Any:
+    """The result of ``fork``: its task has run."""
+    return future
+
+
 @operator("warn")
 def warn(recorder: Recorder, message: str, stacklevel: int = 2) -> None:
     return None

@@ -121,9 +121,40 @@ PROGRAMS = {
         "made = [x]\nmade.append(y)\nz = torch.cat(made, 1)\nmade.append(z)\nreturn torch.cat(made, 1)"
     ),
     "a bias that is written into": "b = self.state[0].clone()\nb[1:2].zero_()\nreturn torch.nn.functional.linear(x, y, b[:2])",
+    "a task": "task = torch.jit.fork(self.work, x, 1)\nreturn torch.jit.wait(task) + torch.tanh(y)",
+    "a task repeats others": "z = torch.exp(x)\ntask = torch.jit.fork(self.work, x, 1)\nreturn torch.jit.wait(task) + z",
+    "what a task has done": "task = torch.jit.fork(self.work, x, 1)\nreturn torch.jit.wait(task) + torch.exp(x)",
+    "two tasks alike": (
+        "a = torch.jit.fork(self.work, x, 1)\nb = torch.jit.fork(self.work, x, 1)\n"
+        "return torch.jit.wait(a) + torch.jit.wait(b)"
+    ),
+    "a task that nobody waits for": "task = torch.jit.fork(self.work, x, 1)\nreturn y + 1",
+    "a task that is done in part": "task = torch.jit.fork(self.pair, x)\nreturn torch.jit.wait(task)[0] + 1",
+    "tasks in a loop": (
+        "made: List[torch.jit.Future[Tensor]] = []\nfor i in range(x.size(0)):\n"
+        "    made.append(torch.jit.fork(self.work, y * 2, 2))\n"
+        "return torch.jit.wait(made[0]) + torch.jit.wait(made[1])"
+    ),
+    "a task that starts tasks": "task = torch.jit.fork(self.tasks, x)\nreturn torch.jit.wait(task) + 1",
+    "a task that writes": "z = x * 2\ntask = torch.jit.fork(self.write, z)\nw = torch.jit.wait(task)\nreturn z + w",
     "a copy": "z = x.clone()\nw = x.clone()\nz.add_(1)\nreturn z + w",
 }
 # fmt: on
+#: Further methods of the programs' modules.
+TASKS = """
+    def work(self, x: Tensor, times: int) -> Tensor:
+        for i in range(times):
+            x = torch.exp(x)
+        return x
+    def pair(self, x: Tensor):
+        return torch.exp(x), torch.tanh(x)
+    def write(self, x: Tensor):
+        x.add_(1)
+        return x.relu()
+    def tasks(self, x: Tensor):
+        inner = torch.jit.fork(self.work, x, 2)
+        return torch.jit.wait(inner) + torch.exp(x)
+"""
 
 
 class Dispatched(TorchDispatchMode):
@@ -184,6 +215,7 @@ def scripted(programs: dict[str, str], folder: Path) -> list[io.BytesIO]:
     for place, body in enumerate(programs.values()):
         text += f"class P{place}(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
         text += "        self.register_buffer('state', torch.zeros(2, 4))\n"
+        text += textwrap.indent(textwrap.dedent(TASKS), "    ")
         text += f"    def forward(self, x: Tensor, y: Tensor):\n{textwrap.indent(body, ' ' * 8)}\n"
     path = folder / "programs.py"
     path.write_text(text)
