@@ -140,7 +140,9 @@ def _decompose(
         return read_engine(source, account, inputs, name)
     if _is_gguf(source):
         _only_forward(method)
-        return network_of(of_gguf(read_gguf(source, account)), inputs, account, name)
+        return network_of(
+            of_gguf(read_gguf(source, account, path and path.parent, path.name if path else "")), inputs, account, name
+        )
     if is_safetensors(source):
         _only_forward(method)
         model = of_safetensors(source, path and path.parent, path.name if path else "", account)

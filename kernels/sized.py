@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A tensor as files describe it."""
+"""Tensors as files describe them."""
 
 from __future__ import annotations
 
@@ -18,3 +18,18 @@ class SizedTensor:
     @property
     def nbytes(self) -> int:
         return tensor_bytes(numel(self.shape), self.dtype)
+
+
+@dataclass(frozen=True)
+class ScaledTensor(SizedTensor):
+    """A quantised tensor with scales and zero points that its element type does not contain.
+
+    Attributes:
+        extra: their bytes, which are read with it.
+    """
+
+    extra: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        return super().nbytes + self.extra

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The header of a GGUF file: what it says of the model, and the table of its tensors (ggml's docs/gguf.md).
+"""Headers of GGUF files: metadata and the table of tensors (ggml's docs/gguf.md).
 
-The file is read from its start to the end of that table and no further, however large it is; arrays of tokens are stepped over.
+A file is read to the end of that table, however large it is; arrays of tokens are stepped over.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..budget import Account
 from ..errors import BudgetExceeded, ModelError
 from ..network import numel
 from ..sized import SizedTensor
+from .parts import opened_part, parts_of
 
 MAGIC = b"GGUF"
 _CHUNK = 1 << 18
@@ -33,30 +35,59 @@ TYPES: Mapping[int, str] = {
     0: "float32", 1: "float16", 2: "q4_0", 3: "q4_1", 6: "q5_0", 7: "q5_1", 8: "q8_0", 9: "q8_1", 10: "q2_K", 11: "q3_K",
     12: "q4_K", 13: "q5_K", 14: "q6_K", 15: "q8_K", 16: "iq2_xxs", 17: "iq2_xs", 18: "iq3_xxs", 19: "iq1_s", 20: "iq4_nl",
     21: "iq3_s", 22: "iq2_s", 23: "iq4_xs", 24: "int8", 25: "int16", 26: "int32", 27: "int64", 28: "float64", 29: "iq1_m",
-    30: "bfloat16", 34: "tq1_0", 35: "tq2_0", 39: "mxfp4",
+    30: "bfloat16", 34: "tq1_0", 35: "tq2_0", 39: "mxfp4", 40: "nvfp4", 41: "q1_0",
 }  # fmt: skip
 
 
 @dataclass(frozen=True)
 class GgufHeader:
-    """What a GGUF file says before its weights.
+    """Metadata and tensors of a model, from the headers of all its parts.
 
     Attributes:
-        said: its metadata: numbers, texts, and short lists of numbers; of other arrays, their length.
-        tensors: its tensors by name.
+        said: metadata: numbers, texts, and short lists of numbers; of other arrays, their length.
+        tensors: tensors by name.
     """
 
     said: Mapping[str, Any]
     tensors: Mapping[str, SizedTensor]
 
 
-def read_gguf(stream: BinaryIO, account: Account) -> GgufHeader:
-    """Read a file's header.
+def read_gguf(stream: BinaryIO, account: Account, folder: Path | None = None, name: str = "") -> GgufHeader:
+    """Read a model's headers: the file's, or those of all its parts.
+
+    Args:
+        stream: the file.
+        account: bounds on the cost of reading.
+        folder: its folder; None if unknown.
+        name: its name there.
 
     Raises:
-        ModelError: it is damaged, cut off, or of a version or type that is not known.
+        ModelError: a file is damaged, cut off, missing, or of an unknown version or type.
         BudgetExceeded: it claims more than is read.
     """
+    header = _read_part(stream, account)
+    count = header.said.get("split.count", 1)
+    if not isinstance(count, int) or count <= 1:
+        return header
+    paths = parts_of(folder, name, ".gguf", count)
+    if paths is None:
+        raise ModelError(
+            f"the file is one of {count} parts; give the path of one, named like model-00001-of-{count:05}.gguf, with all "
+            "parts in its folder"
+        )
+    tensors: dict[str, SizedTensor] = {}
+    for path in paths:
+        with opened_part(path) as part:
+            own = _read_part(part, account)
+        header = own if own.said.get("split.no", 0) == 0 else header
+        if not tensors.keys().isdisjoint(own.tensors) or own.said.get("split.count") != count:
+            raise ModelError(f"{path.name} is no part of the same model; download its parts again")
+        tensors |= own.tensors
+    return GgufHeader(header.said, tensors)
+
+
+def _read_part(stream: BinaryIO, account: Account) -> GgufHeader:
+    """Read one file's header."""
     cursor = _Cursor(stream, account)
     if cursor.bytes(4) != MAGIC:
         raise ModelError("not a GGUF file")
@@ -71,8 +102,6 @@ def read_gguf(stream: BinaryIO, account: Account) -> GgufHeader:
         account.step()
         key = cursor.text(_KEY)
         said[key] = cursor.value(cursor.number("I"))
-    if isinstance(parts := said.get("split.count"), int) and parts > 1:
-        raise ModelError(f"the file is one of {parts} parts; join them first: llama-gguf-split --merge FIRST.gguf model.gguf")
     table: dict[str, SizedTensor] = {}
     end = 0
     for _ in range(tensors):

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A language model of the families that are known: its sizes, and the weights of each of its blocks by llama.cpp's names."""
+"""Language models of the known families: sizes of each block, and its weights under llama.cpp's names."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,117 +18,130 @@ _LAYERS = 4096
 
 @dataclass(frozen=True)
 class Family:
-    """How a family's blocks differ where the weights do not say so.
+    """Properties of a family that neither its weights nor its metadata give.
 
     Attributes:
-        activation: what the feed-forward part applies.
-        sliding: of so many blocks in a row, all but the last see the last few positions alone; 0 where none does.
+        activation: activation of the feed-forward part.
+        period: the last block of each ``period`` sees all positions, those before it a window; 0: no block has a window.
+        scales_embedding: embeddings are multiplied by a constant.
+        normalizes_values: values are normalised, without a scale, before they are cached.
+        rope_period: the last block of each ``rope_period`` has no rotary embedding; 0: every block has one.
     """
 
     activation: str = "silu"
-    sliding: int = 0
+    period: int = 0
+    scales_embedding: bool = False
+    normalizes_values: bool = False
+    rope_period: int = 0
 
 
-#: By the name of the architecture in GGUF.
+_LLAMA_LIKE = (
+    "llama", "mistral3", "qwen2", "qwen2moe", "qwen2vl", "qwen3", "qwen3moe", "qwen3vl", "qwen3vlmoe", "phi3", "phimoe",
+    "granite", "granitemoe", "lfm2",
+)  # fmt: skip
+
+#: By architecture, under GGUF's names (llama.cpp's ``llama-arch.cpp`` and ``src/models``).
 FAMILIES: Mapping[str, Family] = {
-    **dict.fromkeys(("llama", "mistral3", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "phi3", "phimoe"), Family()),
-    "gemma": Family("gelu"),
-    "gemma2": Family("gelu", 2),
-    "gemma3": Family("gelu", 6),
+    **dict.fromkeys(_LLAMA_LIKE, Family()),
+    "gemma": Family("gelu", scales_embedding=True),
+    "gemma2": Family("gelu", 2, scales_embedding=True),
+    "gemma3": Family("gelu", 6, scales_embedding=True),
+    "gemma4": Family("gelu", 6, scales_embedding=True, normalizes_values=True),
+    "gpt-oss": Family(period=2),
+    "olmo2": Family(period=4),
     "phi2": Family("gelu"),
+    "smollm3": Family(rope_period=4),
 }
 
-#: The weights that a block may have; any other means work that is not known.
+#: Weights that a block may have; any other means work without a rule.
 _OF_A_BLOCK = frozenset(
-    [
-        "attn_norm",
-        "attn_norm_2",
-        "attn_q",
-        "attn_k",
-        "attn_v",
-        "attn_qkv",
-        "attn_output",
-        "attn_q_norm",
-        "attn_k_norm",
-        "post_attention_norm",
-        "ffn_norm",
-        "post_ffw_norm",
-        "ffn_gate",
-        "ffn_up",
-        "ffn_down",
-        "ffn_gate_inp",
-        "ffn_gate_exps",
-        "ffn_up_exps",
-        "ffn_down_exps",
-        "ffn_gate_up_exps",
-        "ffn_gate_shexp",
-        "ffn_up_shexp",
-        "ffn_down_shexp",
-        "ffn_gate_inp_shexp",
-    ]
+    (
+        "attn_norm", "attn_norm_2", "attn_q", "attn_k", "attn_v", "attn_qkv",
+        "attn_output", "attn_q_norm", "attn_k_norm", "attn_sinks", "post_attention_norm", "shortconv.in_proj",
+        "shortconv.conv", "shortconv.out_proj", "ffn_norm", "post_ffw_norm", "ffn_gate", "ffn_up",
+        "ffn_down", "post_ffw_norm_1", "pre_ffw_norm_2", "post_ffw_norm_2", "ffn_gate_inp", "ffn_gate_exps",
+        "ffn_up_exps", "ffn_down_exps", "ffn_gate_up_exps", "ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp",
+        "ffn_gate_inp_shexp", "inp_gate", "proj", "post_norm", "layer_output_scale", "rope_freqs",
+        "rope_factors_long", "rope_factors_short",
+    )
+)  # fmt: skip
+_OUTSIDE = re.compile(
+    r"(token_embd|output|output_norm|token_embd_norm|rope_freqs|rope_factors_long|rope_factors_short|per_layer_token_embd"
+    r"|per_layer_model_proj|per_layer_proj_norm)\.(weight|bias|scale|input_scale)"
 )
-_OUTSIDE = frozenset(
-    [
-        "token_embd.weight",
-        "output.weight",
-        "output.bias",
-        "output_norm.weight",
-        "output_norm.bias",
-        "rope_freqs.weight",
-        "rope_factors_long.weight",
-        "rope_factors_short.weight",
-    ]
-)
-_BLOCK = re.compile(r"blk\.(\d{1,5})\.([a-z0-9_]+)\.(weight|bias)")
-_ROPE = ("rope_freqs", "rope_factors_long", "rope_factors_short")  # llama.cpp writes them into blocks, too
+_BLOCK = re.compile(r"blk\.(\d{1,5})\.([a-z0-9_.]+)\.(weight|bias|scale|input_scale)")
 
 
 @dataclass(frozen=True)
-class LanguageModel:
-    """What the launches of a model follow from.
+class Block:
+    """Attention of one block.
 
     Attributes:
-        family: what its weights do not say.
-        layers: its blocks.
-        width: the size of what passes between them.
-        heads, kv_heads: of queries, and of keys and values.
-        key_size, value_size: of one head.
-        experts_used: of a mixture of experts, how many each token takes; 0 for any other.
-        window: how many positions a sliding block sees; 0 where there is none.
-        weights: by name, without ``.weight``; biases with theirs.
-        compute: the element type of what passes between launches.
-        cache: that of keys and values that are kept.
-        runtime: whose launches these are.
+        heads, kv_heads: heads of queries, and of keys and values.
+        key_size, value_size: elements of one head.
+        window: positions that a token sees, its own among them; 0: all.
+        rope: queries and keys are rotated by their positions.
+        shares_cache: keys and values are those of an earlier block.
     """
 
-    family: Family
-    layers: int
-    width: int
     heads: int
     kv_heads: int
     key_size: int
     value_size: int
-    experts_used: int
-    window: int
+    window: int = 0
+    rope: bool = True
+    shares_cache: bool = False
+
+    def check(self) -> None:
+        """Refuse sizes that no attention has.
+
+        Raises:
+            ModelError: a size is out of range, or the heads do not share those of keys and values.
+        """
+        for name in ("heads", "kv_heads", "key_size", "value_size"):
+            if not 0 < getattr(self, name) <= _MOST:
+                raise ModelError(f"the model's {name} is {getattr(self, name)}; expected 1 to {_MOST}")
+        if self.heads % self.kv_heads:
+            raise ModelError(f"{self.heads} heads do not share {self.kv_heads} heads of keys and values")
+
+
+@dataclass(frozen=True)
+class LanguageModel:
+    """Sizes and weights from which the launches of a model follow.
+
+    Attributes:
+        family: properties that are not in the weights.
+        width: elements of a token between blocks.
+        blocks: attention of each block.
+        weights: by name, without ``.weight``; biases and scales with their suffix.
+        compute: element type between launches.
+        cache: element type of cached keys and values.
+        runtime: the runtime whose launches these are.
+        experts_used: experts per token of a mixture of experts; 0 without one.
+        scaled: of ``embedding``, ``residual`` and ``logits``, those that are multiplied by a constant.
+        softcap: logits are limited by a scaled hyperbolic tangent.
+    """
+
+    family: Family
+    width: int
+    blocks: tuple[Block, ...]
     weights: Mapping[str, SizedTensor]
     compute: str
     cache: str
     runtime: str
+    experts_used: int = 0
+    scaled: frozenset[str] = frozenset()
+    softcap: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("width", "heads", "kv_heads", "key_size", "value_size"):
-            if not 0 < getattr(self, name) <= _MOST:
-                raise ModelError(f"the model's {name} is {getattr(self, name)}; expected 1 to {_MOST}")
-        if not 0 < self.layers <= _LAYERS:
-            raise BudgetExceeded(f"the model has {self.layers} blocks; 1 to {_LAYERS} are listed")
-        if self.heads % self.kv_heads:
-            raise ModelError(f"{self.heads} heads do not share {self.kv_heads} heads of keys and values")
+        if not 0 < self.width <= _MOST:
+            raise ModelError(f"the model's width is {self.width}; expected 1 to {_MOST}")
 
     def weight(self, name: str) -> SizedTensor | None:
-        """A weight, where the model has it.
+        """A weight; None if the model has none of this name.
 
         Raises:
-            ModelError: it is one number without dimensions.
+            ModelError: it has no dimensions.
         """
         found = self.weights.get(name)
         if found is not None and not found.shape:
@@ -147,66 +160,106 @@ class LanguageModel:
         return found
 
 
+def check_layers(layers: int) -> int:
+    """The number of blocks, if it can be listed.
+
+    Raises:
+        BudgetExceeded: it cannot.
+    """
+    if not 0 < layers <= _LAYERS:
+        raise BudgetExceeded(f"the model has {layers} blocks; 1 to {_LAYERS} are listed")
+    return layers
+
+
+def windows_of(window: int, layers: int, period: int, flags: Sequence[Any] | None = None) -> list[int]:
+    """The window of each block: by ``flags`` that are true where a block has one, else by ``period`` as in :class:`Family`."""
+    if flags is None:
+        flags = [period > 0 and number % period < period - 1 for number in range(layers)]
+    return [max(window, 0) if flag else 0 for flag in flags]
+
+
 def of_gguf(header: GgufHeader) -> LanguageModel:
     """The model that a GGUF file holds.
 
     Raises:
-        UnsupportedOperator: it is of a family without rules, or has weights whose use is not known.
-        ModelError: what it says does not fit together.
+        UnsupportedOperator: its family has no rules, or it has weights whose use is not known.
+        ModelError: its metadata do not fit together.
     """
     said = header.said
+    kind = said.get("general.type", "model")
+    if kind != "model":
+        raise ModelError(
+            f"the file is of type {kind!r:.20}, a part that is loaded next to a model; give the language model's own GGUF file"
+        )
     architecture = said.get("general.architecture")
     if not isinstance(architecture, str) or architecture not in FAMILIES:
         raise UnsupportedOperator(f"the architecture {architecture!r:.60} has no rules; valid: {', '.join(sorted(FAMILIES))}")
+    family = FAMILIES[architecture]
+
+    def get(name: str, default: Any = None) -> Any:
+        return said.get(f"{architecture}.{name}", default)
 
     def number(name: str, default: int | None = None) -> int:
-        value = said.get(f"{architecture}.{name}", default)
+        value = get(name, default)
         if isinstance(value, tuple) and value and len(set(value)) == 1:
             value = value[0]
         if isinstance(value, bool) or not isinstance(value, int):
             raise ModelError(f"the metadata's {architecture}.{name} is {value!r:.60}; expected one number")
         return value
 
-    width, heads = number("embedding_length"), number("attention.head_count")
-    usual = width // heads if heads > 0 else 0
-    key_size = number("attention.key_length", usual)
+    def each(name: str, default: int | None = None) -> list[int]:
+        value = get(name)
+        if isinstance(value, tuple) and len(value) >= layers and all(isinstance(n, int) and n >= 0 for n in value):
+            return list(value[:layers])
+        return [number(name, default)] * layers
+
+    layers, width = check_layers(number("block_count")), number("embedding_length")
+    heads = each("attention.head_count")
+    kv_heads = each("attention.head_count_kv", heads[0]) if get("attention.head_count_kv") is not None else heads
+    key_size = number("attention.key_length", width // heads[0] if heads[0] > 0 else 0)
+    value_size = number("attention.value_length", key_size)
+    pattern = get("attention.sliding_window_pattern", family.period)
+    flags = pattern if isinstance(pattern, tuple) and len(pattern) >= layers else None
+    period = family.period if isinstance(pattern, tuple) else number("attention.sliding_window_pattern", family.period)
+    windows = windows_of(number("attention.sliding_window", 0), layers, period, flags and flags[:layers])
+    swa = number("attention.key_length_swa", key_size), number("attention.value_length_swa", value_size)
+    own_caches = layers - number("attention.shared_kv_layers", 0)
+    scales = {"embedding": "embedding_scale", "residual": "residual_scale", "logits": "logit_scale"}
     return LanguageModel(
-        family=FAMILIES[architecture],
-        layers=number("block_count"),
+        family=family,
         width=width,
-        heads=heads,
-        kv_heads=number("attention.head_count_kv", heads),
-        key_size=key_size,
-        value_size=number("attention.value_length", key_size),
-        experts_used=number("expert_used_count", 0),
-        window=number("attention.sliding_window", 0),
+        blocks=tuple(
+            Block(
+                heads[block],
+                kv_heads[block],
+                *(swa if windows[block] else (key_size, value_size)),
+                window=windows[block],
+                rope=has_rope(block, family.rope_period),
+                shares_cache=block >= own_caches,
+            )
+            for block in range(layers)
+        ),
         weights=_known(header.tensors),
         compute="float32",
         cache="float16",
         runtime="llama.cpp",
+        experts_used=number("expert_used_count", 0),
+        scaled=frozenset(name for name, key in scales.items() if get(key)),
+        softcap=bool(get("final_logit_softcapping")),
     )
 
 
+def has_rope(block: int, period: int) -> bool:
+    """True if a block rotates its queries and keys; the last of each ``period`` does not."""
+    return not period or (block + 1) % period != 0
+
+
 def _known(tensors: Mapping[str, SizedTensor]) -> dict[str, SizedTensor]:
-    """The weights by name, if all of them are of those whose use is known."""
+    """The weights by name, if the use of each is known."""
     kept = {}
     for name, tensor in tensors.items():
         block = _BLOCK.fullmatch(name)
-        known = name in _OUTSIDE or (block is not None and (block[2] in _OF_A_BLOCK or block[2] in _ROPE))
-        if not known:
+        if not (_OUTSIDE.fullmatch(name) or (block is not None and block[2] in _OF_A_BLOCK)):
             raise UnsupportedOperator(f"what tensor {name!r:.80} is used for has no rule")
         kept[name.removesuffix(".weight")] = tensor
     return kept
-
-
-def integer(said: Mapping[str, Any], name: str, default: int | None = None) -> int:
-    """A whole number of a configuration in JSON.
-
-    Raises:
-        ModelError: it is none.
-    """
-    value = said.get(name)
-    value = default if value is None else value
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ModelError(f"config.json: {name} is {value!r:.60}; expected a whole number")
-    return value

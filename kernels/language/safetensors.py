@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A safetensors file and the ``config.json`` beside it, as transformers writes them: the header alone, weights unread."""
+"""Safetensors files and their ``config.json``, as transformers writes them: headers alone, weights unread."""
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -13,45 +13,71 @@ from ..budget import Account
 from ..errors import BudgetExceeded, ModelError, UnsupportedOperator
 from ..exported.pieces import JsonText
 from ..network import DTYPE_BYTES, numel
-from ..sized import SizedTensor
-from .model import FAMILIES, Family, LanguageModel, integer
+from ..sized import ScaledTensor, SizedTensor
+from .model import FAMILIES, Block, LanguageModel, check_layers, has_rope, windows_of
+from .parts import opened_part, parts_of, without_waiting
+from .quantised import check_method, stored_weights
 
-_PARTS = 256
-_PART = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.safetensors")
-
-#: What the format calls element types.
+#: Element types under the format's names.
 TYPES: Mapping[str, str] = {
     "BOOL": "bool", "U8": "uint8", "I8": "int8", "I16": "int16", "I32": "int32", "I64": "int64", "F16": "float16",
     "BF16": "bfloat16", "F32": "float32", "F64": "float64", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2",
+    "U16": "int16", "U32": "int32", "U64": "int64",
 }  # fmt: skip
 
-#: By transformers' ``model_type``: the architecture as GGUF calls it.
+#: GGUF's architecture of each ``model_type`` of transformers, that of a text tower's own configuration included.
 _ARCHITECTURES = {
-    "llama": "llama", "mistral": "llama", "mixtral": "llama", "qwen2": "qwen2", "qwen2_moe": "qwen2moe", "qwen3": "qwen3",
-    "qwen3_moe": "qwen3moe", "gemma": "gemma", "gemma2": "gemma2", "gemma3_text": "gemma3", "phi3": "phi3",
+    "llama": "llama", "mistral": "llama", "mixtral": "llama", "ministral": "mistral3", "ministral3": "mistral3",
+    "qwen2": "qwen2", "qwen2_moe": "qwen2moe", "qwen3": "qwen3", "qwen3_moe": "qwen3moe",
+    "qwen2_vl": "qwen2vl", "qwen2_vl_text": "qwen2vl", "qwen2_5_vl": "qwen2vl", "qwen2_5_vl_text": "qwen2vl",
+    "qwen3_vl": "qwen3vl", "qwen3_vl_text": "qwen3vl", "qwen3_vl_moe": "qwen3vlmoe", "qwen3_vl_moe_text": "qwen3vlmoe",
+    "gemma": "gemma", "gemma2": "gemma2", "gemma3": "gemma3", "gemma3_text": "gemma3",
+    "gemma4": "gemma4", "gemma4_text": "gemma4",
+    "gpt_oss": "gpt-oss", "granite": "granite", "granitemoe": "granitemoe", "lfm2": "lfm2", "olmo2": "olmo2", "olmo3": "olmo2",
+    "phi3": "phi3", "smollm3": "smollm3",
 }  # fmt: skip
 _SLIDES_EVERYWHERE = ("mistral", "phi3")
+_FULL, _SLIDING = ("full_attention", "conv"), "sliding_attention"
 
-#: Parts of transformers' names, and what llama.cpp calls the same.
+#: Parts of transformers' names, and llama.cpp's names for them.
 _IN_BLOCKS = {
     "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
-    "self_attn.qkv_proj": "attn_qkv", "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
-    "input_layernorm": "attn_norm", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
-    "mlp.gate_up_proj": "ffn_up", "mlp.gate": "ffn_gate_inp", "block_sparse_moe.gate": "ffn_gate_inp",
+    "self_attn.out_proj": "attn_output", "self_attn.qkv_proj": "attn_qkv", "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm", "self_attn.q_layernorm": "attn_q_norm", "self_attn.k_layernorm": "attn_k_norm",
+    "self_attn.sinks": "attn_sinks", "input_layernorm": "attn_norm", "operator_norm": "attn_norm", "ffn_norm": "ffn_norm",
+    "conv.in_proj": "shortconv.in_proj", "conv.conv": "shortconv.conv", "conv.out_proj": "shortconv.out_proj",
+    "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down", "mlp.gate_up_proj": "ffn_up",
+    "feed_forward.w1": "ffn_gate", "feed_forward.w3": "ffn_up", "feed_forward.w2": "ffn_down",
+    "mlp.gate": "ffn_gate_inp", "block_sparse_moe.gate": "ffn_gate_inp", "mlp.router": "ffn_gate_inp",
+    "router.proj": "ffn_gate_inp",
+    "block_sparse_moe.router.layer": "ffn_gate_inp", "block_sparse_moe.input_linear": "ffn_gate_up_exps",
+    "block_sparse_moe.output_linear": "ffn_down_exps", "router.scale": "ffn_gate_inp.scale",
+    "router.per_expert_scale": "ffn_down_exps.scale",
+    **{f"{place}.gate_up_proj": "ffn_gate_up_exps" for place in ("mlp.experts", "experts")},
+    **{f"{place}.down_proj": "ffn_down_exps" for place in ("mlp.experts", "experts")},
     "mlp.shared_expert.gate_proj": "ffn_gate_shexp", "mlp.shared_expert.up_proj": "ffn_up_shexp",
     "mlp.shared_expert.down_proj": "ffn_down_shexp", "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+    "post_feedforward_layernorm_1": "post_ffw_norm_1", "pre_feedforward_layernorm_2": "pre_ffw_norm_2",
+    "post_feedforward_layernorm_2": "post_ffw_norm_2", "per_layer_input_gate": "inp_gate", "per_layer_projection": "proj",
+    "post_per_layer_input_norm": "post_norm", "layer_scalar": "layer_output_scale",
 }  # fmt: skip
 _EXPERTS = {
     "gate_proj": "ffn_gate_exps", "up_proj": "ffn_up_exps", "down_proj": "ffn_down_exps",
     "w1": "ffn_gate_exps", "w3": "ffn_up_exps", "w2": "ffn_down_exps",
 }  # fmt: skip
-_OUTSIDE = {"model.embed_tokens.weight": "token_embd", "lm_head.weight": "output", "model.norm.weight": "output_norm"}
-_BLOCK = re.compile(r"model\.layers\.(\d{1,5})\.(.+)\.(weight|bias)")
+_OUTSIDE = {
+    "embed_tokens": "token_embd", "norm": "output_norm", "embedding_norm": "output_norm",
+    "embed_tokens_per_layer": "per_layer_token_embd", "per_layer_model_projection": "per_layer_model_proj",
+    "per_layer_projection_norm": "per_layer_proj_norm",
+}  # fmt: skip
+_TABLE, _HEAD = "embed_tokens", "lm_head"
+_TOWER = re.compile(r"(model\.)?(visual|vision_\w+|audio_\w+|embed_vision|embed_audio|mm_projector|multi_modal_projector)\..+")
+_BLOCK = re.compile(r"layers\.(\d{1,5})\.(.+)")
 _EXPERT = re.compile(r"(?:mlp|block_sparse_moe)\.experts\.(\d{1,5})\.(\w+)")
 
 
 def is_safetensors(stream: BinaryIO) -> bool:
-    """Whether a file starts as safetensors does: the length of a header, and the header."""
+    """True if a file starts with the length of a header and the header."""
     length = stream.seek(0, 2)
     stream.seek(0)
     head = stream.read(10)
@@ -59,16 +85,16 @@ def is_safetensors(stream: BinaryIO) -> bool:
 
 
 def of_safetensors(stream: BinaryIO, folder: Path | None, name: str, account: Account) -> LanguageModel:
-    """The model that a file, the parts beside it and their ``config.json`` are.
+    """The model of a file, the parts next to it and their ``config.json``; of a model with towers, its text tower.
 
     Args:
         stream: the file.
-        folder: where it lies; None where that is not known.
+        folder: its folder; None if unknown.
         name: its name there.
-        account: bounds on what reading may cost.
+        account: bounds on the cost of reading.
 
     Raises:
-        UnsupportedOperator: it is of a family without rules, or has weights whose use is not known.
+        UnsupportedOperator: its family has no rules, or it has weights whose use is not known.
         ModelError: it is damaged, lacks its configuration, or does not fit together.
     """
     if folder is None:
@@ -76,50 +102,112 @@ def of_safetensors(stream: BinaryIO, folder: Path | None, name: str, account: Ac
             "a safetensors file holds weights without a network, which the config.json beside it describes: decompose it by "
             "its path (jetdvfs decompose FILE --json) and give that list, or give a GGUF file"
         )
-    said = _configuration(folder / "config.json", account)
-    said = said["text_config"] if isinstance(said.get("text_config"), dict) else said
-    kind = said.get("model_type")
+    outer = _configuration(folder / "config.json", account)
+    said = outer["text_config"] if isinstance(outer.get("text_config"), dict) else outer
+    kind = said.get("model_type", outer.get("model_type"))
     if not isinstance(kind, str) or kind not in _ARCHITECTURES:
         raise UnsupportedOperator(
             f"config.json: model_type {kind!r:.60} has no rules; valid: {', '.join(sorted(_ARCHITECTURES))}"
         )
-    if said.get("quantization_config"):
-        raise UnsupportedOperator("config.json: weights that are quantised in safetensors have no rules; give a GGUF file")
+    quantisation = check_method(outer)
     tensors: dict[str, SizedTensor] = {}
-    for part in _parts(stream, folder, name):
-        tensors |= _opened(part, account) if isinstance(part, Path) else _header(part, account)
-    weights = _named(tensors, kind)
-    width, heads = integer(said, "hidden_size"), integer(said, "num_attention_heads")
-    size = integer(said, "head_dim", width // heads if heads > 0 else 0)
+    paths = parts_of(folder, name, ".safetensors")
+    if paths is None:
+        tensors = _header(stream, account)
+    for path in paths or ():
+        with opened_part(path) as part:
+            if not is_safetensors(part):
+                raise ModelError(f"{path.name} is no safetensors file")
+            tensors |= _header(part, account)
+    towers = any(isinstance(outer.get(key), dict) for key in ("text_config", "vision_config", "audio_config"))
+    weights = _named(stored_weights(tensors, quantisation), kind, towers)
+    return _described(said, kind, weights)
+
+
+def _described(said: Mapping[str, Any], kind: str, weights: Mapping[str, SizedTensor]) -> LanguageModel:
+    """The model of a configuration; sizes that it leaves to its class's defaults are those of the weights."""
+
+    def number(name: str, default: int | None = None) -> int:
+        value = said.get(name)
+        value = default if value is None else value
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ModelError(f"config.json: {name} is {value!r:.60}; expected a whole number")
+        return value
+
+    def rows(block: int, part: str) -> int:
+        found = weights.get(f"blk.{block}.{part}")
+        return found.shape[0] if found is not None and found.shape else 0
+
+    family = FAMILIES[_ARCHITECTURES[kind]]
+    present = [int(name.split(".")[1]) for name in weights if name.startswith("blk.")]
+    layers = check_layers(number("num_hidden_layers", max(present, default=-1) + 1))
+    width = number("hidden_size", weights["token_embd"].shape[-1] if "token_embd" in weights else None)
+    windows = _windows(said, kind, layers, family.period)
+    rotated = said.get("no_rope_layers")
+    rotated = rotated if isinstance(rotated, list) and len(rotated) == layers else None
+    own_caches = layers - number("num_kv_shared_layers", 0)
+    usual = rows(0, "attn_q_norm") if family.period else 0
+    heads = said.get("num_attention_heads")
+    key_size = number("head_dim", usual or (width // heads if isinstance(heads, int) and heads > 0 else 0))
+    blocks = []
+    for block in range(layers):
+        size = key_size if windows[block] else number("global_head_dim", key_size)
+        kv_heads = "num_key_value_heads"
+        if not windows[block] and said.get("num_global_key_value_heads") and said.get("attention_k_eq_v"):
+            kv_heads = "num_global_key_value_heads"
+        own_heads = number("num_attention_heads", rows(block, "attn_q") // max(size, 1) or None)
+        own_kv_heads = number(kv_heads, rows(block, "attn_k") // max(size, 1) or own_heads)
+        rope = bool(rotated[block]) if rotated else has_rope(block, number("no_rope_layer_interval", family.rope_period))
+        blocks.append(Block(own_heads, own_kv_heads, size, size, windows[block], rope, shares_cache=block >= own_caches))
     compute = weights["token_embd"].dtype if "token_embd" in weights else "float16"
     if compute not in DTYPE_BYTES:
         raise UnsupportedOperator(f"embeddings of type {compute} have no rules")
-    slides = kind in _SLIDES_EVERYWHERE or FAMILIES[_ARCHITECTURES[kind]].sliding
+    scales = {"embedding": "embedding_multiplier", "residual": "residual_multiplier", "logits": "logits_scaling"}
     return LanguageModel(
-        family=Family("silu", _LAST) if kind in _SLIDES_EVERYWHERE else FAMILIES[_ARCHITECTURES[kind]],
-        layers=integer(said, "num_hidden_layers"),
+        family=family,
         width=width,
-        heads=heads,
-        kv_heads=integer(said, "num_key_value_heads", heads),
-        key_size=size,
-        value_size=size,
-        experts_used=integer(said, "num_experts_per_tok", 0),
-        window=integer(said, "sliding_window", 0) if slides else 0,
+        blocks=tuple(blocks),
         weights=weights,
         compute=compute,
         cache=compute,
         runtime="transformers",
+        experts_used=number("num_experts_per_tok", number("top_k_experts", 0)),
+        scaled=frozenset(name for name, key in scales.items() if said.get(key)),
+        softcap=bool(said.get("final_logit_softcapping")),
     )
 
 
-_LAST = 1 << 30
-"""So many blocks in a row slide: all of them."""
+def _windows(said: Mapping[str, Any], kind: str, layers: int, period: int) -> list[int]:
+    """The window of each block, by its type where the configuration lists types."""
+    window, types = said.get("sliding_window"), said.get("layer_types")
+    if window is None or said.get("use_sliding_window") is False:
+        window = 0
+    if isinstance(window, bool) or not isinstance(window, int):
+        raise ModelError(f"config.json: sliding_window is {window!r:.60}; expected a whole number or null")
+    if types is not None:
+        if not isinstance(types, list) or len(types) < layers:
+            raise ModelError(f"config.json: layer_types is {types!r:.60}; expected a list of {layers}")
+        for each in types:
+            if each not in (*_FULL, _SLIDING):
+                raise UnsupportedOperator(
+                    f"config.json: layers of type {each!r:.40} have no rules; valid: {', '.join((*_FULL, _SLIDING))}"
+                )
+        if window == 0 and _SLIDING in types[:layers] and said.get("use_sliding_window") is not False:
+            raise ModelError("config.json: layer_types has sliding_attention, without a sliding_window")
+        return windows_of(window, layers, 0, [each == _SLIDING for each in types[:layers]])
+    if kind in _SLIDES_EVERYWHERE:
+        return windows_of(window, layers, 0, [True] * layers)
+    if kind.startswith("qwen") and said.get("use_sliding_window"):
+        first = said.get("max_window_layers", 28)
+        return windows_of(window, layers, 0, [block >= first for block in range(layers)])
+    pattern = said.get("sliding_window_pattern", period)
+    return windows_of(window, layers, pattern if isinstance(pattern, int) else period)
 
 
 def _configuration(path: Path, account: Account) -> Mapping[str, Any]:
     most = account.budget.graph_bytes
     try:
-        with open(path, "rb", opener=_without_waiting) as stream:
+        with open(path, "rb", opener=without_waiting) as stream:
             content = stream.read(most + 1)
     except OSError as error:
         why = f"{path.name}, which says what network the weights are of, cannot be read beside them"
@@ -135,32 +223,6 @@ def _configuration(path: Path, account: Account) -> Mapping[str, Any]:
     if not isinstance(said, dict):
         raise ModelError(f"{path.name} is {said!r:.40}; expected an object")
     return said
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    """Open a file; of a named pipe, without waiting for somebody to write into it."""
-    return os.open(path, flags | os.O_NONBLOCK)
-
-
-def _parts(stream: BinaryIO, folder: Path, name: str) -> Sequence[BinaryIO | Path]:
-    """The file, or all parts of which it is one."""
-    part = _PART.fullmatch(name)
-    if part is None:
-        return [stream]
-    count = int(part[3])
-    if not 0 < count <= _PARTS:
-        raise BudgetExceeded(f"{name:.80} is one of {count} parts; at most {_PARTS} are read")
-    return [folder / f"{part[1]}-{number:05}-of-{part[3]}.safetensors" for number in range(1, count + 1)]
-
-
-def _opened(path: Path, account: Account) -> dict[str, SizedTensor]:
-    try:
-        with open(path, "rb", opener=_without_waiting) as stream:
-            if not is_safetensors(stream):
-                raise ModelError(f"{path.name} is no safetensors file")
-            return _header(stream, account)
-    except OSError as error:
-        raise ModelError(f"{path.name}, a part of the model, cannot be read: {error.strerror}") from error
 
 
 def _header(stream: BinaryIO, account: Account) -> dict[str, SizedTensor]:
@@ -213,27 +275,45 @@ def _counts(value: Any) -> tuple[int, ...] | None:
     return tuple(value)
 
 
-def _named(tensors: Mapping[str, SizedTensor], kind: str) -> dict[str, SizedTensor]:
-    """The weights by llama.cpp's names, those of a block's experts as one."""
+def _named(tensors: Mapping[str, SizedTensor], kind: str, towers: bool) -> dict[str, SizedTensor]:
+    """The text model's weights under llama.cpp's names, those of a block's experts as one."""
     named: dict[str, SizedTensor] = {}
     experts: dict[str, list[SizedTensor]] = {}
-    # Two norms around each part, where there are that many; else the second one stands before the feed-forward part.
-    four = any(name.endswith("pre_feedforward_layernorm.weight") for name in tensors)
+    root = min(
+        (name.removesuffix(_TABLE) for name in tensors if re.fullmatch(rf"([a-z_]+\.)*{_TABLE}", name)),
+        default="model.",
+        key=len,
+    )
+    # With two norms around each part, the second stands after attention; else it stands before the feed-forward part.
+    four = any(name.endswith("post_feedforward_layernorm") for name in tensors)
     norms = {"post_attention_layernorm": "post_attention_norm" if four else "ffn_norm"}
     norms |= {"pre_feedforward_layernorm": "ffn_norm", "post_feedforward_layernorm": "post_ffw_norm"}
-    for name, tensor in tensors.items():
-        block = _BLOCK.fullmatch(name)
+    for full, tensor in tensors.items():
+        bias = ".bias" if full.endswith((".bias", "_proj_bias")) else ""
+        name = full.removesuffix(".bias").removesuffix("_bias")
+        inside = name.removeprefix(root) if name.startswith(root) else ""
+        block = _BLOCK.fullmatch(inside)
         expert = _EXPERT.fullmatch(block[2]) if block else None
-        if name in _OUTSIDE:
-            named[_OUTSIDE[name]] = tensor
-        elif block and expert and expert[2] in _EXPERTS and block[3] == "weight":
+        if inside in _OUTSIDE:
+            named[_OUTSIDE[inside]] = tensor
+        elif name.split(".")[-1] == _HEAD:
+            named["output" + bias] = tensor
+        elif block and expert and expert[2] in _EXPERTS and not bias:
             experts.setdefault(f"blk.{block[1]}.{_EXPERTS[expert[2]]}", []).append(tensor)
         elif block and (own := _IN_BLOCKS.get(block[2]) or norms.get(block[2])):
-            named[f"blk.{block[1]}.{own}" + (".bias" if block[3] == "bias" else "")] = tensor
-        elif not name.endswith("rotary_emb.inv_freq"):
-            raise UnsupportedOperator(f"what tensor {name!r:.80} of a {kind} is used for has no rule")
+            named[f"blk.{block[1]}.{own}{bias}"] = tensor
+        elif not (name.endswith("rotary_emb.inv_freq") or _TOWER.fullmatch(name) or (towers and not inside)):
+            raise UnsupportedOperator(f"what tensor {full!r:.80} of a {kind} is used for has no rule")
     for name, alike in experts.items():
         if len(set(alike)) > 1:
             raise ModelError(f"the experts of {name} are not alike")
-        named[name] = SizedTensor((len(alike), *alike[0].shape), alike[0].dtype)
+        shape = (len(alike), *alike[0].shape)
+        extra = {"extra": len(alike) * alike[0].extra} if isinstance(alike[0], ScaledTensor) else {}
+        named[name] = replace(alike[0], shape=shape, **extra)
+    width = named["token_embd"].shape[-1] if "token_embd" in named and named["token_embd"].shape else 0
+    for name, tensor in named.items():
+        joined, down = name.endswith("ffn_gate_up_exps"), name.endswith("ffn_down_exps")
+        place = 2 if joined else 1
+        if (joined or down) and len(tensor.shape) == 3 and tensor.shape[place] != width == tensor.shape[3 - place]:
+            named[name] = replace(tensor, shape=(tensor.shape[0], tensor.shape[2], tensor.shape[1]))
     return named

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ....kernels.budget import Account, Budget
 from ....kernels.inputs import parse_input
 from ....kernels.language.launches import network_of
-from ....kernels.language.model import Family, LanguageModel
+from ....kernels.language.model import Block, Family, LanguageModel
 from ....kernels.network import Network
 from ....kernels.sized import SizedTensor
 from ...errors import ComparisonDataError
@@ -128,14 +128,8 @@ def _network(model: str, form: str, context: int) -> Network:
         weights["output"] = SizedTensor((sizes.tokens, sizes.width), last)
     known = LanguageModel(
         family=Family(),
-        layers=sizes.layers,
         width=sizes.width,
-        heads=sizes.heads,
-        kv_heads=sizes.kv_heads,
-        key_size=sizes.head_size,
-        value_size=sizes.head_size,
-        experts_used=0,
-        window=0,
+        blocks=(Block(sizes.heads, sizes.kv_heads, sizes.head_size, sizes.head_size),) * sizes.layers,
         weights=weights,
         compute="float16",
         cache="float16",

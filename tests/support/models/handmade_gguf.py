@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from jetdvfs.kernels.language.gguf import TYPES
+from jetdvfs.kernels.language.safetensors import TYPES as SAFETENSORS_TYPES
 from jetdvfs.kernels.network import numel, tensor_bytes
 
 _NUMBERS = {name: number for number, name in TYPES.items()}
@@ -29,11 +30,13 @@ def value(made: Any) -> bytes:
     if isinstance(made, float):
         return struct.pack("<If", 6, made)
     if isinstance(made, list):
-        kind, items = (
-            (8, [text(item) for item in made]) if isinstance(made[0], str) else (5, [struct.pack("<i", n) for n in made])
-        )
+        kind, items = 5, [struct.pack("<i", n) for n in made if isinstance(n, int)]
+        if isinstance(made[0], str):
+            kind, items = 8, [text(item) for item in made]
+        elif isinstance(made[0], bool):
+            kind, items = 7, [struct.pack("<?", item) for item in made]
         return struct.pack("<IIQ", 9, kind, len(made)) + b"".join(items)
-    return struct.pack("<II", 4, made)
+    return struct.pack("<I?", 7, made) if isinstance(made, bool) else struct.pack("<II", 4, made)
 
 
 def header(said: Mapping[str, Any], tensors: Tensors, version: int = 3) -> bytes:
@@ -98,11 +101,11 @@ def model(
 
 
 def safetensors(tensors: Tensors) -> bytes:
-    """A whole file in half precision, its weights zeros."""
+    """A whole file, its weights zeros; in half precision unless a tensor has a type under the format's names."""
     listed: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
-    for name, (shape, _) in tensors.items():
-        start, end = end, end + 2 * numel(shape)
-        listed[name] = {"dtype": "BF16", "shape": list(shape), "data_offsets": [start, end]}
+    for name, (shape, dtype) in tensors.items():
+        start, end = end, end + tensor_bytes(numel(shape), SAFETENSORS_TYPES[dtype or "BF16"])
+        listed[name] = {"dtype": dtype or "BF16", "shape": list(shape), "data_offsets": [start, end]}
     content = json.dumps(listed).encode()
     return struct.pack("<Q", len(content)) + content + bytes(end)
