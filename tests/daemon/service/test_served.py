@@ -150,7 +150,7 @@ def test_a_server_without_counters_is_said_once(daemon: Daemon, server: Server) 
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "localhost:8080", "http://", "http://[::1"])
-def test_what_is_no_address_is_refused(url: str, daemon: Daemon) -> None:
+def test_what_is_no_address_is_refused(url: str) -> None:
     command = [sys.executable, "-m", "jetdvfs.daemon.cli", "hold", "--config", "1,2,3", "--metrics", url, "--", "true"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2 and "expected an address such as" in done.stderr and done.stderr.count("\n") == 1

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -75,18 +74,12 @@ def test_a_board_that_is_a_file_tree_elsewhere_is_predicted_by_a_simulated_profi
         assert client.plan(client.load(MODEL, IMAGE), "min-energy")["simulated"]
 
 
-def handles_terminate(pid: int) -> bool:
-    status = Path(f"/proc/{pid}/status").read_text()
-    return bool(int(status.split("SigCgt:")[1].split()[0], 16) & 1 << signal.SIGTERM - 1)
-
-
 @pytest.mark.parametrize("after_s", [0.0, 0.1, 0.3])
 def test_asked_to_end_while_it_loads_it_ends_in_order(
     board: Board, found: dict[str, str], tmp_path: Path, after_s: float
 ) -> None:
     with Daemon(board, tmp_path) as daemon:
-        # Python itself must have started: until then nobody can keep a signal.
-        assert eventually(lambda: handles_terminate(daemon.process.pid))
+        assert eventually(daemon.handles_terminate)
         time.sleep(after_s)
     assert board.settings() == found
 

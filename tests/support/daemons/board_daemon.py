@@ -150,8 +150,17 @@ class Daemon:
         self.process.kill()
         self.process.wait()
 
+    def handles_terminate(self) -> bool:
+        """True once Python has started and the process handles SIGTERM; until then the kernel ends it."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        handled = next((line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:")), "0")
+        return bool(int(handled, 16) & 1 << signal.SIGTERM - 1)
+
     def stop(self) -> int:
-        """Ask it to end, and return its exit code."""
+        """Ask it to end, as soon as it handles that, and return its exit code."""
+        deadline = time.monotonic() + LONGEST_S
+        while self.process.poll() is None and not self.handles_terminate() and time.monotonic() < deadline:
+            time.sleep(0.02)
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         return self.process.wait(LONGEST_S)
