@@ -26,6 +26,7 @@ from .engines import run_in_engine
 from .execution import HostTimes, execution_note, host_times, memory_use
 from .features import columns, feature_rows
 from .guesses import Trust, guessed_share, guesses, trust_in, unmodelled_kinds
+from .narrower import in_type, measured_type, narrowed
 from .region import hold_batches
 from .roofline import bound_ms, least_latency_ms, terms_ms
 from .totals import Group, add_up, common_variance, together_variance
@@ -122,7 +123,6 @@ def play(host_ms: NDArray[np.float64], gpu_ms: NDArray[np.floating[Any]], order:
 UNMODELLED_EFFICIENCY = 0.5
 UNMODELLED_CYCLES = 4000.0
 
-_HALVES = ("float16", "bfloat16")
 _LARGEST_LOG = np.float32(80)  # its exponential, times a bound, is still a float32
 
 
@@ -357,23 +357,23 @@ def _bound_unmodelled(costs: KernelCosts, run: slice, cost: BoardCost) -> None:
     costs.gpu_ms[run] = np.maximum(bound / UNMODELLED_EFFICIENCY, UNMODELLED_CYCLES / (1e3 * levels[1][:, None]))
     costs.dynamic_mw[run] = _usual_dynamic_mw(costs.gpu_ms[modelled], costs.dynamic_mw[modelled], cost)
     for row in range(run.start, run.stop):
-        _as_in_single(costs, row, cost)
+        _as_measured(costs, row, cost)
         _as_products(costs, row, cost)
 
 
-def _as_in_single(costs: KernelCosts, row: int, cost: BoardCost) -> None:
-    """Half precision that nobody measured, where single was: as much faster than that as its bound is lower, never slower."""
+def _as_measured(costs: KernelCosts, row: int, cost: BoardCost) -> None:
+    """A kernel whose element type was not measured, from the time and the power of one that was."""
     kernel = costs.kernels[row]
     model = cost.kind_model(kernel)
-    if kernel.dtype not in _HALVES or model is None or "float32" not in model.dtypes:
+    measured = measured_type(kernel.dtype, model.dtypes) if model is not None else None
+    if model is None or measured is None:
         return
-    levels = cost.grid.levels_mhz()
-    single = replace(kernel, dtype="float32", bytes=2 * kernel.bytes)
-    bounds = bound_ms([kernel, single], levels, cost.chip, cost.floor)
-    of_one = replace(costs, kernels=(single,), gpu_ms=costs.gpu_ms[row : row + 1], dynamic_mw=costs.dynamic_mw[row : row + 1])
+    wide = in_type(kernel, measured)
+    of_one = replace(costs, kernels=(wide,), gpu_ms=costs.gpu_ms[row : row + 1], dynamic_mw=costs.dynamic_mw[row : row + 1])
     for sweep in _sweeps(model, of_one, slice(0, 1), cost):
         sweep()
-    costs.gpu_ms[row] *= np.float32(np.minimum(bounds[0] / bounds[1], 1.0))
+    clocks_mhz = cost.grid.levels_mhz()[1:]
+    costs.gpu_ms[row] = narrowed(kernel, wide, costs.gpu_ms[row], clocks_mhz, cost.chip, cost.floor)
     _fall_with_clocks(costs.gpu_ms[row : row + 1])
 
 

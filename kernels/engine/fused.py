@@ -11,10 +11,11 @@ from ..network import KernelInvocation, Network, ParamValue, numel, tensor_bytes
 from ..rewriting.fusion import Graph, Unit
 from . import names
 from .absorbing import EIGHT_BITS, ENDS, NORMS, PARALLEL, POOLED, SCALINGS
-from .ported import CONVOLUTIONS
+from .ported import CONVOLUTIONS, own_kind
 
 _POOLS = ("kernel_size", "stride", "padding")
-_HALF, _FULL = "float16", "float32"
+_EIGHT, _HALF, _FULL = "int8", "float16", "float32"
+_FOLLOWING = frozenset(["add", "add_relu", "cat", "clone", "copy"])
 
 
 def launch(graph: Graph, unit: Unit) -> tuple[KernelInvocation, list[int]]:
@@ -187,3 +188,20 @@ def _half(launch: KernelInvocation, read: Sequence[str]) -> KernelInvocation:
     else:
         fewer = launch.bytes - launch.bytes // 2
     return replace(launch, dtype=launch.dtype if narrow else _HALF, bytes=launch.bytes - fewer)
+
+
+def calibrated(launches: Sequence[KernelInvocation], reads: Sequence[Sequence[int]]) -> list[KernelInvocation]:
+    """The launches of half precision, in 8 bits where TensorRT quantises with a calibration (``trtexec --int8 --fp16``).
+
+    These are convolutions, products with weights, and pools, sums and copies of their results; norms, softmax and attention
+    keep half precision.
+    """
+    made: list[KernelInvocation] = []
+    for launch, writers in zip(launches, reads, strict=True):
+        written = [writer for writer in writers if writer >= 0]
+        weighed = own_kind(launch) in CONVOLUTIONS or (launch.kind == "matmul" and len(written) < 2)
+        follows = launch.kind in _FOLLOWING or launch.kind.startswith(("max_pool", "avg_pool"))
+        follows = follows and bool(written) and all(made[writer].dtype == _EIGHT for writer in written)
+        narrow = launch.dtype == _HALF and (weighed or follows)
+        made.append(replace(launch, dtype=_EIGHT, bytes=launch.bytes - launch.bytes // 2) if narrow else launch)
+    return made

@@ -36,12 +36,15 @@ from ..network import Network
 from ..rewriting.fusion import Graph, Unit, fuse_pointwise
 from . import absorbing
 from .absorbing import NORMS, PARALLEL
-from .fused import halved, launch
+from .fused import calibrated, halved, launch
 from .ported import CONVOLUTIONS, Copying
 from .program import RUNTIME
 
 ENGINE_TYPES: Mapping[str, str] = {"engine": "float32", "engine-half": "float16"}
-"""The element type in which an engine runs, by the name that ``--as`` has for it."""
+"""Element types of the engines that simulated boards run, by their names for ``--as``."""
+EIGHT_BITS = "engine-int8"
+ENGINES = (*ENGINE_TYPES, EIGHT_BITS)
+"""Names of engines for ``--as``."""
 
 
 def engine_of(compiled: str) -> tuple[str, str]:
@@ -53,12 +56,13 @@ _BETWEEN = frozenset(["mul", "div", "add", "where", "masked_fill", "mul_scalar",
 _KEPT = frozenset(["cat"])
 
 
-def as_engine(network: Network, *, half: bool = False) -> Network:
+def as_engine(network: Network, *, half: bool = False, eight_bits: bool = False) -> Network:
     """The launches of an engine that TensorRT would build of a network.
 
     Args:
         network: as its file has it, before any fusion.
-        half: with half precision allowed (``trtexec --fp16``), which then is used throughout, but for what works in 8 bits.
+        half: with half precision (``trtexec --fp16``), throughout but for launches in 8 bits.
+        eight_bits: with half precision and a calibration for 8 bits (``trtexec --int8 --fp16``).
 
     Raises:
         ModelError: the network does not say which launch reads what another one wrote, or a launch does not say what one of its
@@ -68,7 +72,8 @@ def as_engine(network: Network, *, half: bool = False) -> Network:
         raise ModelError(f"network {network.name!r:.80} is listed as {network.runtime} launches it already")
     graph = Graph(network)
     try:
-        return _fused(network, graph, half=half)
+        made = _fused(network, graph, half=half or eight_bits)
+        return replace(made, calls=tuple(calibrated(made.launches, made.reads))) if eight_bits else made
     except (LookupError, TypeError, ValueError) as error:  # lists may be written by others
         raise ModelError(f"network {network.name!r:.80}: a launch lacks what its kind has ({error!r:.80})") from error
 

@@ -96,7 +96,7 @@ def _of_bits(base: str, shape: Shape, bits: float, extra: int) -> SizedTensor:
 def _bits(quantisation: Mapping[str, Any]) -> int:
     """Bits of a packed weight, by the configuration."""
     groups = quantisation.get("config_groups")
-    first = next(iter(groups.values()), {}) if isinstance(groups, dict) else {}
+    first = next(iter(groups.values()), None) if isinstance(groups, dict) else None
     weights = first.get("weights") if isinstance(first, dict) else None
     bits = quantisation.get("bits", weights.get("num_bits") if isinstance(weights, dict) else 4)
     if isinstance(bits, bool) or not isinstance(bits, int) or not 1 <= bits <= 8:

@@ -308,8 +308,8 @@ def _named(tensors: Mapping[str, SizedTensor], kind: str, towers: bool) -> dict[
         if len(set(alike)) > 1:
             raise ModelError(f"the experts of {name} are not alike")
         shape = (len(alike), *alike[0].shape)
-        extra = {"extra": len(alike) * alike[0].extra} if isinstance(alike[0], ScaledTensor) else {}
-        named[name] = replace(alike[0], shape=shape, **extra)
+        extra = len(alike) * alike[0].extra if isinstance(alike[0], ScaledTensor) else 0
+        named[name] = ScaledTensor(shape, alike[0].dtype, extra)
     width = named["token_embd"].shape[-1] if "token_embd" in named and named["token_embd"].shape else 0
     for name, tensor in named.items():
         joined, down = name.endswith("ffn_gate_up_exps"), name.endswith("ffn_down_exps")

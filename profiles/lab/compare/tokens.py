@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....kernels.budget import Account, Budget
+from ....kernels.cost.narrower import INSTRUCTIONS, OVERLAP
 from ....kernels.inputs import parse_input
 from ....kernels.language.launches import network_of
 from ....kernels.language.model import Block, Family, LanguageModel
@@ -58,10 +59,6 @@ FORMATS: Mapping[str, tuple[str, str]] = {
 }
 
 
-#: Instructions for each weight of a product, by its element type: loads, unpacking, products of four bytes and scales, counted
-#: in llama.cpp's kernels for one column (``vecdotq.cuh``). A saturating difference of four bytes, of which Q6_K has one for
-#: every four weights, counts as the eight that GPUs make of it. The kernels of Edge-LLM are not public: as Q4_K.
-INSTRUCTIONS: Mapping[str, float] = {"q8_0": 2.1, "iq4_xs": 2.8, "q4_K": 3.6, "q5_K": 4.8, "q6_K": 6.75, "int4": 3.6}
 _IN_ATTENTION = 1.0
 
 
@@ -295,7 +292,6 @@ WITHIN_MS, WITHIN_MJ = 0.15, 0.20
 """How far off a prediction may be: of tokens per second, and of the energy of one."""
 
 EAGER = ("transformers",)
-_OVERLAP = 3.0
 # What rates are before anything is fitted, in the order of `Rates`; and the third under eager execution.
 _USUAL, _USUAL_HOST_MS = (1.2, 1 / 128, 12_000.0, 1.0), 0.1
 _LEAST = (1.0, 1e-5, 1e-3, 0.5)
@@ -433,4 +429,4 @@ def judge(rows: Sequence[Row]) -> Iterator[Judged]:
 
 def _longer(*parts_ms: float) -> float:
     """What of several parts at once shows: the longest, and a little of the others."""
-    return float(sum(part**_OVERLAP for part in parts_ms) ** (1 / _OVERLAP))
+    return float(sum(part**OVERLAP for part in parts_ms) ** (1 / OVERLAP))

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
@@ -265,8 +266,29 @@ def test_the_command_line_lists_an_engine_of_a_model(capsys: pytest.CaptureFixtu
     assert main([*asked, "--as", "engine-half"]) == 0
     out = capsys.readouterr().out
     assert "TensorRT" in out and "conv2d_add_relu" in out and "batch_norm" not in out
+    assert main([*asked, "--as", "engine-int8", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["launches"][1]["dtype"] == "int8"
     assert main([*asked, "--as", "engine", "--fused"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_calibrated_engine_runs_convolutions_and_products_in_8_bits() -> None:
+    model = decompose(REFERENCE / "resnet18.pt", [parse_input("1x3x224x224")], optimized=True)
+    half, eight = as_engine(model, half=True), as_engine(model, eight_bits=True)
+    assert kinds(eight) == kinds(half) and eight.reads == half.reads
+    weighed = [launch.dtype for launch in eight.launches if launch.kind.startswith(("conv2d", "matmul"))]
+    assert set(weighed) == {"int8"} and len(weighed) == 21
+    assert sum(launch.bytes for launch in eight.launches) == pytest.approx(
+        sum(launch.bytes for launch in half.launches) / 2, rel=0.05
+    )
+
+
+def test_attention_of_a_calibrated_engine_stays_in_half_precision() -> None:
+    parts = [
+        (product((4, 16), (16, 8)), (-1, -1)), (pointwise("softmax", shape=(4, 8)), (0,)), (product((4, 8), (8, 4)), (1, -1)),
+    ]  # fmt: skip
+    made = as_engine(wired(*parts), eight_bits=True).launches
+    assert {launch.dtype for launch in made if launch.kind != "matmul"} <= {"float16"}
 
 
 @pytest.mark.shared_data

@@ -30,12 +30,12 @@ def config(kind: str, layers: int = 4, **more: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def weights(layers: int = 4, root: str = "model.", **more: tuple[int, ...]) -> dict[str, Made]:
+def weights(layers: int = 4, root: str = "model.", more: Mapping[str, tuple[int, ...]] | None = None) -> dict[str, Made]:
     """The tensors of a model in half precision; ``more`` are those that each block has besides."""
     block = {
         "self_attn.q_proj": (Q, WIDTH), "self_attn.k_proj": (KV, WIDTH), "self_attn.v_proj": (KV, WIDTH),
         "self_attn.o_proj": (WIDTH, Q), "mlp.gate_proj": (INNER, WIDTH), "mlp.up_proj": (INNER, WIDTH),
-        "mlp.down_proj": (WIDTH, INNER), "input_layernorm": (WIDTH,), "post_attention_layernorm": (WIDTH,), **more,
+        "mlp.down_proj": (WIDTH, INNER), "input_layernorm": (WIDTH,), "post_attention_layernorm": (WIDTH,), **(more or {}),
     }  # fmt: skip
     table: dict[str, Made] = {f"{root}embed_tokens.weight": ((TOKENS, WIDTH), ""), f"{root}norm.weight": ((WIDTH,), "")}
     return table | {
@@ -80,7 +80,7 @@ SLIDES, SEES_ALL = "sliding_attention", "full_attention"
 def test_windows_are_those_of_each_layers_type(
     tmp_path: Path, said: dict[str, Any], more: dict[str, tuple[int, ...]], expected: list[int]
 ) -> None:
-    assert seen(listed(tmp_path, said, weights(**more))) == expected
+    assert seen(listed(tmp_path, said, weights(more=more))) == expected
 
 
 @pytest.mark.parametrize(
@@ -128,10 +128,10 @@ def test_of_a_model_with_towers_the_text_tower_is_listed(tmp_path: Path, said: d
 
 def test_sizes_that_a_configuration_leaves_out_are_those_of_the_weights(tmp_path: Path) -> None:
     said = config("gemma3_text", sliding_window=512, sliding_window_pattern=6)
-    whole = listed(tmp_path, said, weights(**QK_NORMS, **FOUR_NORMS))
+    whole = listed(tmp_path, said, weights(more=QK_NORMS | FOUR_NORMS))
     for name in ("num_attention_heads", "num_key_value_heads", "head_dim", "num_hidden_layers", "hidden_size"):
         del said[name]
-    assert listed(tmp_path, said, weights(**QK_NORMS, **FOUR_NORMS)).launches == whole.launches
+    assert listed(tmp_path, said, weights(more=QK_NORMS | FOUR_NORMS)).launches == whole.launches
 
 
 def kinds(network: Network) -> Counter[str]:
@@ -145,14 +145,19 @@ def test_blocks_without_rotary_embedding_launch_none(tmp_path: Path) -> None:
 
 
 def test_granite_scales_embedding_residuals_and_logits(tmp_path: Path) -> None:
-    scales = {"embedding_multiplier": 12.0, "residual_multiplier": 0.2, "logits_scaling": 8.0}
-    plain, scaled = (listed(tmp_path, config("granite", **more), weights()) for more in ({}, scales))
+    scales: dict[str, Any] = {"embedding_multiplier": 12.0, "residual_multiplier": 0.2, "logits_scaling": 8.0}
+    plain, scaled = (listed(tmp_path, config("granite", **more), weights()) for more in (dict[str, Any](), scales))
     assert kinds(scaled) - kinds(plain) == {"mul_scalar": 1 + 2 * 4 + 1}
 
 
 def test_olmo_norms_queries_over_all_heads_and_after_each_part(tmp_path: Path) -> None:
-    norms = {"self_attn.q_norm": (Q,), "self_attn.k_norm": (KV,), "post_feedforward_layernorm": (WIDTH,), "input_layernorm": ()}
-    network = listed(tmp_path, config("olmo2"), weights(**norms))
+    norms: dict[str, tuple[int, ...]] = {
+        "self_attn.q_norm": (Q,),
+        "self_attn.k_norm": (KV,),
+        "post_feedforward_layernorm": (WIDTH,),
+        "input_layernorm": (),
+    }
+    network = listed(tmp_path, config("olmo2"), weights(more=norms))
     assert [launch.output for launch in network.launches if launch.kind == "rms_norm"][:4] == [
         (1, Q),
         (1, KV),
@@ -163,8 +168,8 @@ def test_olmo_norms_queries_over_all_heads_and_after_each_part(tmp_path: Path) -
 
 def gpt_oss(experts: int = 8, inner: int = 96, blocks: bool = True) -> dict[str, Made]:
     """A small mixture in MXFP4: blocks of 32 elements in 16 bytes, and a scale of 8 bits for each."""
-    dropped = {"mlp.gate_proj": (), "mlp.up_proj": (), "mlp.down_proj": ()}
-    tensors = weights(2, **dropped) | {"lm_head.weight": ((TOKENS, WIDTH), "")}
+    dropped: dict[str, tuple[int, ...]] = {"mlp.gate_proj": (), "mlp.up_proj": (), "mlp.down_proj": ()}
+    tensors = weights(2, more=dropped) | {"lm_head.weight": ((TOKENS, WIDTH), "")}
     for layer in range(2):
         place = f"model.layers.{layer}"
         tensors |= {
@@ -196,7 +201,7 @@ def test_a_mixture_in_mxfp4_reads_the_bits_of_the_experts_taken(tmp_path: Path) 
 
 
 def test_short_convolutions_stand_where_a_block_has_no_attention(tmp_path: Path) -> None:
-    convolution = {
+    convolution: dict[str, tuple[int, ...]] = {
         "conv.in_proj": (3 * WIDTH, WIDTH), "conv.conv": (WIDTH, 1, 3), "conv.out_proj": (WIDTH, WIDTH),
         "feed_forward.w1": (INNER, WIDTH), "feed_forward.w3": (INNER, WIDTH), "feed_forward.w2": (WIDTH, INNER),
         "operator_norm": (WIDTH,), "ffn_norm": (WIDTH,),
@@ -204,7 +209,7 @@ def test_short_convolutions_stand_where_a_block_has_no_attention(tmp_path: Path)
     dropped: dict[str, tuple[int, ...]] = {
         name.removeprefix("model.layers.0.").removesuffix(".weight"): () for name in weights(1) if ".layers." in name
     }
-    tensors = weights(2, **(dropped | convolution)) | {"model.embedding_norm.weight": ((WIDTH,), "")}
+    tensors = weights(2, more=dropped | convolution) | {"model.embedding_norm.weight": ((WIDTH,), "")}
     del tensors["model.norm.weight"]
     network = listed(tmp_path, config("lfm2", 2, layer_types=["conv", "conv"]), tensors, "prefill=10")
     (first, _) = (launch for launch in network.launches if launch.kind == "conv1d")
@@ -214,14 +219,12 @@ def test_short_convolutions_stand_where_a_block_has_no_attention(tmp_path: Path)
 
 def gemma4(layers: int = 4, per_layer: int = 8) -> tuple[dict[str, Any], dict[str, Made]]:
     """A small Gemma 4: the last block sees all positions with wider heads, and attends to an earlier block's cache."""
-    said, tensors = model(
-        "gemma4", layers, WIDTH, HEADS, KV_HEADS, INNER, TOKENS, "q8_0", HEAD,
-        **{
-            "attention.key_length": 2 * HEAD, "attention.value_length": 2 * HEAD, "attention.key_length_swa": HEAD,
-            "attention.value_length_swa": HEAD, "attention.sliding_window": 100, "attention.shared_kv_layers": 1,
-            "attention.sliding_window_pattern": [True, True, False, True], "final_logit_softcapping": 30.0,
-        },
-    )  # fmt: skip
+    more: dict[str, Any] = {
+        "attention.key_length": 2 * HEAD, "attention.value_length": 2 * HEAD, "attention.key_length_swa": HEAD,
+        "attention.value_length_swa": HEAD, "attention.sliding_window": 100, "attention.shared_kv_layers": 1,
+        "attention.sliding_window_pattern": [True, True, False, True], "final_logit_softcapping": 30.0,
+    }  # fmt: skip
+    said, tensors = model("gemma4", layers, WIDTH, HEADS, KV_HEADS, INNER, TOKENS, "q8_0", HEAD, **more)
     size = per_layer * layers
     tensors |= {
         "per_layer_token_embd.weight": ((TOKENS, size), "q8_0"), "per_layer_model_proj.weight": ((size, WIDTH), "float16"),

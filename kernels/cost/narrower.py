@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Times of kernels in element types without measurements, from those of a measured type.
+
+Fewer bits are never slower than more at the same work, but for unpacking: a kernel takes the part of the measured type's time
+that its roofline bound is of that type's. Weights in packed types are multiplied in half precision, after instructions that
+unpack them; both overlap with their transfer as the measured tokens of real boards do (docs/tokens.md): third powers add up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..network import DTYPE_BYTES, PACKED_TYPES, KernelInvocation, element_bytes, numel, tensor_bytes
+from .roofline import DeviceRates, LaunchFloor, terms_ms
+
+_HALVES = ("float16", "bfloat16")
+_EIGHT_BITS = ("int8", "uint8", "qint8", "quint8")
+OVERLAP = 3.0
+"""Power to which times add up that overlap in part."""
+
+#: Instructions for each weight of a product, by its element type: loads, unpacking, products of four bytes and scales, counted
+#: in llama.cpp's kernels for one column (``vecdotq.cuh``). A saturating difference of four bytes, of which Q6_K has one for
+#: every four weights, counts as the eight that GPUs make of it. The kernels of Edge-LLM are not public: as Q4_K.
+INSTRUCTIONS: Mapping[str, float] = {"q8_0": 2.1, "iq4_xs": 2.8, "q4_K": 3.6, "q5_K": 4.8, "q6_K": 6.75, "int4": 3.6}
+_USUAL_INSTRUCTIONS, _OF_EIGHT_BITS = 3.6, 2.1
+
+
+def measured_type(dtype: str, measured: Sequence[str]) -> str | None:
+    """The measured type from which the time of another follows; None if none has as many bits."""
+    if dtype in _HALVES:
+        wider: Sequence[str] = (*_HALVES, "float32")
+    elif dtype in _EIGHT_BITS or dtype in PACKED_TYPES:
+        wider = ("int8", *_HALVES, "float32") if dtype in _EIGHT_BITS else (*_HALVES, "float32")
+    else:
+        return None
+    return next((each for each in wider if each in measured and each != dtype), None)
+
+
+def in_type(call: KernelInvocation, dtype: str) -> KernelInvocation:
+    """The same work in another element type; of a packed type the weights alone change, of any other all that moves."""
+    if call.dtype in PACKED_TYPES:
+        weights = _weights(call)
+        moved = call.bytes - tensor_bytes(weights, call.dtype) + weights * DTYPE_BYTES[dtype]
+    else:
+        moved = round(call.bytes * DTYPE_BYTES[dtype] / element_bytes(call.dtype))
+    return replace(call, dtype=dtype, bytes=max(moved, 1))
+
+
+def narrowed(
+    call: KernelInvocation,
+    wide: KernelInvocation,
+    wide_ms: NDArray[np.float32],
+    clocks_mhz: tuple[NDArray[Any], NDArray[Any]],
+    chip: DeviceRates,
+    floor: LaunchFloor,
+) -> NDArray[np.float64]:
+    """Time of a kernel in ms, from that of the same work in a wider type.
+
+    Args:
+        call, wide: the kernel, and the same work in the measured type.
+        wide_ms: the latter's time, ``(n_cpu, n_gpu, n_emc)``.
+        clocks_mhz: GPU and memory clocks.
+        chip: the board's rates.
+        floor: time of an empty launch.
+    """
+    gpu, emc = np.asarray(clocks_mhz[0], np.float64)[:, None], np.asarray(clocks_mhz[1], np.float64)[None, :]
+    packed = call.dtype in PACKED_TYPES
+    narrow = packed or call.dtype in _EIGHT_BITS
+    compute_ms, memory_ms = terms_ms([call, wide, in_type(call, "float16") if narrow else call], gpu[None], emc[None], chip)
+    # Packed weights, and integers on a chip without a rate for them, are multiplied in half precision.
+    own_ms = compute_ms[2] if packed else np.minimum(compute_ms[0], compute_ms[2])
+    least_ms = np.maximum(own_ms, memory_ms[0]) + floor.ms(gpu)
+    times = np.asarray(wide_ms, np.float64) * np.minimum(
+        least_ms / (np.maximum(compute_ms[1], memory_ms[1]) + floor.ms(gpu)), 1.0
+    )
+    if not packed:
+        return np.asarray(times)
+    instructions = INSTRUCTIONS.get(call.dtype, _OF_EIGHT_BITS if element_bytes(call.dtype) >= 1 else _USUAL_INSTRUCTIONS)
+    lanes = chip.flops_per_gpu_cycle["float32"] / 2
+    unpacking_ms = instructions * _weights(call) / (lanes * gpu * 1e3)
+    return np.asarray((times**OVERLAP + unpacking_ms**OVERLAP) ** (1 / OVERLAP))
+
+
+def _weights(call: KernelInvocation) -> int:
+    """Elements of a kernel's weights."""
+    weight = call.params.get("weight")
+    if isinstance(weight, tuple):
+        return numel(weight)
+    sizes = [value for name in ("k", "n", "experts") if isinstance(value := call.params.get(name, 1), int)]
+    return numel(sizes) if "k" in call.params else 0
