@@ -28,11 +28,13 @@ from .network import DTYPE_BYTES, Network, TensorSpec
 from .onnx.program import OnnxProgram, is_onnx
 from .operators.host.arrays import array
 from .operators.recorder import DataDependent, Recorder
+from .operators.unread import with_unread
 from .operators.values import Memory, Number, ScriptObject, Tensor
 from .rewriting.optimizing import optimize
 from .torchscript.archive import Archive
 from .torchscript.arguments import arguments
 from .torchscript.interpreter import Interpreter
+from .torchscript.reach import mentioned
 from .torchscript.source import NEWEST, SourceTree, parse_version
 from .torchscript.unpickle import decode, unpickle
 from .torchscript.watching import flow_of
@@ -185,7 +187,8 @@ def _replay(program: ExportedProgram | OnnxProgram, account: Account, inputs: Se
         boundary = _boundary(error, f"{program.position}, after {program.done:.0%} of the nodes")
     except ModelError as error:
         raise type(error)(_located(error, program.position, recorder.scope)) from error
-    return Network(name, tuple(inputs), tuple(recorder.calls), boundary, tuple(recorder.reads))
+    network = Network(name, tuple(inputs), tuple(recorder.calls), boundary, tuple(recorder.reads))
+    return with_unread(network, recorder.weights, program.mentioned)
 
 
 def _without_waiting(path: str, flags: int) -> int:
@@ -242,13 +245,16 @@ class _Model:
         return unpickle(self._archive.read(entry), entry, self._account, load)
 
     def _name_modules(self) -> None:
-        """Give every module the path by which the root reaches it first."""
+        """Give every module the path by which the root reaches it first, and collect the weights."""
         self._root.path = ""
+        self._weights = {f"CONSTANTS.c{i}": value for i, value in enumerate(self._constants) if isinstance(value, Tensor)}
         waiting = [self._root]
         seen = 1
         for module in waiting:
             for attribute, value in module.attributes.items():
-                if isinstance(value, ScriptObject) and value.path is None:
+                if type(value) is Tensor:
+                    self._weights[f"{module.path}.{attribute}" if module.path else attribute] = value
+                elif isinstance(value, ScriptObject) and value.path is None:
                     value.path = f"{module.path}.{attribute}" if module.path else attribute
                     if len(value.path) > 1024:
                         raise BudgetExceeded("modules are nested too deeply")
@@ -260,7 +266,8 @@ class _Model:
     def run(self, inputs: Sequence[TensorSpec], name: str, method: str, optimized: bool) -> Network:
         recorder = Recorder(self._account)
         recorder.tracking.comparing = optimized
-        interpreter = Interpreter(SourceTree(self._archive, self._account), self._constants, recorder, self._version)
+        sources = SourceTree(self._archive, self._account)
+        interpreter = Interpreter(sources, self._constants, recorder, self._version)
         boundary = None
         result: Any = None
         try:
@@ -273,7 +280,9 @@ class _Model:
         except ModelError as error:
             raise type(error)(_located(error, interpreter.failed_at, recorder.scope)) from error
         network = Network(name, tuple(inputs), tuple(recorder.calls), boundary, tuple(recorder.reads))
-        return optimize(network, flow_of(recorder.tracking, result)) if optimized else network
+        if optimized:
+            network = optimize(network, flow_of(recorder.tracking, result))
+        return with_unread(network, self._weights, lambda: mentioned(self._root, method, sources))
 
 
 def _input(recorder: Recorder, spec: TensorSpec) -> Any:

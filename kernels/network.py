@@ -199,6 +199,7 @@ class Network:
             not all that were written.
         runtime: the runtime that has compiled the network, whose launches these are (``TensorRT``); empty where PyTorch's
             dispatcher launches them.
+        unread: a note on the file's weights that no launch reads; empty if all are read.
     """
 
     name: str
@@ -208,6 +209,7 @@ class Network:
     reads: tuple[tuple[int, ...], ...] = ()
     optimized: bool = False
     runtime: str = ""
+    unread: str = ""
 
     @property
     def launches(self) -> tuple[KernelInvocation, ...]:
@@ -276,6 +278,8 @@ class Network:
             data["boundary"] = self.boundary.to_json()
         if self.runtime:
             data["runtime"] = self.runtime
+        if self.unread:
+            data["unread"] = self.unread
         if self.reads:
             data["reads"] = [list(writers) for writers in self.reads]
         if host_calls:
@@ -313,6 +317,7 @@ class Network:
                 reads=_reads(data.get("reads", ()), launches),
                 optimized=data.get("optimized") is True,
                 runtime=_text(data.get("runtime", "")),
+                unread=_text(data.get("unread", "")),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ModelError(f"network: expected an object with a list of launches ({error!r})") from error

@@ -38,7 +38,8 @@ bytes; what all of it comes to; and the memory that weights, inputs and activati
 flops, bytes); kinds (launches by kind); reads (for each launch, which launch wrote each of its inputs, -1 where none did);
 optimized and fused (the view); unmodelled (kind, launches, flops_share, bytes_share) and unmodelled_by (the profile); guessed
 (kind, why, launches, flops_share, bytes_share) with --profile; graph (nodes, edges, globals, memory) with --graph; boundary
-(operator, place, reason) where the list ends before its network does; runtime where one has compiled the network; host_calls
+(operator, place, reason) where the list ends before its network does; unread: weights that no launch reads; runtime where
+one has compiled the network; host_calls
 and tree as asked for; measured_ms (of each launch) and measured_others_ms (by layer) with --measured.
 
 examples:
@@ -101,8 +102,8 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--tree and --launches are two lists: ask for one of them")
     bundle = common.read_profile(args) if args.profile else None
     network = read_model(Path(args.model), args.inputs, args.method, optimized=args.optimized)
-    if network.boundary:
-        print(printable(f"note: {network.name}: {network.boundary.note}"), file=sys.stderr)
+    if note := network.boundary.note if network.boundary else network.unread:
+        print(printable(f"note: {network.name}: {note}"), file=sys.stderr)
     assumed = sum(bool(launch.params.get("assumed")) for launch in network.launches)
     if assumed:
         counted = f"{assumed} copies are" if assumed > 1 else "1 copy is"

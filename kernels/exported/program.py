@@ -194,6 +194,10 @@ class ExportedProgram:
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, StopIteration) as error:
             raise ModelError(f"{self._entry} is not laid out as torch.export writes it ({error!r:.120})") from error
 
+    def mentioned(self) -> set[str]:
+        """The weights that its nodes mention."""
+        return {name for node in self._nodes for name in re.findall(r"'name': '(\w+)'", repr(node["inputs"]))}
+
     def _start(self, recorder: Recorder, inputs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
         """The graph's names for what it starts from. What was no tensor when it was exported is part of the graph."""
         names: dict[str, Any] = {}
@@ -205,7 +209,7 @@ class ExportedProgram:
                     fixed[str(constant["name"])] = next(iter(constant["value"].values()), None)
                     continue
                 name = next(iter(spec.values()))["arg"]["name"]
-                names[name] = self._tensor(recorder, name, parameter=True)
+                recorder.weights[name] = names[name] = self._tensor(recorder, name, parameter=True)
                 if "tensor_constant" in spec:
                     names[name].value = self._numbers.get(spec["tensor_constant"]["tensor_constant_name"])
                 continue

@@ -54,7 +54,7 @@ def _convolution(rule: Callable[[NodeCall], Any], weight_place: int = 1) -> Call
         filters, *window = weight.shape
         if window[0] != channels == window[-1]:
             window = [window[-1], *window[:-1]]
-        there = call.recorder.tensor((filters, *window[1:], window[0]), weight.dtype)
+        there = call.recorder.tensor((filters, *window[1:], window[0]), weight.dtype, of=weight)
         given = list(call.inputs)
         given[weight_place] = call.aten("permute", there, [0, weight.rank - 1, *range(1, weight.rank - 1)])
         return rule(NodeCall(call.recorder, call.node, given, call.version))

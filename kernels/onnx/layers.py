@@ -47,7 +47,7 @@ def flipped(recorder: Recorder, x: Tensor) -> Tensor:
     """A matrix seen the other way round, which costs nothing."""
     if x.rank != 2:
         raise ShapeError(f"a matrix was expected, not a tensor of shape {show(x.shape)}")
-    return recorder.tensor(x.shape[::-1], x.dtype, x.strides[::-1], parameter=x.parameter)
+    return recorder.tensor(x.shape[::-1], x.dtype, x.strides[::-1], parameter=x.parameter, of=x)
 
 
 @onnx_operator("Gemm")
@@ -211,10 +211,11 @@ def recurrent(call: NodeCall) -> Any:
     directions, hidden = recurrence.shape[0], recurrence.shape[2]
     state = call.recorder.tensor((directions, x.shape[1], hidden), x.dtype)
     states = [state, state] if kind == "lstm" else [state]
-    weights = [call.recorder.tensor(tensor.shape[1:], x.dtype, parameter=True) for tensor in (weight, recurrence)] * directions
+    given = (weight, recurrence)
+    weights = [call.recorder.tensor(one.shape[1:], x.dtype, parameter=True, of=one) for one in given] * directions
     biases = call.optional(3)
     if biases is not None:
-        weights.append(call.recorder.tensor(biases.shape, x.dtype, parameter=True))
+        weights.append(call.recorder.tensor(biases.shape, x.dtype, parameter=True, of=biases))
     arguments = (weights, biases is not None, 1, 0.0, False, directions == 2, False)
     name = "rnn_tanh" if kind == "rnn" else kind
     out, *last = call.aten(name, x, states if kind == "lstm" else state, *arguments)

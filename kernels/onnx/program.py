@@ -81,6 +81,10 @@ class OnnxProgram:
         names = self._start(graph, inputs)
         self._run(recorder, graph, names)
 
+    def mentioned(self) -> set[str]:
+        """The weights that its nodes mention."""
+        return {name for node in self._model.graph.nodes for name in (*node.inputs, *outer_names(node))}
+
     def _start(self, graph: Graph, inputs: Sequence[tuple[str, Any]]) -> Names:
         wanted = [declared for declared in graph.inputs if declared.name not in graph.weights]
         described = ", ".join(
@@ -118,7 +122,7 @@ class OnnxProgram:
         except RULE_ERRORS as error:
             raise ModelError(f"ONNX file: a node lacks inputs or outputs of its operator ({error!r:.120})") from error
         for name, header in graph.weights.items():
-            names[name] = shapes.weight(NodeCall(recorder, Node("Constant"), (), 0), header)
+            recorder.weights[name] = names[name] = shapes.weight(NodeCall(recorder, Node("Constant"), (), 0), header)
         aside = Recorder(self._account)
         for number, node in enumerate(nodes):
             if not self._depth:
@@ -139,6 +143,7 @@ class OnnxProgram:
                 raise ModelError(f"ONNX file: nothing makes the value {name!r:.80}")
             inputs.append(names[name] if name else None)
         recorder.scope = node.name if self._by_node else node.scope
+        launches = len(recorder.reads)
         try:
             result = self._apply(recorder, node, inputs, names)
         except DataDependent as error:
@@ -146,6 +151,10 @@ class OnnxProgram:
             raise
         except RULE_ERRORS as error:
             raise ShapeError(f"operator {node.key} cannot take these inputs: {error}") from error
+        if len(recorder.reads) == launches:  # the weights in another form
+            for value in inputs:
+                if isinstance(value, Tensor):
+                    value.memory.read = True
         outputs = result if isinstance(result, tuple) else (result,)
         names.update((name, value) for name, value in zip(node.outputs, outputs, strict=False) if name)
 

@@ -35,6 +35,7 @@ class Recorder:
         reads: for each launch so far, which launch wrote each of its inputs (:attr:`~jetdvfs.kernels.network.Network.reads`).
         scope: the module path of the code that is running.
         tracking: what else is known of who writes what.
+        weights: of the file, by name.
     """
 
     def __init__(self, account: Account) -> None:
@@ -44,6 +45,7 @@ class Recorder:
         self.scope = ""
         self._instead = ""
         self.tracking = Tracking()
+        self.weights: dict[str, Tensor] = {}
 
     def tensor(
         self,
@@ -105,9 +107,11 @@ class Recorder:
         moved = output.nbytes
         for tensor in inputs:
             moved += tensor.nbytes
+            tensor.memory.read = True
         for weight in weights:
             if weight is not None:
                 moved += weight.nbytes
+                weight.memory.read = True
         work = flops(kind, shapes, output.shape, params)
         self._add(KernelInvocation(kind, self.scope, shapes, output.shape, output.dtype, params, work, moved))
         number = len(self.reads)

@@ -59,14 +59,16 @@ class Memory:
         writer: which launch wrote it last, by its number; -1 where none did.
         outside: it was there before the network ran: an input, or a weight.
         overwritten: it was written into again after it was made.
+        read: a launch reads it.
     """
 
-    __slots__ = ("outside", "overwritten", "writer")
+    __slots__ = ("outside", "overwritten", "read", "writer")
 
     def __init__(self, outside: bool = False) -> None:
         self.writer = -1
         self.outside = outside
         self.overwritten = False
+        self.read = False
 
 
 class Tensor:

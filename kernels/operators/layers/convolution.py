@@ -68,7 +68,7 @@ def convolve(
         sizes.append((size + 2 * pad - reach - 1) // step + 1)
     shape = (x.shape[0], weight.shape[1] * groups if transposed else weight.shape[0], *sizes)
     if 0 in weight.strides:  # a file without weights: as they are by default
-        weight = recorder.tensor(weight.shape, weight.dtype, parameter=True)
+        weight = recorder.tensor(weight.shape, weight.dtype, parameter=True, of=weight)
     last = x.dtype != "float64" and (x.is_channels_last() or weight.is_channels_last())
     strides = channels_last(shape) if last else None
     params: dict[str, Any] = {

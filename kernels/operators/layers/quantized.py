@@ -182,7 +182,7 @@ def linear_in_halves(recorder: Recorder, x: Tensor, packed: Any, *_: Any) -> Ten
     """The weight is kept in half precision and converted as it is used."""
     weights = _packed(packed, "linear")
     weight = weights.weight
-    half = recorder.tensor(weight.shape, "float16", weight.strides, parameter=True)
+    half = recorder.tensor(weight.shape, "float16", weight.strides, parameter=True, of=weight)
     full = recorder.launch("to", [half], recorder.tensor(weight.shape, x.dtype, weight.strides))
     return linear(recorder, x, full, weights.bias)
 

@@ -47,8 +47,9 @@ def stack(recorder: Recorder, tensors: Sequence[Tensor], dim: int = 0) -> Tensor
 def embedding(recorder: Recorder, weight: Tensor, indices: Tensor, *_: Any) -> Tensor:
     if weight.rank != 2:
         raise ShapeError(f"embedding in a table of shape {show(weight.shape)}")
-    output = recorder.tensor((*indices.shape, weight.shape[1]), weight.dtype)  # as many rows are read as are written
-    return recorder.launch("embedding", [indices], output, {"weight": weight.shape}, (output,))
+    shape = (*indices.shape, weight.shape[1])
+    rows = recorder.tensor(shape, weight.dtype, of=weight)  # as many are read as are written
+    return recorder.launch("embedding", [indices], recorder.tensor(shape, weight.dtype), {"weight": weight.shape}, (rows,))
 
 
 @operator("index_select")
