@@ -23,15 +23,17 @@ class NodeCall:
 
     Attributes:
         version: of the operator set it is taken from.
+        aside: makes values within the nodes that a call was put together from, by name, apart from the network's launches.
     """
 
-    __slots__ = ("inputs", "node", "recorder", "version")
+    __slots__ = ("aside", "inputs", "node", "recorder", "version")
 
     def __init__(self, recorder: Recorder, node: Node, inputs: Sequence[Any], version: int) -> None:
         self.recorder = recorder
         self.node = node
         self.inputs = inputs
         self.version = version
+        self.aside: Callable[[Sequence[str]], list[Any]] = lambda names: []
 
     def attribute(self, name: str, default: Any = None) -> Any:
         value = self.node.attributes.get(name)
@@ -160,7 +162,10 @@ RULES: dict[str, Rule] = {}
 
 
 def onnx_operator(*names: str) -> Callable[[Rule], Rule]:
-    """Register the rule of an operator; those outside ONNX's own set are written ``domain::name``."""
+    """Register the rule of an operator; those outside ONNX's own set are written ``domain::name``.
+
+    The rule of a call that was put together returns ``NotImplemented`` if its inputs are not the call's.
+    """
 
     def register(rule: Rule) -> Rule:
         for name in names:

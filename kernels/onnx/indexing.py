@@ -107,26 +107,23 @@ def scatter_elements(call: NodeCall) -> Any:
 
 @onnx_operator("aten::roll")
 def roll(call: NodeCall) -> Any:
-    """Pairs of slices that were joined the other way round; if they were something else, that."""
-    x = call.tensor(0)
-    turns = [[int(number) for number in call.numbers(place)] for place in range(1, len(call.inputs))]
-    pairs = [turns[place : place + 6] for place in range(0, len(turns), 6)]
-    dims = []
-    for (begin, *more_begin), (end, *_), (axis, *_), (start, *_), (stop, *_), (other, *_) in pairs:
-        size = x.shape[dim_of(x.rank, axis)]
-        whole = other == axis and start == 0 and begin % max(size, 1) == stop % max(size, 1) and end >= size
-        dims.append(axis if whole and not more_begin else None)
-    if None not in dims:
-        return call.aten("roll", x, [0] * len(dims), dims)
-    for begins, ends, axes, starts, stops, others in pairs:
-        parts = []
-        for firsts, lasts, places in ((begins, ends, axes), (starts, stops, others)):
-            part = x
-            for first, last, place in zip(firsts, lasts, places, strict=True):
-                part = call.aten("slice", part, place, first, last)
-            parts.append(part)
-        x = call.aten("cat", parts, axes[0])
-    return x
+    """Pairs of slices (starts, ends, axes and steps of each), joined along an axis each."""
+    x, dims = call.tensor(0), list[int]()
+    for number, axis in enumerate(call.attribute("axes", [])):
+        dim = dim_of(x.rank, axis)
+        size = x.shape[dim]
+        parts = [
+            [call.integers("", place) or [1] for place in range(first, first + 4)] for first in (1 + 8 * number, 5 + 8 * number)
+        ]
+        if any(len(numbers) != 1 for part in parts for numbers in part):
+            return NotImplemented
+        if any(dim_of(x.rank, axes[0]) != dim or steps[0] != 1 for _, _, axes, steps in parts):
+            return NotImplemented
+        (begin, end), (start, stop) = (slice(first, last).indices(size)[:2] for (first,), (last,), *_ in parts)
+        if not 0 == start < stop == begin < end == size:
+            return NotImplemented
+        dims.append(dim)
+    return call.aten("roll", x, [0] * len(dims), dims)
 
 
 @onnx_operator("aten::assign")

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ..errors import ModelError, ShapeError, UnsupportedOperator
-from ..network import numel
-from ..operators.layout import contiguous, show
+from ..operators.layout import broadcast, contiguous, dim_of, show
 from ..operators.recorder import Recorder
 from ..operators.values import Tensor
 from .call import NodeCall, after_padding, automatic, onnx_operator
@@ -75,23 +75,42 @@ def linear(call: NodeCall) -> Any:
 @onnx_operator("aten::baddbmm")
 def product_and_sum(call: NodeCall) -> Any:
     left, right, added = (call.tensor(place) for place in range(3))
-    if left.rank == right.rank == 3:
-        return call.aten("baddbmm", added, left, right)
-    return call.aten("add", call.aten("mul", call.aten("matmul", left, right), 1.0), call.aten("mul", added, 1.0))
+    shape = (*left.shape[:-1], right.shape[-1])
+    if not left.rank == right.rank == 3 or left.shape[0] != right.shape[0] or broadcast([added.shape, shape]) != shape:
+        return NotImplemented
+    return call.aten("baddbmm", added, left, right)
+
+
+def _spreads(shape: Sequence[int], wide: Sequence[int]) -> bool:
+    """True if a shape broadcasts to a wider one."""
+    return len(shape) <= len(wide) and all(size in (1, other) for size, other in zip(shape[::-1], wide[::-1], strict=False))
 
 
 @onnx_operator("aten::attention")
 def attention(call: NodeCall) -> Any:
+    """If keys and values that are turned and repeated fit the queries, with a softmax over the keys."""
     query, key, value = (call.tensor(place) for place in range(3))
-    mask = None if call.attribute("unmasked", 0) else call.optional(3)
-    order = call.attribute("turned")
+    turned, values, *triangle = call.aside(call.attribute("turned", []))
+    (*lead, length, depth), (*keys, depths, count) = query.shape, turned.shape
+    shared, scores = bool(call.attribute("shared", 0)), (*lead, length, count)
+    masks = [call.optional(3), *triangle]
+    if (
+        (depths, values.shape[-2]) != (depth, count)
+        or call.attribute("axis", -1) not in (-1, len(scores) - 1)
+        or not all(_spreads(part, lead) for part in (keys, values.shape[:-2]))
+        or not all(mask is None or _spreads(mask.shape, scores) for mask in masks)
+    ):
+        return NotImplemented
+    repeated = len(lead) == 2 and (lead[0], key.shape[1], count)
+    if shared and (not repeated or key.shape != (*repeated, depth) or value.shape != (*repeated, values.shape[-1])):
+        return NotImplemented
+    order = call.attribute("perm")
     if order is not None:
         key = call.aten("permute", key, [*order[:-2], order[-1], order[-2]])
-    lead = value.shape[:-2]
-    if key.rank != value.rank and numel(key.shape[:-2]) == numel(lead):  # the exporter joined its reshape with the next
-        key = call.aten("reshape", key, [*lead, *key.shape[-2:]])
+    if not shared and list(key.shape[:-2]) != keys:  # the exporter joined its reshape with the next
+        key = call.aten("reshape", key, [*keys, count, depth])
     grouped = query.rank == key.rank == 4 and query.shape[1] != key.shape[1]
-    causal = bool(call.attribute("causal", 0))
+    causal, mask = bool(call.attribute("causal", 0)), None if call.attribute("unmasked", 0) else masks[0]
     return call.aten("scaled_dot_product_attention", query, key, value, mask, 0.0, causal, None, grouped)
 
 
@@ -107,7 +126,7 @@ def attention_operator(call: NodeCall) -> Any:
 
 
 @onnx_operator("aten::contiguous")
-def make_contiguous(call: NodeCall) -> Any:
+def make_contiguous(call: NodeCall) -> Tensor:
     x = call.tensor(0)
     if not call.attribute("assumed", 0) or x.is_contiguous():
         return contiguous(call.recorder, x)
@@ -126,7 +145,7 @@ def batch_norm(call: NodeCall) -> Any:
 
 @onnx_operator("LayerNormalization", "RMSNormalization")
 def layer_norm(call: NodeCall) -> Any:
-    x = call.tensor(0)
+    x = make_contiguous(call) if call.attribute("assumed", 0) else call.tensor(0)
     axis = call.attribute("axis", -1)
     sizes = list(x.shape[axis if axis < 0 else axis - x.rank :])
     if call.node.operator == "RMSNormalization":
@@ -134,17 +153,19 @@ def layer_norm(call: NodeCall) -> Any:
     return call.aten("layer_norm", x, sizes, call.optional(1), call.optional(2))
 
 
-@onnx_operator("aten::layer_norm")
-def layer_norm_in_pieces(call: NodeCall) -> Any:
-    """The pieces it was written in, put together: the scale says over how many dimensions."""
-    x, scale = call.tensor(0), call.optional(1)
-    return call.aten("layer_norm", x, list(scale.shape if scale is not None else x.shape[-1:]), scale, call.optional(2))
-
-
-@onnx_operator("aten::rms_norm")
-def rms_norm_in_pieces(call: NodeCall) -> Any:
-    x, scale = call.tensor(0), call.optional(1)
-    return call.aten("rms_norm", x, list(scale.shape if scale is not None else x.shape[-1:]), scale)
+@onnx_operator("aten::layer_norm", "aten::rms_norm")
+def norm_in_pieces(call: NodeCall) -> Any:
+    """If it is over the last dimensions, with a scale and a shift of their sizes."""
+    x, name = call.tensor(0), call.node.operator
+    axes = call.integers("axes", 2 if name == "rms_norm" else len(call.inputs)) or []
+    affine = [call.optional(place) for place in range(1, 2 if name == "rms_norm" else 3)]
+    first = x.rank - len(axes)
+    sizes = x.shape[first:]
+    if not axes or sorted(dim_of(x.rank, axis) for axis in axes) != list(range(first, x.rank)):
+        return NotImplemented
+    if any(part is not None and part.shape != sizes for part in affine):
+        return NotImplemented
+    return call.aten(name, make_contiguous(call) if call.attribute("assumed", 0) else x, list(sizes), *affine)
 
 
 @onnx_operator("InstanceNormalization")
@@ -152,7 +173,24 @@ def instance_norm(call: NodeCall) -> Any:
     return call.aten("instance_norm", *(call.tensor(place) for place in range(3)), None, None, True, 0.1, 1e-5)
 
 
-@onnx_operator("GroupNormalization", "aten::group_norm")
+@onnx_operator("aten::group_norm")
+def group_norm_in_pieces(call: NodeCall) -> Any:
+    """If the groups of each element of the batch are normed, and each channel is scaled and shifted by a number."""
+    x, groups = call.tensor(0), call.attribute("num_groups", 1)
+    if x.rank < 2 or not x.numel or x.shape[1] % groups:
+        return NotImplemented
+    apart = (x.shape[0], groups, x.numel // (x.shape[0] * groups))
+    for place, own, wanted in ((3, x.shape, apart), (4, apart, x.shape)):
+        kept = [own[at] if size == 0 and at < len(own) else size for at, size in enumerate(call.integers("", place) or [])]
+        if len(kept) != len(wanted) or any(size not in (-1, want) for size, want in zip(kept, wanted, strict=True)):
+            return NotImplemented
+    channels = (x.shape[1], *[1] * (x.rank - 2))
+    if any(call.tensor(place).shape not in (channels, (1, *channels)) for place in (1, 2)):
+        return NotImplemented
+    return group_norm(call)
+
+
+@onnx_operator("GroupNormalization")
 def group_norm(call: NodeCall) -> Any:
     return call.aten("group_norm", call.tensor(0), call.attribute("num_groups", 1), call.optional(1), call.optional(2))
 

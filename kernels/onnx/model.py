@@ -41,6 +41,7 @@ _FORMATS = {
     "int64": "q",
     "bool": "?",
     "float16": "e",
+    "bfloat16": "H",
     "float64": "d",
 }
 
@@ -68,16 +69,22 @@ class TensorHeader:
         if count > FEW or self.external or self.dtype not in _FORMATS:
             raise ModelError(f"constant {self.name!r:.80}: the numbers of {count} {self.dtype} elements are not read")
         numbers: list[Number] = []
+        halves = self.dtype in ("float16", "bfloat16")
         for part in self.parts:
-            if part.number == 9:
-                code = _FORMATS[self.dtype]
-                size = struct.calcsize(code)
-                data = self.wire.bytes(part.value, part.end)
-                numbers += struct.unpack(f"<{len(data) // size}{code}", data[: len(data) // size * size])
-            elif part.number == 4:
+            if part.number == 4:
                 numbers += self.wire.floats(part)
-            elif part.number in (5, 7):
+            elif part.number in (5, 7) and not halves:
                 numbers += self.wire.packed(part)
+            elif part.number in (5, 9, 10):
+                code = "d" if part.number == 10 else _FORMATS[self.dtype]
+                if part.number == 5:
+                    bits = [item & 0xFFFF for item in self.wire.packed(part)]
+                    data = struct.pack(f"<{len(bits)}H", *bits)
+                else:
+                    data = self.wire.bytes(part.value, part.end)
+                size = struct.calcsize(code)
+                read = struct.unpack(f"<{len(data) // size}{code}", data[: len(data) // size * size])
+                numbers += read if self.dtype != "bfloat16" else [single(item << 16) for item in read]
             else:
                 raise ModelError(f"constant {self.name!r:.80}: its numbers are written in a way that is not read")
         if len(numbers) != count:
@@ -102,6 +109,7 @@ class Node:
         scope: the module it stands in, as PyTorch's exporters note it.
         origin: the call of ATen that it stands for, as the newer one notes it.
         line: the line of Python that makes that call, likewise.
+        written: of a call put together, the nodes that it was written as, which run if their shapes are not the call's.
     """
 
     operator: str = ""
@@ -113,6 +121,7 @@ class Node:
     scope: str = ""
     origin: str = ""
     line: str = ""
+    written: list[Node] = field(default_factory=list)
 
     @property
     def key(self) -> str:

@@ -30,86 +30,16 @@ training=TrainingMode.PRESERVE, do_constant_folding=False)`` and ``torch.onnx.ex
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 from ..budget import Account
+from ..errors import ModelError
 from .model import Graph, Node, TensorHeader, outer_names
 from .quantized import FLOATS
-
-#: Any value; a constant of one number; a number that is known before the network runs; whatever.
-X, C, S, ANY = "x", "#number", "#factor", "#any"
-Template = str | tuple[Any, ...]
-
-_ERF: list[Template] = [("Erf", ("Div", X, C)), ("Erf", ("Mul", X, C))]
-_CUBE: list[Template] = [("Pow", X, C), ("Mul", ("Mul", X, X), X)]
-_TANH: list[Template] = [("Tanh", ("Mul", ("Add", X, ("Mul", cube, C)), C)) for cube in _CUBE]
-_DIFFERENCE = ("Sub", X, ("ReduceMean", X))
-_NORM = ("Div", _DIFFERENCE, ("Sqrt", ("Add", ("ReduceMean", ("Pow", _DIFFERENCE, C)), C)))
-_SCALED = ("Mul", X, ("Reciprocal", ("Sqrt", ("Add", ("ReduceMean", ("Pow", X, C)), C))))
-_QUOTIENT = ("Div", X, "#divisor")
-_CAUSAL = ("Where", ("Equal", ("Trilu", ("Expand", C, ANY)), C), C, C)
-
-
-def _repeated(name: str) -> list[Template]:
-    """Heads that several queries share, written out once for each."""
-    spread: Template = ("Expand", ("Unsqueeze", name, ANY), ANY)
-    return [("Reshape", ("Reshape", spread, ANY), ANY), ("Reshape", spread, ANY)]
-
-
-def _attentions() -> Iterator[Template]:
-    """The spellings of attention: with the keys turned at once or as a stack of matrices, masked or not, checked or not."""
-    grouped = _repeated("key")
-    for shared, inners in ((True, grouped), (False, ["key"])):
-        keys: list[Template] = [("Transpose", inner) for inner in inners]
-        keys += [("Reshape", ("Transpose", ("Reshape", inner, ANY)), ANY) for inner in inners]
-        keys.append(("Reshape", ("Transpose", inners[-1]), ANY))  # what is reshaped twice may be reshaped once
-        for key, value in itertools.product(keys, _repeated("value") if shared else ["value"]):
-            scaled: Template = ("MatMul", ("Mul", "query", S), ("Mul", key, S))
-            # A query that does not change is scaled before the network runs.
-            for scores in (scaled, ("MatMul", "query", ("Mul", key, S)), ("MatMul", "query", key)):
-                for inner in (scores, ("Add", scores, _CAUSAL), ("Add", scores, "mask")):
-                    soft: Template = ("Softmax", inner)
-                    yield ("MatMul", soft, value)
-                    yield ("MatMul", ("Where", ("IsNaN", soft), C, soft), value)
-
-
-#: What is recognised: the call, its template, and which of the template's names are its inputs.
-TEMPLATES: list[tuple[str, Template, tuple[str, ...]]] = [
-    *(("gelu", ("Mul", ("Mul", X, ("Add", inner, C)), C), (X,)) for inner in _ERF + _TANH),
-    *(("gelu", ("Mul", ("Mul", X, C), ("Add", inner, C)), (X,)) for inner in _ERF + _TANH),
-    *(("gelu", ("Mul", X, ("Mul", ("Add", inner, C), C)), (X,)) for inner in _ERF + _TANH),
-    ("silu", ("Mul", X, ("Sigmoid", X)), (X,)),
-    ("mish", ("Mul", X, ("Tanh", ("Softplus", X))), (X,)),
-    ("hardswish", ("Mul", X, ("HardSigmoid", X)), (X,)),
-    ("hardswish", ("Div", ("Mul", X, ("Clip", ("Add", X, C), C, C)), C), (X,)),
-    ("ne", ("Not", ("Equal", X, "y")), (X, "y")),
-    ("floor_divide", ("Where", ("And", ("Xor", ("Less", X, C), C), ("Not", ("Equal", ("Mod", X, C), C))), ("Sub", _QUOTIENT, C),
-                      _QUOTIENT), (X, "#divisor")),
-    ("log_sigmoid", ("Log", ("Sigmoid", X)), (X,)),
-    ("layer_norm", ("Add", ("Mul", _NORM, "#scale"), "#shift"), (X, "#scale", "#shift")),
-    ("layer_norm", _NORM, (X,)),
-    ("rms_norm", ("Mul", _SCALED, "#scale"), (X, "#scale")),
-    ("rms_norm", _SCALED, (X,)),
-    ("baddbmm", ("Add", ("MatMul", X, "other"), "added"), (X, "other", "added")),
-    ("linear", ("Add", ("MatMul", X, "#matrix"), "#row"), (X, "#matrix", "#row")),
-    ("baddbmm", ("Add", ("Mul", ("MatMul", X, "other"), C), ("Mul", "added", "#beta")), (X, "other", "added")),
-    *(("attention", template, ("query", "key", "value", "mask")) for template in _attentions()),
-    (
-        "group_norm",
-        ("Add", ("Mul", ("Reshape", ("InstanceNormalization", ("Reshape", X, ANY), "#ones", "#zeros"), ANY), "#scale"),
-         "#shift"),
-        (X, "#scale", "#shift"),
-    ),
-]  # fmt: skip
-#: The same by the operator that comes last.
-BY_LAST: dict[str, list[tuple[str, Template, tuple[str, ...]]]] = {}
-for _entry in TEMPLATES:
-    BY_LAST.setdefault(_entry[1][0], []).append(_entry)
-
+from .templates import ANY, BY_LAST, DECIDED_BY_SHAPES, C, S, Template, has_attributes, is_close
 
 _COPIES = re.compile(r"%((?:clone|contiguous)(?:_\d+)?)\b")
 #: Calls that are written as ``Unsqueeze``, ``Expand`` and ``Reshape``.
@@ -156,6 +86,7 @@ _CALLED = re.compile(r"scaled_dot_product_attention\.default\]\(args = \((.*?)\)
 _RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
 #: Operators whose inputs but the first say sizes and places.
 _SIZED = frozenset({"Reshape", "Expand", "Slice", "Tile", "Unsqueeze", "Squeeze", "Split", "Pad", "Resize", "TopK"})
+_NONE: dict[str, Any] = {}
 _COMMUTATIVE = frozenset({"Add", "Mul"})
 #: What hands on the order in memory of what it is given.
 _ARITHMETIC = frozenset({"Add", "Sub", "Mul", "Div", "Cast"})
@@ -206,8 +137,13 @@ class Rewriter:
             node = self._graph.nodes[place]
             if place in self._gone:
                 continue
-            for kind, template, names in BY_LAST.get(node.operator, ()):
-                found = self._matched(template, place)
+            if not node.outputs:
+                raise ModelError(f"ONNX file: node {(node.name or node.key)!r:.80} has no outputs")
+            templates = BY_LAST.get(node.operator, ())
+            makers = [self._maker[name] for name in node.inputs if name in self._maker] if templates else []
+            operators = {self._graph.nodes[maker].operator for maker in makers}
+            for kind, template, names, before in templates:
+                found = self._matched(template, place) if before <= operators else None
                 if found is not None and self._sensible(kind, *found):
                     bound, used = found
                     self._gone |= used
@@ -215,9 +151,9 @@ class Rewriter:
                     details = self._details(kind, bound, used)
                     if any(FLOATS in self._graph.nodes[inner].attributes for inner in used):
                         details = {**details, FLOATS: 1}
-                    made[place] = [Node(kind, "aten", node.name, inputs, node.outputs, details, node.scope)]
-                    if kind == "layer_norm":
-                        made[place] = self._of_contiguous(made[place][0])
+                    written = [self._graph.nodes[inner] for inner in sorted(used)] if kind in DECIDED_BY_SHAPES else []
+                    call = Node(kind, "aten", node.name, inputs, node.outputs, details, node.scope, written=written)
+                    made[place] = [self._of_contiguous(call) if kind == "layer_norm" else call]
                     break
             else:
                 made[place] = self._single(place, node)
@@ -225,31 +161,41 @@ class Rewriter:
         return self._needed([node for place in sorted(made) for node in made[place]]), silent
 
     def _needed(self, nodes: list[Node]) -> list[Node]:
-        """The nodes without those that nothing needs any more."""
+        """The nodes without those that nothing needs any more; what is written in place of a call keeps those it needs."""
         wanted, kept = set(self._kept), []
+        left: dict[str, Node] = {}
         for node in reversed(nodes):
             if node.operator == "assign" or any(name in wanted or name not in self._users for name in node.outputs):
                 wanted.update(node.inputs, outer_names(node))
                 kept.append(node)
+            else:
+                left.update(dict.fromkeys(node.outputs, node))
+        places = {id(node): place for place, node in enumerate(nodes)} if left else {}
+        for node in kept:
+            more: dict[int, Node] = {}
+            waiting = list(node.written)
+            while waiting:
+                waiting += (found := [left[name] for name in waiting.pop().inputs if name in left])
+                more.update((places[id(inner)], inner) for inner in found)
+            node.written[:0] = [more[place] for place in sorted(more)]
         return kept[::-1]
 
     def _single(self, place: int, node: Node) -> list[Node]:
         if node.operator == "LayerNormalization":
-            return self._of_contiguous(node)
+            return [self._of_contiguous(node)]
         if node.operator == "Concat" and "aten._to_copy." in node.origin and "torch.complex" in node.origin:
             return [Node("as_complex", "aten", node.name, node.inputs[:1], node.outputs, {}, node.scope)]
         if node.operator == "DFT" and node.origin:  # one node for each dimension of a call
-            before = self._maker.get(node.inputs[0])
-            if before is not None and self._graph.nodes[before].origin == node.origin:
-                return [Node("Identity", inputs=node.inputs[:1], outputs=node.outputs)]
+            around = (self._graph.nodes[at] for at in {self._maker.get(node.inputs[0], 0), *self._readers(node.outputs[0])})
+            same = [other for other in around if other.operator == "DFT" and other.origin == node.origin]
+            is_later = bool(same) and node.outputs[0] not in same[0].inputs
+            if not node.attributes.get("onesided") and (is_later or any(other.attributes.get("onesided") for other in same)):
+                return [replace(node, operator="transformed", domain="aten", written=[node])]
         if node.operator == "Concat":
-            source, turns, used = self._rolled(place)
-            if turns:
+            turned, used = self._rolled(place)
+            if turned is not None:
                 self._gone |= used
-                for between in used:
-                    if self._graph.nodes[between].operator == "Concat":  # somebody may ask for its sizes
-                        self._made[between] = [Node("Identity", inputs=[source], outputs=self._graph.nodes[between].outputs)]
-                return [Node("roll", "aten", node.name, [source, *turns], node.outputs, {}, node.scope)]
+                return [turned]
         if self._writes_slice(node):
             details = {"fill": int(node.inputs[2] in self._sizes), "passed": int(self._is_passed_on(node.inputs[2]))}
             return [Node("assign", "aten", node.name, node.inputs, node.outputs, details | node.attributes, node.scope)]
@@ -257,8 +203,8 @@ class Rewriter:
             maker = self._maker.get(node.inputs[0])
             if maker is not None and self._graph.nodes[maker].operator == "Equal":  # which others use too
                 return [Node("ne", "aten", node.name, self._graph.nodes[maker].inputs, node.outputs, {}, node.scope)]
-        turned = node.operator == "Transpose" and (self._is_table(node) or self._is_picture(node))
-        if turned or (node.operator == "Squeeze" and self._is_packed(node)):
+        moved = node.operator == "Transpose" and (self._is_table(node) or self._is_picture(node))
+        if moved or (node.operator == "Squeeze" and self._is_packed(node)):
             hidden = f"{node.outputs[0]}, as it lies"
             first = Node(node.operator, node.domain, node.name, node.inputs, [hidden], node.attributes, node.scope)
             details = {"assumed": int(self._is_picture(node))}  # some authors do without
@@ -292,12 +238,20 @@ class Rewriter:
             elif not template.startswith("#") or name in self._fixed:
                 yield {**bound, template: name}, used
             return
+        if isinstance(template, float):
+            number = self._number(name)
+            if number is not None and is_close(number, template):
+                yield bound, used
+            return
         place = self._maker.get(name)
         if place is None or place in self._gone:
             return
         node = self._graph.nodes[place]
-        operands = template[1:]
-        if node.operator != template[0] or node.domain not in ("", "ai.onnx") or len(node.inputs) < len(operands):
+        if node.operator != template[0] or node.domain not in ("", "ai.onnx"):
+            return
+        attributes = template[-1] if type(template[-1]) is dict else _NONE
+        operands = template[1:-1] if attributes else template[1:]
+        if len(node.inputs) != len(operands) or ((attributes or node.attributes) and not has_attributes(node, attributes)):
             return
         orders = [operands, operands[::-1]] if node.operator in _COMMUTATIVE else [operands]
         for order in orders:
@@ -313,17 +267,30 @@ class Rewriter:
             yield from self._all_fit(templates[1:], names[1:], further, more)
 
     def _is_number(self, name: str) -> bool:
-        """Whether a name stands for a constant of one element."""
+        """True if a name is that of a constant of one element."""
+        constant = self._constant(name)
+        return constant is not None and (not isinstance(constant, TensorHeader) or constant.shape in ((), (1,)))
+
+    def _number(self, name: str) -> float | None:
+        """The number of a constant of one element, if it is in the file."""
+        constant = self._constant(name)
+        if not isinstance(constant, TensorHeader):
+            return constant
+        try:
+            return constant.numbers()[0] if constant.shape in ((), (1,)) else None
+        except ModelError:
+            return None
+
+    def _constant(self, name: str) -> TensorHeader | float | None:
         header = self._weights.get(name)
-        if header is not None:
-            return all(size == 1 for size in header.shape)
-        maker = self._maker.get(name)
+        maker = self._maker.get(name) if header is None else None
         if maker is None:
-            return False
+            return header
         node = self._graph.nodes[maker]
         if node.operator in ("CastLike", "Cast", "Identity") and node.inputs:
-            return self._is_number(node.inputs[0])
-        return node.operator == "Constant" and bool({"value_float", "value_int"} & node.attributes.keys())
+            return self._constant(node.inputs[0])
+        plain = node.operator == "Constant" and (node.attributes.get("value_float"), node.attributes.get("value_int"))
+        return next((number for number in plain or () if isinstance(number, (int, float))), None)
 
     def _is_factor(self, name: str) -> bool:
         """Whether a name stands for a number: a constant, or one computed from sizes."""
@@ -332,11 +299,18 @@ class Rewriter:
     def _sensible(self, kind: str, bound: dict[str, str], used: set[int]) -> bool:
         """What a template cannot say: sizes of weights, whether two of them fit together, what the exporter noted."""
         if kind == "group_norm":
-            return bound["#ones"] in self._weights and len(self._weights[bound["#ones"]].shape) == 1
+            ones, zeros = (self._filled(bound[name]) for name in ("#ones", "#zeros"))
+            return (ones, zeros) == (1, 0) and len(self._weights[bound["#ones"]].shape) == 1
         if kind == "layer_norm":
-            return self._version < 17  # from then on there is an operator, and what is written out the author wrote
+            scale = self._weights.get(bound.get("#scale", ""))
+            axes = self._details(kind, bound, used)["axes"]
+            # From set 17 on there is an operator, and what is written out the author wrote.
+            return self._version < 17 and axes is not None and (scale is None or len(scale.shape) == len(axes))
         if kind == "rms_norm":  # else the author wrote it out
             return all("rms_norm(" in self._graph.nodes[place].line for place in used)
+        if kind == "floor_divide":
+            divisor, negative = self._number(bound["#divisor"]), self._number(bound["#negative"])
+            return divisor is not None and divisor == self._number(bound["#by"]) and bool(negative) == (divisor < 0)
         if kind == "baddbmm" and "#beta" not in bound:
             return any("aten.baddbmm." in self._graph.nodes[place].origin for place in used)
         if kind == "baddbmm":  # what nobody else writes: once the sum, or none of it
@@ -344,9 +318,31 @@ class Rewriter:
             return beta is not None and beta.shape in ((), (1,)) and beta.numbers()[0] in (0, 1)
         if kind == "attention":
             noted, operators = self._noted(used), {self._graph.nodes[place].operator for place in used}
+            if not self._turns_keys_alone(bound, used):
+                return False
             if noted is None:
                 return "Mul" in operators  # without a factor the model's author wrote it
             return "Unsqueeze" not in operators or "enable_gqa: True" in noted[2]
+        return True
+
+    def _filled(self, name: str) -> float | None:
+        """The number that all elements of a constant are."""
+        try:
+            return next(iter(numbers)) if len(numbers := set(self._weights[name].numbers())) == 1 else None
+        except (KeyError, ModelError):
+            return None
+
+    def _turns_keys_alone(self, bound: dict[str, str], used: set[int]) -> bool:
+        """True if heads are repeated one by one, and keys are turned as matrices unless they are in one step."""
+        for node in (self._graph.nodes[place] for place in used):
+            order = node.attributes.get("perm") or []
+            last = len(order)
+            if node.operator == "Unsqueeze" and self._number(node.inputs[1]) not in (2, -3):
+                return False
+            if node.operator == "Transpose" and order != [*range(last - 2), last - 1, last - 2]:
+                users = {self._graph.nodes[place].operator for place in self._users[node.outputs[0]]}
+                if bound["key"] not in node.inputs or "Reshape" in users:
+                    return False
         return True
 
     def _noted(self, used: set[int]) -> re.Match[str] | None:
@@ -357,11 +353,29 @@ class Rewriter:
         """What the call takes besides tensors: attention, whether it is causal and how its keys were turned on their way."""
         if kind == "group_norm":
             return {"num_groups": self._weights[bound["#ones"]].shape[0]}
+        if kind in ("layer_norm", "rms_norm"):
+            means = (self._graph.nodes[place] for place in used if self._graph.nodes[place].operator == "ReduceMean")
+            first, *more = [node.attributes.get("axes") for node in means]
+            return {"axes": first if all(axes == first for axes in more) else None}
         if kind != "attention":
             return {}
-        nodes = [self._graph.nodes[place] for place in used]
+        nodes = [self._graph.nodes[place] for place in sorted(used)]
         orders = [node.attributes.get("perm") for node in nodes if node.operator == "Transpose" and bound["key"] in node.inputs]
-        details = {"turned": next(iter(orders), None), "causal": int(any(node.operator == "Trilu" for node in nodes))}
+        scores, *_, product = (node for node in nodes if node.operator == "MatMul")
+        turned = scores.inputs[1]
+        scaled = self._graph.nodes[self._maker[turned]]
+        if scaled.operator == "Mul":
+            turned = next(name for name in scaled.inputs if self._maker.get(name) in used)
+        triangles = [node.inputs[0] for node in nodes if node.operator == "Trilu"]
+        soft = next(node for node in nodes if node.operator == "Softmax")
+        details = {
+            "turned": [turned, product.inputs[1], *triangles],
+            "axis": soft.attributes.get("axis", -1 if self._version >= 13 else 1),
+            "causal": len(triangles),
+            "shared": int(any(node.operator == "Unsqueeze" for node in nodes)),
+        }
+        if orders:
+            details["perm"] = orders[0]
         noted = self._noted(used)
         if noted is not None:  # its triangle is a constant
             given = [argument.strip() for argument in noted[1].split(",")]
@@ -403,7 +417,7 @@ class Rewriter:
 
     def _writes_slice(self, node: Node) -> bool:
         """Whether it writes into a slice, by places that do not depend on data and are not those where a mask is true."""
-        if len(node.inputs) != 3 or node.inputs[1] not in self._sizes:
+        if len(node.inputs) != 3 or node.inputs[1] not in self._sizes or node.attributes.get("reduction", "none") != "none":
             return False
         if node.operator == "ScatterElements":
             return "aten.select_scatter." in node.origin
@@ -425,44 +439,55 @@ class Rewriter:
         convolves = all(self._graph.nodes[place].operator == "Conv" for place in users)
         return node.attributes.get("perm") == [0, 3, 1, 2] and not node.origin and bool(users) and convolves
 
-    def _of_contiguous(self, norm: Node) -> list[Node]:
-        """A norm, and before it the copy that it needs of what arithmetic made in another order than memory's.
+    def _of_contiguous(self, norm: Node) -> Node:
+        """A norm that copies what arithmetic made in another order than memory's.
 
         The author may have called ``contiguous`` before that, once for all norms (SD3), or not (DiT).
         """
         maker = self._maker.get(norm.inputs[0])
         if norm.origin or maker is None or self._graph.nodes[maker].operator not in _ARITHMETIC:
-            return [norm]
-        copy = f"{norm.inputs[0]}, as {norm.outputs[0]} takes it"
-        first = Node("contiguous", "aten", norm.name, norm.inputs[:1], [copy], {"assumed": 1}, norm.scope)
-        return [first, replace(norm, inputs=[copy, *norm.inputs[1:]])]
+            return norm
+        return replace(norm, attributes={**norm.attributes, "assumed": 1})
 
     def _readers(self, name: str) -> set[int]:
         """The nodes that use what is in a tensor, not only its sizes."""
         return {place for place in self._users.get(name, ()) if self._graph.nodes[place].operator not in ("Shape", "Size")}
 
-    def _rolled(self, place: int) -> tuple[str, list[str], set[int]]:
-        """What is rolled, and the starts, ends and axes of each pair of slices, where two slices of one tensor are joined."""
+    def _rolled(self, place: int) -> tuple[Node | None, set[int]]:
+        """Two slices of one tensor joined: perhaps a ``roll`` (its rule looks at sizes), with an earlier one of its input."""
         node = self._graph.nodes[place]
         makers = [self._maker.get(name) for name in node.inputs]
-        if len(makers) != 2 or any(maker is None or maker in self._gone for maker in makers):
-            return "", [], set()
-        used = {maker for maker in makers if maker is not None}
-        slices = [self._graph.nodes[maker] for maker in makers if maker is not None]
-        if any(
-            part.operator != "Slice" or len(part.inputs) < 4 or self._readers(part.outputs[0]) != {place} for part in slices
+        used = {maker for maker in makers if maker is not None and maker not in self._gone}
+        slices = [self._graph.nodes[maker] for maker in makers if maker in used]
+        if (
+            len(makers) != 2
+            or len(used) != 2
+            or any(
+                part.operator != "Slice"
+                or not 4 <= len(part.inputs) <= 5
+                or part.inputs[0] != slices[0].inputs[0]
+                or self._users[part.outputs[0]] != {place}
+                or self._kept.intersection(part.outputs)
+                or not all(not name or self._is_factor(name) for name in part.inputs[1:])
+                for part in slices
+            )
         ):
-            return "", [], set()
-        source = slices[0].inputs[0]
-        if slices[1].inputs[0] != source or not all(self._is_factor(name) for part in slices for name in part.inputs[1:4]):
-            return "", [], set()
-        turns = [name for part in slices for name in part.inputs[1:4]]
+            return None, set()
+        source, axes = slices[0].inputs[0], [node.attributes.get("axis", 0)]
+        turns = [name for part in slices for name in (*part.inputs[1:], "")[:4]]
+        written = [*slices, node]
         before = self._maker.get(source)
-        if before is not None and self._graph.nodes[before].operator == "Concat" and self._readers(source) == used:
-            first, earlier, more = self._rolled(before)
-            if earlier:
-                return first, earlier + turns, used | more | {before}
-        return source, turns, used
+        if before is not None and self._users[source] == used and source not in self._kept and self._joins(before):
+            earlier, more = self._rolled(before)
+            if earlier is not None:
+                axes, used = earlier.attributes["axes"] + axes, used | more | {before}
+                source, turns = earlier.inputs[0], [*earlier.inputs[1:], *turns]
+                written = [earlier, *written]
+        made = Node("roll", "aten", node.name, [source, *turns], node.outputs, {"axes": axes}, node.scope, written=written)
+        return made, used
+
+    def _joins(self, place: int) -> bool:
+        return place not in self._gone and self._graph.nodes[place].operator == "Concat"
 
     # What is computed from sizes alone
 

@@ -145,6 +145,8 @@ def where(call: NodeCall) -> Any:
     one, other = call.operand(1), call.operand(2)
     if isinstance(other, Tensor) and not isinstance(one, Tensor):
         return call.aten("masked_fill", other, call.tensor(0), one)
+    if not isinstance(one, Tensor):
+        one, other = call.tensor(1), call.tensor(2)  # numbers alone have no element type
     return call.aten("where", call.tensor(0), one, other)
 
 

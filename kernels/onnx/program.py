@@ -10,7 +10,8 @@ steps, recursion and time.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections import ChainMap
+from collections.abc import MutableMapping, Sequence
 from dataclasses import replace
 from typing import Any, BinaryIO
 
@@ -30,7 +31,7 @@ from .wire import Wire
 
 __all__ = ["OnnxProgram", "channels_last", "indexing", "is_onnx", "layers", "pointwise", "quantized", "vendor"]
 
-Names = dict[str, Any]
+Names = MutableMapping[str, Any]
 
 
 def is_onnx(stream: BinaryIO) -> bool:
@@ -169,15 +170,35 @@ class OnnxProgram:
             return self._loop(recorder, call, names)
         if node.key == "Scan":
             return self._scan(recorder, call, names)
+        if node.written:
+            call.aside = lambda wanted: self._aside(node, names, wanted)
         rule = RULES.get(node.key)
         if rule is None:
             raise UnsupportedOperator(f"operator {node.key:.120} of ONNX has no rule")
         try:
             with recorder.as_floats(FLOATS in node.attributes):
-                return rule(call)
+                made = rule(call)
         except DataDependent as error:
             error.operator = _spelled(node)  # not ATen's, whose rule it may use
             raise
+        return self._written(recorder, node, names) if made is NotImplemented else made
+
+    def _written(self, recorder: Recorder, node: Node, names: Names) -> Any:
+        for part in node.written:
+            self._step(recorder, part, names, {})
+        return tuple(names[name] for name in node.outputs)
+
+    def _aside(self, node: Node, names: Names, wanted: Sequence[str]) -> list[Any]:
+        aside, inner, position, needed = Recorder(self._account), ChainMap({}, names), self.position, set(wanted)
+        parts = []
+        for part in reversed(node.written):
+            if needed.intersection(part.outputs):
+                parts.append(part)
+                needed.update(part.inputs)
+        for part in reversed(parts):
+            self._step(aside, part, inner, {})
+        self.position = position
+        return [inner[name] for name in wanted]
 
     def _enter(self) -> None:
         self._depth += 1

@@ -227,7 +227,7 @@ def weight(call: NodeCall, header: TensorHeader, floats: int = 1) -> Tensor:
     """A constant of the file: as numbers where it is one or a few; as a tensor without its data elsewhere."""
     count = numel(header.shape)
     few = len(header.shape) <= 1 and count <= (64 if header.dtype in ("int32", "int64", "bool") else floats)
-    if few and not header.external and header.dtype not in ("bfloat16", "complex64", "complex128"):
+    if few and not header.external and header.dtype not in ("complex64", "complex128"):
         return held(header.shape, header.dtype, header.numbers())
     load = header.numbers if count <= FEW else None
     return call.recorder.tensor(header.shape, header.dtype, parameter=True, load=load)
@@ -345,13 +345,24 @@ def as_complex(call: NodeCall) -> Any:
     return call.aten("view_as_real", call.aten("to", x, SCALAR_CODES[wide]))
 
 
+@onnx_operator("aten::transformed")
+def transformed(call: NodeCall) -> Any:
+    """One more dimension of a transform that is listed already, if none of its sizes changes."""
+    x = call.tensor(0)
+    return x if not call.given(1) or call.numbers(1)[0] == x.shape[_transformed_axis(call)] else NotImplemented
+
+
+def _transformed_axis(call: NodeCall) -> int:
+    axis = int(call.numbers(2)[0]) if call.given(2) else call.attribute("axis", -2 if call.version >= 20 else 1)
+    return dim_of(call.tensor(0).rank, axis)
+
+
 @onnx_operator("DFT")
 def dft(call: NodeCall) -> Any:
     """A last dimension of two numbers is a complex one, of one number a real one."""
     x = call.tensor(0)
     length = int(call.numbers(1)[0]) if call.given(1) else None
-    axis = int(call.numbers(2)[0]) if call.given(2) else call.attribute("axis", -2 if call.version >= 20 else 1)
-    axis, inverse, onesided = dim_of(x.rank, axis), call.attribute("inverse", 0), call.attribute("onesided", 0)
+    axis, inverse, onesided = _transformed_axis(call), call.attribute("inverse", 0), call.attribute("onesided", 0)
     x = call.aten("view_as_complex", x) if x.shape[-1] == 2 else call.aten("squeeze", x, -1)
     if inverse and onesided:
         return call.aten("unsqueeze", call.aten("fft_irfft", x, length, axis), -1)
