@@ -15,6 +15,7 @@ from ..budget import Account
 from ..errors import BudgetExceeded, ModelError, ShapeError, UnsupportedOperator
 from ..inputs import were_given
 from ..network import DTYPE_BYTES
+from ..operators.host.prim import AUTOCAST
 from ..operators.layout import show
 from ..operators.recorder import DataDependent, Recorder, matched
 from ..operators.registry import apply_rule
@@ -293,10 +294,7 @@ class ExportedProgram:
         elif name in _WRAPPERS and len(graphs) == 1:
             graph, operands = graphs[0], given[_WRAPPERS[name] :]
             if name == "wrap_with_autocast" and given[2]:
-                raise UnsupportedOperator(
-                    "torch.autocast chooses element types as the network runs, which is not followed; convert the model with "
-                    "its half() and export that"
-                )
+                raise UnsupportedOperator(f"{AUTOCAST} and export that")
         else:
             raise UnsupportedOperator(f"operator higher_order::{name:.80} has no shape rule; export the model without it")
         self._depth += 1

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from typing import Any
 
 from ..errors import ModelError, ShapeError, UnsupportedOperator
+from ..operators.host.prim import AUTOCAST
 from ..operators.values import ScriptObject
 from .closures import LINE, Expression, Frame, Statement, refusal, truth
 from .expressions import ExpressionTranslator
@@ -233,7 +234,7 @@ class Translator(ExpressionTranslator):
         return execute
 
     def _with(self, node: ast.With) -> Statement:
-        """The body alone: what PyTorch lets stand here (``no_grad``, profiler ranges) launches nothing."""
+        """The body alone: ``no_grad``, profiler ranges and a disabled ``autocast`` launch nothing."""
         managers = [
             (self.expression(item.context_expr), self._store(item.optional_vars) if item.optional_vars else None)
             for item in node.items
@@ -243,6 +244,9 @@ class Translator(ExpressionTranslator):
         def execute(frame: Frame) -> Any:
             for manager, store in managers:
                 entered = manager(frame)
+                casts = isinstance(entered, ScriptObject) and entered.type_name.endswith(".autocast")
+                if casts and entered.attributes.get("_enabled", True):
+                    raise UnsupportedOperator(f"{AUTOCAST} and save that")
                 if store is not None:
                     store(frame, entered)
             return body(frame)

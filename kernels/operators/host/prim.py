@@ -125,6 +125,16 @@ def mode_is_off(recorder: Recorder, *_: Any) -> bool:
     return False
 
 
+#: Why an enabled ``torch.autocast`` is refused.
+AUTOCAST = "torch.autocast chooses element types as the network runs, which is not followed; convert the model with its half()"
+
+
+@operator("get_autocast_dtype")
+def autocast_dtype(recorder: Recorder, device_type: str) -> int:
+    """PyTorch's default, which the code looks up for an autocast that is off too."""
+    return SCALAR_CODES["bfloat16" if device_type == "cpu" else "float16"]
+
+
 @operator("_assert", "_assert_async", "manual_seed", "set_grad_enabled")
 def no_effect(recorder: Recorder, *_: Any) -> None:
     return None

@@ -2,7 +2,8 @@
 """Compare what a profiler recorded of a model's run with the kernel invocations that the model is listed to launch.
 
 `trace TRACE MODEL --input ...` says which launches the run has, which it has not, what ran besides, and how long each
-kind took; with --profile, what is predicted for it at one configuration. It ends with 3 where launches are missing.
+kind took; with --profile, what is predicted for it at one configuration. It ends with 3 if launches are missing or ran on
+another floating-point type.
 
 TRACE is what PyTorch's profiler writes (export_chrome_trace): of a run on a GPU, the times are those of the kernels, by the
 operators that launched them; of one on the CPU, the operators' own. With record_shapes=True calls are matched by their sizes,
@@ -19,6 +20,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -77,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
         output.print_json({"network": network.label, **told, **asdict(comparison), "predicted_ms": predicted_ms})
     else:
         print(_text(args.trace.name, network, comparison, predicted_ms, by_node))
-    return InputError.exit_code if comparison.missing else 0
+    return InputError.exit_code if comparison.missing or comparison.retyped else 0
 
 
 def _read(path: Path) -> tuple[Kineto, OnnxRuntime]:
@@ -118,7 +121,7 @@ def _text(trace: str, network: Network, comparison: Comparison, predicted_ms: li
     lines = [
         f"{printable(trace)}: {comparison.inferences} inferences ({printable(comparison.recorder)}), "
         f"against {printable(network.label)}: {matched} of {len(launches)} launches are there, {len(missing)} missing, "
-        f"{besides:g} calls besides",
+        f"{besides:g} calls besides{_retyped(launches, comparison)}",
         "",
         _kinds(launches, comparison, predicted_ms, by_node),
     ]
@@ -132,6 +135,12 @@ def _text(trace: str, network: Network, comparison: Comparison, predicted_ms: li
         if len(dearest) > _ROWS:
             lines.append(f"{len(dearest) - _ROWS} more; --json has all")
     return "\n".join(lines)
+
+
+def _retyped(launches: Sequence[KernelInvocation], comparison: Comparison) -> str:
+    """How many launches ran on other floating-point types than they are listed with, and on which; empty if none did."""
+    pairs = Counter(f"{types} for {launches[place].dtype}" for place, types in comparison.retyped.items())
+    return f", {len(comparison.retyped)} on another element type ({', '.join(pairs)})" if pairs else ""
 
 
 def _missing(place: int, launch: KernelInvocation) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 
 from ....kernels.network import KernelInvocation, Network
@@ -14,6 +14,8 @@ from ....kernels.network import KernelInvocation, Network
 Size = int | None
 """Elements of the largest of the tensors that a call reads first; None where the profiler did not record shapes."""
 _Key = tuple[str, Size]
+_CAST = "to"
+_FLOATS = frozenset(("float16", "bfloat16", "float32", "float64"))
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,7 @@ class TracedCall:
         took_ms: how long it, or what it launched on a GPU, ran.
         inner: calls within it that launches may stand for, such as copies into another layout; their times are part of its.
         sure: False if the shapes may be those of other tensors.
+        types: floating-point element types of the tensors that it reads; empty if none was recorded.
     """
 
     name: str
@@ -35,6 +38,7 @@ class TracedCall:
     took_ms: float
     inner: tuple[TracedCall, ...] = ()
     sure: bool = True
+    types: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -47,12 +51,14 @@ class Comparison:
         measured_ms: of each launch the time of one inference, by median (the first ones are often slower); None where it is
             missing. Of a node of several launches the first has the time of all, the others 0.
         others: what ran besides, by name: how often in one inference, and how long that took together, in ms.
+        retyped: places of launches whose call reads other floating-point types than theirs, with the types.
     """
 
     recorder: str
     inferences: int
     measured_ms: tuple[float | None, ...]
     others: dict[str, tuple[float, float]]
+    retyped: dict[int, str] = field(default_factory=dict)
 
     @property
     def missing(self) -> tuple[int, ...]:
@@ -104,18 +110,25 @@ def compare(network: Network, calls: Sequence[TracedCall], recorder: str) -> Com
             else:
                 within[key_of(inner.kind, inner.shapes)].append(part)
     launches = network.launches
-    _match(missing(lambda place: key_of(launches[place].kind, launches[place].inputs)), within, matched, inferences)
+    rest = _match(missing(lambda place: key_of(launches[place].kind, launches[place].inputs)), within, matched, inferences)
+    casts = [one for one in rest if one.call.kind == _CAST and one.call.shapes and one.call.types]
     unsure: dict[_Key, list[_Found]] = defaultdict(list)
     for one in sorted([one for one in left if not one.call.sure] + unknown, key=lambda one: order[id(one.outermost.call)]):
         unsure[one.call.kind, None].append(one)
     still = _match(missing(lambda place: (launches[place].kind, None)), unsure, matched, inferences)
     others: dict[str, tuple[float, float]] = {}
     each = max(inferences, 1)
-    for one in [one for one in left if one.call.sure] + [one for one in still if one.outer is None]:
+    for one in [one for one in left if one.call.sure] + [one for one in still if one.outer is None] + casts:
         count, took_ms = others.get(one.call.name, (0.0, 0.0))
         others[one.call.name] = count + 1 / each, took_ms + one.took_ms / each
     measured = tuple(median(one.took_ms for one in took) if took else None for took in matched)
-    return Comparison(recorder, inferences, measured, others)
+    retyped = {
+        place: "+".join(took[0].call.types)
+        for place, (launch, took) in enumerate(zip(launches, matched, strict=True))
+        if took and took[0].call.types and launch.kind != _CAST
+        if launch.dtype in _FLOATS and launch.dtype not in took[0].call.types
+    }
+    return Comparison(recorder, inferences, measured, others, retyped)
 
 
 class _Found:

@@ -42,6 +42,7 @@ _INDEXED = ("index", "_unsafe_index")  # nor the indices, which are optional ten
 # What the list of launches may have in front of a call or behind it, though PyTorch does it inside.
 _INNER = frozenset(("clone", "copy", "to", "add", "relu", "gelu"))
 _TRUE = ("True", "1", True)
+_TYPES = {"float": "float32", "double": "float64", "c10::Half": "float16", "c10::BFloat16": "bfloat16"}
 _FUSED = "fused_"  # kernels of TorchScript's fusers are named after what they do
 # Calls that may do nothing, or one of several things: what they call, if anything, counts.
 _BY_WHAT_THEY_CALL = (
@@ -99,6 +100,8 @@ class Kineto:
                     found.append(_Taken(event["ts"], call))
                 elif counted is not None and outer is not None and outer.name == event["name"] and not found[counted].call.sure:
                     found[counted].corrected(_call(event, alone=True))  # what it hands on is its own
+                elif counted is not None and found[counted].call.name == event["name"]:
+                    found[counted].retyped(_types(event))  # autocast hands on what it has cast
                 elif counted is not None and inner is None and (call := _call(event)) is not None and call.kind in _INNER:
                     inner = len(inside)
                     inside.append((counted, call))
@@ -139,6 +142,10 @@ class _Taken:
         if call is not None and call.kind == self.call.kind:
             self.call = replace(self.call, shapes=call.shapes, sure=True)
 
+    def retyped(self, types: tuple[str, ...]) -> None:
+        """Take over the element types of a call."""
+        self.call = replace(self.call, types=types or self.call.types)
+
     def whole(self, took_ms: float | None = None) -> TracedCall:
         return replace(self.call, inner=tuple(self.inner), took_ms=self.call.took_ms if took_ms is None else took_ms)
 
@@ -178,7 +185,13 @@ def _call(event: Event, alone: bool = False) -> TracedCall | None:
         inner = (TracedCall(event["name"][:120], "gelu" if gelu else "relu", ((shapes[0][0], shapes[1][-1]),), 0.0),)
     if (name in _LISTS and shapes == ()) or (name in _INDEXED and dims and not dims[-1]):
         shapes, sure = None, False
-    return TracedCall(event["name"][:120], kind, shapes, event["dur"] / 1e3, inner, sure)
+    return TracedCall(event["name"][:120], kind, shapes, event["dur"] / 1e3, inner, sure, _types(event) if sure else ())
+
+
+def _types(event: Event) -> tuple[str, ...]:
+    """The floating-point types of the tensors that an operator reads."""
+    names = event.get("args", {}).get("Input type")
+    return tuple(sorted({_TYPES[str(name)] for name in names if str(name) in _TYPES})) if isinstance(names, list) else ()
 
 
 def _fused(event: Event) -> TracedCall | None:

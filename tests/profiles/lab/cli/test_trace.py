@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from jetdvfs.profiles.lab.cli import main
+from jetdvfs.tests.support.models.handmade import archive, forward
 from jetdvfs.tests.support.paths import ROOT
 
 FOLDER = ROOT / "tests" / "fixtures" / "traces"
@@ -57,3 +59,23 @@ def test_what_is_no_trace_of_the_model_is_refused_in_one_line(capsys: pytest.Cap
     ):
         code, text, error = said(capsys, trace, FOLDER / "small.pt")
         assert (code, text, error.count("\n")) == (3, "", 1) and says in error and error.startswith("jetdvfs-lab trace: ")
+
+
+def test_a_run_under_autocast_is_not_called_equal(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """PyTorch's profiler shows the call as it was made, around it as autocast makes it, and the casts before that."""
+    model, trace = tmp_path / "model.pt", tmp_path / "trace.json"
+    model.write_bytes(archive(forward("return torch.matmul(x, x)")))
+
+    def event(name: str, ts: float, dur: float, kind: str) -> dict[str, Any]:
+        args = {"Input Dims": [[8, 8], [8, 8]], "Input type": [kind, kind], "Concrete Inputs": ["", ""]}
+        return {"ph": "X", "cat": "cpu_op", "name": name, "ts": ts, "dur": dur, "pid": 1, "tid": 1, "args": args}
+
+    events = [event("aten::matmul", 0, 10, "float"), event("aten::_to_copy", 1, 1, "float")]
+    events[1]["args"] = {"Input Dims": [[8, 8], *[[]] * 6], "Input type": ["float", *[""] * 6], "Concrete Inputs": [""] * 7}
+    events.append(event("aten::matmul", 3, 5, "c10::BFloat16"))
+    for kind, ends in (("c10::BFloat16", 3), ("float", 0)):
+        events[2]["args"]["Input type"] = [kind, kind]
+        trace.write_text(json.dumps({"traceEvents": events}))
+        code, out = main(["trace", str(trace), str(model), "--input", "8x8"]), capsys.readouterr().out
+        assert code == ends and ("1 on another element type (bfloat16 for float32)" in out) is (ends == 3)
+        assert "1 calls besides" in out

@@ -54,3 +54,13 @@ def test_a_nodes_time_counts_once_for_all_that_it_launches() -> None:
     found = compare_nodes(fused, [*nodes, ("/first/Reshape", "Reshape", 0.5)], "somebody")
     assert found.measured_ms == pytest.approx((3.0, 0.0)) and found.missing == ()
     assert found.others == {"Reshape": (1.0, 0.5)}
+
+
+def test_calls_on_other_element_types_and_casts_are_told() -> None:
+    cast = TracedCall("aten::_to_copy", "to", ((4, 1),), 0.5, types=("float32",))
+    bare = TracedCall("aten::_to_copy", "to", (), 0.1)
+    half = TracedCall("aten::relu", "relu", ((4, 1),), 2.0, inner=(cast, cast, bare), types=("bfloat16",))
+    mixed = TracedCall("aten::relu", "relu", ((9, 1),), 2.0, types=("bfloat16", "float32"))
+    found = compare(network(("relu", 4), ("relu", 9)), [half, mixed], "somebody")
+    assert found.missing == () and found.retyped == {0: "bfloat16"}
+    assert found.others == {"aten::_to_copy": (2.0, 1.0)}
