@@ -7,7 +7,7 @@ own texts name neither the keys of mappings nor the values that it found.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -57,11 +57,12 @@ class DocumentError(ValueError):
         return f"{name}: {self}" if line is None else f"{name}, line {line}: {self}"
 
 
-def read_file(path: Path, form: type[T], called: str) -> T:
+def read_file(path: Path, form: type[T], called: str, renewed: Callable[[Any], Any] = lambda document: document) -> T:
     """A YAML file as a value of this type and no more.
 
     Args:
-        called: what kind of file it is, for the mistake's text.
+        called: the kind of file, for the mistake's text.
+        renewed: brings a document of an earlier form to today's.
 
     Raises:
         DocumentError: it cannot be read or does not hold what it must; the text names the file and the place.
@@ -71,7 +72,7 @@ def read_file(path: Path, form: type[T], called: str) -> T:
     except (OSError, UnicodeError) as error:
         raise DocumentError(f"{called} {path}: {error}") from error
     try:
-        return convert(load_yaml(text), form, exact=True)
+        return convert(renewed(load_yaml(text)), form, exact=True)
     except DocumentError as error:
         raise DocumentError(error.in_file(f"{called} {path}", text)) from error
 

@@ -29,8 +29,11 @@ _WORTH, _HOPE = 0.01, 1.5
 # How far a program that nobody predicted may be from what is thought of it: as Student's t has it with so many degrees of
 # freedom and one more for each configuration that was seen, for few that agree do not prove that others will.
 _FREEDOM = 6
-# Until so many were seen it is enough that no frame can take longer by its clocks.
-_FEW = 3
+# Until so many were seen, each step lowers one clock of a configuration that was seen: which clock a program waits for shows
+# at once.
+_ONE_BY_ONE = 3
+# By how much frames may take longer than seen by noise alone, where clocks prove that they keep the deadline.
+_NOISE = 0.02
 # Of a program that is not known a clock is not lowered by more than this part at once.
 _STEP = 0.5
 _MOST_CERTAIN = 1 - 1e-9
@@ -65,10 +68,10 @@ def next_configuration(
 ) -> Step:
     """Choose where to run next.
 
-    It begins at the highest permitted clocks. After that it tries only what keeps the target (and the period) with the
-    probability :data:`SAFE`: at first what tells most about all that may keep it, from the fourth on what may be best, of a
-    predicted network by turns. It ends when ten were looked at and nothing that is left could gain 1%, or ``most``
-    configurations were observed.
+    The first step is the highest permitted clocks. Later ones keep the target (and the period) with the probability
+    :data:`SAFE`, or by their clocks: no frame takes longer by more than the clock that is lowered most. At first they are those
+    that tell most about all that may keep the target, from the fourth on those that may be best, of a predicted network by
+    turns. Exploration ends when ten were looked at and nothing that is left could gain 1%, or ``most`` were observed.
 
     Args:
         surface: as it was predicted, or :func:`jetdvfs.kernels.correction.flat.flat_surface`.
@@ -91,12 +94,12 @@ def next_configuration(
     affordable = permitted if limits is None else permitted & limits.affords(expected.power_mw)
     sure = max(confidence or 0.0, SAFE)
     count = int(seen.sum())
-    safe = affordable & _safe(now, target, fps, sure) & ~_far_below(surface, seen)
-    safe &= ~_below_late(surface, target, fps, observations)
+    safe = _safe(now, target, fps, sure)
     unpredicted = surface.terms is not None and surface.terms.unpredicted
     if unpredicted:
-        certain = _safe(now, target, fps, _with_tails(sure, _FREEDOM + count))
-        safe &= certain | _never_late(surface, target, fps, observations) if count < _FEW else certain
+        safe &= _safe(now, target, fps, _with_tails(sure, _FREEDOM + count))
+        safe |= _never_late(surface, target, fps, observations)
+    safe &= affordable & ~_far_below(surface, seen) & ~_below_late(surface, target, fps, observations)
     try:
         chosen = plan(pinned(now, observations), target, fps=fps, confidence=confidence, limits=limits)
     except TargetNotAttainable as error:
@@ -115,6 +118,8 @@ def next_configuration(
     if count >= _FIRST and turn and promising.any():
         cell = np.where(promising, hoped, np.inf).argmin()
         return _at(surface, int(cell), "it may be better than the plan", corrected)
+    if unpredicted and count < _ONE_BY_ONE and (open_cells & _one_axis_apart(seen)).any():
+        open_cells &= _one_axis_apart(seen)
     middling = _safe(now, target, fps, 0.5)
     wanted = np.where(middling, 1.0, 0.1)
     gained = information(surface, observations, open_cells, wanted)
@@ -141,7 +146,7 @@ def _with_tails(confidence: float, freedom: int) -> float:
 
 
 def _never_late(surface: Surface, target: Target, fps: float | None, observations: Sequence[Observation]) -> NDArray[np.bool_]:
-    """Where no frame can be late: none takes more times as long as seen than the clock is lower that was lowered most."""
+    """Where no frame can be late but for noise: none takes more times as long as seen than the clock that is lowered most."""
     never, limit_ms = np.zeros(surface.grid.shape, bool), longest_ms(target, fps)
     clocks = [np.array(surface.grid.levels(axis), np.float64) for axis in AXES]
     for one in observations:
@@ -149,7 +154,7 @@ def _never_late(surface: Surface, target: Target, fps: float | None, observation
             places = surface.grid.index(one.configuration)
             cpu, gpu, emc = (np.maximum(levels[place] / levels, 1.0) for levels, place in zip(clocks, places, strict=True))
             lower = np.maximum(np.maximum(cpu[:, None, None], gpu[:, None]), emc)
-            never |= one.latency_ms * lower <= limit_ms
+            never |= one.latency_ms * lower * (1 + _NOISE) <= limit_ms
     return never
 
 
@@ -174,6 +179,12 @@ def _far_below(surface: Surface, seen: NDArray[np.bool_]) -> NDArray[np.bool_]:
         shape = [-1 if one == axis else 1 for one in range(3)]
         far |= (clocks < lowest * _STEP).reshape(shape)
     return far
+
+
+def _one_axis_apart(seen: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """True where one clock alone differs from a configuration that was seen."""
+    lines = [np.broadcast_to(seen.any(axis=axis, keepdims=True), seen.shape) for axis in range(seen.ndim)]
+    return np.logical_or.reduce(lines) & ~seen
 
 
 def _at(surface: Surface, cell: int, reason: str, corrected: Corrected) -> Step:

@@ -261,8 +261,27 @@ def load_mapping(name: str | Path) -> TableMapping:
     if path.suffix != ".yaml":
         raise MeasurementError(f"mapping {str(name)!r}: expected a .yaml file, or one of {', '.join(shipped_mappings())}")
     try:
-        return read_file(path, TableMapping, "mapping")
+        return read_file(path, TableMapping, "mapping", _renewed)
     except DocumentError as error:
         raise MeasurementError(str(error)) from error
     except GridError as error:
         raise MeasurementError(f"mapping {path}: {error}") from error
+
+
+_OF_A_PROGRAM = ("name", "workload", "reference", "batch")
+
+
+def _renewed(document: Any) -> Any:
+    """A mapping with today's names: replays had ``board``, ``latency``, ``columns``, and a program's name on top."""
+    if not isinstance(document, dict) or "latency" not in document or "time" in document:
+        return document
+    made = {key: value for key, value in document.items() if key not in (*_OF_A_PROGRAM, "board", "latency")}
+    made["time"] = document["latency"]
+    if "board" in document:
+        made["device"] = {"column": document["board"]} if "boards" in document else document["board"]
+    if "name" in document:
+        made["network"] = {key: document[key] for key in _OF_A_PROGRAM if key in document}
+    for part in ("time", "power"):
+        if isinstance(made.get(part), dict) and "columns" in made[part]:
+            made[part] = {("column" if key == "columns" else key): value for key, value in made[part].items()}
+    return made

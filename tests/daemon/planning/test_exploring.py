@@ -81,6 +81,28 @@ def test_memory_that_the_gpu_hides_at_high_clocks_is_not_run_into() -> None:
         assert not any(number > 3 for number in run.late) and run.after[10].regret < 0.03
 
 
+@pytest.mark.parametrize("deadline", [1.15, 1.3, 2.5])
+def test_a_program_that_waits_for_its_host_alone_is_led_down_to_the_lowest_gpu_clock(deadline: float) -> None:
+    grid = FrequencyGrid((2_201_600,), GPU_HZ[2:], (3_199_000_000,))
+    gpu = np.array(grid.gpu_hz, np.float64) / GPU_HZ[-1]
+    random = np.random.default_rng(5)
+    latency_ms = (10 * np.exp(0.005 * random.standard_normal(len(gpu))))[None, :, None]
+    power_mw = (5000 + 15000 * gpu**2)[None, :, None]
+    (run,) = replay(
+        MeasuredTable("flat", "host", "agx-orin-64gb", "a formula", grid, latency_ms, power_mw), deadlines=(deadline,)
+    )
+    assert not run.late and run.after[10].regret < 0.03
+
+
+def test_the_first_steps_change_one_clock_each(table: MeasuredTable) -> None:
+    seen: list[tuple[int, ...]] = []
+    for step in _walk(table, "latency_ms=60")[:3]:
+        place = table.grid.index(step.configuration)
+        apart = [sum(own != other for own, other in zip(place, before, strict=True)) for before in seen]
+        assert not seen or min(apart) == 1
+        seen.append(place)
+
+
 def test_after_ten_configurations_the_plan_is_nearly_the_best(runs: list[Replay]) -> None:
     for run in runs:
         assert run.after[10].regret < 0.03 and not run.after[10].missed

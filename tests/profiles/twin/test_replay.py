@@ -44,6 +44,17 @@ def test_a_frame_on_its_board_takes_and_draws_what_was_measured(table: MeasuredT
     assert drawn_w == pytest.approx(power_w(cpu_mhz, gpu_mhz), rel=0.05)
 
 
+def test_a_mapping_of_the_earlier_form_is_read_as_todays(tmp_path: Path, table: MeasuredTable) -> None:
+    mapping = write_table(tmp_path)
+    text = mapping.read_text().replace("device: nano", "board: nano").replace("time: {column:", "latency: {columns:")
+    text = text.replace("network: {name: camera, workload: [size]}", "name: camera\nworkload: [size]")
+    mapping.write_text(text.replace("{column: watts", "{columns: [watts]"))
+    (earlier,) = load_tables(tmp_path, [mapping])
+    assert (earlier.workload, earlier.board, earlier.grid) == (table.workload, table.board, table.grid)
+    np.testing.assert_array_equal(earlier.latency_ms, table.latency_ms)
+    np.testing.assert_array_equal(earlier.power_mw, table.power_mw)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "text"),
     [
