@@ -21,6 +21,7 @@ from .measured.tables import MeasuredTable
 from .silicon.chip import AMBIENT_DIE_C, Array, Clocks
 from .silicon.silicon import Silicon
 from .simulated_board import SimulatedBoard
+from .variant import installed
 
 # Idle power is not in the tables; it is the simulated board's, but no more than this part of what a frame draws.
 _MOST_IDLE = 0.8
@@ -47,7 +48,7 @@ class ReplayedSilicon:
     """
 
     def __init__(self, table: MeasuredTable) -> None:
-        description = load_board(table.board)
+        description = installed(load_board(table.board))
         self._silicon = Silicon(0, description)
         self._energy_rails = description.energy_rails
         self._table = table
@@ -118,7 +119,7 @@ def replay_board(table: MeasuredTable, clock: Clock | None = None) -> SimulatedB
         TwinError: there is no simulated board of that kind.
     """
     silicon = ReplayedSilicon(table)
-    return SimulatedBoard(load_board(table.board), silicon, clock or SystemClock(), silicon.frame)
+    return SimulatedBoard(installed(load_board(table.board)), silicon, clock or SystemClock(), silicon.frame)
 
 
 def _nearest(grid: FrequencyGrid, axis: str, asked: Array) -> NDArray[np.intp]:

@@ -30,6 +30,7 @@ from ...reference import reference_network
 from ...twin.measured.mapping import NEEDS, Cell, TableMapping
 from ...twin.measured.rows import (
     Levels,
+    Merging,
     Row,
     WrongRow,
     levels_of,
@@ -80,11 +81,13 @@ def import_table(path: Path, mapping: TableMapping, devices: Sequence[str] = ())
     drawn = power_elsewhere(mapping, path.parents[len(Path(mapping.file).parts) - 1])
     found: dict[str, _Found] = {}
     wrong: list[tuple[int, str]] = []
-    count = 0
+    count, merging = 0, Merging(mapping)
     for line, row in read_table(path, mapping):
         count += 1
         try:
             _take(line, row, mapping, found, drawn, devices)
+            if mapping.network is not None:
+                merging.take((text_of(row, mapping.device), program_of(row, mapping.network), *_at(row, mapping)), row)
         except (WrongRow, KernelsError) as error:
             wrong.append((line, str(error)))
     wrong += [one for device in found.values() for one in _far(device)]
@@ -92,6 +95,7 @@ def import_table(path: Path, mapping: TableMapping, devices: Sequence[str] = ())
         more = f" and {len(wrong) - _TOLD} more" if len(wrong) > _TOLD else ""
         told = "; ".join(f"line {line}: {why}" for line, why in sorted(wrong)[:_TOLD])
         raise MeasurementError(f"{path}: {len(wrong)} of {count} rows cannot be, nothing was imported; {told}{more}")
+    merging.check(path)
     if not found:
         of = f" of {', '.join(devices)}" if devices else ""
         raise MeasurementError(f"{path}: no rows{of}")
@@ -103,6 +107,11 @@ def import_table(path: Path, mapping: TableMapping, devices: Sequence[str] = ())
                 f"is column {mapping.time.named!r} in {mapping.time.unit}, as the mapping says? nothing was imported"
             )
     return {name: _record(one, path, mapping) for name, one in found.items()}
+
+
+def _at(row: Row, mapping: TableMapping) -> tuple[str, ...]:
+    """The texts of a row's clocks."""
+    return tuple(row[clock.column] for clock in mapping.clocks.values())
 
 
 def _far(one: _Found) -> Iterator[tuple[int, str]]:

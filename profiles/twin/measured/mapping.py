@@ -74,10 +74,10 @@ class _Summed:
 
 @dataclass(frozen=True)
 class Time(_Summed):
-    """Times of one run of what a row measured."""
+    """Times of one run of a row's program or kernel, or runs in a second: frames, images, tokens."""
 
     column: Columns
-    unit: Literal["s", "ms", "us", "ns"]
+    unit: Literal["s", "ms", "us", "ns", "1/s"]
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Clock:
     """A column of clocks, or of texts that each stand for one."""
 
     column: Text
-    unit: Literal["Hz", "kHz", "MHz"]
+    unit: Literal["Hz", "kHz", "MHz", "GHz"]
     values: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -164,7 +164,7 @@ class TableMapping:
         boards: names of boards here, by their names in the table.
         clocks: columns by axis; an axis without one is at its top, or at the level that ``held`` states.
         held: the levels of axes without a column.
-        rows: the figure of several rows of one program at one configuration, where it is replayed.
+        rows: the figure of several rows of one program at one configuration; empty: the median, if no column tells them apart.
         median_over: an axis that changes nothing but noise: the median over it is replayed.
         only: texts of columns that a row must have.
         units_row: True if the line below the heading holds units.
@@ -183,7 +183,7 @@ class TableMapping:
     power: Power | None = None
     clocks: Mapping[Axis, Clock] = field(default_factory=dict)
     held: Mapping[Axis, int] = field(default_factory=dict)
-    rows: Literal["sum", "median"] = "median"
+    rows: Literal["", "sum", "median"] = ""
     median_over: Axis | None = None
     only: Mapping[str, str] = field(default_factory=dict)
     units_row: bool = False

@@ -6,7 +6,9 @@ from __future__ import annotations
 import csv
 import gzip
 import math
-from collections.abc import Iterator, Mapping, Sequence, Set
+import re
+from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
+from itertools import chain
 from pathlib import Path
 from typing import TypeAlias
 
@@ -19,8 +21,9 @@ Levels: TypeAlias = tuple[int, int, int]
 
 _MS: Mapping[str, float] = {"s": 1e3, "ms": 1.0, "us": 1e-3, "ns": 1e-6}
 _MW: Mapping[str, float] = {"W": 1e3, "mW": 1.0, "J": 1e3, "mJ": 1.0}  # energies are divided by the time in seconds
-_HZ: Mapping[str, float] = {"Hz": 1.0, "kHz": 1e3, "MHz": 1e6}
+_HZ: Mapping[str, float] = {"Hz": 1.0, "kHz": 1e3, "MHz": 1e6, "GHz": 1e9}
 _OF_TOOLS = ("==", "#")
+_DECIMAL_COMMA = re.compile(r"-?\d+,\d+")
 _UNIT_NAMES = {"nsecond": "ns", "usecond": "us", "msecond": "ms", "second": "s"}
 
 
@@ -54,7 +57,8 @@ def read_table(path: Path, mapping: TableMapping) -> Iterator[tuple[int, Row]]:
 
 def time_of(row: Row, time: Time) -> float:
     """The time of a row in ms."""
-    return sum(positive(row, column) for column in time.columns) * _MS[time.unit]
+    value = sum(positive(row, column) for column in time.columns)
+    return 1e3 / value if time.unit == "1/s" else value * _MS[time.unit]
 
 
 def power_of(row: Row, power: Power, took_ms: float) -> float:
@@ -157,19 +161,29 @@ def read_lines(path: Path, columns: Set[str] = frozenset()) -> Iterator[tuple[in
             return
         with gzip.open(path, "rt", encoding="utf-8-sig") if path.suffix == ".gz" else path.open(encoding="utf-8-sig") as stream:
             line = 0
+            numbered = enumerate(stream, 1)
 
             def words() -> Iterator[str]:
                 nonlocal line
-                for line, words in enumerate(stream, 1):  # noqa: B007 (the line is told with the row)
+                for line, words in numbered:  # noqa: B007 (the line is told with the row)
                     if not words.startswith(_OF_TOOLS) and words.strip():
                         yield words
 
-            reader = csv.DictReader(words())
-            _check_columns(path, columns, reader.fieldnames or ())
+            heading = next(words(), "")
+            separator = next((mark for mark in ",;\t" if mark in heading), ",")
+            reader = csv.DictReader(chain((heading,), words()), delimiter=separator, skipinitialspace=True)
+            reader.fieldnames = [name.strip() for name in reader.fieldnames or ()]
+            _check_columns(path, columns, reader.fieldnames)
             for row in reader:
-                yield line, row
+                cells = {name: text.strip() for name, text in row.items() if isinstance(name, str) and isinstance(text, str)}
+                # Where a semicolon separates cells, a comma stands for the decimal point.
+                yield line, cells if separator != ";" else {name: _pointed(text) for name, text in cells.items()}
     except (OSError, EOFError, UnicodeError, csv.Error) as error:
         raise MeasurementError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _pointed(text: str) -> str:
+    return text.replace(",", ".") if _DECIMAL_COMMA.fullmatch(text) else text
 
 
 def _parquet(path: Path, columns: Set[str]) -> Iterator[tuple[int, Row]]:
@@ -197,3 +211,49 @@ def _check_units(path: Path, time: Time, units: Row, line: int) -> None:
         written = units[column].strip()
         if _UNIT_NAMES.get(written, written) != time.unit:
             raise MeasurementError(f"{path}: line {line}: column {column!r} is in {written!r}, the mapping says {time.unit}")
+
+
+_MOST_TEXTS = 20
+
+
+class Merging:
+    """Rows that share a program and a configuration, though a column that the mapping does not name tells them apart."""
+
+    def __init__(self, mapping: TableMapping) -> None:
+        self._named = mapping.columns if not mapping.rows else None
+        self._texts: dict[str, set[str]] = {}
+        self._first: dict[Hashable, Row] = {}
+        self._apart: set[str] = set()
+
+    def take(self, key: Hashable, row: Row) -> None:
+        """Look at a row of a program at a configuration."""
+        if self._named is None:
+            return
+        texts = {name: text for name, text in row.items() if name not in self._named and not _is_number(text)}
+        for name, text in texts.items():
+            known = self._texts.setdefault(name, set())
+            if len(known) <= _MOST_TEXTS:
+                known.add(text)
+        before = self._first.setdefault(key, texts)
+        self._apart |= {name for name, text in texts.items() if before.get(name, text) != text}
+
+    def check(self, path: Path) -> None:
+        """Refuse to take rows as repetitions of each other if a column with few texts tells them apart.
+
+        Raises:
+            MeasurementError: there is one.
+        """
+        apart = sorted(name for name in self._apart if len(self._texts[name]) <= _MOST_TEXTS)
+        if apart:
+            raise MeasurementError(
+                f"{path}: rows of one program at the same clocks differ in {', '.join(apart)}; name these columns in "
+                "network.workload, as clocks with values, or in only; or say rows: median to take them as repetitions"
+            )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text.replace(",", ""))
+    except ValueError:
+        return not text
+    return True

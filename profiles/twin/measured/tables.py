@@ -14,12 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
+from ...adapt.measurements import LONGEST_MS, most_mw
 from ...board import load_board
 from ...errors import MeasurementError
-from .mapping import SHIPPED, TableMapping, load_mapping
-from .rows import Levels, WrongNumber, WrongRow, levels_of, power_elsewhere, power_of, program_of, read_table, time_of
+from .mapping import AXES, SHIPPED, TableMapping, load_mapping
+from .rows import Levels, Merging, WrongNumber, WrongRow, levels_of, power_elsewhere, power_of, program_of, read_table, time_of
 
 Array = NDArray[np.float64]
+_FAR = 2.0
+"""A clock this many times below or above a board's own is in another unit."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,6 +128,7 @@ def runs(path: Path, mapping: TableMapping, drawn: Mapping[Levels, float] | None
         MeasurementError: the table cannot be read, or a row is wrong.
     """
     assert mapping.network is not None and mapping.power is not None
+    merging = Merging(mapping)
     for line, row in read_table(path, mapping):
         board = mapping.device if isinstance(mapping.device, str) else mapping.boards.get(row[mapping.device.column], "")
         if not board:
@@ -133,12 +137,32 @@ def runs(path: Path, mapping: TableMapping, drawn: Mapping[Levels, float] | None
             at = levels_of(row, mapping.clocks, mapping.held, _top(board))
             took_ms = time_of(row, mapping.time)
             drew_mw = power_of(row, mapping.power, took_ms) if drawn is None else drawn.get(at, math.nan)
-            yield Run(board, *program_of(row, mapping.network), at, took_ms, drew_mw)
+            one = Run(board, *program_of(row, mapping.network), at, took_ms, drew_mw)
+            _check_possible(one, mapping)
+            merging.take(one[:4], row)
+            yield one
         except WrongNumber as error:
             told = f"{error.column} is {error.text!r:.40}, expected a positive number"
             raise MeasurementError(f"{path}, line {line}: {told}") from error
         except WrongRow as error:
             raise MeasurementError(f"{path}, line {line}: {error}") from error
+    merging.check(path)
+
+
+def _check_possible(one: Run, mapping: TableMapping) -> None:
+    """Refuse what no such board does: clocks far from its own, a power beyond its modes', a frame of more than an hour."""
+    board = load_board(one.board)
+    for axis, level in zip(AXES, one.levels, strict=True):
+        own = board.grid.levels(axis)
+        if axis in mapping.clocks and not own[0] / _FAR <= level <= own[-1] * _FAR:
+            clock, unit = mapping.clocks[axis], "kHz" if axis == "cpu_khz" else "Hz"
+            has = f"{board.name} has {own[0]:,} to {own[-1]:,} {unit}"
+            raise WrongRow(f"{clock.column} is {level:,} {unit}, and {has}; is it in {clock.unit}, as the mapping says?")
+    assert mapping.power is not None
+    if one.drew_mw > (most := most_mw(board)):
+        raise WrongRow(f"{mapping.power.named}: {one.drew_mw / 1e3:.4g} W, and {board.name} draws at most {most / 1e3:g} W")
+    if one.took_ms > LONGEST_MS:
+        raise WrongRow(f"{mapping.time.named}: {one.took_ms:.4g} ms is more than an hour")
 
 
 def _tables(name: str, mapping: TableMapping, data: Path) -> Iterator[MeasuredTable]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -56,17 +57,80 @@ def test_a_mapping_of_the_earlier_form_is_read_as_todays(tmp_path: Path, table: 
 
 
 @pytest.mark.parametrize(
+    "written",
+    [
+        lambda text: text.replace(",", ", "),
+        lambda text: text.replace(".", ",0;").replace(",0;", "\0").replace(",", ";").replace("\0", ","),
+        lambda text: text.replace(",", "\t"),
+        lambda text: "\ufeff" + text,
+        lambda text: text.replace("\n", "  \n"),
+    ],
+    ids=["spaces", "semicolons and decimal commas", "tabs", "byte order mark", "spaces at the end"],
+)
+def test_tables_are_read_as_spreadsheets_write_them(
+    tmp_path: Path, table: MeasuredTable, written: Callable[[str], str]
+) -> None:
+    path = tmp_path / "camera.csv"
+    path.write_text(written(path.read_text()), encoding="utf-8")
+    (other,) = load_tables(tmp_path, [tmp_path / "camera.yaml"])
+    assert other.workload == table.workload and other.grid == table.grid
+    np.testing.assert_array_equal(other.latency_ms, table.latency_ms)
+
+
+def test_frames_per_second_and_gigahertz_are_units(tmp_path: Path, table: MeasuredTable) -> None:
+    rows = ["size,cpu,gpu,fps,watts"]
+    for line in (tmp_path / "camera.csv").read_text().splitlines()[1:]:
+        size, cpu, gpu, grab, infer, watts = line.split(",")
+        rows.append(f"{size},{float(cpu) / 1e3:.7f},{gpu},{1e3 / (float(grab) + float(infer))},{watts}")
+    (tmp_path / "camera.csv").write_text("\n".join(rows))
+    mapping = tmp_path / "camera.yaml"
+    text = mapping.read_text().replace("{column: [grab, infer], unit: ms}", "{column: fps, unit: 1/s}")
+    mapping.write_text(text.replace("column: cpu, unit: MHz", "column: cpu, unit: GHz"))
+    (other,) = load_tables(tmp_path, [mapping])
+    np.testing.assert_allclose(other.latency_ms, table.latency_ms)
+
+
+def test_rows_that_another_column_tells_apart_are_not_merged(tmp_path: Path) -> None:
+    mapping = write_table(tmp_path)
+    path = tmp_path / "camera.csv"
+    heading, *rows = path.read_text().splitlines()
+    path.write_text("\n".join((f"{heading},precision", *(f"{row},{name}" for row in rows for name in ("fp16", "fp32")))))
+    with pytest.raises(MeasurementError, match=r"differ in precision; name these columns in network\.workload"):
+        load_tables(tmp_path, [mapping])
+    text = mapping.read_text()
+    mapping.write_text(text.replace("workload: [size]", "workload: [size, precision]"))
+    assert [one.workload for one in load_tables(tmp_path, [mapping])] == ["camera small fp16", "camera small fp32"]
+    mapping.write_text(text + "rows: median\n")
+    assert len(load_tables(tmp_path, [mapping])) == 1
+
+
+@pytest.mark.parametrize("board", ["orin-nx-16gb", "agx-orin-32gb", "orin-nano-4gb", "agx-thor", "orin-nano-8gb", "tx2-nx"])
+def test_a_table_is_replayed_on_any_described_board(tmp_path: Path, board: str) -> None:
+    (table,) = load_tables(tmp_path, [write_table(tmp_path, board=board)])
+    assert replay_board(table, VirtualClock()).infer(network(relu()), frames=3).latencies_s[0] > 0
+
+
+@pytest.mark.parametrize(
     ("old", "new", "text"),
     [
         ("column: watts", "column: amperes", "camera.csv: no column amperes; it has size, cpu, gpu"),
         ("file: camera.csv", "file: none.csv", "none.csv: .*No such file"),
         ("unit: W", "unit: horse", "camera.yaml, line 10: power.unit: .*horse"),
         ("device: nano", "device: banana", "banana"),
+        ("column: cpu, unit: MHz", "column: cpu, unit: kHz", "line 2: cpu is 307 kHz, and nano has .* is it in kHz"),
+        ("column: gpu, unit: MHz", "column: gpu, unit: GHz", "line 2: gpu is .* Hz, and nano has .* is it in GHz"),
+        ("column: watts, unit: W}", "column: watts, unit: J}", "watts: .* W, and nano draws at most"),
+        ("unit: ms}", "unit: s}", None),
     ],
 )
-def test_what_is_wrong_with_a_table_or_its_mapping_is_said_in_one_line(tmp_path: Path, old: str, new: str, text: str) -> None:
+def test_what_is_wrong_with_a_table_or_its_mapping_is_said_in_one_line(
+    tmp_path: Path, old: str, new: str, text: str | None
+) -> None:
     mapping = write_table(tmp_path)
     mapping.write_text(mapping.read_text().replace(old, new))
+    if text is None:
+        text = "more than an hour"
+        (tmp_path / "camera.csv").write_text("size,cpu,gpu,grab,infer,watts\nsmall,1479,921.6,4000,10,5\n")
     with pytest.raises(Exception, match=text) as error:
         load_tables(tmp_path, [mapping])
     assert "\n" not in str(error.value) and error.value.exit_code == 3  # type: ignore[attr-defined]
