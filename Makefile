@@ -9,7 +9,7 @@
 # make test-system  (root) install the service as README says on Debian 12 and 13 with a real systemd, and try it
 # make deb    a package for this Debian or Ubuntu, in dist/
 # make profiles  measure and train the shipped profiles again, of BOARDS; in build/campaign, what was measured is kept
-# make zoo    export models of timm, transformers and others in every format, and hold what is listed against PyTorch; MODELS=regex
+# make zoo    hold lists against PyTorch and ONNX Runtime: models of timm, transformers and others in every format, files of wheels; MODELS=regex
 # make install, make uninstall   (root) the same without a package, below PREFIX (/usr/local)
 # make lint   style and types, in an environment of its own with every version pinned
 # make docs   the reference of the Python interfaces, into build/docs
@@ -46,7 +46,7 @@ QUICK   := not system and not slow$(if $(TESTS),, and not tool)
 # The programs that tests start, hundreds of them, would each compile all they import.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-slow test-tools soak fuzz profiles zoo zoo-judge test-oldest test-roots test-jtop test-system test-aarch64 bench lint docs deb install uninstall clean
+.PHONY: demo test test-slow test-tools soak fuzz profiles zoo zoo-judge zoo-wheels test-oldest test-roots test-jtop test-system test-aarch64 bench lint docs deb install uninstall clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/jetdvfs twin demo --out $(OUT)
