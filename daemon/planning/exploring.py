@@ -184,7 +184,7 @@ def _far_below(surface: Surface, seen: NDArray[np.bool_]) -> NDArray[np.bool_]:
 def _one_axis_apart(seen: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """True where one clock alone differs from a configuration that was seen."""
     lines = [np.broadcast_to(seen.any(axis=axis, keepdims=True), seen.shape) for axis in range(seen.ndim)]
-    return np.logical_or.reduce(lines) & ~seen
+    return np.asarray(np.logical_or.reduce(lines) & ~seen)
 
 
 def _at(surface: Surface, cell: int, reason: str, corrected: Corrected) -> Step:
