@@ -87,6 +87,11 @@ profiles: $(VENV)/.test
 # In a virtual environment of its own. It goes on where it was left; remove build/zoo/results.jsonl to start again.
 zoo: build/zoo/.zoo
 	build/zoo/bin/python -m jetdvfs.tests.zoo.run --models '$(MODELS)'
+	$(if $(MODELS),,build/zoo/bin/python -m jetdvfs.tests.zoo.wheels)
+
+# The model files in wheels alone.
+zoo-wheels: build/zoo/.zoo
+	build/zoo/bin/python -m jetdvfs.tests.zoo.wheels --files '$(MODELS)'
 
 # What was exported before, listed and judged by the code as it stands: minutes instead of hours.
 zoo-judge: build/zoo/.zoo

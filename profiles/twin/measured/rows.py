@@ -175,7 +175,7 @@ def read_lines(path: Path, columns: Set[str] = frozenset()) -> Iterator[tuple[in
             reader.fieldnames = [name.strip() for name in reader.fieldnames or ()]
             _check_columns(path, columns, reader.fieldnames)
             for row in reader:
-                cells = {name: text.strip() for name, text in row.items() if isinstance(name, str) and isinstance(text, str)}
+                cells = {name: (row[name] or "").strip() for name in reader.fieldnames}
                 # Where a semicolon separates cells, a comma stands for the decimal point.
                 yield line, cells if separator != ";" else {name: _pointed(text) for name, text in cells.items()}
     except (OSError, EOFError, UnicodeError, csv.Error) as error:
