@@ -32,13 +32,15 @@ def check_method(said: Mapping[str, Any]) -> Mapping[str, Any]:
         UnsupportedOperator: its packing has no rules.
     """
     found = said.get("quantization_config") or said.get("quantization") or {}
-    method = found.get("quant_method", "mlx" if "quantization" in said else "") if isinstance(found, dict) else ""
+    if not isinstance(found, dict):
+        raise ModelError(f"config.json: quantization_config is {found!r:.60}; expected an object")
+    method = found.get("quant_method", "mlx" if "quantization" in said else "")
     if found and method not in METHODS:
         loaded = method or next((key for key in found if key.startswith("load_in_")), "an unnamed method")
         raise UnsupportedOperator(
             f"config.json: weights quantised by {loaded!r:.40} have no rules; valid: {', '.join(METHODS)}; or give a GGUF file"
         )
-    return found if isinstance(found, dict) else {}
+    return found
 
 
 def stored_weights(tensors: Mapping[str, SizedTensor], quantisation: Mapping[str, Any]) -> dict[str, SizedTensor]:
@@ -70,7 +72,7 @@ def _unpacked(
     base: str, leaf: str, tensor: SizedTensor, tensors: Mapping[str, SizedTensor], quantisation: Mapping[str, Any]
 ) -> SizedTensor:
     scales = next((tensors[name] for end in ("scales", "weight_scale") if (name := f"{base}.{end}") in tensors), None)
-    if scales is None or len(tensor.shape) != 2:
+    if scales is None or not scales.shape or len(tensor.shape) != 2:
         raise ModelError(f"{base}.{leaf} is packed, and has no scales of its own: quantised by a method without rules")
     rows, columns = tensor.shape
     if tensor.dtype == "uint8":  # NVFP4: two elements a byte, a scale of 8 bits for every 16

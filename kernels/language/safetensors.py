@@ -70,6 +70,7 @@ _OUTSIDE = {
     "embed_tokens_per_layer": "per_layer_token_embd", "per_layer_model_projection": "per_layer_model_proj",
     "per_layer_projection_norm": "per_layer_proj_norm",
 }  # fmt: skip
+_NOTHING = SizedTensor((), "float32")
 _TABLE, _HEAD = "embed_tokens", "lm_head"
 _TOWER = re.compile(r"(model\.)?(visual|vision_\w+|audio_\w+|embed_vision|embed_audio|mm_projector|multi_modal_projector)\..+")
 _BLOCK = re.compile(r"layers\.(\d{1,5})\.(.+)")
@@ -141,7 +142,7 @@ def _described(said: Mapping[str, Any], kind: str, weights: Mapping[str, SizedTe
     family = FAMILIES[_ARCHITECTURES[kind]]
     present = [int(name.split(".")[1]) for name in weights if name.startswith("blk.")]
     layers = check_layers(number("num_hidden_layers", max(present, default=-1) + 1))
-    width = number("hidden_size", weights["token_embd"].shape[-1] if "token_embd" in weights else None)
+    width = number("hidden_size", weights["token_embd"].shape[-1] if weights.get("token_embd", _NOTHING).shape else None)
     windows = _windows(said, kind, layers, family.period)
     rotated = said.get("no_rope_layers")
     rotated = rotated if isinstance(rotated, list) and len(rotated) == layers else None
@@ -199,6 +200,8 @@ def _windows(said: Mapping[str, Any], kind: str, layers: int, period: int) -> li
         return windows_of(window, layers, 0, [True] * layers)
     if kind.startswith("qwen") and said.get("use_sliding_window"):
         first = said.get("max_window_layers", 28)
+        if not isinstance(first, int):
+            raise ModelError(f"config.json: max_window_layers is {first!r:.60}; expected a whole number")
         return windows_of(window, layers, 0, [block >= first for block in range(layers)])
     pattern = said.get("sliding_window_pattern", period)
     return windows_of(window, layers, pattern if isinstance(pattern, int) else period)

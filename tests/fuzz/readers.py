@@ -87,15 +87,52 @@ def trace(choices: Choices) -> bytes:
     return text[: choices.below(65536) % max(len(text), 1)] if choices.below(8) == 0 else text
 
 
+_BYTES = {"I32": 4, "F32": 4, "U8": 1, "F8_E4M3": 1}
+_MEMBERS = (
+    "layer_types", "sliding_window_pattern", "use_sliding_window", "max_window_layers", "no_rope_layers",
+    "num_kv_shared_layers", "global_head_dim", "quantization_config", "residual_multiplier", "top_k_experts",
+)  # fmt: skip
+_VALUES: tuple[Any, ...] = (
+    0, 1, 3, True, None, "text", ["sliding_attention", "full_attention"], ["conv"], [1, 0], {"quant_method": "awq", "bits": 4},
+    {"quant_method": "compressed-tensors", "config_groups": {"a": {"weights": {"num_bits": 8}}}}, {"quant_method": 4},
+    {"bits": 99},
+)  # fmt: skip
+_LEAVES = (
+    ("qweight", "qzeros", "scales", "g_idx"), ("weight_packed", "weight_scale", "weight_shape"), ("weight", "weight_scale"),
+    ("weight",), ("qweight",),
+)  # fmt: skip
+_PACKED: tuple[Any, ...] = (
+    ((256, 32), "I32"), ((32, 256), "I32"), ((2, 256), "F16"), ((256, 128), "U8"), ((256, 16), "F8_E4M3"), ((256,), "I32"),
+    ((), "F32"), ((0, 256), "I32"),
+)  # fmt: skip
+
+
 def weights(choices: Choices) -> bytes:
     """A safetensors file and its configuration, which the length before both divides."""
-    kind = choices.of(("llama", "qwen2", "mixtral", "gemma2", "phi3", "mystery"))
+    kind = choices.of(
+        (
+            "llama",
+            "qwen2",
+            "mixtral",
+            "gemma2",
+            "gemma3_text",
+            "gemma4",
+            "gpt_oss",
+            "lfm2",
+            "olmo2",
+            "phi3",
+            "smollm3",
+            "mystery",
+        )
+    )
     said: dict[str, Any] = {
         "model_type": kind, "hidden_size": 256, "num_hidden_layers": 1 + choices.below(2), "num_attention_heads": 2,
         "num_key_value_heads": 2, "intermediate_size": 256, "vocab_size": 64, "torch_dtype": "float16",
     }  # fmt: skip
     for _ in range(choices.of((0, 0, 1, 2))):
         said[choices.of((*said, "head_dim", "num_experts_per_tok", "sliding_window", "text_config"))] = choices.of(NUMBERS)
+    for _ in range(choices.of((0, 0, 1, 2))):
+        said[choices.of(_MEMBERS)] = choices.of(_VALUES)
     shapes: dict[str, tuple[int, ...]] = {
         **dict.fromkeys((f"self_attn.{one}_proj" for one in "qkvo"), (256, 256)),
         **dict.fromkeys((f"mlp.{one}_proj" for one in ("gate", "up", "down")), (256, 256)),
@@ -107,6 +144,10 @@ def weights(choices: Choices) -> bytes:
     for _ in range(choices.below(3)):
         name = choices.of(sorted(tensors))
         shape, dtype = tensors.pop(name)
+        if choices.below(3) == 0:  # packed, as quantisers do
+            base = name.removesuffix(".weight")
+            tensors |= {f"{base}.{leaf}": choices.of(_PACKED) for leaf in choices.of(_LEAVES)}
+            continue
         sizes = tuple(choices.of((0, 1, 256, 1 << 20, 1 << 33)) for _ in range(choices.below(5))) if choices.below(2) else shape
         if choices.below(3):
             tensors[choices.of((name, "model.layers.9.mlp.experts.3.w1.weight", "é", ""))] = (
@@ -116,7 +157,7 @@ def weights(choices: Choices) -> bytes:
     header: dict[str, Any] = {}
     at = 0
     for name, (shape, dtype) in tensors.items():
-        size = 2
+        size = _BYTES.get(dtype, 2)
         for one in shape:
             size *= one
         header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [at, at + size]}

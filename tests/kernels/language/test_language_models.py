@@ -290,6 +290,8 @@ def test_parts_are_read_together(folder: Path) -> None:
         ({"model_type": ["llama"]}, "model_type"),
         (CONFIG | {"quantization_config": {"load_in_4bit": True}}, "quantised by 'load_in_4bit'"),
         (CONFIG | {"quantization": {"bits": 4}}, "quantised by 'mlx'"),
+        (CONFIG | {"quantization_config": [1]}, "quantization_config is"),
+        (CONFIG | {"model_type": "qwen2", "use_sliding_window": True, "max_window_layers": "all"}, "max_window_layers"),
         (CONFIG | {"layer_types": ["linear_attention"]}, "'linear_attention'"),
         (CONFIG | {"layer_types": ["sliding_attention"]}, "without a sliding_window"),
         (CONFIG | {"sliding_window": "wide", "model_type": "mistral"}, "sliding_window"),
