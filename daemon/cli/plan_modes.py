@@ -35,12 +35,25 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--memory-mib", type=arguments.whole(1), metavar="MIB", help="with --modes: memory that is free (default: all there is)"
     )
     group.add_argument("--firmware", metavar="NAME", help="with --modes: of this firmware (default: the newest described)")
-    group.add_argument("--mig", choices=("a100",), help="name a slice of this GPU instead, by memory alone; needs no profile")
+    group.add_argument(
+        "--mig",
+        choices=("a100",),
+        help="judge slices of this GPU instead, by memory alone; needs no profile. A list of launches has the least memory, "
+        "which tells slices that are too small",
+    )
+    group.add_argument(
+        "--needs-mib",
+        type=arguments.whole(1),
+        metavar="MIB",
+        help="with --mig: memory that the running model takes, as measured",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     if args.mig:
         return _slice(common.read_network(args), args)
+    if args.needs_mib:
+        raise UsageError("--needs-mib needs --mig")
     targets = [parse_target(text) for text in args.targets]
     if any(isinstance(target, Hours) for target in targets):
         raise UsageError("--target hours: --modes knows no battery; valid: a power, as in power_mw=8000")
@@ -75,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
     asked = [*map(str, targets), *([f"{args.fps:g} frames per second"] if args.fps else [])]
     print(f"{common.network_label(network, args)} on {board.name}, profile {bundle.manifest.name}: {' and '.join(asked)}")
     common.print_origin(network, bundle, args)
-    print(f"memory: at least {_needed(memory)}\n")
+    print(f"memory: at least {_needed(memory)}; libraries and workspaces take more\n")
     print(_table(choices, advised))
     print(f"\nenough: {printable(advised.name)} (sudo jetdvfs board mode {printable(advised.mode.name)})")
     if within is not None:
@@ -99,16 +112,25 @@ def _planned(surface: Surface, advised: Choice, target: Target, args: argparse.N
 
 
 def _slice(network: Network, args: argparse.Namespace) -> int:
+    """Slices by memory (DIPPM, equation 2): the smallest for a measured need; else those that cannot hold the least."""
     memory = graph_of(network).memory
-    name = a100_slice(memory.total_bytes)
-    if args.json:
-        output.print_json({"network": network.name, "mig": args.mig, "memory_bytes": memory.total_bytes, "slice": name})
-    else:
-        print(f"{common.network_label(network, args)}: memory at least {_needed(memory)}")
-    if name is None:
+    least = max(memory.total_bytes, (args.needs_mib or 0) * _MIB)
+    first = a100_slice(least)
+    if first is None:
         raise TargetNotAttainable(f"no slice of an A100 holds it; they have {', '.join(A100_SLICES)}")
-    if not args.json:
-        print(f"enough: {name}")
+    names = list(A100_SLICES)
+    too_small, possible = names[: names.index(first)], names[names.index(first) :]
+    enough = first if args.needs_mib else None
+    if args.json:
+        answer = {"memory_bytes": memory.total_bytes, "too_small": too_small, "possible": possible, "slice": enough}
+        output.print_json({"network": network.name, "mig": args.mig, **answer})
+        return 0
+    print(f"{common.network_label(network, args)}: memory at least {_needed(memory)}")
+    print(f"too small: {', '.join(too_small) or 'none'}")
+    if enough:
+        print(f"enough for {args.needs_mib} MiB: {enough}")
+    else:
+        print(f"possible: {', '.join(possible)}. The process takes more than its tensors: measure it, and give --needs-mib")
     return 0
 
 

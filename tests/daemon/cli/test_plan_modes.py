@@ -99,6 +99,9 @@ def test_slices_of_an_a100_are_those_of_dippm() -> None:
     # Table 5 of the paper: predicted MB and the slice that was right.
     for mb, name in ((2865, "1g.5gb"), (5952, "2g.10gb"), (6736, "2g.10gb"), (26439, "7g.40gb")):
         assert a100_slice(mb * 1e6) == name
+    # And the six networks' measured MB.
+    measured = {3272: "1g.5gb", 6294: "2g.10gb", 2944: "1g.5gb", 6156: "2g.10gb", 1652: "1g.5gb", 30996: "7g.40gb"}
+    assert {mb: a100_slice(mb * 1e6) for mb in measured} == measured
     assert a100_slice(15e9) == "3g.20gb" and a100_slice(41 * GIB) is None
 
 
@@ -130,9 +133,23 @@ def test_advise_says_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None
         assert words in capsys.readouterr().err
 
 
-def test_advise_names_a_slice_without_a_profile(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_least_memory_tells_slices_that_are_too_small_and_none_that_is_enough(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "--modes", *RESNET, "--mig", "a100"]) == 0
-    assert "enough: 1g.5gb" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "enough" not in out and "too small: none" in out and "possible: 1g.5gb, 2g.10gb" in out and "--needs-mib" in out
+    many = ["plan", "--modes", RESNET[0], "--input", "1200x3x224x224", "--mig", "a100", "--json"]
+    assert main(many) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["too_small"] == ["1g.5gb"] and found["slice"] is None
+
+
+def test_a_measured_need_names_the_smallest_slice(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--modes", *RESNET, "--mig", "a100", "--needs-mib", "6294"]) == 0
+    assert "enough for 6294 MiB: 2g.10gb" in capsys.readouterr().out
+    assert main(["plan", "--modes", *RESNET, "--profile", "agx-xavier-sim", "--fps", "9", "--needs-mib", "1"]) == 2
+    assert "--needs-mib needs --mig" in capsys.readouterr().err
+    assert main(["plan", "--modes", *RESNET, "--mig", "a100", "--needs-mib", "90000"]) == 4
+    assert "no slice" in capsys.readouterr().err
     assert np.isclose(json.loads(_json(capsys, *RESNET))["memory_bytes"], 53.8e6, rtol=0.01)
 
 
