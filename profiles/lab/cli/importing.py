@@ -29,6 +29,30 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
     sub.add_argument("--board", metavar="NAME", help="the board that was measured, where the mapping does not say")
     sub.add_argument("--device", action="append", default=[], metavar="NAME", help="only this one; may be repeated")
     sub.add_argument("--dry-run", action="store_true", help="check the table; write nothing")
+    sub = verb(
+        "guess", "write a first mapping of a table from its heading; what it cannot know stands in it as questions", first
+    )
+    sub.add_argument("table", type=arguments.named_file, metavar="TABLE", help="a CSV file, which may be gzipped, or Parquet")
+    sub.add_argument("--board", default="", metavar="NAME", help="the board that was measured: its clocks tell missing units")
+    sub.add_argument("--out", type=Path, metavar="FILE", help="file of the mapping (default: print it)")
+
+
+def first(args: argparse.Namespace) -> int:
+    """Write a first mapping."""
+    from ..measure.guessing import guess
+
+    found = guess(args.table, args.board)
+    if args.out is not None:
+        if args.out.exists():
+            raise InputError(f"--out: {args.out} is there already; give another file")
+        args.out.write_text(found.text, encoding="utf-8")
+    if args.json:
+        print_json({"table": str(args.table), "mapping": found.text, "questions": list(found.questions)})
+    elif args.out is None:
+        print(found.text, end="")
+    else:
+        print("\n".join((f"{args.out}: written; it asks", *(f"  {one}" for one in found.questions))))
+    return 0
 
 
 def imported(table: Path, args: argparse.Namespace) -> tuple[TableMapping, dict[str, Measurements]]:

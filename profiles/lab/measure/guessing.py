@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A first mapping of a table of measurements, from its heading and its first rows; open questions are comments in it."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import yaml
+
+from ...board import BoardDescription, load_board
+from ...twin.measured.rows import read_lines
+
+_ROWS = 500
+_MOST_TEXTS = 20
+_AXES = {"cpu_khz": ("cpu",), "gpu_hz": ("gpu", "gpc"), "emc_hz": ("emc", "mem", "memory", "dram", "ddr")}
+_CLOCK_WORDS = frozenset(["freq", "frequency", "clock", "clk", "hz", "khz", "mhz", "ghz"])
+_CLOCKS = {"hz": "Hz", "khz": "kHz", "mhz": "MHz", "ghz": "GHz"}
+_HZ = {"Hz": 1.0, "kHz": 1e3, "MHz": 1e6, "GHz": 1e9}
+_TIMES = {"s": "s", "sec": "s", "seconds": "s", "ms": "ms", "msec": "ms", "us": "us", "usec": "us", "ns": "ns", "nsec": "ns"}
+_TIME_WORDS = frozenset(["latency", "lat", "time", "duration", "elapsed", "runtime"])
+_RATES = frozenset(["fps", "qps", "ips", "tps", "throughput"])
+_POWERS = {"w": "W", "watt": "W", "watts": "W", "mw": "mW", "j": "J", "joule": "J", "joules": "J", "mj": "mJ"}
+_POWER_WORDS = frozenset(["power", "energy"])
+_TOTAL = ("vdd_in", "pom_5v_in", "sys5v", "total", "module", "board")
+_SPREAD = frozenset(["std", "stdev", "min", "max", "p90", "p95", "p99", "var", "variance", "idle"])
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table.
+
+    Attributes:
+        name: its heading.
+        words: the words of that, in small letters.
+        numbers: its numbers; empty if a cell is a text.
+        texts: its different texts, at most 21.
+    """
+
+    name: str
+    words: frozenset[str]
+    numbers: tuple[float, ...]
+    texts: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Guess:
+    """A first mapping.
+
+    Attributes:
+        text: the mapping as YAML.
+        questions: what the table does not say.
+    """
+
+    text: str
+    questions: tuple[str, ...]
+
+
+def guess(path: Path, board: str = "") -> Guess:
+    """Guess the meaning of the columns of a table.
+
+    Args:
+        path: a CSV table, which may be gzipped, or Parquet.
+        board: the board that was measured; its clocks tell units that the heading does not.
+
+    Raises:
+        MeasurementError: the table cannot be read.
+        BoardDescriptionError: the board is not described.
+    """
+    columns = _columns(path)
+    described = load_board(board) if board else None
+    questions: list[str] = []
+    document: dict[str, object] = {"source": "?", "file": path.name, "device": board or "?"}
+    questions += ["source: who measured it"] + ([] if board else ["device: the name of the board (jetdvfs board list)"])
+    left = list(columns)
+    clocks = dict(_clocks(left, described, questions))
+    time = _figure(left, _TIMES, _TIME_WORDS, "time", questions)
+    power = _figure(left, _POWERS, _POWER_WORDS, "power", questions)
+    network: dict[str, object] = {"name": path.name.partition(".")[0]}
+    for column in [one for one in left if "batch" in one.words and one.numbers][:1]:
+        network["batch"] = column.name
+        left.remove(column)
+    apart = [one.name for one in left if not one.numbers and 1 < len(one.texts) <= _MOST_TEXTS]
+    if apart:
+        network["workload"] = apart
+    document["network"] = network
+    for name, part in (("clocks", clocks), ("time", time), ("power", power)):
+        if part:
+            document[name] = part
+    used = yaml.safe_dump([document])
+    unused = [one.name for one in left if one.name not in used]
+    text = "".join(f"# {one}\n" for one in questions) + (f"# not used: {', '.join(unused)}\n" if unused else "")
+    return Guess(text + yaml.safe_dump(document, sort_keys=False, default_flow_style=None, width=120), tuple(questions))
+
+
+def _columns(path: Path) -> list[Column]:
+    rows = [row for _, row in islice(read_lines(path), _ROWS)]
+    return [_column(name, [row.get(name) or "" for row in rows]) for name in (rows[0] if rows else ())]
+
+
+def _column(name: str, cells: Sequence[str]) -> Column:
+    numbers = []
+    for cell in filter(None, cells):
+        try:
+            numbers.append(float(cell.replace(",", "")))
+        except ValueError:
+            numbers = []
+            break
+    spaced = re.sub(r"([a-z])([A-Z][a-z])", r"\1 \2", name)
+    texts = frozenset(islice(dict.fromkeys(cells), _MOST_TEXTS + 1))
+    return Column(name, frozenset(filter(None, re.split(r"[^a-z0-9]+", spaced.casefold()))), tuple(numbers), texts)
+
+
+def _clocks(
+    left: list[Column], board: BoardDescription | None, questions: list[str]
+) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """The columns of clocks by axis; they are taken out of ``left``."""
+    for axis, words in _AXES.items():
+        found = [
+            one
+            for one in left
+            if one.numbers and _stem(one) & set(words) and (_stem(one) & _CLOCK_WORDS or one.words <= set(words))
+        ]
+        if not found:
+            questions.append(f"{axis}: no column; at the board's top, unless held: {{{axis}: LEVEL}} says otherwise")
+            continue
+        column = found[0]
+        left.remove(column)
+        unit = next((_CLOCKS[word] for word in _CLOCKS if word in _stem(column)), "") or _of_size(column, axis, board)
+        if not unit:
+            questions.append(f"clocks.{axis}.unit: of {column.name}; valid: {', '.join(_HZ)}")
+        yield axis, {"column": column.name, "unit": unit or "?"}
+
+
+def _stem(column: Column) -> set[str]:
+    """The words of a column, those among them that end in a unit taken apart (``gpu_freqmhz``)."""
+    ends = [(word, unit) for word in column.words for unit in ("khz", "mhz", "ghz") if word.endswith(unit)]
+    return set(column.words) | {part for word, unit in ends for part in (unit, word.removesuffix(unit)) if part}
+
+
+def _of_size(column: Column, axis: str, board: BoardDescription | None) -> str:
+    """The unit in which a column's highest clock is nearest to the board's top; empty without a board."""
+    if board is None:
+        return ""
+    top_hz = getattr(board.grid.top, axis) * (1e3 if axis == "cpu_khz" else 1.0)
+    highest = max(column.numbers)
+    return min(_HZ, key=lambda unit: abs(math.log(max(highest, 1e-9) * _HZ[unit] / top_hz)))
+
+
+def _figure(
+    left: list[Column], units: Mapping[str, str], words: frozenset[str], part: str, questions: list[str]
+) -> Mapping[str, object]:
+    """The columns of times, or of powers; they are taken out of ``left``."""
+    found = [one for one in left if one.numbers and (one.words & (units.keys() | words)) and not one.words & _SPREAD]
+    if not found and part == "time" and (rates := [one for one in left if one.numbers and one.words & _RATES]):
+        left.remove(rates[0])
+        return {"column": rates[0].name, "unit": "1/s"}
+    if not found:
+        questions.append(f"{part}: no column is called so")
+        return {}
+    chosen = [one for one in found if any(total in one.name.casefold() for total in _TOTAL)][:1] or found[:1]
+    others = [one.name for one in found if one not in chosen]
+    if others:
+        questions.append(f"{part}: {chosen[0].name}, or {', '.join(others)}? Columns in a list add up")
+    left.remove(chosen[0])
+    unit = next((units[word] for word in units if word in chosen[0].words), "")
+    if not unit:
+        questions.append(f"{part}.unit: of {chosen[0].name}; valid: {', '.join(dict.fromkeys(units.values()))}")
+    return {"column": chosen[0].name, "unit": unit or "?"}
