@@ -106,9 +106,9 @@ def add_input(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="[NAME=]SHAPE[:DTYPE]",
-        help="shape of an input, such as 1x3x224x224 or scalar, and its type (default float32; fp16, int8, ...), "
-        "or a value that is no tensor, such as 16000:int, 0.5:float, true or none; once per input, in order or by "
-        "name (mask=1x128:bool)",
+        help="shape of an input, such as 1x3x224x224 or scalar, and its type (fp16, int8, ...; default: the file's, or "
+        "float32), or a value that is no tensor, such as 16000:int, 0.5:float, true or none; once per input, in order or by "
+        "name (mask=1x128:bool); not needed where the file declares it",
     )
 
     for option, metavar, what in (

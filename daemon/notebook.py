@@ -47,14 +47,18 @@ if TYPE_CHECKING:
 
 
 def decompose(
-    path: str | os.PathLike[str], inputs: str | Sequence[str | TensorSpec], *, method: str = "forward", optimized: bool = False
+    path: str | os.PathLike[str],
+    inputs: str | Sequence[str | TensorSpec] = (),
+    *,
+    method: str = "forward",
+    optimized: bool = False,
 ) -> Network:
     """List the kernel invocations of a model file, without running anything in it.
 
     Args:
         path: a TorchScript, ``torch.export`` or ONNX file.
         inputs: its inputs in order or by name, each like ``1x3x224x224``, ``1x128:int64`` or ``sr=16000:int``; one alone needs
-            no list.
+            no list, and none is needed if the file declares them.
         method: which method of a TorchScript model to follow.
         optimized: the launches as the passes of PyTorch's JIT leave them; ``jetdvfs predict`` and the daemon take them so.
 

@@ -10,11 +10,13 @@ import gc
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from .boundary import Boundary
 from .budget import Account, Budget
+from .declared import OpenSizes, resolved
 from .engine.layers import is_engine
 from .engine.program import read_engine
 from .errors import BudgetExceeded, KernelsError, ModelError, ShapeError
@@ -29,7 +31,7 @@ from .onnx.program import OnnxProgram, is_onnx
 from .operators.host.arrays import array
 from .operators.recorder import DataDependent, Recorder
 from .operators.unread import with_unread
-from .operators.values import Memory, Number, ScriptObject, Tensor
+from .operators.values import Memory, Number, ScriptObject, Tensor, tensors_in
 from .rewriting.optimizing import optimize
 from .torchscript.archive import Archive
 from .torchscript.arguments import arguments
@@ -39,10 +41,12 @@ from .torchscript.source import NEWEST, SourceTree, parse_version
 from .torchscript.unpickle import decode, unpickle
 from .torchscript.watching import flow_of
 
+_TRACED = "traced_inputs.pkl"
+
 
 def decompose(
     source: str | os.PathLike[str] | BinaryIO,
-    inputs: Sequence[TensorSpec],
+    inputs: Sequence[TensorSpec] = (),
     *,
     name: str | None = None,
     method: str = "forward",
@@ -58,8 +62,8 @@ def decompose(
         source: path of the file, or the open file (seekable; it stays open): what ``torch.jit.save``, ``torch.export.save``
             or ``torch.onnx.export`` writes, or ``trtexec --exportLayerInfo``; a GGUF file; safetensors by its path, with its
             ``config.json`` beside it.
-        inputs: what the method takes, in order or by name (:mod:`.inputs`); nothing for an engine, whose shapes are fixed;
-            ``prefill=N:int`` or ``decode=N:int`` for a language model (:mod:`.language.launches`).
+        inputs: what the method takes, in order or by name (:mod:`.inputs`); the file's own where it declares them or keeps
+            what it was traced with; ``prefill=N:int`` or ``decode=N:int`` for a language model (:mod:`.language.launches`).
         name: a label; the file's stem if not given.
         method: which method of a TorchScript model to follow; other files have none but ``forward``.
         optimized: list what is left once the JIT's passes have run (:mod:`.rewriting.optimizing`): of TorchScript, which runs
@@ -77,13 +81,30 @@ def decompose(
         path = Path(source)
         try:
             with open(path, "rb", opener=_without_waiting) as stream, _explained(inputs):
-                return _decompose(stream, inputs, name or path.stem, method, optimized, budget, path, by_node=by_node)
+                return _answered(stream, inputs, name or path.stem, method, optimized, budget, path, by_node=by_node)
         except OSError as error:
             raise ModelError(f"{path}: {error.strerror or error}") from error
         except KernelsError as error:
             raise type(error)(f"{path}: {error}") from error
     with _explained(inputs):
-        return _decompose(source, inputs, name or "network", method, optimized, budget, by_node=by_node)
+        return _answered(source, inputs, name or "network", method, optimized, budget, by_node=by_node)
+
+
+def _answered(source: BinaryIO, inputs: Sequence[TensorSpec], *options: Any, by_node: bool) -> Network:
+    """The network; inputs that the file leaves open are asked for with sizes that it runs on."""
+    try:
+        return _decompose(source, inputs, *options, by_node=by_node)
+    except OpenSizes as error:
+        for specs in error.examples():
+            try:
+                _decompose(source, specs, *options, by_node=by_node)
+            except ShapeError:
+                continue
+            except ModelError:
+                pass  # of another cause than the sizes
+            shown = " ".join(f"--input {spec}" for spec in specs)
+            raise ShapeError(f"{error}, for instance {shown}") from error
+        raise ShapeError(str(error)) from error
 
 
 @contextmanager
@@ -110,10 +131,10 @@ def says_its_inputs(path: Path) -> bool:
 
 
 def refuse_other_kinds(path: Path) -> None:
-    """Refuse a file that starts as no model does that is read; what its inputs are need not be known for that.
+    """Refuse a file that starts as no model does that is read.
 
     Raises:
-        ModelError: it is of another kind, which the text names with what to do instead; or it cannot be read.
+        ModelError: it is of another kind, which the text names with the way out; or it cannot be read.
     """
     try:
         with open(path, "rb", opener=_without_waiting) as stream:
@@ -181,6 +202,7 @@ def _replay(program: ExportedProgram | OnnxProgram, account: Account, inputs: Se
     """A file that holds a graph: a ``torch.export`` archive or ONNX."""
     recorder = Recorder(account)
     boundary = None
+    inputs = resolved(inputs, program.declared())
     try:
         program.run(recorder, [(spec.name, _input(recorder, spec)) for spec in inputs])
     except DataDependent as error:
@@ -263,9 +285,25 @@ class _Model:
                         raise BudgetExceeded(f"the model has more than {self._account.budget.tree_objects} modules")
                     waiting.append(value)
 
+    def _as_traced(self, inputs: Sequence[TensorSpec], method: str) -> Sequence[TensorSpec]:
+        """The inputs, or those that the method was traced with; of these alone the floating-point types, if none was given."""
+        try:
+            kept = self._pickle(_TRACED, "") if _TRACED in self._archive else None
+        except ModelError:
+            kept = None
+        values = kept.get(method) if isinstance(kept, dict) else None
+        traced = [TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors_in(values)]
+        types = [spec.dtype if "float" in spec.dtype else "float32" for spec in traced]
+        if len(types) != len(inputs) or any(spec.name for spec in inputs):
+            types = ["float32"] * len(inputs)
+        given = [spec if spec.typed else replace(spec, dtype=own, typed=True) for spec, own in zip(inputs, types, strict=True)]
+        return given or traced
+
     def run(self, inputs: Sequence[TensorSpec], name: str, method: str, optimized: bool) -> Network:
         recorder = Recorder(self._account)
         recorder.tracking.comparing = optimized
+        if not inputs or not all(spec.typed for spec in inputs):
+            inputs = self._as_traced(inputs, method)
         sources = SourceTree(self._archive, self._account)
         interpreter = Interpreter(sources, self._constants, recorder, self._version)
         boundary = None

@@ -3,7 +3,7 @@
 
 | | |
 |---|---|
-| ``1x3x224x224``, ``1x128:int64``, ``scalar:bool`` | a tensor, its element type float32 unless given |
+| ``1x3x224x224``, ``1x128:int64``, ``scalar:bool`` | a tensor; without an element type that of the file, or float32 |
 | ``1x3x224x224:fp16`` | the same by a short name: fp16, bf16, fp32, fp64 |
 | ``2:int64=7,5`` | a tensor whose numbers steer the network, such as the lengths of sequences |
 | ``16000:int``, ``0.5:float``, ``nearest:str``, ``true``, ``false``, ``none`` | what is no tensor |
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from .errors import ModelError, ShapeError
@@ -64,9 +65,9 @@ def parse_input(text: str) -> TensorSpec:
             "what is no tensor, like 16000:int, 0.5:float, true, none; either may have a name, like sr=16000:int"
         )
     shape = () if match["shape"] == "scalar" else tuple(int(size[:_DIGITS]) for size in match["shape"].split("x"))
-    spec = input_spec(shape, "float32" if match["dtype"] is None else match["dtype"])
+    spec = input_spec(shape, match["dtype"])
     if match["numbers"] is None:
-        return TensorSpec(spec.shape, spec.dtype, name)
+        return replace(spec, name=name)
     numbers = match["numbers"].split(",")
     if numel(shape) != len(numbers) or len(numbers) > _MOST_NUMBERS:
         raise ShapeError(
@@ -92,7 +93,7 @@ def _converted(kind: str, value: str, text: str) -> Any:
 
 
 def read_input(data: Mapping[str, Any]) -> TensorSpec:
-    """An input in its JSON form: ``shape``, ``dtype`` (float32 if there is none), and ``name`` and ``value`` where it has them.
+    """An input in its JSON form: ``shape``, ``dtype`` (by default the file's), and ``name`` and ``value`` where it has them.
 
     Raises:
         ShapeError: it is not of that form, or no such tensor can be an input.
@@ -122,8 +123,8 @@ def read_input(data: Mapping[str, Any]) -> TensorSpec:
     return spec
 
 
-def input_spec(shape: Sequence[int], dtype: str = "float32") -> TensorSpec:
-    """The input of this shape and element type.
+def input_spec(shape: Sequence[int], dtype: str | None = None) -> TensorSpec:
+    """The input of this shape and element type; without a type that of the file, or float32.
 
     Raises:
         ShapeError: it has too many dimensions, one that is not positive or too large, or an element type that is not known.
@@ -135,11 +136,11 @@ def input_spec(shape: Sequence[int], dtype: str = "float32") -> TensorSpec:
             f"input of shape {_joined(shape)}: expected at most {_MOST_DIMENSIONS} sizes of 1 to {_LARGEST_SIZE}, "
             "as in 1x3x224x224"
         )
-    dtype = SHORT_TYPES.get(dtype, dtype)
-    if dtype not in DTYPE_BYTES:
+    own = "float32" if dtype is None else SHORT_TYPES.get(dtype, dtype)
+    if own not in DTYPE_BYTES:
         valid = ", ".join([*DTYPE_BYTES, *SHORT_TYPES])
         raise ShapeError(f"input of element type {dtype!r:.40}; valid: {valid}, as in 1x3x224x224:float32")
-    return TensorSpec(tuple(shape), dtype)
+    return TensorSpec(tuple(shape), own, typed=dtype is not None)
 
 
 def phase_of(inputs: Sequence[TensorSpec]) -> Phase | None:

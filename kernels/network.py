@@ -64,12 +64,14 @@ class TensorSpec:
         dtype: its element type, or one of :data:`PLAIN_TYPES`.
         name: the model's name for it, where it is not given in order.
         value: the plain value alone; the numbers in a tensor, row-major, where they steer the network; else ``None``.
+        typed: False if ``dtype`` was not given, and the file's own counts.
     """
 
     shape: Shape
     dtype: str = "float32"
     name: str = ""
     value: tuple[bool | int | float | str, ...] | None = None
+    typed: bool = field(default=True, compare=False)
 
     @property
     def is_plain(self) -> bool:
@@ -87,7 +89,8 @@ class TensorSpec:
         return f"{self.name}={text}" if self.name else text
 
     def to_json(self) -> dict[str, Any]:
-        data: dict[str, Any] = {"shape": list(self.shape), "dtype": self.dtype}
+        data: dict[str, Any] = {"shape": list(self.shape)}
+        data |= {"dtype": self.dtype} if self.typed else {}
         data |= {"name": self.name} if self.name else {}
         return data | ({"value": list(self.value)} if self.value is not None else {})
 
@@ -105,7 +108,7 @@ class TensorSpec:
         if value is not None and not all(isinstance(item, (bool, int, float, str)) for item in value):
             raise TypeError("an input's value is a list of numbers, truth values or texts")
         items = None if value is None else tuple(value)
-        return cls(_shape(data["shape"]), dtype, _text(data.get("name") or ""), items)
+        return cls(_shape(data["shape"]), dtype, _text(data.get("name") or ""), items, typed=bool(data.get("dtype")))
 
 
 @dataclass(frozen=True)

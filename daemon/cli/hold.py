@@ -113,7 +113,7 @@ def run(args: argparse.Namespace) -> int:
     if (model is None and args.target is None) == (args.config is None):
         raise UsageError("expected either --target, with a MODEL or without, or --config")
     if model is not None and args.target is None:
-        raise UsageError("a MODEL needs --target and an --input for each of its inputs")
+        raise UsageError("a MODEL needs --target")
     options = {**(_OF_A_TARGET if args.target is None else {}), **(_OF_A_MODEL if model is None else {})}
     if useless := [option for option, name in options.items() if vars(args)[name] not in (None, [], False)]:
         raise UsageError(
@@ -181,22 +181,19 @@ def _summary(used: Mapping[str, Any]) -> str:
 
 
 def _listed(model: str) -> Sequence[TensorSpec]:
-    """The inputs that a list of launches is for; nothing for a model that says its inputs itself.
+    """The inputs that a list of launches is for; none for a model, whose file the daemon reads.
 
     Raises:
-        UsageError: it does not.
         KernelsError: it is no such list, or of a kind that is not read.
     """
     from ...kernels.decompose import refuse_other_kinds, says_its_inputs  # what reads models is loaded where it is needed
     from .model_arguments import read_model
 
     path = Path(model)
-    if says_its_inputs(path):
-        return ()
-    if path.suffix != ".json":
-        refuse_other_kinds(path)
-        raise UsageError("a MODEL needs --target and an --input for each of its inputs")
-    return read_model(path, ()).inputs
+    if path.suffix == ".json" and not says_its_inputs(path):
+        return read_model(path, ()).inputs
+    refuse_other_kinds(path)
+    return ()
 
 
 def _app(command: Sequence[str]) -> str:

@@ -17,10 +17,10 @@ from ...kernels.cost.board import BoardCost
 from ...kernels.cost.execution import execution_note
 from ...kernels.cost.guesses import NO_MODEL, unmodelled_kinds
 from ...kernels.cost.model import surface
-from ...kernels.decompose import decompose, refuse_other_kinds, says_its_inputs
+from ...kernels.decompose import decompose, says_its_inputs
 from ...kernels.engine.fusing import EIGHT_BITS, ENGINE_TYPES, ENGINES, as_engine
 from ...kernels.engine.program import RUNTIME, LayerTimes, read_times
-from ...kernels.errors import GridError, ModelError
+from ...kernels.errors import GridError, ModelError, ShapeError
 from ...kernels.execution import Beside, check_execution
 from ...kernels.grid import FrequencyConfiguration, FrequencyGrid, governed
 from ...kernels.inputs import parse_input
@@ -48,13 +48,13 @@ def read_model(
 
     Args:
         path: a model's file, or a list of launches that was decomposed before.
-        inputs: what a model's method takes.
+        inputs: what a model's method takes; by default as its file declares it.
         method: which one.
         optimized: whether to take what the JIT's passes leave; ``None`` where nobody said so.
         default: what is taken then.
 
     Raises:
-        UsageError: no input shape was given for a model file, or a list is of the other view than was asked for.
+        UsageError: the inputs are neither given nor declared, or a list is of the other view than was asked for.
         KernelsError: the file cannot be read as what it claims to be.
     """
     says_its_own = says_its_inputs(path)
@@ -66,12 +66,14 @@ def read_model(
             have = "as the JIT's passes leave them" if network.optimized else "as the model's file has them"
             raise UsageError(f"{path}: its launches are listed {have}; the other view is taken of the model's file alone")
         return network
-    if not inputs and not says_its_own:
-        refuse_other_kinds(path)
-        raise UsageError(f"{path}: say the shape of its inputs, for instance --input 1x3x224x224")
     specs = [parse_input(text) for text in inputs]
-    with progress(f"reading {path.name}"):
-        return decompose(path, specs, method=method, optimized=default if optimized is None else optimized)
+    try:
+        with progress(f"reading {path.name}"):
+            return decompose(path, specs, method=method, optimized=default if optimized is None else optimized)
+    except ShapeError as error:
+        if inputs:
+            raise
+        raise UsageError(str(error)) from error
 
 
 def read_measured(path: Path, network: Network) -> LayerTimes:

@@ -17,7 +17,7 @@ from .protocol import ADMIN_INTERFACE, INTERFACE
 
 Configuration = structure("Configuration", "One setting of the three clocks, each a frequency of the board's own tables.",
     cpu_khz=Int, gpu_hz=Int, emc_hz=Int)  # fmt: skip
-Tensor = structure("Tensor", """An input. dtype: float32 by default. name: needed if the order does not tell which input it
+Tensor = structure("Tensor", """An input. dtype: the file's by default. name: needed if the order does not tell which input it
     is. value: the numbers in a tensor that steer the network, row-major, each as JSON text. An input of dtype int, float,
     flag (a truth value) or str is no tensor: it has no shape, and its value is the value itself; dtype none has none.""",
     shape=array(Int), dtype=str | None, name=str | None, value=array(str) | None)  # fmt: skip

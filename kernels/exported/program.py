@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..budget import Account
+from ..declared import Declared
 from ..errors import BudgetExceeded, ModelError, ShapeError, UnsupportedOperator
 from ..inputs import were_given
 from ..network import DTYPE_BYTES
@@ -199,6 +200,24 @@ class ExportedProgram:
         """The weights that its nodes mention."""
         return {name for node in self._nodes for name in re.findall(r"'name': '(\w+)'", repr(node["inputs"]))}
 
+    def declared(self) -> list[Declared]:
+        """The tensors that the graph takes.
+
+        Raises:
+            ModelError: they are not laid out as ``torch.export.save`` writes them.
+        """
+        try:
+            given = [spec["user_input"]["arg"] for spec in self._specs if "user_input" in spec]
+            return [self._declared(argument["as_tensor"]["name"]) for argument in given if "as_tensor" in argument]
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ModelError(f"{self._entry} is not laid out as torch.export writes it ({error!r:.120})") from error
+
+    def _declared(self, name: str) -> Declared:
+        meta = self._metas[name]
+        sizes = tuple(_open_size(size) for size in meta["sizes"])
+        hints = [size["as_int"] if "as_int" in size else _hint(size) for size in meta["sizes"]]
+        return Declared(name, sizes, _TYPES.get(meta["dtype"], "?"), tuple(hints) if all(hints) else None)
+
     def _start(self, recorder: Recorder, inputs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
         """The graph's names for what it starts from. What was no tensor when it was exported is part of the graph."""
         names: dict[str, Any] = {}
@@ -317,6 +336,18 @@ class ExportedProgram:
             if operator != "view":
                 raise
             return apply_rule(recorder, "reshape", args, kwargs)
+
+
+def _open_size(size: Mapping[str, Any]) -> int | str:
+    """A size, or the name of an open one (or of the sizes that it is computed from)."""
+    known = size.get("as_int")
+    return known if type(known) is int else str(size.get("as_expr", {}).get("expr_str", ""))
+
+
+def _hint(size: Mapping[str, Any]) -> int:
+    """The size that the graph was exported with; 0 if unknown."""
+    hint = size.get("as_expr", {}).get("hint") or {}
+    return hint["as_int"] if type(hint.get("as_int")) is int else 0
 
 
 def _fits(meta: Mapping[str, Any], tensor: Tensor) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..budget import Account
+from ..declared import Declared
 from ..errors import BudgetExceeded, ModelError
 from ..operators.host.arrays import FEW
 from ..operators.values import Number
@@ -90,15 +91,6 @@ class TensorHeader:
         if len(numbers) != count:
             raise ModelError(f"constant {self.name!r:.80}: its shape {self.shape} needs {count} numbers, it has {len(numbers)}")
         return numbers
-
-
-@dataclass(frozen=True)
-class Declared:
-    """An input as the file declares it; a size is a number, or a text where any size will do."""
-
-    name: str
-    sizes: tuple[int | str, ...] | None
-    dtype: str
 
 
 @dataclass

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any, BinaryIO
 
 from ..budget import Account
+from ..declared import Declared
 from ..errors import BudgetExceeded, ModelError, ShapeError, UnsupportedOperator
 from ..inputs import were_given
 from ..operators.layout import dim_of, show
@@ -79,19 +80,21 @@ class OnnxProgram:
             UnsupportedOperator: it calls an operator without a rule.
         """
         graph = self._model.graph
-        names = self._start(graph, inputs)
+        names = self._start(inputs)
         self._run(recorder, graph, names)
 
     def mentioned(self) -> set[str]:
         """The weights that its nodes mention."""
         return {name for node in self._model.graph.nodes for name in (*node.inputs, *outer_names(node))}
 
-    def _start(self, graph: Graph, inputs: Sequence[tuple[str, Any]]) -> Names:
-        wanted = [declared for declared in graph.inputs if declared.name not in graph.weights]
-        described = ", ".join(
-            f"{item.name} {'x'.join(str(size or '?') for size in item.sizes or ()) or 'scalar'}:{item.dtype}"[:120]
-            for item in wanted
-        )
+    def declared(self) -> list[Declared]:
+        """The inputs that the file declares."""
+        graph = self._model.graph
+        return [item for item in graph.inputs if item.name not in graph.weights]
+
+    def _start(self, inputs: Sequence[tuple[str, Any]]) -> Names:
+        wanted = self.declared()
+        described = ", ".join(map(str, wanted))
         values = matched([item.name for item in wanted], inputs)
         if values is None:
             raise ShapeError(f"the network was exported for the inputs ({described}); {were_given(inputs)}")

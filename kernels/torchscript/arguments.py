@@ -24,6 +24,8 @@ def arguments(method: str, signature: ast.arguments, inputs: Sequence[tuple[str,
         ShapeError: the inputs do not go round, or are too many; the text lists the parameters.
     """
     parameters = signature.args[1:]
+    if not inputs and len(parameters) > len(signature.defaults):
+        raise ShapeError(_wanted(method, parameters, inputs))
     optional = {parameter.arg for parameter in parameters[len(parameters) - len(signature.defaults) :] if signature.defaults}
     named = {name: value for name, value in inputs if name}
     left = [value for name, value in inputs if not name]
@@ -135,4 +137,5 @@ def _wanted(method: str, parameters: Sequence[ast.arg], inputs: Sequence[tuple[s
     described = ", ".join(f"{p.arg}: {kind}"[:80] for p, kind in zip(parameters, types, strict=True))
     plain = any(kind in text for text in types for kind in _PLAIN)
     how = "; what is no tensor is given like 16000:int, 0.5:float, true, none, by its name like sr=16000:int" if plain else ""
-    return f"{method}() takes the inputs ({described}); {were_given(inputs)}{how}"
+    given = were_given(inputs) if inputs else "say the shape of its inputs, each with --input"
+    return f"{method}() takes the inputs ({described}); {given}{how}"

@@ -67,7 +67,7 @@ def test_an_operator_may_be_called_by_its_other_name(written: str, kind: str) ->
 
 
 def test_other_inputs_than_those_exported_for_are_refused() -> None:
-    for inputs in ([TensorSpec((2, 4))], [TensorSpec((2, 3), "float16")], [TensorSpec((2, 3, 1))], [], INPUTS * 2):
+    for inputs in ([TensorSpec((2, 4))], [TensorSpec((2, 3), "float16")], [TensorSpec((2, 3, 1))], INPUTS * 2):
         with pytest.raises(ShapeError, match="exported for the inputs"):
             decompose(archive(program(RELU)), inputs)
 

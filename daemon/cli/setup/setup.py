@@ -173,13 +173,10 @@ def _candidates(args: argparse.Namespace) -> list[Candidate]:
     known, found = reference_names(), []
     for name in args.models or _NETWORKS:
         path = reference_model(name) if name in known else Path(name)
-        if name not in known and not args.inputs:
-            raise UsageError(f"{name}: say the shape of its inputs, for instance --input 1x3x224x224")
         texts = args.inputs if name not in known or args.inputs else [str(reference_input(name))]
-        specs = tuple(parse_input(text) for text in texts)
         network = read_model(path, texts, default=True)
         network.check_whole()
-        found.append(Candidate(path, network, specs))
+        found.append(Candidate(path, network, network.inputs))
     return found
 
 

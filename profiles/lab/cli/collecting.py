@@ -335,8 +335,7 @@ def _models(names: Sequence[str], inputs: Sequence[str]) -> list[Model]:
         path = reference_model(name) if name in known else Path(name)
         if path.suffix not in _RUN:
             raise UsageError(f"{name}: not a file that PyTorch runs; valid: {', '.join(_RUN)}, or one of {', '.join(known)}")
-        if name not in known and not inputs:
-            raise UsageError(f"{name}: say the shape of its inputs, for instance --input 1x3x224x224")
         specs = (reference_input(name),) if name in known and not inputs else tuple(parse_input(text) for text in inputs)
-        models.append(Model(path, decompose(path, specs, name=path.stem), specs))
+        network = decompose(path, specs, name=path.stem)
+        models.append(Model(path, network, network.inputs))
     return models

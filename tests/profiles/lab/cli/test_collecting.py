@@ -189,7 +189,7 @@ def test_what_to_train_on_is_said_once(
     ("words", "code", "said"),
     [
         (["collect", "model.onnx", *IMAGE, "--out", "r.npz"], 2, "not a file that PyTorch runs; valid: .pt, .pt2"),
-        (["collect", str(REFERENCE / "resnet18.pt"), "--out", "r.npz"], 2, "say the shape of its inputs"),
+        (["collect", str(REFERENCE / "resnet18.pt"), "--out", "r.npz"], 3, "say the shape of its inputs"),
         (["collect", "nowhere.pt", *IMAGE, "--out", "r.npz"], 3, "nowhere.pt"),
         (["collect", "resnet18", "--out", "nowhere/r.npz"], 3, "nowhere is not a folder"),
         (["collect", "resnet18", "--out", "r.npz", "--python", "/nowhere/python"], 3, "/nowhere/python cannot be started"),
