@@ -324,7 +324,7 @@ _ROWS: tuple[KernelKind, ...] = (
     *_with_scalar(_two("sub", "Sub", served_by=ELEMENTWISE)),
     *_with_scalar(_two("mul", "Mul", served_by=ELEMENTWISE)),
     *_with_scalar(_two("div", served_by=ELEMENTWISE)),
-    KernelKind("pow", per_element(4), served_by=ELEMENTWISE, operands=2, onnx=("Pow",)),
+    KernelKind("pow", per_element(4), served_by=ELEMENTWISE, operands=2),
     _one("pow_scalar", 1, served_by=ELEMENTWISE),
     *_with_scalar(_two("remainder")),
     *_with_scalar(_two("rsub", fusible=False, served_by=ELEMENTWISE)),

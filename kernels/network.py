@@ -39,10 +39,8 @@ DTYPE_BYTES: Mapping[str, int] = {
 #: Element types that pack several elements, or a scale with them, as (elements, bytes): formats of weights alone. What a kernel
 #: reads of its weights is its own element type where it is one of these.
 PACKED_TYPES: Mapping[str, tuple[int, int]] = {
-    "float8_e4m3fn": (1, 1),
-    "float8_e5m2": (1, 1),
-    "int4": (2, 1),
-    "float4_e2m1": (2, 1),
+    "float8_e4m3fn": (1, 1), "float8_e4m3fnuz": (1, 1), "float8_e5m2": (1, 1), "float8_e5m2fnuz": (1, 1),
+    "float8_e8m0fnu": (1, 1), "int4": (2, 1), "uint4": (2, 1), "float4_e2m1": (2, 1), "int2": (4, 1), "uint2": (4, 1),
     # Those of llama.cpp (ggml-common.h), by its names.
     "q4_0": (32, 18), "q4_1": (32, 20), "q5_0": (32, 22), "q5_1": (32, 24), "q8_0": (32, 34), "q8_1": (32, 36),
     "q2_K": (256, 84), "q3_K": (256, 110), "q4_K": (256, 144), "q5_K": (256, 176), "q6_K": (256, 210), "q8_K": (256, 292),
@@ -340,6 +338,11 @@ def tensor_bytes(elements: int, dtype: str) -> int:
         block, size = PACKED_TYPES[dtype]
         return -(-elements // block) * size
     return elements * DTYPE_BYTES[dtype]
+
+
+def written_type(launch: KernelInvocation) -> str:
+    """Element type of a launch's output: the launch's own, unless that is its weights'."""
+    return str(launch.params.get("output", launch.dtype))
 
 
 def numel(shape: Sequence[int]) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..network import numel
+from ..network import numel, written_type
 from ..rewriting.fusion import Graph, Unit, adds_like
 from .ported import CONVOLUTIONS
 
@@ -35,7 +35,7 @@ def take_in(graph: Graph, number: int) -> None:
         if reader is None:
             return
         launch = graph.launches[reader[0]]
-        sums = adds_like(launch, convolution) and convolution.dtype not in EIGHT_BITS
+        sums = adds_like(launch, convolution) and written_type(convolution) not in EIGHT_BITS
         if (sums if wanted == "add" else launch.kind in ENDS) and len(graph.units[reader[0]].members) == 1:
             graph.merge(unit, graph.units[reader[0]])
             last = reader[0]
@@ -100,14 +100,14 @@ def stay_in_eight_bits(graph: Graph, number: int) -> None:
 
 def _reads_eight_bits(graph: Graph, number: int) -> bool:
     writer = graph.reads[number][0]
-    return writer >= 0 and graph.launches[writer].dtype in EIGHT_BITS
+    return writer >= 0 and written_type(graph.launches[writer]) in EIGHT_BITS
 
 
 def take_in_pool(graph: Graph, number: int) -> None:
     """Let an image's own convolution in 8 bits, which ends in a relu, take in the pool behind it."""
     unit, convolution = graph.units[number], graph.launches[number]
     reader = graph.only_reader(unit.members[-1])
-    if reader is None or convolution.kind != "conv2d" or convolution.dtype not in EIGHT_BITS:
+    if reader is None or convolution.kind != "conv2d" or written_type(convolution) not in EIGHT_BITS:
         return
     few = convolution.inputs[0][1] <= _COLOURS and graph.launches[unit.members[-1]].kind == "relu"
     if few and graph.launches[reader[0]].kind == "max_pool2d" and len(graph.units[reader[0]].members) == 1:

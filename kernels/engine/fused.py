@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ..kinds import KINDS, flops
-from ..network import KernelInvocation, Network, ParamValue, numel, tensor_bytes
+from ..network import KernelInvocation, Network, ParamValue, numel, tensor_bytes, written_type
 from ..rewriting.fusion import Graph, Unit
 from . import names
 from .absorbing import EIGHT_BITS, ENDS, NORMS, PARALLEL, POOLED, SCALINGS
@@ -97,7 +97,7 @@ def _convolution(graph: Graph, members: Sequence[int], *, pooled: bool = False) 
     first = graph.launches[number]
     inputs, writers, scopes = list(first.inputs), list(graph.reads[number]), [first.scope]
     params: dict[str, ParamValue] = dict(first.params)
-    moved, dtype, output = first.bytes, first.dtype, first.output
+    moved, dtype, output = first.bytes, written_type(first), first.output
     ends: list[str] = []
     for member in members:
         launch = graph.launches[member]
@@ -116,7 +116,7 @@ def _convolution(graph: Graph, members: Sequence[int], *, pooled: bool = False) 
             ends.append("add")
             inputs.append(first.output)
             writers.append(other)
-            moved += tensor_bytes(numel(first.output), graph.launches[other].dtype if other >= 0 else dtype)
+            moved += tensor_bytes(numel(first.output), written_type(graph.launches[other]) if other >= 0 else dtype)
         elif launch.kind == "quantize_per_tensor":
             moved += (
                 tensor_bytes(numel(output), launch.dtype) - tensor_bytes(numel(output), dtype) if launch.dtype != dtype else 0
@@ -137,7 +137,9 @@ def _convolution(graph: Graph, members: Sequence[int], *, pooled: bool = False) 
     elif ends and kind not in KINDS:
         params["epilogue"], kind = "+".join(ends), first.kind
     scope = " + ".join(dict.fromkeys(filter(None, scopes)))[:1000]
-    return KernelInvocation(kind, scope, tuple(inputs), output, dtype, params, work, moved), writers
+    own = first.dtype if first.dtype in EIGHT_BITS else dtype
+    params = {**params, "output": dtype} if own != dtype else {name: params[name] for name in params if name != "output"}
+    return KernelInvocation(kind, scope, tuple(inputs), output, own, params, work, moved), writers
 
 
 def _pool(launch: KernelInvocation) -> KernelInvocation:
@@ -166,7 +168,7 @@ def _pooled(launch: KernelInvocation, params: dict[str, ParamValue]) -> int:
 def halved(network: Network) -> list[KernelInvocation]:
     """The launches, those of single precision in half precision; what is converted to 8 bits as it is handed in stays so."""
     return [
-        _half(launch, [network.launches[writer].dtype if writer >= 0 else "" for writer in writers])
+        _half(launch, [written_type(network.launches[writer]) if writer >= 0 else "" for writer in writers])
         for launch, writers in zip(network.launches, network.reads, strict=True)
     ]
 
@@ -183,11 +185,12 @@ def _half(launch: KernelInvocation, read: Sequence[str]) -> KernelInvocation:
         return launch
     if narrow or EIGHT_BITS.intersection(read):
         shapes = [shape for shape, dtype in zip(launch.inputs, read, strict=True) if dtype == _FULL]
-        floats = [*shapes, *([] if narrow else [launch.output])]
+        floats = [*shapes, *([launch.output] if written_type(launch) == _FULL else [])]
         fewer = sum(map(numel, floats)) * 2
     else:
         fewer = launch.bytes - launch.bytes // 2
-    return replace(launch, dtype=launch.dtype if narrow else _HALF, bytes=launch.bytes - fewer)
+    params = {**launch.params, "output": _HALF} if launch.params.get("output") == _FULL else launch.params
+    return replace(launch, dtype=launch.dtype if narrow else _HALF, params=params, bytes=launch.bytes - fewer)
 
 
 def calibrated(launches: Sequence[KernelInvocation], reads: Sequence[Sequence[int]]) -> list[KernelInvocation]:

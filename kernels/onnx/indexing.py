@@ -78,7 +78,7 @@ def gather_nd(call: NodeCall) -> Any:
     if not batch and call.is_known(0, 1):
         return call.aten("index", x, _columns(call, indices))
     one = call.recorder.tensor(indices.shape[:-1], indices.dtype, parameter=indices.parameter)
-    return call.aten("index", x, [None] * batch + [one] * indices.shape[-1])
+    return call.aten("index", x, [one] * (batch + indices.shape[-1]))
 
 
 def _columns(call: NodeCall, indices: Tensor) -> list[Tensor]:
@@ -126,6 +126,26 @@ def roll(call: NodeCall) -> Any:
     return call.aten("roll", x, [0] * len(dims), dims)
 
 
+@onnx_operator("ReverseSequence")
+def reverse_sequence(call: NodeCall) -> Any:
+    return call.aten("flip", call.tensor(0), [call.attribute("time_axis", 0)])
+
+
+@onnx_operator("TensorScatter")
+def write_rows(call: NodeCall) -> Any:
+    """Rows written into a cache, which stays where it is."""
+    call.recorder.launch("copy", [call.tensor(1)], call.recorder.tensor(call.tensor(1).shape, call.tensor(0).dtype))
+    return call.tensor(0)
+
+
+@onnx_operator("ai.onnx.ml::ArrayFeatureExtractor")
+def pick_columns(call: NodeCall) -> Any:
+    """Columns by their numbers, on the host."""
+    x = call.tensor(0)
+    call.recorder.host("index_select")
+    return call.recorder.tensor((*(x.shape[:-1] or (1,)), call.tensor(1).numel), x.dtype)
+
+
 @onnx_operator("aten::assign")
 def assign(call: NodeCall) -> Any:
     """Writing into a slice: one number everywhere is a fill, else it is a copy."""
@@ -158,6 +178,8 @@ def pad(call: NodeCall) -> Any:
     if mode == "constant":
         value = call.operand(2) if call.given(2) else call.attribute("value", 0)
         return call.aten("constant_pad_nd", x, flat, 0 if isinstance(value, Tensor) else value)
+    if mode == "wrap":  # copies of its ends, which PyTorch makes one by one
+        return call.aten("constant_pad_nd", x, flat, 0)
     names = {"reflect": "reflection_pad", "edge": "replication_pad"}
     if mode not in names:
         raise UnsupportedOperator(f"operator Pad in mode {mode!r:.40} has no shape rule")

@@ -6,11 +6,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..errors import ModelError, ShapeError, UnsupportedOperator
+from ..errors import ModelError, ShapeError
+from ..network import numel
+from ..operators.layers.pooling import pool
 from ..operators.layout import broadcast, contiguous, dim_of, show
 from ..operators.recorder import Recorder
 from ..operators.values import Tensor
-from .call import NodeCall, after_padding, automatic, onnx_operator
+from .call import NodeCall, after_padding, automatic, onnx_operator, paired
 
 
 @onnx_operator("Conv")
@@ -21,26 +23,43 @@ def conv(call: NodeCall) -> Any:
     strides, dilations = call.attribute("strides", [1] * rank), call.attribute("dilations", [1] * rank)
     pads = automatic(call, x, weight.shape[2:], strides, dilations)
     x, padding = after_padding(call, x, pads, rank)
-    return call.aten(f"conv{rank}d", x, weight, _bias(call, 2), strides, padding, dilations, call.attribute("group", 1))
+    return call.aten(f"conv{rank}d", x, weight, bias_of(call, 2), strides, padding, dilations, call.attribute("group", 1))
 
 
-def _bias(call: NodeCall, place: int) -> Tensor | None:
+def bias_of(call: NodeCall, place: int) -> Tensor | None:
     bias = call.optional(place)
     return None if bias is not None and bias.value is not None and not any(bias.value) else bias
 
 
 @onnx_operator("ConvTranspose")
 def conv_transpose(call: NodeCall) -> Any:
+    """What padding takes from one side alone, or an output shape leaves, is cut from the output."""
     x, weight = call.tensor(0), call.tensor(1)
     rank = weight.rank - 2
-    pads = call.attribute("pads", [0] * (2 * rank))
-    automatically = call.attribute("auto_pad", "NOTSET") != "NOTSET" or call.attribute("output_shape")
-    if automatically or pads[:rank] != pads[rank:]:
-        raise UnsupportedOperator("operator ConvTranspose with automatic or one-sided padding has no shape rule")
-    return call.aten(
-        f"conv_transpose{rank}d", x, weight, _bias(call, 2), call.attribute("strides", [1] * rank), pads[:rank],
-        call.attribute("output_padding", [0] * rank), call.attribute("group", 1), call.attribute("dilations", [1] * rank),
-    )  # fmt: skip
+    ones = [1] * rank
+    strides, gaps = call.attribute("strides", ones), call.attribute("dilations", ones)
+    more, wanted = list(call.attribute("output_padding", [0] * rank)), call.attribute("output_shape")
+    how, pads = call.attribute("auto_pad", "NOTSET"), list(call.attribute("pads", [0] * (2 * rank)))
+    whole = [
+        (size - 1) * step + gap * (width - 1) + 1 + extra
+        for size, step, gap, width, extra in zip(x.shape[2:], strides, gaps, weight.shape[2:], more, strict=True)
+    ]
+    if wanted or how.startswith("SAME"):
+        sizes = wanted[-rank:] if wanted else [size * step for size, step in zip(x.shape[2:], strides, strict=True)]
+        excess = [total - size if wanted else max(total - size, 0) for total, size in zip(whole, sizes, strict=True)]
+        starts = [size // 2 if how == "SAME_UPPER" else size - size // 2 for size in excess]
+        pads = starts + [size - start for size, start in zip(excess, starts, strict=True)]
+    elif how == "VALID":
+        pads = [0] * (2 * rank)
+    even = [max(min(pair), 0) for pair in paired(pads)]
+    cuts = [(start - pad, end - pad) for (start, end), pad in zip(paired(pads), even, strict=True)]
+    more = [extra + max(-start - end, 0) for extra, (start, end) in zip(more, cuts, strict=True)]
+    group = call.attribute("group", 1)
+    made = call.aten(f"conv_transpose{rank}d", x, weight, bias_of(call, 2), strides, even, more, group, gaps)
+    for dim, (start, end) in enumerate(cuts, 2):
+        if start + end > 0:
+            made = call.aten("slice", made, dim, max(start, 0), made.shape[dim] - max(end, 0))
+    return made
 
 
 def flipped(recorder: Recorder, x: Tensor) -> Tensor:
@@ -114,17 +133,6 @@ def attention(call: NodeCall) -> Any:
     return call.aten("scaled_dot_product_attention", query, key, value, mask, 0.0, causal, None, grouped)
 
 
-@onnx_operator("Attention")
-def attention_operator(call: NodeCall) -> Any:
-    """The operator of newer sets, on inputs with heads as a dimension of their own."""
-    query, key, value = (call.tensor(place) for place in range(3))
-    if query.rank != 4 or call.given(4) or call.given(5) or len(call.node.outputs) > 1:
-        raise UnsupportedOperator("operator Attention is followed on inputs of four dimensions, without a cache")
-    causal = bool(call.attribute("is_causal", 0))
-    grouped = query.shape[1] != key.shape[1]
-    return call.aten("scaled_dot_product_attention", query, key, value, call.optional(3), 0.0, causal, None, grouped)
-
-
 @onnx_operator("aten::contiguous")
 def make_contiguous(call: NodeCall) -> Tensor:
     x = call.tensor(0)
@@ -150,7 +158,9 @@ def layer_norm(call: NodeCall) -> Any:
     sizes = list(x.shape[axis if axis < 0 else axis - x.rank :])
     if call.node.operator == "RMSNormalization":
         return call.aten("rms_norm", x, sizes, call.optional(1))
-    return call.aten("layer_norm", x, sizes, call.optional(1), call.optional(2))
+    made = call.aten("layer_norm", x, sizes, call.optional(1), call.optional(2))
+    moments = (*x.shape[: x.rank - len(sizes)], *[1] * len(sizes))
+    return (made, *(call.recorder.tensor(moments, "float32") for _ in call.node.outputs[1:]))
 
 
 @onnx_operator("aten::layer_norm", "aten::rms_norm")
@@ -214,11 +224,35 @@ def average_pool(call: NodeCall) -> Any:
     x = call.tensor(0)
     kernel = call.attribute("kernel_shape", [])
     rank = len(kernel)
-    strides = call.attribute("strides", [1] * rank)
-    x, padding = after_padding(call, x, automatic(call, x, kernel, strides, [1] * rank), rank)
+    strides, gaps = call.attribute("strides", [1] * rank), call.attribute("dilations", [1] * rank)
+    x, padding = after_padding(call, x, automatic(call, x, kernel, strides, gaps), rank)
+    ceil = bool(call.attribute("ceil_mode", 0))
+    if set(gaps) != {1}:  # PyTorch has no such pool
+        return pool(call.recorder, f"avg_pool{rank}d", x, kernel, strides, padding, gaps, ceil, {"dilation": tuple(gaps)})
     if set(kernel) == {1} and set(strides) == {1} and not any(padding):
         return call.aten(f"adaptive_avg_pool{rank}d", x, list(x.shape[-rank:]))
-    return call.aten(f"avg_pool{rank}d", x, kernel, strides, padding, bool(call.attribute("ceil_mode", 0)))
+    return call.aten(f"avg_pool{rank}d", x, kernel, strides, padding, ceil)
+
+
+@onnx_operator("LpPool")
+def norm_pool(call: NodeCall) -> Any:
+    """As ``torch.nn.functional.lp_pool2d``: a pool of powers, and a root of its size."""
+    power = call.attribute("p", 2)
+    powers = [call.aten("pow", call.tensor(0), power), *call.inputs[1:]]
+    made = average_pool(NodeCall(call.recorder, call.node, powers, call.version))
+    made = call.aten("mul", call.aten("sign", made), call.aten("relu", call.aten("abs", made)))
+    return call.aten("pow", call.aten("mul", made, numel(call.attribute("kernel_shape", []))), 1 / max(power, 1))
+
+
+@onnx_operator("MaxUnpool")
+def max_unpool(call: NodeCall) -> Any:
+    x, kernel = call.tensor(0), call.attribute("kernel_shape", [])
+    rank = len(kernel)
+    steps, pads = call.attribute("strides", [1] * rank), paired(call.attribute("pads", [0] * (2 * rank)))
+    sizes = [
+        (size - 1) * step + width - sum(pad) for size, step, width, pad in zip(x.shape[2:], steps, kernel, pads, strict=True)
+    ]
+    return call.aten(f"max_unpool{rank}d", x, call.tensor(1), call.integers("", 2) or sizes)
 
 
 @onnx_operator("GlobalAveragePool")
@@ -243,14 +277,17 @@ def global_max_pool(call: NodeCall) -> Any:
 def recurrent(call: NodeCall) -> Any:
     """One layer, as the file has it: what PyTorch runs as one call of several layers stands in the file as several."""
     x, weight, recurrence = (call.tensor(place) for place in range(3))
-    if x.rank != 3 or weight.rank != 3 or recurrence.rank != 3 or call.attribute("layout", 0):
+    if x.rank != 3 or weight.rank != 3 or recurrence.rank != 3:
         raise ShapeError(f"operator {call.node.key} on an input of shape {show(x.shape)}")
+    batch_first = call.attribute("layout", 0)
+    if batch_first:
+        x = call.aten("permute", x, [1, 0, 2])
     kind = call.node.operator.lower()
     directions, hidden = recurrence.shape[0], recurrence.shape[2]
     state = call.recorder.tensor((directions, x.shape[1], hidden), x.dtype)
     states = [state, state] if kind == "lstm" else [state]
     given = (weight, recurrence)
-    weights = [call.recorder.tensor(one.shape[1:], x.dtype, parameter=True, of=one) for one in given] * directions
+    weights = [call.recorder.tensor(one.shape[1:], one.dtype, parameter=True, of=one) for one in given] * directions
     biases = call.optional(3)
     if biases is not None:
         weights.append(call.recorder.tensor(biases.shape, x.dtype, parameter=True, of=biases))
@@ -259,4 +296,6 @@ def recurrent(call: NodeCall) -> Any:
     out, *last = call.aten(name, x, states if kind == "lstm" else state, *arguments)
     # ONNX keeps the directions in a dimension of their own.
     split = call.aten("view", out, [x.shape[0], x.shape[1], directions, hidden])
+    if batch_first:
+        return (call.aten("permute", split, [1, 0, 2, 3]), *(call.aten("permute", part, [1, 0, 2]) for part in last))
     return (call.aten("permute", split, [0, 2, 1, 3]), *last)

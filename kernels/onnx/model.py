@@ -15,7 +15,7 @@ from ..operators.host.arrays import FEW
 from ..operators.values import Number
 from .wire import BYTES, FIXED32, Field, Wire, signed, single
 
-#: ``TensorProto.DataType``; 8-bit floats, 4-bit integers and strings are not followed.
+#: ``TensorProto.DataType``; strings are not followed.
 TYPES: Mapping[int, str] = {
     1: "float32",
     2: "uint8",
@@ -32,8 +32,19 @@ TYPES: Mapping[int, str] = {
     14: "complex64",
     15: "complex128",
     16: "bfloat16",
+    17: "float8_e4m3fn",
+    18: "float8_e4m3fnuz",
+    19: "float8_e5m2",
+    20: "float8_e5m2fnuz",
+    21: "uint4",
+    22: "int4",
+    23: "float4_e2m1",
+    24: "float8_e8m0fnu",
+    25: "uint2",
+    26: "int2",
 }
-_FORMATS = {
+#: Element types whose numbers are read, as ``struct`` has them.
+FORMATS = {
     "float32": "f",
     "uint8": "B",
     "int8": "b",
@@ -67,7 +78,7 @@ class TensorHeader:
         count = 1
         for size in self.shape:
             count *= size
-        if count > FEW or self.external or self.dtype not in _FORMATS:
+        if count > FEW or self.external or self.dtype not in FORMATS:
             raise ModelError(f"constant {self.name!r:.80}: the numbers of {count} {self.dtype} elements are not read")
         numbers: list[Number] = []
         halves = self.dtype in ("float16", "bfloat16")
@@ -77,7 +88,7 @@ class TensorHeader:
             elif part.number in (5, 7) and not halves:
                 numbers += self.wire.packed(part)
             elif part.number in (5, 9, 10):
-                code = "d" if part.number == 10 else _FORMATS[self.dtype]
+                code = "d" if part.number == 10 else FORMATS[self.dtype]
                 if part.number == 5:
                     bits = [item & 0xFFFF for item in self.wire.packed(part)]
                     data = struct.pack(f"<{len(bits)}H", *bits)

@@ -78,6 +78,13 @@ def div(call: NodeCall) -> Any:
     return combined(call, "div", rounding_mode="trunc") if whole else combined(call, "div")
 
 
+@onnx_operator("Pow")
+def power(call: NodeCall) -> Any:
+    """Of the type of its base."""
+    made, dtype = combined(call, "pow"), call.tensor(0).dtype
+    return made if made.dtype == dtype else call.aten("to", made, SCALAR_CODES[dtype])
+
+
 @onnx_operator("Mod")
 def mod(call: NodeCall) -> Any:
     return combined(call, "fmod" if call.attribute("fmod", 0) else "remainder")
@@ -155,12 +162,19 @@ def cast(call: NodeCall) -> Any:
     code = call.attribute("to", 0)
     if code not in TYPES:
         raise UnsupportedOperator(f"operator Cast to element type {code} of ONNX is not followed")
-    return call.aten("to", call.tensor(0), SCALAR_CODES[TYPES[code]])
+    return converted(call, call.tensor(0), TYPES[code])
+
+
+def converted(call: NodeCall, x: Tensor, dtype: str) -> Any:
+    """A tensor in another element type, which may be one that PyTorch packs."""
+    if dtype in SCALAR_CODES:
+        return call.aten("to", x, SCALAR_CODES[dtype])
+    return x if x.dtype == dtype else call.recorder.launch("to", [x], call.recorder.tensor(x.shape, dtype))
 
 
 @onnx_operator("CastLike")
 def cast_like(call: NodeCall) -> Any:
-    return call.aten("to", call.tensor(0), SCALAR_CODES[call.tensor(1).dtype])
+    return converted(call, call.tensor(0), call.tensor(1).dtype)
 
 
 @onnx_operator("Softmax", "LogSoftmax")
@@ -247,9 +261,9 @@ def cumulative(call: NodeCall) -> Any:
     x, axis, total = call.tensor(0), int(call.numbers(1)[0]), call.node.operator.lower()
     turned = bool(call.attribute("reverse", 0))
     x = call.aten("flip", x, [axis]) if turned else x
-    made = call.aten(total, x, axis)
+    made = call.aten(total, x, axis, dtype=SCALAR_CODES[x.dtype])
     if call.attribute("exclusive", 0):
-        made = call.aten("sub" if total == "cumsum" else "div", made, x)
+        made = call.aten("sub", made, x) if total == "cumsum" else call.aten("div", made, x, rounding_mode="trunc")
     return call.aten("flip", made, [axis]) if turned else made
 
 
@@ -268,7 +282,19 @@ def einsum(call: NodeCall) -> Any:
 def dropout(call: NodeCall) -> Any:
     if call.given(2) and any(call.numbers(2)):
         raise ShapeError("dropout in training mode: export the model after calling its eval()")
-    return call.aten("dropout", call.tensor(0), 0.5, False)
+    kept = [call.aten("ones_like", call.tensor(0), dtype=SCALAR_CODES["bool"])] if call.node.outputs[1:] else []
+    return (call.aten("dropout", call.tensor(0), 0.5, False), *kept)
+
+
+@onnx_operator("SwiGLU")
+def gated(call: NodeCall) -> Any:
+    return call.aten("mul", call.aten("silu", call.tensor(0)), call.tensor(1))
+
+
+@onnx_operator("ai.onnx.ml::Binarizer")
+def binarize(call: NodeCall) -> Any:
+    x = call.tensor(0)
+    return call.aten("to", call.aten("gt", x, call.attribute("threshold", 0.0)), SCALAR_CODES[x.dtype])
 
 
 def _data_dependent(why: str, *spellings: str) -> None:
@@ -300,4 +326,5 @@ def compress(call: NodeCall) -> Any:
 
 
 _data_dependent("the number of different elements decides the shape", "Unique")
+_data_dependent("the picture in the file decides the shape", "ImageDecoder")
 _data_dependent("non-maximum suppression decides how many boxes stay", "NonMaxSuppression")

@@ -23,14 +23,14 @@ from ..operators.layout import dim_of, show
 from ..operators.recorder import DataDependent, Recorder, matched
 from ..operators.registry import RULE_ERRORS
 from ..operators.values import Tensor
-from . import channels_last, indexing, layers, pointwise, quantized, shapes, vendor
+from . import attention, channels_last, indexing, layers, pointwise, quantized, shapes, vendor
 from .call import RULES, NodeCall, held, numbers_in
 from .model import AttributeReference, Graph, ModelFunction, Node, OnnxModel, outer_names
 from .patterns import Rewriter, with_copies
 from .quantized import FLOATS, in_eight_bits
 from .wire import Wire
 
-__all__ = ["OnnxProgram", "channels_last", "indexing", "is_onnx", "layers", "pointwise", "quantized", "vendor"]
+__all__ = ["OnnxProgram", "attention", "channels_last", "indexing", "is_onnx", "layers", "pointwise", "quantized", "vendor"]
 
 Names = MutableMapping[str, Any]
 
@@ -176,8 +176,12 @@ class OnnxProgram:
         if node.written:
             call.aside = lambda wanted: self._aside(node, names, wanted)
         rule = RULES.get(node.key)
-        if rule is None:
+        if rule is None and (node.domain.startswith(_VENDORS) or (node.operator in WITHOUT_RULE and not node.domain)):
             raise UnsupportedOperator(f"operator {node.key:.120} of ONNX has no rule")
+        if rule is None:
+            raise DataDependent(
+                "it is a custom operator: the file does not say what it makes; export without it, or accept its end"
+            )
         try:
             with recorder.as_floats(FLOATS in node.attributes):
                 made = rule(call)
@@ -263,6 +267,8 @@ class OnnxProgram:
         graph, count = call.attribute("body"), call.attribute("num_scan_inputs", 0)
         if not isinstance(graph, Graph) or not 0 < count <= len(call.inputs):
             raise ModelError("ONNX file: a Scan without a body, or without inputs")
+        if call.version < 9:
+            raise UnsupportedOperator("operator Scan of operator set 8 is not followed; export with a newer set")
         carried, scanned = (
             list(call.inputs[:-count]),
             [call.tensor(place) for place in range(len(call.inputs) - count, len(call.inputs))],
@@ -287,6 +293,23 @@ class OnnxProgram:
         return (*carried, *(call.aten("stack", bucket, axis) for bucket, axis in zip(collected, where, strict=True)))
 
 
+#: Domains of ONNX and of ONNX Runtime.
+_VENDORS = ("ai.onnx", "com.microsoft", "com.ms.")
+#: Operators of ONNX's own that are not followed; any other without a rule is a plug-in.
+WITHOUT_RULE = frozenset(
+    {
+        *(
+            "Det",
+            "LinearAttention",
+            "MaxRoiPool",
+            "NegativeLogLikelihoodLoss",
+            "RegexFullMatch",
+            "SequenceErase",
+            "SequenceMap",
+        ),
+        *("SoftmaxCrossEntropyLoss", "StringConcat", "StringNormalizer", "StringSplit", "TfIdfVectorizer"),
+    }
+)
 #: The number of rounds that stands for none.
 _ENDLESS = (1 << 63) - 1
 

@@ -15,10 +15,12 @@ from typing import Any
 
 from ..budget import Account
 from ..errors import ShapeError, UnsupportedOperator
+from ..network import PACKED_TYPES
+from ..operators.layout import show
 from ..operators.values import Tensor
 from .call import NodeCall, onnx_operator
 from .layers import flipped
-from .model import Graph, Node, outer_names
+from .model import TYPES, Graph, Node, TensorHeader, outer_names
 
 FLOATS = "as floats"
 """The attribute of a node that works in 8 bits and makes floating-point numbers."""
@@ -31,6 +33,8 @@ _MOVES = ("Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Slice", "S
 _ALONE = frozenset({*_ELEMENTS, *_POOLS, *_MOVES, "DepthToSpace", "SpaceToDepth", "Identity", "Tile", "Gather"})
 _TOGETHER = frozenset({"Add", "Sub", "Mul", "Div", "Concat", "Max", "Min", "Sum"})
 _INTO, _FROM = "QuantizeLinear", "DequantizeLinear"
+#: Types in which products run.
+_NARROW = frozenset({"uint8", "int8", *(name for name in PACKED_TYPES if name.startswith("float8"))})
 
 
 def in_eight_bits(graph: Graph, account: Account) -> Graph:
@@ -50,9 +54,8 @@ class _Narrowing:
         for node in graph.nodes:
             for name in node.inputs:
                 self._users.setdefault(name, []).append(node)
-            if node.operator == "Constant" or (
-                node.operator in (_INTO, _FROM, "Identity") and node.inputs[0] in self._constant
-            ):
+            passes = node.operator in (_INTO, _FROM, "Identity", *_MOVES) and bool(node.inputs)
+            if node.operator == "Constant" or (passes and node.inputs[0] in self._constant):
                 self._constant.update(node.outputs)
         self._ends: dict[str, bool] = {}
 
@@ -62,9 +65,11 @@ class _Narrowing:
         for node in self._graph.nodes:
             self._account.step()
             if node.operator == _INTO and node.inputs[0] not in self._constant:
-                narrow.update(node.outputs)
+                narrow.update(node.outputs if self._type_of(node) in _NARROW else ())
             elif node.operator == _FROM and node.inputs[0] in narrow | self._constant:
                 narrow.update(node.outputs)  # for those that work in 8 bits; others read it converted
+            elif node.operator in _MOVES and node.inputs[0] in self._constant:
+                narrow.update(node.outputs if node.inputs[0] in narrow else ())
             elif self._is_narrow(node, narrow):
                 ends = all(self._ends_in_bits(name) for name in node.outputs[:1])
                 if ends:
@@ -84,6 +89,9 @@ class _Narrowing:
             return False
         if node.operator in _PRODUCTS:
             read = node.inputs[:2]
+            types = {self._type_of(maker) for name in read if (maker := self._conversion(name)) is not None}
+            if not types <= _NARROW or (types & PACKED_TYPES.keys() and len(types) > 1):
+                return False
         elif node.operator in _ALONE:
             read = node.inputs[:1]
         elif node.operator in _TOGETHER:
@@ -92,15 +100,41 @@ class _Narrowing:
             return False
         return bool(read) and all(name in narrow for name in read)
 
+    def _conversion(self, name: str) -> Node | None:
+        """The conversion from few bits that a value is, perhaps moved since."""
+        maker = self._maker.get(name)
+        while maker is not None and maker.operator in _MOVES and name in self._constant:
+            name = maker.inputs[0]
+            maker = self._maker.get(name)
+        return maker if maker is not None and maker.operator == _FROM else None
+
+    def _type_of(self, node: Node) -> str:
+        """Element type that a conversion to few bits makes, or that one from them takes: its zero point's, or its weight's."""
+        source = node.inputs[0]
+        if node.operator == _FROM and source not in self._graph.weights:
+            before = self._maker.get(source)
+            return self._type_of(before) if before is not None and before.operator == _INTO else "uint8"
+        header = self._header(source if node.operator == _FROM else node.inputs[2] if len(node.inputs) > 2 else "")
+        return header.dtype if header is not None else TYPES.get(node.attributes.get("output_dtype", 0), "uint8")
+
+    def _header(self, name: str) -> TensorHeader | None:
+        maker = self._maker.get(name)
+        value = self._graph.weights.get(name) if maker is None else maker.attributes.get("value")
+        return value if isinstance(value, TensorHeader) else None
+
     def _stored(self, name: str, nodes: list[Node]) -> str:
         """An input as it is stored: what its conversion takes, where it has one."""
         maker = self._maker.get(name)
-        if maker is None or maker.operator != _FROM:
+        moved = maker is not None and maker.operator != _FROM and name in self._constant
+        if maker is None or (maker.operator != _FROM and not (moved and self._conversion(name))):
             return name
         source = maker.inputs[0]
         if source not in self._constant:
             return source
         kept = f"{name}, as stored"
+        if moved:
+            nodes.append(Node("stored", "aten", maker.name, [name, ""], [kept], {}, maker.scope))
+            return kept
         if not any(kept in node.outputs for node in nodes[-4:]):
             before = self._maker.get(source)
             inner = before.inputs[0] if before is not None and before.operator == _INTO else source
@@ -123,21 +157,20 @@ class _Narrowing:
 
 
 def _bits_of(call: NodeCall, place: int) -> str:
-    """The type that a zero point says; without one, 8 bits without a sign."""
-    if not call.given(place):
-        return "quint8"
-    dtype = call.tensor(place).dtype
-    if dtype not in _TYPES:
-        raise UnsupportedOperator(f"operator {call.node.key} to {dtype} is not followed; valid: int8, uint8")
-    return _TYPES[dtype]
+    """The type that a zero point says, or an attribute; without either, 8 bits without a sign."""
+    dtype = call.tensor(place).dtype if call.given(place) else TYPES.get(call.attribute("output_dtype", 0), "uint8")
+    if dtype not in _TYPES and dtype not in PACKED_TYPES and dtype != "int16":
+        valid = ", ".join(["int8, uint8, int16", *list(PACKED_TYPES)[:10]])
+        raise UnsupportedOperator(f"operator {call.node.key} to {dtype} is not followed; valid: {valid}")
+    return _TYPES.get(dtype, dtype)
 
 
 def stored(call: NodeCall, x: Tensor, dtype: str = "") -> Tensor:
     """A constant as it is stored in a few bits."""
     if not x.parameter:
         return x
-    wanted = dtype or _TYPES.get(x.dtype, x.dtype)
-    return call.recorder.tensor(x.shape, wanted, x.strides, parameter=True)
+    wanted = x.memory.packed or dtype or _TYPES.get(x.dtype, x.dtype)
+    return call.recorder.tensor(x.shape, wanted, x.strides, parameter=True, of=x)
 
 
 @onnx_operator("aten::stored")
@@ -158,10 +191,15 @@ def quantize(call: NodeCall) -> Any:
 
 @onnx_operator("DequantizeLinear")
 def dequantize(call: NodeCall) -> Any:
-    x = call.tensor(0)
-    if x.parameter:
-        return call.recorder.tensor(x.shape, call.tensor(1).dtype, x.strides, parameter=True)
-    return call.recorder.launch("dequantize", [x], call.recorder.tensor(x.shape, call.tensor(1).dtype))
+    """A weight stays as it is stored, its scales with it, and is converted where it is used."""
+    x, parts = call.tensor(0), [call.optional(place) for place in range(min(len(call.inputs), 3))]
+    dtype = TYPES.get(call.attribute("output_dtype", 0), call.tensor(1).dtype)
+    if not x.parameter:
+        return call.recorder.launch("dequantize", [x], call.recorder.tensor(x.shape, dtype))
+    if not x.memory.element_bytes:
+        x.memory.element_bytes = sum(part.nbytes for part in parts if part is not None) / max(x.numel, 1)
+        x.memory.packed = x.dtype if x.dtype in PACKED_TYPES else ""
+    return call.recorder.tensor(x.shape, dtype, x.strides, parameter=True, of=x)
 
 
 @onnx_operator("DynamicQuantizeLinear")
@@ -195,10 +233,16 @@ def gemm(call: NodeCall) -> Any:
         return call.aten("linear", left, right, call.optional(6))
 
 
+def _as_quantized(call: NodeCall, x: Tensor) -> Tensor:
+    return call.recorder.tensor(x.shape, _TYPES.get(x.dtype, x.dtype), x.strides, of=x)
+
+
 @onnx_operator("MatMulInteger", "ConvInteger")
 def to_integers(call: NodeCall) -> Any:
     """A product of 8-bit numbers, as the 32-bit sums it makes; their conversion stands in the graph."""
-    x, weight = call.tensor(0), stored(call, call.tensor(1))
+    x, weight = call.tensor(0), call.tensor(1)
+    weight = stored(call, weight) if weight.parameter else _as_quantized(call, weight)
+    x = _as_quantized(call, x)
     if not x.is_quantized:
         raise UnsupportedOperator(f"operator {call.node.key} of numbers that are not quantised is not followed")
     with call.recorder.as_floats(True, "int32"):
@@ -254,3 +298,53 @@ def softmax(call: NodeCall) -> Any:
     x = call.tensor(0)
     axis = call.attribute("axis", -1) % max(x.rank, 1)
     return call.recorder.launch("softmax", [x], call.recorder.tensor(x.shape, x.dtype), {"dim": axis})
+
+
+def _times_integers(call: NodeCall, x: Tensor, weight: Tensor, bias: Tensor | None) -> Any:
+    """A product of 8-bit numbers, made floating-point and shifted as it is written."""
+    weight = stored(call, weight) if weight.parameter else _as_quantized(call, weight)
+    with call.recorder.as_floats():
+        return call.aten("linear", _as_quantized(call, x), flipped(call.recorder, weight), bias)
+
+
+@onnx_operator("com.microsoft::MatMulIntegerToFloat")
+def to_floats(call: NodeCall) -> Any:
+    """Inputs: both operands, their scales and zero points, a bias."""
+    left, right, bias = call.tensor(0), call.tensor(1), call.optional(6)
+    if right.rank == 2:
+        return _times_integers(call, left, right, bias)
+    with call.recorder.as_floats():
+        made = call.aten("matmul", _as_quantized(call, left), _as_quantized(call, right))
+    return made if bias is None else call.aten("add", made, bias)
+
+
+@onnx_operator("com.microsoft::DynamicQuantizeMatMul")
+def quantize_and_multiply(call: NodeCall) -> Any:
+    """Inputs: the operand to quantise, the weight, its scale and zero point, a bias."""
+    quantized, *_ = quantize_by_extremes(call)
+    return _times_integers(call, quantized, call.tensor(1), call.optional(4))
+
+
+@onnx_operator("com.microsoft::QAttention")
+def quantized_attention(call: NodeCall) -> Any:
+    """Inputs: rows, weight, bias, their scales, a mask, zero points, keys and values of before."""
+    from .attention import attended
+
+    packed = _times_integers(call, call.tensor(0), call.tensor(1), call.optional(2))
+    return attended(call, packed, 8, call.optional(5))
+
+
+@onnx_operator("com.microsoft::DynamicQuantizeLSTM")
+def quantized_lstm(call: NodeCall) -> Any:
+    """An LSTM whose weights are stored in 8 bits, and turned; inputs 8 to 11 are their scales and zero points."""
+    from .layers import recurrent
+
+    weights = []
+    for place in (1, 2):
+        x = call.tensor(place)
+        if x.rank != 3:
+            raise ShapeError(f"operator {call.node.key} with a weight of shape {show(x.shape)}")
+        weights.append(call.recorder.tensor((x.shape[0], x.shape[2], x.shape[1]), x.dtype, parameter=True, of=x))
+    given = [call.tensor(0), *weights, *call.inputs[3:8]]
+    node = replace(call.node, operator="LSTM", domain="")
+    return recurrent(NodeCall(call.recorder, node, given, call.version))

@@ -13,7 +13,7 @@ from ..operators.recorder import Recorder
 from ..operators.registry import apply_rule
 from ..operators.values import SCALAR_CODES, Tensor
 from .call import NodeCall, held, onnx_operator
-from .model import TYPES, TensorHeader
+from .model import FORMATS, TYPES, TensorHeader
 
 
 @onnx_operator("Reshape")
@@ -149,21 +149,32 @@ def _items(call: NodeCall) -> list[Any]:
 @onnx_operator("Resize", "Upsample")
 def resize(call: NodeCall) -> Any:
     x = call.tensor(0)
-    rank = x.rank - 2
-    places = (1, 3) if call.node.operator == "Upsample" or call.version < 11 else (2, 3)
-    if call.given(places[1]):
-        sizes = [int(size) for size in call.numbers(places[1])]
-    else:
-        factors = call.numbers(places[0]) if call.given(places[0]) else call.attribute("scales", [])
-        if len(factors) != x.rank:
-            raise ShapeError(f"operator {call.node.key} of a tensor of shape {show(x.shape)} by {len(factors)} factors")
-        sizes = [int(size * float(factor)) for size, factor in zip(x.shape, factors, strict=True)]
-    mode = call.attribute("mode", "nearest")
-    linear = {1: "linear", 2: "bilinear", 3: "trilinear"}.get(rank, "linear")
-    name = {"nearest": "nearest", "linear": linear, "cubic": "bicubic"}.get(mode)
-    if name is None:
+    axes = [dim_of(x.rank, axis) for axis in call.attribute("axes") or range(x.rank)]
+    factors_at, sizes_at = (1, 3) if call.node.operator == "Upsample" or call.version < 11 else (2, 3)
+    wanted = call.numbers(sizes_at) if call.given(sizes_at) else []
+    factors = call.numbers(factors_at) if not wanted and call.given(factors_at) else call.attribute("scales", [])
+    if len(wanted or factors) != len(axes):
+        raise ShapeError(f"operator {call.node.key} of a tensor of shape {show(x.shape)} by {len(wanted or factors)} factors")
+    policy = call.attribute("keep_aspect_ratio_policy", "stretch")
+    if wanted and policy != "stretch":
+        ratios = [size / x.shape[axis] for size, axis in zip(wanted, axes, strict=True)]
+        factor = min(ratios) if policy == "not_larger" else max(ratios)
+        wanted = [x.shape[axis] * factor + 0.5 for axis in axes]
+    shape = list(x.shape)
+    for axis, size in zip(
+        axes, wanted or [x.shape[axis] * float(f) for axis, f in zip(axes, factors, strict=True)], strict=True
+    ):
+        shape[axis] = int(size)
+    changed = [axis for axis in range(x.rank) if shape[axis] != x.shape[axis]]
+    mode, usual = call.attribute("mode", "nearest"), 3 <= x.rank <= 5 and min(changed, default=2) >= 2
+    rank = x.rank - 2 if usual else min(max(len(changed), 1), 3)
+    name = {"nearest": "nearest", "linear": {2: "bilinear", 3: "trilinear"}.get(rank, "linear"), "cubic": "bicubic"}.get(mode)
+    if name is None or (name == "bicubic" and len(changed) > 2):
         raise UnsupportedOperator(f"operator {call.node.key} in mode {mode!r:.40} has no shape rule")
-    return call.aten(f"upsample_{name}{rank}d", x, sizes[2:], *(() if name == "nearest" else (False,)))
+    if usual and (name != "bicubic" or rank == 2):
+        return call.aten(f"upsample_{name}{rank}d", x, shape[2:], *(() if name == "nearest" else (False,)))
+    kind = f"upsample_{name}{2 if name == 'bicubic' else rank}d"
+    return call.recorder.launch(kind, [x], call.recorder.tensor(shape, x.dtype))
 
 
 @onnx_operator("DepthToSpace")
@@ -178,7 +189,11 @@ def space_to_depth(call: NodeCall) -> Any:
 
 @onnx_operator("Col2Im")
 def fold(call: NodeCall) -> Any:
-    return call.aten("col2im", call.tensor(0), call.integers("", 1), call.integers("", 2))
+    x, whole, block = call.tensor(0), call.integers("", 1) or [], call.integers("", 2) or []
+    if len(whole) == 2:
+        return call.aten("col2im", x, whole, block)
+    shape = (x.shape[0], x.shape[1] // max(numel(block), 1), *whole)
+    return call.recorder.launch("col2im", [x], call.recorder.tensor(shape, x.dtype))
 
 
 @onnx_operator("Trilu")
@@ -227,7 +242,7 @@ def weight(call: NodeCall, header: TensorHeader, floats: int = 1) -> Tensor:
     """A constant of the file: as numbers where it is one or a few; as a tensor without its data elsewhere."""
     count = numel(header.shape)
     few = len(header.shape) <= 1 and count <= (64 if header.dtype in ("int32", "int64", "bool") else floats)
-    if few and not header.external and header.dtype not in ("complex64", "complex128"):
+    if few and not header.external and header.dtype in FORMATS:
         return held(header.shape, header.dtype, header.numbers())
     load = header.numbers if count <= FEW else None
     return call.recorder.tensor(header.shape, header.dtype, parameter=True, load=load)
@@ -254,7 +269,7 @@ def constant_of_shape(call: NodeCall) -> Any:
 @onnx_operator("Range")
 def range_(call: NodeCall) -> Any:
     start, end, step = (call.numbers(place)[0] for place in range(3))
-    made = call.aten("arange", start, end, step)
+    made = call.aten("arange", start, end, step, dtype=SCALAR_CODES[call.tensor(0).dtype])
     if made.numel <= FEW:
         made.load = lambda: [start + place * step for place in range(made.numel)]
     return made
@@ -262,22 +277,20 @@ def range_(call: NodeCall) -> Any:
 
 @onnx_operator("EyeLike")
 def eye_like(call: NodeCall) -> Any:
-    return call.aten("eye", *call.tensor(0).shape[:2])
+    return call.aten("eye", *call.tensor(0).shape[:2], dtype=SCALAR_CODES[_type_of(call, call.tensor(0).dtype)])
 
 
 @onnx_operator("OneHot")
 def one_hot(call: NodeCall) -> Any:
     x, depth = call.tensor(0), int(call.numbers(1)[0])
-    made = call.aten("one_hot", x, depth)
-    if made.value is None:
-        return made  # of which numbers it is made changes nothing on the device
-    off, on = call.numbers(2)
-    made = call.aten(
-        "where", call.aten("ne", made, 0), held((), call.tensor(2).dtype, [on]), held((), call.tensor(2).dtype, [off])
-    )
-    axis = dim_of(made.rank, call.attribute("axis", -1))
-    last = made.rank - 1
-    return call.aten("permute", made, [*range(axis), last, *range(axis, last)])
+    made, dtype = call.aten("one_hot", x, depth), call.tensor(2).dtype
+    if made.value is not None:
+        off, on = (held((), dtype, [number]) for number in call.numbers(2))
+        made = call.aten("where", call.aten("ne", made, 0), on, off)
+    elif made.dtype != dtype:  # of which numbers it is made changes nothing on the device
+        made = call.aten("to", made, SCALAR_CODES[dtype])
+    axis, last = dim_of(made.rank, call.attribute("axis", -1)), made.rank - 1
+    return made if axis == last else call.aten("permute", made, [*range(axis), last, *range(axis, last)])
 
 
 @onnx_operator("GridSample")
@@ -285,11 +298,19 @@ def grid_sample(call: NodeCall) -> Any:
     return call.aten("grid_sampler", call.tensor(0), call.tensor(1))
 
 
-@onnx_operator("RandomNormalLike", "RandomUniformLike", "RandomNormal", "RandomUniform")
+@onnx_operator("RandomNormalLike", "RandomUniformLike", "RandomNormal", "RandomUniform", "Bernoulli")
 def random(call: NodeCall) -> Any:
-    shape = list(call.tensor(0).shape) if call.node.operator.endswith("Like") else call.attribute("shape", [])
-    code = call.attribute("dtype", 0)
-    return call.aten("randn", shape, dtype=SCALAR_CODES[TYPES[code]] if code in TYPES else None)
+    like = call.tensor(0) if call.inputs else None
+    shape = call.attribute("shape", []) if like is None else list(like.shape)
+    dtype = _type_of(call, "float32" if like is None else like.dtype)
+    return call.recorder.launch(
+        "bernoulli" if call.node.operator == "Bernoulli" else "randn", [], call.recorder.tensor(shape, dtype)
+    )
+
+
+def _type_of(call: NodeCall, default: str, name: str = "dtype") -> str:
+    """The element type that an attribute names."""
+    return TYPES.get(call.attribute(name, 0), default)
 
 
 @onnx_operator("Multinomial")
@@ -297,10 +318,36 @@ def multinomial(call: NodeCall) -> Any:
     return call.aten("multinomial", call.tensor(0), call.attribute("sample_size", 1))
 
 
-@onnx_operator("HannWindow", "HammingWindow")
+@onnx_operator("HannWindow", "HammingWindow", "BlackmanWindow")
 def window(call: NodeCall) -> Any:
-    name = "hann_window" if call.node.operator == "HannWindow" else "hamming_window"
-    return call.aten(name, int(call.numbers(0)[0]), bool(call.attribute("periodic", 1)))
+    name = "hamming_window" if call.node.operator == "HammingWindow" else "hann_window"  # which costs what Blackman's does
+    dtype = SCALAR_CODES[_type_of(call, "float32", "output_datatype")]
+    return call.aten(name, int(call.numbers(0)[0]), bool(call.attribute("periodic", 1)), dtype=dtype)
+
+
+@onnx_operator("MelWeightMatrix")
+def mel_weights(call: NodeCall) -> Any:
+    """A table made of numbers, once."""
+    bins, length = (int(call.numbers(place)[0]) for place in range(2))
+    shape = (length // 2 + 1, bins)
+    return call.recorder.tensor(shape, _type_of(call, "float32", "output_datatype"), parameter=True)
+
+
+@onnx_operator("BitCast")
+def bit_cast(call: NodeCall) -> Any:
+    x = call.tensor(0)
+    call.recorder.host("view")
+    return call.recorder.tensor(x.shape, _type_of(call, x.dtype, "to"), of=x)
+
+
+@onnx_operator("Optional", "OptionalGetElement")
+def optional(call: NodeCall) -> Any:
+    return call.value(0) if call.given(0) or call.node.operator != "Optional" else None
+
+
+@onnx_operator("OptionalHasElement")
+def is_there(call: NodeCall) -> Any:
+    return held((), "bool", [call.given(0)])
 
 
 @onnx_operator("AffineGrid")

@@ -6,10 +6,12 @@ What a runtime fuses is its own affair: the list says what PyTorch would launch 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ..errors import ShapeError, UnsupportedOperator
-from ..operators.layout import show
+from ..network import PACKED_TYPES
+from ..operators.layout import dim_of, show
 from ..operators.recorder import DataDependent
 from ..operators.values import Tensor
 from .call import NodeCall, onnx_operator
@@ -83,22 +85,12 @@ def _rotated(call: NodeCall, x: Tensor, cosine: Tensor, sine: Tensor, interleave
     return joined
 
 
-@onnx_operator("RotaryEmbedding", "com.microsoft::RotaryEmbedding")
+@onnx_operator("RotaryEmbedding")
 def rotary_embedding(call: NodeCall) -> Any:
-    """As ``torch.onnx.ops.rotary_embedding``; Microsoft's has the positions before the tables, and one where all follow it."""
-    x = call.tensor(0)
-    if call.node.domain == "com.microsoft":
-        positions: Tensor | None = call.tensor(1)
-        cosine, sine = call.tensor(2), call.tensor(3)
-    else:
-        cosine, sine, positions = call.tensor(1), call.tensor(2), call.optional(3)
+    """As ``torch.onnx.ops.rotary_embedding``."""
+    x, cosine, sine, positions = call.tensor(0), call.tensor(1), call.tensor(2), call.optional(3)
     if positions is not None:
-        if positions.numel == 1:  # where the first of the sequence stands
-            length = x.shape[-2]
-            tables = [call.aten("unsqueeze", call.aten("slice", table, 0, 0, length), 0) for table in (cosine, sine)]
-        else:
-            tables = [call.aten("index", table, [positions]) for table in (cosine, sine)]
-        cosine, sine = tables
+        cosine, sine = (call.aten("index", table, [positions]) for table in (cosine, sine))
     interleaved = bool(call.attribute("interleaved", 0))
     if x.rank == 4:
         return call.aten(
@@ -132,7 +124,7 @@ def skip_layer_norm(call: NodeCall) -> Any:
     return call.aten("layer_norm", total, sizes, call.tensor(2), call.optional(3)), None, None, total
 
 
-@onnx_operator("com.microsoft::EmbedLayerNormalization")
+@onnx_operator("com.microsoft::EmbedLayerNormalization", "com.microsoft::QEmbedLayerNormalization")
 def embed_layer_norm(call: NodeCall) -> Any:
     """Rows of the tables of words, places and segments, their sum, and its norm."""
     words = call.aten("embedding", call.tensor(2), call.tensor(0))
@@ -140,7 +132,11 @@ def embed_layer_norm(call: NodeCall) -> Any:
     total = call.aten("add", words, places)
     if call.given(1) and call.given(4):
         total = call.aten("add", total, call.aten("embedding", call.tensor(4), call.tensor(1)))
-    weight, bias = call.tensor(5), call.tensor(6)
+    if call.node.operator.startswith("Q"):  # the sum is made floating-point as it is made
+        total = call.recorder.tensor(total.shape, "float32", of=total)
+        weight, bias = (call.recorder.tensor(call.tensor(at).shape, "float32", parameter=True) for at in (5, 6))
+    else:
+        weight, bias = call.tensor(5), call.tensor(6)
     return call.aten("layer_norm", total, [total.shape[-1]], weight, bias), None, total
 
 
@@ -216,85 +212,33 @@ def matmul_of_few_bits(call: NodeCall) -> Any:
     flat = call.aten("reshape", x, [rows, inner])
     output = call.recorder.tensor((rows, columns), x.dtype)
     zeros = call.optional(3)
-    made = call.recorder.launch("matmul", [flat], output, params, (packed, scales, zeros))
+    dtype = f"int{params['weight_bits']}"
+    kept = (packed, scales, zeros)
+    made = call.recorder.launch("matmul", [flat], output, params, kept, dtype=dtype if dtype in PACKED_TYPES else "")
     made = call.aten("view", made, [*x.shape[:-1], columns])
     return call.aten("add", made, call.tensor(5)) if call.given(5) else made
 
 
-def _in_heads(call: NodeCall, x: Tensor, heads: int) -> Tensor:
-    if x.rank == 4:
-        return x
-    if x.rank != 3 or heads < 1 or x.shape[-1] % heads:
-        raise ShapeError(f"operator {call.node.key} in {heads} heads of an input of shape {show(x.shape)}")
-    apart: Tensor = call.aten("view", x, [*x.shape[:2], heads, x.shape[-1] // heads])
-    turned: Tensor = call.aten("transpose", apart, 1, 2)
-    return turned
+@onnx_operator("com.microsoft::GatherBlockQuantized")
+def gather_few_bits(call: NodeCall) -> Any:
+    """Rows of a table in a few bits, with their scales, as floating-point numbers."""
+    table, rows, scales = (call.tensor(place) for place in range(3))
+    bits, place = int(call.attribute("bits", 4)), dim_of(table.rank, call.attribute("gather_axis", 0))
+    packs = 8 // bits if table.dtype == "uint8" and bits else 1
+    shape = [*table.shape[:-1], table.shape[-1] * packs]
+    shape[place : place + 1] = rows.shape
+    share = rows.numel / max(table.shape[place], 1)
+    kept = [part for part in (table, scales, call.optional(3)) if part is not None]
+    read = [call.recorder.tensor((math.ceil(part.nbytes * share),), "uint8") for part in kept]
+    output = call.recorder.tensor(shape, scales.dtype)
+    return call.recorder.launch("embedding", [rows], output, {"weight": table.shape}, read)
 
 
-def _out_of_heads(call: NodeCall, x: Tensor) -> Tensor:
-    moved: Tensor = call.aten("transpose", x, 1, 2)
-    merged: Tensor = call.aten("reshape", moved, [*moved.shape[:2], moved.shape[2] * moved.shape[3]])
-    return merged
-
-
-@onnx_operator("com.microsoft::GroupQueryAttention")
-def group_query_attention(call: NodeCall) -> Any:
-    """Keys and values joined to those of before, then attention in which several queries share them."""
-    heads, shared = int(call.attribute("num_heads", 0)), int(call.attribute("kv_num_heads", 0))
-    query = call.tensor(0)
-    if not call.given(1):
-        width = query.shape[-1] // max(heads + 2 * shared, 1)
-        packed = call.aten("split_with_sizes", query, [heads * width, shared * width, shared * width], -1)
-    else:
-        packed = [query, call.tensor(1), call.tensor(2)]
-    query, key, value = (_in_heads(call, x, count) for x, count in zip(packed, (heads, shared, shared), strict=True))
-    if call.attribute("do_rotary", 0) and call.given(7) and call.given(8):
-        length, interleaved = query.shape[2], bool(call.attribute("rotary_interleaved", 0))
-        cosine, sine = (call.aten("unsqueeze", call.aten("slice", call.tensor(at), 0, 0, length), 0) for at in (7, 8))
-        query, key = (
-            call.aten("transpose", _rotated(call, call.aten("transpose", x, 1, 2), cosine, sine, interleaved), 1, 2)
-            for x in (query, key)
-        )
-    if call.given(3) and call.given(4):
-        key, value = (call.aten("cat", [call.tensor(at), x], 2) for at, x in ((3, key), (4, value)))
-    made = call.aten("scaled_dot_product_attention", query, key, value, None, 0.0, query.shape[2] > 1, None, heads != shared)
-    return _out_of_heads(call, made), key, value
-
-
-@onnx_operator("com.microsoft::MultiHeadAttention")
-def multi_head_attention(call: NodeCall) -> Any:
-    heads = int(call.attribute("num_heads", 0))
-    if not (call.given(1) and call.given(2)) or call.tensor(1).rank == 5:
-        raise UnsupportedOperator("operator com.microsoft::MultiHeadAttention of packed inputs has no shape rule")
-    query, key, value = (call.tensor(place) for place in range(3))
-    if call.given(3):
-        sizes = [x.shape[-1] for x in (query, key, value)]
-        pieces = call.aten("split_with_sizes", call.tensor(3), sizes, 0)
-        query, key, value = (call.aten("add", x, piece) for x, piece in zip((query, key, value), pieces, strict=True))
-    query, key, value = (_in_heads(call, x, heads) for x in (query, key, value))
-    if call.given(6) and call.given(7):
-        key, value = (call.aten("cat", [call.tensor(at), x], 2) for at, x in ((6, key), (7, value)))
-    mask = call.optional(5) if call.given(5) else call.optional(4)
-    causal = bool(call.attribute("unidirectional", 0))
-    made = call.aten("scaled_dot_product_attention", query, key, value, mask, 0.0, causal)
-    return _out_of_heads(call, made), key, value
-
-
-@onnx_operator("com.microsoft::Attention")
-def packed_attention(call: NodeCall) -> Any:
-    """Queries, keys and values in one product, then attention."""
-    x, weight, bias = call.tensor(0), call.tensor(1), call.optional(2)
-    if call.given(4):
-        raise UnsupportedOperator("operator com.microsoft::Attention with a past has no shape rule")
-    packed = call.aten("linear", x, flipped(call.recorder, weight), bias)
-    sizes = call.attribute("qkv_hidden_sizes") or [weight.shape[1] // 3] * 3
-    heads = int(call.attribute("num_heads", 0))
-    parts = [_in_heads(call, part, heads) for part in call.aten("split_with_sizes", packed, list(sizes), -1)]
-    causal = bool(call.attribute("unidirectional", 0))
-    made = call.aten(
-        "scaled_dot_product_attention", *parts, call.optional(5) if call.given(5) else call.optional(3), 0.0, causal
-    )
-    return _out_of_heads(call, made), None
+@onnx_operator("ai.onnx.ml::ZipMap")
+def zip_map(call: NodeCall) -> Any:
+    """Numbers with the names of their classes, which the host puts together."""
+    call.recorder.host("zip_map")
+    return call.value(0)
 
 
 # Plug-ins of TensorRT

@@ -92,14 +92,21 @@ class Recorder:
         output: Tensor,
         params: Mapping[str, ParamValue] | None = None,
         weights: Iterable[Tensor | None] = (),
+        *,
+        work: int | None = None,
+        dtype: str = "",
     ) -> Tensor:
         """Write down a kernel invocation and hand back its output; ``weights`` count in its traffic, not among its inputs.
+
+        ``work`` is its operations if they do not follow from its shapes, ``dtype`` its element type if that is its weights'.
 
         Raises:
             UnsupportedOperator: the kind has no row in :mod:`jetdvfs.kernels.kinds`.
         """
         params = params or {}
         if self._instead and output.is_quantized:
+            if kind == "matmul" or kind.startswith("conv"):
+                dtype, params = output.dtype, {**params, "output": self._instead}
             output.dtype = self._instead
         if len(inputs) > self.account.ITEMS:
             self.account.items(len(inputs))
@@ -111,9 +118,10 @@ class Recorder:
         for weight in weights:
             if weight is not None:
                 moved += weight.nbytes
+                dtype = dtype or weight.memory.packed
                 weight.memory.read = True
-        work = flops(kind, shapes, output.shape, params)
-        self._add(KernelInvocation(kind, self.scope, shapes, output.shape, output.dtype, params, work, moved))
+        work = flops(kind, shapes, output.shape, params) if work is None else work
+        self._add(KernelInvocation(kind, self.scope, shapes, output.shape, dtype or output.dtype, params, work, moved))
         number = len(self.reads)
         self.reads.append(tuple([tensor.memory.writer for tensor in inputs]))
         memory = output.memory
@@ -132,7 +140,10 @@ class Recorder:
 
     @contextmanager
     def as_floats(self, wanted: bool = True, dtype: str = "float32") -> Iterator[None]:
-        """While what works in 8 bits is to make another element type, if it is wanted."""
+        """While what works in 8 bits is to make another element type, if it is wanted.
+
+        A convolution or product keeps the type it works in, and names that of its output (``output``).
+        """
         outer = self._instead
         self._instead = dtype if wanted else outer
         yield

@@ -7,12 +7,13 @@ weights are known by their headers; modules and other objects are bags of attrib
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import ShapeError
-from ..network import DTYPE_BYTES, Shape, numel
+from ..network import Shape, numel, tensor_bytes
 
 _DEEPEST = 8
 
@@ -60,15 +61,19 @@ class Memory:
         outside: it was there before the network ran: an input, or a weight.
         overwritten: it was written into again after it was made.
         read: a launch reads it.
+        packed: element type of a weight that is stored in another type than it is computed with; empty for any other.
+        element_bytes: bytes that each of its elements is stored in, its share of the scales included; 0 for those of its type.
     """
 
-    __slots__ = ("outside", "overwritten", "read", "writer")
+    __slots__ = ("element_bytes", "outside", "overwritten", "packed", "read", "writer")
 
     def __init__(self, outside: bool = False) -> None:
         self.writer = -1
         self.outside = outside
         self.overwritten = False
         self.read = False
+        self.packed = ""
+        self.element_bytes = 0.0
 
 
 class Tensor:
@@ -140,7 +145,8 @@ class Tensor:
 
     @property
     def nbytes(self) -> int:
-        return numel(self.shape) * DTYPE_BYTES[self.dtype]
+        stored = self.memory.element_bytes
+        return math.ceil(numel(self.shape) * stored) if stored else tensor_bytes(numel(self.shape), self.dtype)
 
     @property
     def is_quantized(self) -> bool:

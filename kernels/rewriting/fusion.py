@@ -27,7 +27,18 @@ from dataclasses import dataclass, field, replace
 
 from ..errors import ModelError
 from ..kinds import GATES, KINDS
-from ..network import Call, HostOp, KernelInvocation, Network, ParamValue, Shape, element_bytes, numel, tensor_bytes
+from ..network import (
+    Call,
+    HostOp,
+    KernelInvocation,
+    Network,
+    ParamValue,
+    Shape,
+    element_bytes,
+    numel,
+    tensor_bytes,
+    written_type,
+)
 
 _MOST_FLOPS = 1 << 62  # of launches: more is not counted anywhere
 
@@ -280,7 +291,7 @@ def _fuse_convolutions(graph: Graph) -> None:
 
 def adds_like(launch: KernelInvocation, convolution: KernelInvocation) -> bool:
     """Whether a launch adds a tensor of the convolution's own shape."""
-    return launch.kind == "add" and set(launch.inputs) == {convolution.output} and launch.dtype == convolution.dtype
+    return launch.kind == "add" and set(launch.inputs) == {convolution.output} and launch.dtype == written_type(convolution)
 
 
 def fuse_pointwise(graph: Graph, kept: Collection[str] = ()) -> None:

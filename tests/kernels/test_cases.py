@@ -64,7 +64,7 @@ LISTED = {
     "d_int8_static.pt": ("1x3x32x32", "quantize_per_tensor conv2d relu mean matmul dequantize"),
     "d_s_int8_mm.pt": ("32x32:int8", "matmul"),
     "d_fp16.onnx": ("1x3x64x64", "to conv2d relu conv2d silu mean matmul to"),
-    "d_gqa_llm.onnx": ("1x1x32 1x1x16 1x1x16 1x2x10x8 1x2x10x8 1:int32 scalar:int32", "cat cat attention"),
+    "d_gqa_llm.onnx": ("1x1x32 1x1x16 1x1x16 1x2x10x8 1x2x10x8 1:int32 scalar:int32", "copy copy attention"),
     "d_host_clip.onnx": ("2x6", "relu"),
     "d_loop.onnx": ("1x1x30", "conv1d mul_scalar mul_scalar"),
     "d_matmulnbits_llm.onnx": ("1x8x64", "matmul"),

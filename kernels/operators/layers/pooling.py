@@ -25,7 +25,7 @@ def pooled(size: int, kernel: int, step: int, pad: int, gap: int, ceil_mode: boo
     return out
 
 
-def _pool(
+def pool(
     recorder: Recorder,
     kind: str,
     x: Tensor,
@@ -47,7 +47,7 @@ def _pool(
     if rank == 1:  # ATen does it along two dimensions
         flat = unsqueeze(recorder, x, -2)
         wide = {name: (1, *value) if isinstance(value, tuple) else value for name, value in further.items()}
-        made = _pool(recorder, f"{kind[:-2]}2d", flat, (1, *kernel), (1, *steps), (0, *pads), (1, *gaps), ceil_mode, wide)
+        made = pool(recorder, f"{kind[:-2]}2d", flat, (1, *kernel), (1, *steps), (0, *pads), (1, *gaps), ceil_mode, wide)
         return squeeze(recorder, made, -2)
     spatial = x.shape[-rank:]
     sizes = [pooled(*place, bool(ceil_mode)) for place in zip(spatial, kernel, steps, pads, gaps, strict=True)]
@@ -72,7 +72,7 @@ def _family(rank: int) -> None:
         ceil_mode: bool = False,
     ) -> Tensor:
         gaps = integers(dilation, rank)
-        return _pool(recorder, f"max_pool{rank}d", self, kernel_size, stride, padding, gaps, ceil_mode, {"dilation": gaps})
+        return pool(recorder, f"max_pool{rank}d", self, kernel_size, stride, padding, gaps, ceil_mode, {"dilation": gaps})
 
     @operator(f"max_pool{rank}d_with_indices")
     def max_pool_with_indices(recorder: Recorder, self: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
@@ -90,7 +90,7 @@ def _family(rank: int) -> None:
         count_include_pad: bool = True,
         divisor_override: int | None = None,
     ) -> Tensor:
-        return _pool(recorder, f"avg_pool{rank}d", self, kernel_size, stride, padding, 1, ceil_mode, {})
+        return pool(recorder, f"avg_pool{rank}d", self, kernel_size, stride, padding, 1, ceil_mode, {})
 
     @operator(f"adaptive_avg_pool{rank}d")
     def adaptive_avg_pool(recorder: Recorder, self: Tensor, output_size: Any) -> Tensor:

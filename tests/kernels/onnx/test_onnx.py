@@ -263,8 +263,8 @@ def test_a_graph_has_no_methods() -> None:
 
 
 def test_an_unknown_operator_is_named_with_its_node() -> None:
-    with pytest.raises(UnsupportedOperator, match=r"operator com\.example::Odd of ONNX has no rule \(at node strange\)"):
-        decompose(opened(node("Odd", ["x"], ["y"], "strange", "com.example")), PICTURE)
+    with pytest.raises(UnsupportedOperator, match=r"operator com\.microsoft::Odd of ONNX has no rule \(at node strange\)"):
+        decompose(opened(node("Odd", ["x"], ["y"], "strange", "com.microsoft")), PICTURE)
 
 
 SELF = graph([node("If", ["t"], ["y"], then_branch=graph([], [], ["q"]), else_branch=graph([], [], []))], [X], ["y"])

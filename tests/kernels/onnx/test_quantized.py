@@ -88,9 +88,10 @@ def test_an_activation_before_the_conversion_works_in_8_bits_too() -> None:
     ]  # fmt: skip
 
 
-def test_a_product_that_is_not_converted_makes_floating_point_numbers() -> None:
+def test_a_product_that_is_not_converted_works_in_8_bits_and_makes_floating_point_numbers() -> None:
     nodes = (*BETWEEN[:4], node("Conv", ["xf", "wf"], ["y"], kernel_shape=[3, 3]))
-    assert shown(*nodes)[1:] == [("conv2d", "float32", PICTURE + 108 + 4 * OUT)]
+    assert shown(*nodes)[1:] == [("conv2d", "quint8", PICTURE + 108 + 4 * OUT)]
+    assert launches(*nodes)[1].params["output"] == "float32"
 
 
 def test_what_takes_floating_point_numbers_too_is_converted_first() -> None:
@@ -122,7 +123,7 @@ def test_an_input_quantised_by_its_own_extremes_is_measured_first() -> None:
         node("Cast", ["c"], ["y"], to=1),
     )
     assert [(kind, dtype) for kind, dtype, _ in shown(*nodes)] == [
-        ("aminmax", "float32"), ("quantize_per_tensor", "quint8"), ("conv2d", "int32"), ("to", "float32")
+        ("aminmax", "float32"), ("quantize_per_tensor", "quint8"), ("conv2d", "quint8"), ("to", "float32")
     ]  # fmt: skip
 
 
@@ -134,14 +135,14 @@ def test_types_that_are_not_followed_are_named() -> None:
 @pytest.mark.parametrize(
     ("added", "layers"),
     [
-        ("xf", [("quantize_per_tensor", "quint8"), ("conv2d_add_relu", "quint8"), ("conv2d", "float32")]),
+        ("xf", [("quantize_per_tensor", "quint8"), ("conv2d_add_relu", "quint8"), ("conv2d", "quint8")]),
         (
             "x",
             [
                 ("quantize_per_tensor", "quint8"),
-                ("conv2d_add_relu", "float32"),
+                ("conv2d_add_relu", "quint8"),
                 ("quantize_per_tensor", "quint8"),
-                ("conv2d", "float32"),
+                ("conv2d", "quint8"),
             ],
         ),
     ],
@@ -163,3 +164,53 @@ def test_an_engine_adds_in_8_bits_where_both_operands_are(added: str, layers: li
     assert [(launch.kind, launch.dtype) for launch in engine.launches] == layers
     if added == "xf":
         assert engine.launches[1].bytes == 3 * PICTURE + 81
+
+
+#: A weight in few bits: its element type in ONNX, its bytes, and the type that its product has.
+STORED = [
+    (INT8, 128, "float32"), (UINT8, 128, "float32"), (17, 128, "float8_e4m3fn"), (19, 128, "float8_e5m2"), (22, 64, "int4"),
+    (21, 64, "uint4"), (23, 64, "float4_e2m1"), (26, 32, "int2"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "size", "dtype"), STORED)
+@pytest.mark.parametrize("turned", [False, True])
+def test_weights_alone_in_few_bits_are_read_as_they_are_stored(code: int, size: int, dtype: str, turned: bool) -> None:
+    """With a scale for each block of eight, of four bytes."""
+    weights = (tensor("q", (8, 16) if turned else (16, 8), b"\0" * size, code), tensor("qs", (2, 8), b"\0" * 64))
+    nodes = [node("DequantizeLinear", ["q", "qs"], ["d"], axis=0, block_size=8)]
+    if turned:
+        nodes.append(node("Transpose", ["d"], ["w"], perm=[1, 0]))
+    nodes.append(node("MatMul", ["x", "w" if turned else "d"], ["y"]))
+    content = model(graph(nodes, [declared("x", (4, 16))], ["y"], weights), version=21)
+    (launch,) = decompose(io.BytesIO(content), [TensorSpec((4, 16))]).launches
+    assert (launch.kind, launch.dtype, launch.output) == ("matmul", dtype, (4, 8))
+    assert launch.bytes == 4 * (4 * 16 + 4 * 8) + size + 64
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_inputs_and_weights_alone_in_8_bits_run_in_8_bits(half: bool) -> None:
+    """As NVIDIA's tools write networks for TensorRT: sums and activations between convolutions stay floating-point."""
+    nodes: list[bytes] = []
+    source = "x"
+    for number in range(3):
+        nodes += [
+            node("QuantizeLinear", [source, "s", "wz"], [f"q{number}"]),
+            node("DequantizeLinear", [f"q{number}", "s", "wz"], [f"d{number}"]),
+            node("DequantizeLinear", ["w3", "s", "wz"], [f"w{number}"]),
+            node("Conv", [f"d{number}", f"w{number}"], [f"c{number}"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+        ]
+        added = f"c{number}"
+        if number == 2:
+            nodes.append(node("Add", [f"c{number}", "r0"], ["sum"]))
+            added = "sum"
+        nodes.append(node("Relu", [added], [f"r{number}"]))
+        source = f"r{number}"
+    nodes.append(node("GlobalAveragePool", [source], ["y"]))
+    weights = (*WEIGHTS, tensor("w3", (3, 3, 3, 3), b"\0" * 81, INT8))
+    network = decompose(io.BytesIO(model(graph(nodes, [declared("x", X.shape)], ["y"], weights))), [X])
+    for made in (network, as_engine(network, half=half)):
+        products = [launch for launch in made.launches if launch.kind.startswith("conv2d")]
+        assert [launch.dtype for launch in products] == ["qint8"] * 3
+    assert products[-1].kind == "conv2d_add_relu"
+    assert products[-1].bytes == PICTURE + 81 + (2 if half else 4) * 2 * PICTURE

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -106,16 +107,6 @@ CASES: dict[str, tuple[bytes, list[str], Callable[..., Any]]] = {
         ["1x8x32", "1x6x32", "1x6x32"],
         lambda a, b, c: attend(a, b, c, 4),
     ),
-    "grouped queries with a past": (
-        node("GroupQueryAttention", ["a", "b", "c", "d", "e"], ["y", "f", "g"], domain=MICROSOFT, num_heads=4, kv_num_heads=2),
-        ["1x1x32", "1x1x16", "1x1x16", "1x2x10x8", "1x2x10x8"],
-        lambda a, b, c, d, e: F.scaled_dot_product_attention(
-            a.view(1, 1, 4, 8).transpose(1, 2),
-            torch.cat([d, b.view(1, 1, 2, 8).transpose(1, 2)], 2),
-            torch.cat([e, c.view(1, 1, 2, 8).transpose(1, 2)], 2),
-            enable_gqa=True,
-        ),
-    ),
     "a loop over slices": (
         node(
             "Scan",
@@ -197,3 +188,104 @@ def test_nodes_out_of_order_run_when_what_they_take_is_there() -> None:
     assert [(launch.kind, launch.dtype) for launch in made.launches] == [
         ("to", "float16"), ("relu", "float16"), ("to", "float32")
     ]  # fmt: skip
+
+
+def made(case: bytes, inputs: dict[str, TensorSpec], weights: tuple[bytes, ...]) -> tuple[KernelInvocation, ...]:
+    kinds = {"float32": FLOAT, "int64": INT64, "uint8": 2}
+    given = [declared(name, spec.shape, kinds[spec.dtype]) for name, spec in inputs.items()]
+    return decompose(io.BytesIO(model(graph([case], given, ["y"], weights), version=21)), list(inputs.values())).launches
+
+
+def eight_bits(name: str, *sizes: int) -> bytes:
+    return tensor(name, sizes, b"\0" * math.prod(sizes), 3)
+
+
+def floats(name: str, *sizes: int) -> bytes:
+    return tensor(name, sizes, b"\0" * (4 * math.prod(sizes)))
+
+
+ROWS = {"x": TensorSpec((1, 8, 64))}
+SCALES = (floats("s"), floats("t"), eight_bits("z"), floats("b", 96))
+
+
+def test_rows_of_a_table_in_few_bits_are_read_as_they_are_stored() -> None:
+    case = node("GatherBlockQuantized", ["q", "x", "s"], ["y"], domain=MICROSOFT, bits=4, block_size=32, quantize_axis=1)
+    weights = (tensor("q", (100, 32), b"\0" * 3200, 2), floats("s", 100, 2))
+    (launch,) = made(case, {"x": TensorSpec((1, 5), "int64")}, weights)
+    assert (launch.kind, launch.output, launch.bytes) == ("embedding", (1, 5, 64), 5 * (8 + 4 * 64 + 32 + 8))
+
+
+def test_products_of_8_bits_that_runtimes_fuse_work_in_8_bits() -> None:
+    case = node("MatMulIntegerToFloat", ["x", "w", "s", "t", "z", "z", "b"], ["y"], domain=MICROSOFT)
+    (launch,) = made(case, {"x": TensorSpec((8, 64), "uint8")}, (eight_bits("w", 64, 96), *SCALES))
+    assert (launch.kind, launch.dtype, launch.output) == ("matmul", "quint8", (8, 96))
+    assert launch.bytes == 8 * 64 + 64 * 96 + 4 * 96 + 4 * 8 * 96
+    case = node("DynamicQuantizeMatMul", ["x", "w", "s", "z", "b"], ["y"], domain=MICROSOFT)
+    launches = made(case, ROWS, (eight_bits("w", 64, 96), *SCALES))
+    assert [(launch.kind, launch.dtype) for launch in launches] == [
+        ("aminmax", "float32"), ("quantize_per_tensor", "quint8"), ("matmul", "quint8")
+    ]  # fmt: skip
+
+
+def test_quantised_attention_is_one_product_and_attention() -> None:
+    case = node("QAttention", ["x", "w", "b", "s", "t", "", "z", "z"], ["y"], domain=MICROSOFT, num_heads=4)
+    launches = made(case, {"x": TensorSpec((1, 8, 64), "uint8")}, (eight_bits("w", 64, 96), *SCALES))
+    assert [(launch.kind, launch.dtype) for launch in launches if launch.flops] == [
+        ("matmul", "quint8"),
+        ("attention", "float32"),
+    ]
+    assert [launch.inputs for launch in launches if launch.kind == "attention"] == [((1, 4, 8, 8),) * 3]
+
+
+def test_a_quantised_lstm_reads_weights_of_8_bits() -> None:
+    given = ["x", "w", "r", "c", "", "", "", "", "s", "z", "t", "z"]
+    case = node("DynamicQuantizeLSTM", given, ["y"], domain=MICROSOFT, hidden_size=32)
+    weights = (eight_bits("w", 1, 64, 128), eight_bits("r", 1, 32, 128), floats("c", 1, 256), *SCALES)
+    (launch,) = made(case, {"x": TensorSpec((8, 1, 64))}, weights)
+    plain = node("LSTM", ["x", "w", "r", "c"], ["y"], hidden_size=32)
+    (other,) = made(
+        plain, {"x": TensorSpec((8, 1, 64))}, (floats("w", 1, 128, 64), floats("r", 1, 128, 32), floats("c", 1, 256))
+    )
+    assert (launch.kind, launch.output, launch.flops) == (other.kind, other.output, other.flops)
+    assert other.bytes - launch.bytes == 3 * (64 + 32) * 128
+
+
+@pytest.mark.parametrize(("name", "gated"), [("swiglu", True), ("relu", False)])
+def test_a_mixture_reads_the_experts_that_tokens_take(name: str, gated: bool) -> None:
+    """Eight rows, two of four experts each, of 4 bits with a scale for each output."""
+    inner, wide = 96, 96 * (2 if gated else 1)
+    options: dict[str, Any] = {
+        "activation_type": name,
+        "k": 2,
+        "expert_weight_bits": 4,
+        **({"swiglu_fusion": 1} if gated else {}),
+    }
+    case = node("QMoE", ["x", "router", "up", "us", "", "down", "ds"], ["y"], domain=MICROSOFT, **options)
+    weights = (
+        tensor("up", (4, wide, 32), b"\0" * (4 * wide * 32), 2), floats("us", 4, wide),
+        tensor("down", (4, 64, inner // 2), b"\0" * (4 * 64 * inner // 2), 2), floats("ds", 4, 64),
+    )  # fmt: skip
+    launches = made(case, {**ROWS, "router": TensorSpec((8, 4))}, weights)
+    products = [launch for launch in launches if launch.kind == "matmul"]
+    assert [launch.flops for launch in products] == [2 * 16 * 64 * wide, 2 * 16 * inner * 64]
+    assert [launch.dtype for launch in products] == ["int4", "int4"]
+    assert products[0].bytes == 4 * 16 * (64 + wide) + 4 * wide * (32 + 4)
+    assert launches[-1].output == (1, 8, 64)
+
+
+def test_names_of_classes_are_the_hosts_work() -> None:
+    case = node("ZipMap", ["x"], ["y"], domain="ai.onnx.ml", classlabels_int64s=[0, 1])
+    assert made(case, ROWS, ()) == ()
+
+
+@pytest.mark.parametrize(("name", "domain"), [("TRTBatchedNMS", "mmdeploy"), ("MyPlugin", ""), ("DCNv2", "own.ops")])
+def test_a_custom_operator_ends_the_list(name: str, domain: str) -> None:
+    content = model(
+        graph([node("Relu", ["x"], ["r"]), node(name, ["r"], ["y"], domain=domain)], [declared("x", (2, 3))], ["y"])
+    )
+    listed = decompose(io.BytesIO(content), [parse_input("2x3")])
+    assert [launch.kind for launch in listed.launches] == ["relu"]
+    assert listed.boundary is not None
+    assert listed.boundary.operator == (f"{domain}::{name}" if domain else f"onnx::{name}")
+    with pytest.raises(EndsEarly, match="it is a custom operator"):
+        listed.check_whole()
