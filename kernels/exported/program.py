@@ -111,6 +111,7 @@ _WRAPPERS |= {"tag_activation_checkpoint": 0, "invoke_subgraph": 1}
 _DEEPEST = 16
 #: Where ATen's name is also that of something done to lists.
 _LIKE = {"copy": "copy_"}
+_MEMBER = "export::access_subclass_inner_tensor"
 _SAME = frozenset({"lift_fresh_copy", "alias", "detach"})
 
 
@@ -296,8 +297,19 @@ class ExportedProgram:
                 else:
                     args.append(value)
             operator = _operator(target)
+            if operator == _MEMBER:
+                self._member(recorder, node, names)
+                return
             result = args[0] if operator in _SAME and args else self._apply(recorder, operator, args, kwargs)
         _bind(node["outputs"], result, names)
+
+    def _member(self, recorder: Recorder, node: Mapping[str, Any], names: dict[str, Any]) -> None:
+        """A tensor within a weight of a class of its own, such as torchao's: the file describes it as it does other tensors."""
+        whole, name = _value(node["inputs"][0]["arg"], names), node["outputs"][0]["as_tensor"]["name"]
+        if name not in self._metas:
+            raise UnsupportedOperator(f"operator {_MEMBER} has no shape rule; call unwrap_tensor_subclass, then export")
+        whole.memory.read = True
+        recorder.weights[name] = names[name] = self._tensor(recorder, name, parameter=whole.parameter)
 
     def _followed(self, recorder: Recorder, name: str, inputs: Sequence[Mapping[str, Any]], names: dict[str, Any]) -> Any:
         """A call of a graph within the graph: what ``no_grad`` and ``autocast`` surround, and the branch that is taken."""

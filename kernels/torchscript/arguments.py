@@ -16,9 +16,9 @@ def arguments(method: str, signature: ast.arguments, inputs: Sequence[tuple[str,
     """The method's arguments by name, from values that have names themselves or none.
 
     A name is a parameter's, or else a key of the one dictionary among them. In order, a ``Tensor``, a number, a truth value or
-    a text takes one input, a ``Tuple`` as many as it has items, a ``List[Tensor]`` all that the parameters after it leave over,
-    and a ``Dict[str, Tensor]`` the same, under the names the model looks up, in that order (the rest under ``"0"``, ``"1"``
-    and so on). A parameter with a default or of an ``Optional`` type may go without.
+    a text takes one input, a ``Tuple`` as many as it has items, a ``List`` of any of these all that the parameters after it
+    leave over, and a ``Dict[str, Tensor]`` the same, under the names the model looks up, in that order (the rest under
+    ``"0"``, ``"1"`` and so on). A parameter with a default or of an ``Optional`` type may go without.
 
     Raises:
         ShapeError: the inputs do not go round, or are too many; the text lists the parameters.
@@ -99,9 +99,10 @@ def _take(annotation: ast.expr | None, left: list[Any], at_most: int) -> Any:
             if (taken := _take(item, left, at_most)) is not _NOTHING:
                 return taken
         return _NOTHING
-    if kind == "List" and _outer(inner) in ("Tensor", *_PLAIN):
+    if kind == "List" and _outer(inner) in ("Tensor", "Tuple", "Optional", *_PLAIN):
         made: list[Any] = []
-        while len(made) < at_most and (taken := _take(inner, left, 1)) is not _NOTHING:
+        end = len(left) - at_most
+        while len(left) - end >= max(_needed(inner), 1) and (taken := _take(inner, left, len(left) - end)) is not _NOTHING:
             made.append(taken)
         return made
     if kind == "Dict":
@@ -129,6 +130,8 @@ def _needed(annotation: ast.expr | None) -> int:
     kind = _outer(annotation)
     if kind == "Tuple" and isinstance(annotation, ast.Subscript) and isinstance(annotation.slice, ast.Tuple):
         return sum(_needed(item) for item in annotation.slice.elts)
+    if kind == "Optional" and isinstance(annotation, ast.Subscript) and _outer(annotation.slice) == "Tuple":
+        return 1  # none
     return 1 if kind == "Tensor" or kind in _PLAIN else 0
 
 

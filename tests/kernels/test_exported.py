@@ -49,6 +49,18 @@ def test_a_handmade_graph_decomposes_with_its_module_paths() -> None:
     assert [(launch.kind, launch.scope, launch.inputs) for launch in network.launches] == [("relu", "act", ((2, 3),))]
 
 
+def test_a_tensor_within_a_weight_of_another_class_is_as_the_file_describes_it() -> None:
+    """torchao's weights of 8 bits: the graph takes their parts out of them."""
+    part: list[dict[str, Any]] = [{"as_tensor": {"name": "x"}}, {"as_string": "q"}]
+    member = node("torch.ops.export.access_subclass_inner_tensor.default", part, "q")
+    content = program(member, node("torch.ops.aten.abs.default", [{"as_tensor": {"name": "q"}}], "y"))
+    with pytest.raises(UnsupportedOperator, match="unwrap_tensor_subclass"):
+        decompose(archive(content), INPUTS)
+    content["graph_module"]["graph"]["tensor_values"]["q"] = {**META, "dtype": 2}
+    (launch,) = decompose(archive(content), INPUTS).launches
+    assert (launch.dtype, launch.output) == ("int8", (2, 3))
+
+
 def test_what_depends_on_the_contents_of_a_tensor_ends_the_list() -> None:
     sparse = node("torch.ops.aten.nonzero.default", [{"as_tensor": {"name": "y"}}], "z")
     end = decompose(archive(program(RELU, sparse)), INPUTS).boundary

@@ -254,7 +254,7 @@ def unbind(recorder: Recorder, self: Tensor, dim: int = 0) -> list[Tensor]:
     ]
 
 
-@operator("detach", "alias", "requires_grad_", "detach_")
+@operator("detach", "alias", "requires_grad_", "detach_", "data", "prim::data")
 def same_tensor(recorder: Recorder, self: Tensor, *_: Any) -> Tensor:
     return self
 

@@ -70,6 +70,34 @@ def test_a_dictionary_is_given_by_its_keys_or_in_the_order_they_are_looked_up() 
         kinds(DICTIONARY, "a=2x4", "c=2x4")
 
 
+CACHES = archive(
+    forward(
+        "for i in range(torch.len(past)):",
+        "  k, v, = past[i]",
+        "  y = torch.add(torch.relu(k), v)",
+        "return torch.mul(ops.prim.data(x), n)",
+        arguments="x: Tensor, past: List[Tuple[Tensor, Tensor]], n: int",
+    )
+)
+OPTIONAL_CACHES = archive(
+    forward(
+        "for i in range(torch.len(past)):",
+        "  if torch.__isnot__(past[i], None):",
+        "    y = torch.relu((past[i])[1])",
+        "return x",
+        arguments="x: Tensor, past: List[Optional[Tuple[Tensor, Tensor]]]",
+    )
+)
+
+
+def test_a_list_of_tuples_is_filled_in_order() -> None:
+    assert kinds(CACHES, "4", "2", "2", "3", "3", "7:int") == ["relu", "add"] * 2 + ["mul_scalar"]
+    assert kinds(CACHES, "4", "7:int") == ["mul_scalar"]
+    assert kinds(OPTIONAL_CACHES, "4", "2", "2", "none", "3", "3") == ["relu"] * 2
+    with pytest.raises(ShapeError, match=r"past: List\[Tuple\[Tensor, Tensor\]\].*5 were given"):
+        kinds(CACHES, "4", "2", "2", "3", "7:int")
+
+
 def test_a_text_decides_a_branch() -> None:
     assert kinds(MODE, "4", "soft:str") == ["sigmoid"]
     assert kinds(MODE, "4", "mode=hard:str") == ["relu"]
