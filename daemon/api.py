@@ -376,8 +376,11 @@ class Api:
         method, execution, fps = request.method or "timeline", request.execution, request.fps
         stated: dict[str, Any] = {name: value for name, value in (request.beside or {}).items() if value is not None}
         surfaces, beside = self._context.surfaces, Beside(**stated)
-        original = await surfaces.surface(network, method, execution=execution, beside=beside, uid=session.peer.uid)
-        key = Key(session.peer.uid, surfaces.name(network, method, execution, beside))
+        share = self._gpu_share()
+        original = await surfaces.surface(
+            network, method, execution=execution, beside=beside, gpu_share=share, uid=session.peer.uid
+        )
+        key = Key(session.peer.uid, surfaces.name(network, method, execution, beside, share))
         remembered = self._context.memory.summary(key)
         make = partial(self._corrections.make, original, key, fps)
         if (surface := self._corrections.kept(original, key, fps)) is None:
@@ -391,6 +394,15 @@ class Api:
             remembered=remembered,
             trusted=request.trust_frames,
         )
+
+    def _gpu_share(self) -> float:
+        """The part of the GPU that the power mode in force leaves on; all of it if that is not known."""
+        seen = self._context.board.snapshot.look
+        if seen.mode is None or seen.modes is None or not seen.mode.masks:
+            return 1.0
+        from .planning.modes import share_on  # once a mode powers units down
+
+        return share_on(seen.mode, seen.modes) or 1.0
 
     async def _unpredicted(self, session: Session, request: HoldRequest) -> LeaseProgress:
         """How a lease begins of whose frames nothing is predicted; it is remembered by its user and its name."""

@@ -67,6 +67,7 @@ class _Kept(NamedTuple):
     method: str
     execution: str | None
     beside: Beside
+    gpu_share: float
 
 
 class Surfaces:
@@ -188,13 +189,14 @@ class Surfaces:
         *,
         execution: str | None = None,
         beside: Beside = NOTHING_BESIDE,
+        gpu_share: float = 1.0,
         uid: int = 0,
     ) -> Surface:
         """The network's surface; clients of a user who ask for the same one at the same time wait for one worker.
 
         Args:
             method: one of :data:`jetdvfs.kernels.units.METHODS`.
-            execution, beside: as for :func:`jetdvfs.kernels.cost.model.surface`.
+            execution, beside, gpu_share: as for :func:`jetdvfs.kernels.cost.model.surface`.
 
         Raises:
             InputError, WorkerFailed: there is no profile, it does not fit, or the worker failed.
@@ -207,7 +209,7 @@ class Surfaces:
             raise UsageError(f"method {method!r:.40}; valid: {', '.join(METHODS)}")
         if execution is not None and execution not in EXECUTIONS:
             raise UsageError(f"execution {execution!r:.40}; valid: {', '.join(EXECUTIONS)}")
-        kept = _Kept(network.key, method, execution, beside)
+        kept = _Kept(network.key, method, execution, beside, gpu_share)
         if kept in self._kept:
             self._kept.move_to_end(kept)
             return self._kept[kept]
@@ -219,11 +221,12 @@ class Surfaces:
         # Whoever asked first may go away; the others still wait for it.
         return await asyncio.shield(task)
 
-    def name(self, network: LoadedNetwork, method: str, execution: str | None, beside: Beside) -> str:
+    def name(self, network: LoadedNetwork, method: str, execution: str | None, beside: Beside, gpu_share: float = 1.0) -> str:
         """What a surface is known by where it outlasts this process: another profile's has another name."""
         if self._named is None and self.profile is not None:
             self._named = surface_key(self.profile.identity, "", "")
-        asked = f"{self._named}{network.key}{method}{execution}{sorted(asdict(beside).items())}"
+        part = "" if gpu_share == 1 else f"{gpu_share:.3f}"
+        asked = f"{self._named}{network.key}{method}{execution}{sorted(asdict(beside).items())}{part}"
         return hashlib.sha256(asked.encode()).hexdigest()
 
     async def _make(self, network: LoadedNetwork, asked: _Kept, profile: Profile, uid: int) -> Surface:
@@ -241,6 +244,7 @@ class Surfaces:
                 asked.method,
                 execution=asked.execution,
                 beside=asked.beside,
+                gpu_share=asked.gpu_share,
                 uid=uid,
                 known=self._known,
             )

@@ -157,7 +157,8 @@ def _sweeper(crew: Executor | None) -> _Job:
         cost = load_bundle(bundle, tables=TableCache(cache, known), boards=boards, one_by_one=True).cost
         asked, beside = work.request, Beside(**work.request["beside"])
         each = crew.map if crew else map
-        return packed_surface(surface(network, cost, asked["method"], each, execution=asked["execution"], beside=beside))
+        how = {"execution": asked["execution"], "beside": beside, "gpu_share": asked["gpu_share"]}
+        return packed_surface(surface(network, cost, asked["method"], each, **how))
 
     return job
 

@@ -113,6 +113,7 @@ class Workers:
         *,
         execution: str | None = None,
         beside: Beside = NOTHING_BESIDE,
+        gpu_share: float = 1.0,
         uid: int = 0,
         known: Mapping[str, Sequence[int]] | None = None,
     ) -> Surface:
@@ -120,7 +121,7 @@ class Workers:
 
         Args:
             method: one of :data:`jetdvfs.kernels.units.METHODS`.
-            execution, beside: as for :func:`jetdvfs.kernels.cost.model.surface`.
+            execution, beside, gpu_share: as for :func:`jetdvfs.kernels.cost.model.surface`.
             uid: the user it is for.
             known: the stamps of node tables that were checked before.
 
@@ -129,7 +130,13 @@ class Workers:
             WorkerFailed: the child crashed, ran out of time or memory, or answered something else.
             LimitReached: too many of the user's requests wait.
         """
-        request = {"method": method, "execution": execution, "beside": asdict(beside), "known": known or {}}
+        request = {
+            "method": method,
+            "execution": execution,
+            "beside": asdict(beside),
+            "gpu_share": gpu_share,
+            "known": known or {},
+        }
         answer, figures = await self._run(
             "sweep", request, uid, bundle, cache_dir, BOARDS_DIR, payload=network, most_bytes=surface_bytes(grid)
         )

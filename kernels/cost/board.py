@@ -52,6 +52,14 @@ class Unpowered:
 
 
 @dataclass(frozen=True)
+class _Rates:
+    """Rates as of :class:`.roofline.DeviceRates`."""
+
+    flops_per_gpu_cycle: Mapping[str, float]
+    bytes_per_emc_cycle: float
+
+
+@dataclass(frozen=True)
 class KernelModel:
     """The models of one kernel kind.
 
@@ -101,6 +109,7 @@ class BoardCost:
         engines: what kernels take inside of engines, and how uncertain that is; None where nobody measured it.
         in_engine: whether they are those of an engine's kernels.
         observed: whether observations of whole networks, as the board runs them, have corrected them.
+        gpu_share: the part of the GPU that the power mode leaves on; the models are of all of it.
 
     Raises:
         CostModelError: an array has not the grid's shape.
@@ -126,6 +135,7 @@ class BoardCost:
     engines: Engines | None = None
     in_engine: bool = False
     observed: bool = False
+    gpu_share: float = 1.0
 
     def __post_init__(self) -> None:
         for name, shape in (("idle_mw", self.grid.shape), ("host_active_mw", self.grid.shape[:1])):
@@ -142,6 +152,19 @@ class BoardCost:
             raise CostModelError("temperature: idle power is known at one temperature only")
         idle_mw = self.idle_mw + np.float32(self.heat.growth(temperature_c)) * self.leakage_mw
         return replace(self, idle_mw=idle_mw, leakage_mw=None, heat=None)
+
+    def gated(self, gpu_share: float) -> BoardCost:
+        """The costs with a part of the GPU's units off: rates of computation fall with it; those of the memory stay.
+
+        Raises:
+            CostModelError: the part is not between 0 and 1.
+        """
+        if not 0 < gpu_share <= 1:
+            raise CostModelError(f"part of the GPU that is on: {gpu_share}; expected more than 0, at most 1")
+        if gpu_share == 1:
+            return self
+        flops = {dtype: rate * gpu_share for dtype, rate in self.chip.flops_per_gpu_cycle.items()}
+        return replace(self, chip=_Rates(flops, self.chip.bytes_per_emc_cycle), gpu_share=gpu_share)
 
     def run_by(self, execution: str) -> BoardCost:
         """The costs as an execution (:data:`jetdvfs.kernels.execution.EXECUTIONS`)

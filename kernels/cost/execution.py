@@ -94,8 +94,13 @@ def beside_ms(cost: BoardCost, beside: Beside) -> NDArray[np.float64]:
 
 
 def execution_note(network: Network, cost: BoardCost, execution: Execution) -> str:
-    """What a reader has to know of the host's part, because nobody measured it on this board; empty where that was."""
+    """Unmeasured parts of a prediction: the host's share of an execution, and a GPU of which a part is off; empty if none."""
     notes = []
+    if cost.gpu_share < 1:
+        notes.append(
+            f"the power mode leaves {cost.gpu_share:.0%} of the GPU on, and all of it was measured: computation is taken to "
+            "last longer by as much, and power is that of all of it"
+        )
     if execution != "eager" and not cost.host.knows(execution):
         cpu_mhz, _, emc_mhz = cost.grid.levels_mhz()
         what = "a graph" if execution == "graph" else "an engine"

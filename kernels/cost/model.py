@@ -209,6 +209,7 @@ def surface(
     *,
     execution: str | None = None,
     beside: Beside = NOTHING_BESIDE,
+    gpu_share: float = 1.0,
 ) -> Surface:
     """Latency, power and energy of one inference at every configuration of the board.
 
@@ -221,14 +222,15 @@ def surface(
         each: as of :func:`kernel_costs`.
         execution: one of :data:`jetdvfs.kernels.execution.EXECUTIONS`; by default the one that the launches are listed for.
         beside: what a frame takes besides; with ``sum`` it is left out like all that the host does.
+        gpu_share: the part of the GPU that is on (:meth:`.board.BoardCost.gated`).
 
     Raises:
-        CostModelError: as :func:`kernel_costs`; or there is no such method or execution.
+        CostModelError: as :func:`kernel_costs`; or there is no such method, execution or part.
     """
     if method not in METHODS:
         raise CostModelError(f"method {method!r}; valid: {', '.join(METHODS)}")
     way = check_execution(execution, network)
-    cost = cost.run_by(way)
+    cost = cost.gated(gpu_share).run_by(way)
     return assemble(network, cost, kernel_costs(network, cost, each), method, way, beside)
 
 
@@ -293,7 +295,7 @@ def assemble(
         heat=cost.heat,
         tails=cost.tails,
         execution=execution,
-        execution_note=execution_note(network, cost, execution) if method == "timeline" else "",
+        execution_note=execution_note(network, cost, execution) if method == "timeline" or cost.gpu_share < 1 else "",
         terms=terms(launches, costs.gpu_ms, memory_share, issuing_ms, cost, own_sigma),
     )
 

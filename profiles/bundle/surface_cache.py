@@ -31,11 +31,16 @@ _SUFFIX = ".surface"
 
 
 def surface_key(
-    profile: Identity, network_digest: str, method: str, execution: str | None = None, beside: Beside = NOTHING_BESIDE
+    profile: Identity,
+    network_digest: str,
+    method: str,
+    execution: str | None = None,
+    beside: Beside = NOTHING_BESIDE,
+    gpu_share: float = 1.0,
 ) -> str:
     """Name of exactly this surface: of this work, by this method, so executed, with this profile, board description and
     release."""
-    determined_by = [__version__, COST_VERSION, profile.digest, network_digest, method, execution, asdict(beside)]
+    determined_by = [__version__, COST_VERSION, profile.digest, network_digest, method, execution, asdict(beside), gpu_share]
     return hashlib.sha256(json.dumps(determined_by, sort_keys=True).encode()).hexdigest()
 
 

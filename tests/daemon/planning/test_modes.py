@@ -71,3 +71,25 @@ def test_status_and_refusals_name_the_better_mode_which_stays_the_operators_to_s
             assert proposal["mode"]["name"] == "MAXN" and proposal["gain"] > 0.03
             assert client.plan(network, "power_mw=40000")["proposal"]["mode"] == proposal["mode"]
             assert client.status()["mode"]["name"] == "MODE_15W_DESKTOP"
+
+
+def test_a_prediction_in_a_mode_that_powers_half_of_the_gpu_down_is_slower_and_says_so(tmp_path: Path) -> None:
+    if fuse.missing():
+        pytest.skip(f"the simulated board needs FUSE: {fuse.missing()}")
+    found = {}
+    for mode in ("MAXN", "MODE_30W"):
+        folder = tmp_path / mode
+        folder.mkdir()
+        twin = simulated_board("agx-orin-64gb", mode=mode)
+        with (
+            serve(twin, folder / "root", "fuse"),
+            Daemon(Board(twin, folder / "root"), folder) as daemon,
+            daemon.client() as client,
+        ):
+            assert client.status()["mode"]["name"] == mode
+            network = client.load(MODEL, ["8x3x224x224"])
+            slow = (1_728_000, 306_000_000, 3_199_000_000)
+            found[mode] = (client.predict(network, slow)["at"], client.plan(network, "min-energy"))
+    whole, half = (found[mode] for mode in ("MAXN", "MODE_30W"))
+    assert "50% of the GPU on" in half[1]["execution_note"] and "GPU on" not in whole[1]["execution_note"]
+    assert half[0]["latency_ms"] > 1.1 * whole[0]["latency_ms"]

@@ -354,3 +354,17 @@ def test_what_cannot_be_costed_is_refused_in_one_line() -> None:
         surface(network(relu()), replace(board(), kernels={"relu": KernelModel("relu", nothing, nothing, 0, 0)}))
     with pytest.raises(CostModelError, match="host_active_mw has shape"):
         replace(board(), host_active_mw=np.zeros(2, np.float32))
+
+
+def test_with_half_of_the_gpu_on_computation_lasts_twice_as_long_and_memory_traffic_as_long() -> None:
+    computing, moving = (replace(matmul(), flops=flops, bytes=moved) for flops, moved in ((10**10, 1), (1, 10**8)))
+    for kernel, factor in ((computing, 2.0), (moving, 1.0)):
+        whole, half = (surface(network(kernel), board(), gpu_share=share) for share in (1.0, 0.5))
+        np.testing.assert_allclose(half.latency_ms, factor * whole.latency_ms, rtol=1e-3)
+        assert "50% of the GPU on" in half.execution_note and not whole.execution_note
+
+
+@pytest.mark.parametrize("share", [0.0, -1.0, 1.5])
+def test_an_impossible_part_of_the_gpu_is_refused(share: float) -> None:
+    with pytest.raises(CostModelError, match="part of the GPU that is on"):
+        surface(network(matmul()), board(), gpu_share=share)
