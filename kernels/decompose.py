@@ -21,6 +21,7 @@ from .engine.layers import is_engine
 from .engine.program import read_engine
 from .errors import BudgetExceeded, KernelsError, ModelError, ShapeError
 from .exported.program import GRAPH_ENTRIES, ExportedProgram
+from .folder import model_file
 from .foreign import refuse_foreign, refuse_foreign_archive
 from .language.gguf import MAGIC, read_gguf
 from .language.launches import network_of
@@ -78,7 +79,7 @@ def decompose(
         BudgetExceeded: reading it would cost more than the budget allows.
     """
     if isinstance(source, (str, os.PathLike)):
-        path = Path(source)
+        path = model_file(Path(source))
         try:
             with open(path, "rb", opener=_without_waiting) as stream, _explained(inputs):
                 return _answered(stream, inputs, name or path.stem, method, optimized, budget, path, by_node=by_node)

@@ -47,6 +47,7 @@ _STARTS: tuple[tuple[int, bytes, str, str], ...] = (
     (0, b"\x28\xb5\x2f\xfd", "compressed by Zstandard", "unpack it first"),
     (0, b"7z\xbc\xaf", "a 7-Zip archive", "unpack it first"),
     (257, b"ustar", "a tar archive", "unpack it first (tar -xf)"),
+    (0, b"SQLite format 3\0", "an SQLite file (Nsight Systems?)", f"give a model: {_EXPORT}"),
     (0, b"\x89PNG", "a picture", f"give a model: {_EXPORT}"),
     (0, b"\xff\xd8\xff", "a picture", f"give a model: {_EXPORT}"),
 )  # fmt: skip
@@ -57,6 +58,8 @@ _TEXTS: tuple[tuple[str, str, str], ...] = (
     (r".*\b(layer|layers|input_shape)\s*\{", "a Caffe network", f"give it as ONNX: {_ONNX}"),
     (r"\s*\[net(work)?\]", "a Darknet network", f"give it as ONNX: {_ONNX}"),
 )
+#: The image size among an Ultralytics checkpoint's arguments: an integer of one byte or two.
+_IMAGE_SIZE = re.compile(rb"imgsz(?:q.|r.{4}|\x94)?(?:K(.)|M(..))", re.DOTALL)
 _TORCH_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 _DARKNET = b"\0\0\0\0\2\0\0\0\5\0\0\0"
 
@@ -140,7 +143,12 @@ def refuse_foreign_archive(names: Collection[str], pickle: bytes | None) -> None
 def _pickled(pickle: bytes) -> ModelError:
     """What ``torch.save`` wrote: a whole module, or weights alone. Only names are looked for."""
     if b"ultralytics" in pickle:
-        return _refusal("a checkpoint of Ultralytics (data without code)", "yolo export model=MODEL.pt format=torchscript")
+        size = _IMAGE_SIZE.search(pickle)
+        pixels = int.from_bytes(size[1] or size[2], "little") if size else 640
+        export = f"yolo export model=MODEL.pt format=onnx imgsz={pixels} (or format=torchscript)"
+        return _refusal("a checkpoint of Ultralytics (data without code)", export)
+    if b"input_names" in pickle and b"engine" in pickle:
+        return _refusal("a TensorRT engine of torch2trt", f"write its member 'engine' to a file; {_ENGINE}")
     if b"torch.nn.modules" in pickle or b"__main__" in pickle or b"\nModule\n" in pickle:
         return _refusal(
             "a module pickled by torch.save (data without code)", f"load it where its classes are installed, then {_EXPORT}"

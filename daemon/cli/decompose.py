@@ -104,6 +104,9 @@ def run(args: argparse.Namespace) -> int:
     network = read_model(Path(args.model), args.inputs, args.method, optimized=args.optimized)
     if note := network.boundary.note if network.boundary else network.unread:
         print(printable(f"note: {network.name}: {note}"), file=sys.stderr)
+    if not network.launches and not network.boundary:
+        why = "its calls are the host's (views, sizes)" if network.calls else "its method calls no operator"
+        print(printable(f"note: {network.name} launches no kernel: {why}"), file=sys.stderr)
     assumed = sum(bool(launch.params.get("assumed")) for launch in network.launches)
     if assumed:
         counted = f"{assumed} copies are" if assumed > 1 else "1 copy is"

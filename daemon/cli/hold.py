@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
+from ...kernels.folder import model_file
 from ...kernels.grid import FrequencyConfiguration, governed, needs_levels
 from ...kernels.inputs import parse_input, phase_of
 from ...kernels.network import TensorSpec
@@ -119,6 +120,8 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(
             f"{', '.join(useless)} need{'s' * (len(useless) == 1)} {'--target' if args.target is None else 'a MODEL'}"
         )
+    if model is not None:
+        model = args.model = str(model_file(Path(model)))
     check_url(args.metrics)
     inputs = [parse_input(text) for text in args.inputs]
     listed = _listed(model) if model is not None and not inputs else ()

@@ -22,6 +22,7 @@ from ...kernels.engine.fusing import EIGHT_BITS, ENGINE_TYPES, ENGINES, as_engin
 from ...kernels.engine.program import RUNTIME, LayerTimes, read_times
 from ...kernels.errors import GridError, ModelError, ShapeError
 from ...kernels.execution import Beside, check_execution
+from ...kernels.folder import model_file
 from ...kernels.grid import FrequencyConfiguration, FrequencyGrid, governed
 from ...kernels.inputs import parse_input
 from ...kernels.kinds import GATES, is_fused
@@ -57,6 +58,7 @@ def read_model(
         UsageError: the inputs are neither given nor declared, or a list is of the other view than was asked for.
         KernelsError: the file cannot be read as what it claims to be.
     """
+    path = model_file(path)
     says_its_own = says_its_inputs(path)
     if path.suffix == ".json" and not says_its_own:
         if method != "forward":
@@ -71,7 +73,7 @@ def read_model(
         with progress(f"reading {path.name}"):
             return decompose(path, specs, method=method, optimized=default if optimized is None else optimized)
     except ShapeError as error:
-        if inputs:
+        if inputs or says_its_own:
             raise
         raise UsageError(str(error)) from error
 

@@ -70,6 +70,8 @@ class OnnxProgram:
         self.done = 0.0
         self._account = account
         self._model = OnnxModel(Wire(stream, account), account)
+        for place, node in enumerate(self._model.graph.nodes if by_node else ()):
+            node.name = node.name or f"{node.operator}_{place}"  # as ONNX Runtime calls it
         self._depth = 0
 
     def run(self, recorder: Recorder, inputs: Sequence[tuple[str, Any]]) -> None:

@@ -18,12 +18,16 @@ examples:
 from __future__ import annotations
 
 import argparse
+import gzip
+import io
 import os
 import sys
+import zlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import BinaryIO
 
 from ....daemon import arguments
 from ....daemon.cli import model_arguments as common
@@ -43,6 +47,11 @@ from ..traces.onnxruntime import OnnxRuntime
 from ..traces.reading import Event, read_events
 
 _ROWS = 12
+_NSYS = (
+    "a report of Nsight Systems, whose kernels name no operators; record the run with "
+    "torch.profiler.profile(record_shapes=True) and export_chrome_trace, or an engine's with trtexec --exportProfile for "
+    "decompose --measured"
+)
 _NO_SHAPES = (
     "{trace}: has no shapes, so that launches are told apart by kind alone; "
     "record it with torch.profiler.profile(record_shapes=True)"
@@ -92,12 +101,32 @@ def _read(path: Path) -> tuple[Kineto, OnnxRuntime]:
 
     try:
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as stream:
-            read_events(stream, Account(Budget()), keep)
+            account = Account(Budget())
+            read_events(_unpacked(stream, account), account, keep)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
     except KernelsError as error:
         raise type(error)(f"{path}: {error}") from error
     return kineto, session
+
+
+def _unpacked(stream: BinaryIO, account: Account) -> BinaryIO:
+    """A trace's text, out of gzip if need be (``trace.json.gz``).
+
+    Raises:
+        InputError: it is a file of Nsight Systems, or damaged.
+    """
+    head = stream.read(64)
+    stream.seek(0)
+    if head.startswith(b"SQLite format 3") or b"Total Time (ns)" in head or stream.name.endswith(".nsys-rep"):
+        raise InputError(f"{stream.name}: {_NSYS}")
+    if not head.startswith(b"\x1f\x8b"):
+        return stream
+    try:
+        with gzip.open(stream) as text:
+            return io.BytesIO(text.read(account.room() + 1))
+    except (EOFError, zlib.error) as error:
+        raise InputError(f"{stream.name}: damaged gzip file ({error})") from error
 
 
 def _predicted_ms(network: Network, args: argparse.Namespace) -> list[float]:

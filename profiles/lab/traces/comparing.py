@@ -201,10 +201,10 @@ def compare_nodes(network: Network, nodes: Iterable[tuple[str, str, float]], rec
 
 
 def label(launches: Sequence[KernelInvocation], place: int, nodes: bool) -> str:
-    """Under which kinds a launch's time counts: its own, or where nodes were timed, those of all that its node launches."""
-    if not nodes:
-        return launches[place].kind
+    """Kinds under which a launch's time counts: its own, or those of its node's launches if nodes were timed."""
     scope = launches[place].scope
+    if not nodes or not scope:
+        return launches[place].kind
     return "+".join(launch.kind for launch in launches if launch.scope == scope)
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from jetdvfs.kernels.network import Network
 from jetdvfs.profiles.reference import reference_model
+from jetdvfs.tests.support.models.handmade import archive, forward
 from jetdvfs.tests.support.profiles.analytic import network
 from jetdvfs.tests.support.profiles.only import NETWORK
 from jetdvfs.tests.support.verbs import run, run_json
@@ -106,3 +107,11 @@ def test_decompose_shows_which_launch_reads_what_another_wrote(model: str, capsy
     }  # fmt: skip
     assert data == plain
     assert run(capsys, "decompose", model, "--graph")[0] == 3  # a list without 'reads'
+
+
+@pytest.mark.parametrize(("line", "why"), [("return x", "calls no operator"), ("return torch.view(x, [6])", "the host's")])
+def test_decompose_says_why_a_list_is_empty(line: str, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "view.pt"
+    path.write_bytes(archive(forward(line)))
+    code, _, err = run(capsys, "decompose", str(path), "--input", "2x3")
+    assert code == 0 and "view launches no kernel: " in err and why in err

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,11 @@ import pytest
 
 from jetdvfs.profiles.lab.cli import main
 from jetdvfs.tests.support.models.handmade import archive, forward
+from jetdvfs.tests.support.models.handmade_onnx import declared, graph, model, node
 from jetdvfs.tests.support.paths import ROOT
 
 FOLDER = ROOT / "tests" / "fixtures" / "traces"
+X = declared("x", (2, 3))
 INPUT = ("--input", "1x3x16x16")
 
 
@@ -79,3 +82,48 @@ def test_a_run_under_autocast_is_not_called_equal(capsys: pytest.CaptureFixture[
         code, out = main(["trace", str(trace), str(model), "--input", "8x8"]), capsys.readouterr().out
         assert code == ends and ("1 on another element type (bfloat16 for float32)" in out) is (ends == 3)
         assert "1 calls besides" in out
+
+
+def test_a_trace_may_be_compressed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    packed = tmp_path / "trace.json.gz"
+    packed.write_bytes(gzip.compress((FOLDER / "kineto.json").read_bytes()))
+    code, text, _ = said(capsys, packed, FOLDER / "small.pt")
+    assert code == 0 and "14 of 14 launches are there" in text
+    packed.write_bytes(packed.read_bytes()[:200])
+    code, _, error = said(capsys, packed, FOLDER / "small.pt")
+    assert code == 3 and "damaged gzip file" in error
+
+
+@pytest.mark.parametrize(("name", "content"), [
+    ("run.nsys-rep", b"any"),
+    ("run.sqlite", b"SQLite format 3\0"),
+    ("cuda_gpu_kern_sum.csv", b'Time (%),Total Time (ns),Instances,Avg (ns)\n'),
+])  # fmt: skip
+def test_reports_of_nsight_systems_are_named(
+    name: str, content: bytes, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    code, _, error = said(capsys, tmp_path / name, FOLDER / "small.pt")
+    assert code == 3 and "Nsight Systems" in error and "export_chrome_trace" in error
+
+
+def test_nodes_without_a_name_are_told_apart_as_onnx_runtime_calls_them(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    content = graph([node("Relu", ["x"], ["a"]), node("Tanh", ["a"], ["b"]), node("Relu", ["b"], ["y"])], [X], ["y"])
+    (tmp_path / "model.onnx").write_bytes(model(content))
+    events = [
+        {
+            "cat": "Node",
+            "name": f"{name}_kernel_time",
+            "ph": "X",
+            "ts": at,
+            "dur": 1,
+            "args": {"op_name": name.partition("_")[0]},
+        }
+        for at, name in enumerate(("Relu_0", "Tanh_1", "Relu_2"))
+    ]
+    (tmp_path / "run.json").write_text(json.dumps(events))
+    code, text = main(["trace", str(tmp_path / "run.json"), str(tmp_path / "model.onnx")]), capsys.readouterr().out
+    assert code == 0 and "3 of 3 launches are there, 0 missing, 0 calls besides" in text
+    assert "relu+" not in text
