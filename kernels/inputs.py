@@ -129,9 +129,9 @@ def input_spec(shape: Sequence[int], dtype: str | None = None) -> TensorSpec:
     Raises:
         ShapeError: it has too many dimensions, one that is not positive or too large, or an element type that is not known.
     """
-    if 0 in shape:
+    if 0 in shape and (len(shape) < 3 or not shape[0]):  # a cache of 3 or 4 dimensions may be empty
         raise ShapeError(f"input of shape {_joined(shape)}: a size of 0 leaves nothing to run")
-    if len(shape) > _MOST_DIMENSIONS or not all(0 < size <= _LARGEST_SIZE for size in shape):
+    if len(shape) > _MOST_DIMENSIONS or not all(0 <= size <= _LARGEST_SIZE for size in shape):
         raise ShapeError(
             f"input of shape {_joined(shape)}: expected at most {_MOST_DIMENSIONS} sizes of 1 to {_LARGEST_SIZE}, "
             "as in 1x3x224x224"

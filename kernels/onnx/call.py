@@ -193,7 +193,8 @@ def after_padding(call: NodeCall, x: Tensor, pads: Sequence[int], rank: int) -> 
     if all(start == end for start, end in pairs):
         return x, [start for start, _ in pairs]
     flat = [size for start, end in reversed(pairs) for size in (start, end)]
-    return call.aten("constant_pad_nd", x, flat, 0), [0] * rank
+    with call.recorder.as_floats(dtype=""):  # of 8 bits, it stays so
+        return call.aten("constant_pad_nd", x, flat, 0), [0] * rank
 
 
 def automatic(call: NodeCall, x: Tensor, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> list[int]:

@@ -32,7 +32,7 @@ def _cut(call: NodeCall, x: Tensor, axis: int, start: int, end: int, step: int) 
     if step == 0:
         raise ShapeError("operator Slice with step 0")
     start, end = (place + length if place < 0 else place for place in (start, end))
-    picked = range(min(start, length - 1), max(end, -1), step)[::-1]
+    picked = range(max(min(start, length - 1), 0), max(end, -1), step)[::-1]
     if len(picked) != length or step != -1:
         x = call.aten("slice", x, axis, *((picked[0], picked[-1] + 1, -step) if picked else (0, 0)))
     return call.aten("flip", x, [axis])
@@ -178,7 +178,7 @@ def pad(call: NodeCall) -> Any:
     if mode == "constant":
         value = call.operand(2) if call.given(2) else call.attribute("value", 0)
         return call.aten("constant_pad_nd", x, flat, 0 if isinstance(value, Tensor) else value)
-    if mode == "wrap":  # copies of its ends, which PyTorch makes one by one
+    if mode == "wrap" or (mode in ("reflect", "edge") and len(flat) > 6):  # of which PyTorch has no call
         return call.aten("constant_pad_nd", x, flat, 0)
     names = {"reflect": "reflection_pad", "edge": "replication_pad"}
     if mode not in names:

@@ -155,7 +155,7 @@ def batch_norm(call: NodeCall) -> Any:
 def layer_norm(call: NodeCall) -> Any:
     x = make_contiguous(call) if call.attribute("assumed", 0) else call.tensor(0)
     axis = call.attribute("axis", -1)
-    sizes = list(x.shape[axis if axis < 0 else axis - x.rank :])
+    sizes = list(x.shape[dim_of(x.rank, axis) :])
     if call.node.operator == "RMSNormalization":
         return call.aten("rms_norm", x, sizes, call.optional(1))
     made = call.aten("layer_norm", x, sizes, call.optional(1), call.optional(2))
@@ -205,14 +205,31 @@ def group_norm(call: NodeCall) -> Any:
     return call.aten("group_norm", call.tensor(0), call.attribute("num_groups", 1), call.optional(1), call.optional(2))
 
 
+def _in_windows(call: NodeCall, x: Tensor, strides: Sequence[int], gaps: Sequence[int]) -> tuple[Tensor, list[int], bool]:
+    """The input of a pool, its padding, and if the last window may reach over the end.
+
+    Padded on one side more, the end gets as much as the last window needs that starts before it.
+    """
+    kernel = call.attribute("kernel_shape", [])
+    ceil, pads = bool(call.attribute("ceil_mode", 0)), automatic(call, x, kernel, strides, gaps)
+    if ceil and pads[: len(kernel)] != pads[len(kernel) :]:
+        ends = []
+        for size, width, step, gap, (start, end) in zip(x.shape[2:], kernel, strides, gaps, paired(pads), strict=True):
+            reach = gap * (width - 1) + 1
+            last = min(-(-(size + start + end - reach) // step), (size + start - 1) // step)
+            ends.append(max(last * step + reach - size - start, 0))
+        ceil, pads = False, [*pads[: len(kernel)], *ends]
+    return (*after_padding(call, x, pads, len(kernel)), ceil)
+
+
 @onnx_operator("MaxPool")
 def max_pool(call: NodeCall) -> Any:
     x = call.tensor(0)
     kernel = call.attribute("kernel_shape", [])
     rank = len(kernel)
     strides, dilations = call.attribute("strides", [1] * rank), call.attribute("dilations", [1] * rank)
-    x, padding = after_padding(call, x, automatic(call, x, kernel, strides, dilations), rank)
-    arguments = (kernel, strides, padding, dilations, bool(call.attribute("ceil_mode", 0)))
+    x, padding, ceil = _in_windows(call, x, strides, dilations)
+    arguments = (kernel, strides, padding, dilations, ceil)
     if len(call.node.outputs) > 1:
         return call.aten(f"max_pool{rank}d_with_indices", x, *arguments)
     return call.aten(f"max_pool{rank}d", x, *arguments)
@@ -225,8 +242,7 @@ def average_pool(call: NodeCall) -> Any:
     kernel = call.attribute("kernel_shape", [])
     rank = len(kernel)
     strides, gaps = call.attribute("strides", [1] * rank), call.attribute("dilations", [1] * rank)
-    x, padding = after_padding(call, x, automatic(call, x, kernel, strides, gaps), rank)
-    ceil = bool(call.attribute("ceil_mode", 0))
+    x, padding, ceil = _in_windows(call, x, strides, gaps)
     if set(gaps) != {1}:  # PyTorch has no such pool
         return pool(call.recorder, f"avg_pool{rank}d", x, kernel, strides, padding, gaps, ceil, {"dilation": tuple(gaps)})
     if set(kernel) == {1} and set(strides) == {1} and not any(padding):

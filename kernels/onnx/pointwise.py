@@ -183,13 +183,18 @@ def softmax(call: NodeCall) -> Any:
     return call.aten(name, call.tensor(0), call.attribute("axis", -1 if call.version >= 13 else 1))
 
 
+def _reduced(call: NodeCall, name: str, x: Tensor, *options: Any) -> Any:
+    """Along its axes: all of them if it names none, unless that is to leave the tensor as it is."""
+    axes = call.integers("axes", 1)
+    if not axes and call.attribute("noop_with_empty_axes", 0):
+        return x
+    return call.aten(name, x, *options, axes or None, bool(call.attribute("keepdims", 1)))
+
+
 def _reduction(name: str, spelling: str) -> None:
     @onnx_operator(spelling)
     def rule(call: NodeCall) -> Any:
-        axes = call.integers("axes", 1)
-        if not axes and call.attribute("noop_with_empty_axes", 0):
-            return call.tensor(0)
-        return call.aten(name, call.tensor(0), axes or None, bool(call.attribute("keepdims", 1)))
+        return _reduced(call, name, call.tensor(0))
 
 
 for _aten, _spelling in (
@@ -209,7 +214,7 @@ def _norm(order: int, spelling: str) -> None:
         if "aten.abs." in call.node.origin:  # of complex numbers, which ONNX has as pairs
             x = call.tensor(0)
             return call.recorder.launch("abs", [x], call.recorder.tensor(x.shape[:-1], x.dtype))
-        return call.aten("norm", call.tensor(0), order, call.integers("axes", 1) or None, bool(call.attribute("keepdims", 1)))
+        return _reduced(call, "norm", call.tensor(0), order)
 
 
 _norm(1, "ReduceL1")
@@ -234,14 +239,12 @@ def standardize(call: NodeCall) -> Any:
 
 @onnx_operator("ReduceSumSquare")
 def sum_of_squares(call: NodeCall) -> Any:
-    squares = call.aten("pow", call.tensor(0), 2)
-    return call.aten("sum", squares, call.integers("axes", 1) or None, bool(call.attribute("keepdims", 1)))
+    return _reduced(call, "sum", call.aten("pow", call.tensor(0), 2))
 
 
 @onnx_operator("ReduceLogSum")
 def logarithm_of_sum(call: NodeCall) -> Any:
-    total = call.aten("sum", call.tensor(0), call.integers("axes", 1) or None, bool(call.attribute("keepdims", 1)))
-    return call.aten("log", total)
+    return call.aten("log", _reduced(call, "sum", call.tensor(0)))
 
 
 @onnx_operator("Hardmax")

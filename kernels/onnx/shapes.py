@@ -31,7 +31,7 @@ def reshape(call: NodeCall) -> Any:
 def flatten(call: NodeCall) -> Any:
     x = call.tensor(0)
     axis = call.attribute("axis", 1)
-    place = axis + x.rank if axis < 0 else axis
+    place = x.rank if axis == x.rank else dim_of(x.rank, axis)
     return call.aten("reshape", x, [numel(x.shape[:place]), numel(x.shape[place:])])
 
 
@@ -380,7 +380,7 @@ def stft(call: NodeCall) -> Any:
         raise UnsupportedOperator("operator STFT of a complex signal is not followed")
     onesided = bool(call.attribute("onesided", 1))
     x = call.aten("squeeze", x, -1)
-    made = call.aten("stft", x, length, step, length, frame, False, onesided, return_complex=True)
+    made = call.aten("stft", x, length, step, length, frame, onesided=onesided, return_complex=True)
     return call.aten("view_as_real", call.aten("transpose", made, 1, 2))
 
 

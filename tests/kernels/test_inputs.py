@@ -79,7 +79,11 @@ def test_an_element_type_nobody_knows_is_refused_with_those_there_are(text: str)
         parse_input(text)
 
 
-@pytest.mark.parametrize("text", ["0", "1x0x3", "1x00"])
+def test_a_cache_may_be_empty() -> None:
+    assert parse_input("1x2x0x32").shape == (1, 2, 0, 32)
+
+
+@pytest.mark.parametrize("text", ["0", "0x2x3", "1x00"])
 def test_a_size_of_nothing_is_refused(text: str) -> None:
     with pytest.raises(ShapeError, match="a size of 0 leaves nothing to run"):
         parse_input(text)
