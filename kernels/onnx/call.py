@@ -19,7 +19,7 @@ from .model import Node
 class NodeCall:
     """A node with the values of its inputs: tensors, sequences, or ``None`` where one is left out.
 
-    What ONNX writes as nodes where PyTorch computes with sizes in Python are tensors that the host holds.
+    Sizes that PyTorch computes with in Python are tensors that the host holds.
 
     Attributes:
         version: of the operator set it is taken from.
@@ -40,7 +40,7 @@ class NodeCall:
         return default if value is None else value
 
     def given(self, place: int) -> bool:
-        """Whether an input was given that may be left out."""
+        """True if an optional input was given."""
         return place < len(self.inputs) and self.inputs[place] is not None
 
     def value(self, place: int) -> Any:
@@ -79,14 +79,14 @@ class NodeCall:
         return None if found is None else [found] if isinstance(found, int) else list(found)
 
     def is_known(self, *places: int) -> bool:
-        """Whether the numbers in these inputs are known without asking the device."""
+        """True if the numbers in these inputs are known without asking the device."""
         tensors = [self.tensor(place) for place in places]
         return all(x.value is not None or (_is_ready(x) and x.load is not None) for x in tensors)
 
     def aten(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Apply the rule of an ATen operator; to tensors that the host holds, its arithmetic, which launches nothing.
 
-        What is made on the device of nothing but known numbers is known in turn, should somebody ask.
+        Numbers that the device makes of known numbers alone are known in turn.
         """
         host = HOST_RULES.get(name)
         operands = [*args, *kwargs.values()]
@@ -114,7 +114,7 @@ class NodeCall:
 
 
 def _is_ready(x: Tensor) -> bool:
-    """Whether the host holds a tensor, or it is a constant that sizes are computed with."""
+    """True if the host holds a tensor, or it is a constant that sizes are computed with."""
     return x.value is not None or (x.parameter and x.dtype.startswith(("int", "uint", "bool")))
 
 

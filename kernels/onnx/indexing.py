@@ -55,7 +55,7 @@ def gather(call: NodeCall) -> Any:
 
 
 def _windows(call: NodeCall, x: Tensor, rows: Tensor, place: int) -> Tensor:
-    """What ``unfold`` looks at: the places of each window, one step from those of the window before."""
+    """View that ``unfold`` makes: the places of each window, one step from those of the window before."""
     places, (count, width) = numbers_in(rows), rows.shape
     step = int(places[width]) - int(places[0]) if count > 1 else 1
     shape = (*x.shape[:place], count, width, *x.shape[place + 1 :])

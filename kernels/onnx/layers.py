@@ -33,7 +33,7 @@ def bias_of(call: NodeCall, place: int) -> Tensor | None:
 
 @onnx_operator("ConvTranspose")
 def conv_transpose(call: NodeCall) -> Any:
-    """What padding takes from one side alone, or an output shape leaves, is cut from the output."""
+    """One-sided padding, or an output shape's, is cut from the output."""
     x, weight = call.tensor(0), call.tensor(1)
     rank = weight.rank - 2
     ones = [1] * rank

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an ONNX file says: graphs of nodes, and headers of the weights they start from (onnx/onnx.proto, by field number)."""
+"""Graphs of nodes in an ONNX file, and headers of their weights (onnx/onnx.proto, by field number)."""
 
 from __future__ import annotations
 
@@ -271,7 +271,7 @@ class OnnxModel:
         return scope
 
     def _note(self, node: Node, at: Field) -> None:
-        """What PyTorch's exporter notes on a node: where it stands, the call it stands for, and its line."""
+        """Read the notes of PyTorch's exporter on a node: its module, its call, its line."""
         parts = {item.number: item for item in self._wire.fields(at.value, at.end)}
         key = self._wire.text(parts[1]) if 1 in parts else ""
         if key == "pkg.torch.onnx.name_scopes" and 2 in parts:
@@ -383,7 +383,7 @@ class OnnxModel:
 
 
 def outer_names(node: Node) -> set[str]:
-    """What the graphs within a node take from outside, and from inside."""
+    """Names that the graphs within a node use, those from outside among them."""
     names: set[str] = set()
     for graph in node.attributes.values():
         if isinstance(graph, Graph):

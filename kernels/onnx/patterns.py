@@ -1,31 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What exporters write as several ONNX nodes where PyTorch makes one call, put together again.
+"""ONNX nodes put together where PyTorch makes one call.
 
-This is the one place that says where an ONNX file and the network it was exported from differ:
+This is the one place that says where an ONNX file and the network it was exported from differ (:mod:`.templates` has the
+spellings):
 
-* ``MatMul`` with a matrix of weights, then ``Add`` of a row of weights: one ``linear``.
-* ``gelu`` (by ``Erf`` or by ``Tanh``), ``silu``, ``mish``, ``hardswish``, ``log_sigmoid`` and ``floor_divide`` written out: one
-  call each.
-* ``layer_norm`` written out as means, differences and a square root, with the scale and shift behind it: one call, up to the
-  operator set (17) that has an operator for it.
-* ``group_norm`` written as an instance norm between two reshapes: one call.
-* Attention, where queries *and* transposed keys are multiplied by a factor each before their product, as the exporters write
-  ``scaled_dot_product_attention``, or where the newer one noted that call: one ``attention``, causal where a triangle of ones
-  made its mask; heads that are repeated on the way are shared (``enable_gqa``), unless the note says that the author repeated
-  them. A product that is scaled afterwards was written by the model's author, and stays so.
-* A packed projection taken apart (``Unsqueeze``, ``Transpose``, ``Squeeze``, one ``Gather`` each): PyTorch makes it contiguous
-  first, which the older exporter leaves out; so it does with tokens that become a picture for a convolution, with rows picked
-  from a table by fixed indices and permuted (the position bias of Swin and its relatives), and with the clone of a weight that
-  is then written into. What the newer one leaves out is put in by :func:`with_copies`.
+* Norms written out are one call up to the operator set (17) that has an operator for them.
+* Attention is one call if queries *and* turned keys are scaled before their product, as exporters write
+  ``scaled_dot_product_attention``, or if the newer exporter noted that call; a product that is scaled afterwards is the
+  author's. Repeated heads are shared (``enable_gqa``) unless the note says that the author repeated them.
+* A packed projection taken apart, tokens that become a picture for a convolution, rows picked by fixed indices and permuted,
+  and a weight that is written into are made contiguous or copied first, which the older exporter leaves out. Copies that the
+  newer one leaves out are put in by :func:`with_copies`.
 * Two slices of one tensor joined the other way round, along one dimension after the other: one ``roll``.
 * Weights of recurrent layers packed into ONNX's order: nothing. Several layers stay several, one launch each.
-* Writing into a slice (``ScatterND`` at places computed from sizes alone): one fill or copy; computing the places launches
-  nothing, and neither does writing the slice back where a smaller part of it was written to.
-* ``Where`` with a number in place of its second input: ``masked_fill``; ``Not`` of ``Equal``: ``ne``.
+* Writing into a slice (``ScatterND`` at places computed from sizes alone): one fill or copy. Neither computing the places nor
+  writing back a slice of which a part was written launches anything.
 
-Nodes are put together only where nothing else uses what lies between them. What an exporter folds away before it writes (batch
-norms into convolutions) is not in the file, and not in the list: ``torch.onnx.export(..., dynamo=False,
-training=TrainingMode.PRESERVE, do_constant_folding=False)`` and ``torch.onnx.export(..., optimize=False)`` fold nothing.
+Nodes are put together only if nothing else uses the values between them. Batch norms that an exporter folds into convolutions
+are not in the file: ``torch.onnx.export(..., dynamo=False, training=TrainingMode.PRESERVE, do_constant_folding=False)`` and
+``torch.onnx.export(..., optimize=False)`` fold nothing.
 """
 
 from __future__ import annotations
@@ -88,7 +81,7 @@ _RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
 _SIZED = frozenset({"Reshape", "Expand", "Slice", "Tile", "Unsqueeze", "Squeeze", "Split", "Pad", "Resize", "TopK"})
 _NONE: dict[str, Any] = {}
 _COMMUTATIVE = frozenset({"Add", "Mul"})
-#: What hands on the order in memory of what it is given.
+#: Operators that keep their input's order in memory.
 _ARITHMETIC = frozenset({"Add", "Sub", "Mul", "Div", "Cast"})
 
 
@@ -293,11 +286,11 @@ class Rewriter:
         return next((number for number in plain or () if isinstance(number, (int, float))), None)
 
     def _is_factor(self, name: str) -> bool:
-        """Whether a name stands for a number: a constant, or one computed from sizes."""
+        """True if a name is that of a number: a constant, or one computed from sizes."""
         return name in self._sizes
 
     def _sensible(self, kind: str, bound: dict[str, str], used: set[int]) -> bool:
-        """What a template cannot say: sizes of weights, whether two of them fit together, what the exporter noted."""
+        """True if sizes of weights and the exporter's notes agree with a template."""
         if kind == "group_norm":
             ones, zeros = (self._filled(bound[name]) for name in ("#ones", "#zeros"))
             return (ones, zeros) == (1, 0) and len(self._weights[bound["#ones"]].shape) == 1
@@ -313,7 +306,7 @@ class Rewriter:
             return divisor is not None and divisor == self._number(bound["#by"]) and bool(negative) == (divisor < 0)
         if kind == "baddbmm" and "#beta" not in bound:
             return any("aten.baddbmm." in self._graph.nodes[place].origin for place in used)
-        if kind == "baddbmm":  # what nobody else writes: once the sum, or none of it
+        if kind == "baddbmm":  # as exporters alone write it: once the sum, or none of it
             beta = self._weights.get(bound["#beta"])
             return beta is not None and beta.shape in ((), (1,)) and beta.numbers()[0] in (0, 1)
         if kind == "attention":
@@ -350,7 +343,7 @@ class Rewriter:
         return next((found for place in sorted(used) if (found := _CALLED.search(self._graph.nodes[place].origin))), None)
 
     def _details(self, kind: str, bound: dict[str, str], used: set[int]) -> dict[str, Any]:
-        """What the call takes besides tensors: attention, whether it is causal and how its keys were turned on their way."""
+        """Arguments of a call other than tensors."""
         if kind == "group_norm":
             return {"num_groups": self._weights[bound["#ones"]].shape[0]}
         if kind in ("layer_norm", "rms_norm"):
@@ -384,7 +377,7 @@ class Rewriter:
         return details
 
     def _is_packed(self, node: Node) -> bool:
-        """Whether a squeezed transpose of an unsqueezed tensor is taken apart along its first dimension."""
+        """True if a squeezed transpose of an unsqueezed tensor is taken apart along its first dimension."""
         name = node.inputs[0] if node.inputs else ""
         for operator in ("Transpose", "Unsqueeze"):
             place = self._maker.get(name)
@@ -396,7 +389,7 @@ class Rewriter:
         return len(takes) == len(users) > 1 and all(self._is_number(user.inputs[1]) for user in takes)
 
     def _is_passed_on(self, name: str) -> bool:
-        """Whether what is written into a slice is that slice after a smaller part of it was written to."""
+        """True if a slice is written back after a smaller part of it was written to."""
         place = self._maker.get(name)
         while place is not None and self._graph.nodes[place].operator in ("Transpose", "Identity"):
             self._account.step()
@@ -404,7 +397,7 @@ class Rewriter:
         return place is not None and self._graph.nodes[place].operator in ("ScatterND", "ScatterElements")
 
     def _is_table(self, node: Node) -> bool:
-        """Whether it permutes rows that were picked from a table by indices that do not change."""
+        """True if it permutes rows picked from a table by fixed indices."""
         name = node.inputs[0] if node.inputs else ""
         place = self._maker.get(name)
         if place is None or self._graph.nodes[place].operator != "Reshape":
@@ -416,7 +409,7 @@ class Rewriter:
         return picked.inputs[1] in self._sizes and not self._is_number(picked.inputs[1])
 
     def _writes_slice(self, node: Node) -> bool:
-        """Whether it writes into a slice, by places that do not depend on data and are not those where a mask is true."""
+        """True if it writes into a slice, at places that depend neither on data nor on a mask."""
         if len(node.inputs) != 3 or node.inputs[1] not in self._sizes or node.attributes.get("reduction", "none") != "none":
             return False
         if node.operator == "ScatterElements":
@@ -431,7 +424,7 @@ class Rewriter:
         return found is not None and self._graph.nodes[found].operator == "NonZero"
 
     def _is_picture(self, node: Node) -> bool:
-        """Whether it brings the channels of tokens to the front for a convolution: most authors make that contiguous."""
+        """True if it brings the channels of tokens to the front for a convolution: most authors make that contiguous."""
         maker = self._maker.get(node.inputs[0]) if node.inputs else None
         if maker is None or self._graph.nodes[maker].operator != "Reshape":
             return False
@@ -489,7 +482,7 @@ class Rewriter:
     def _joins(self, place: int) -> bool:
         return place not in self._gone and self._graph.nodes[place].operator == "Concat"
 
-    # What is computed from sizes alone
+    # Values computed from sizes alone
 
     def _find_sizes(self) -> None:
         """Note what is computed from sizes and plain numbers, and what from weights alone, not from what is in a tensor."""
@@ -518,7 +511,7 @@ class Rewriter:
         return frozenset(id(self._graph.nodes[place]) for place in silent)
 
     def _only_prepared(self, place: int, source: Node) -> bool:
-        """Whether a node takes from another what PyTorch has ready: the place of a slice, the weights of a recurrent layer."""
+        """True if PyTorch has a node's other operand ready: the place of a slice, the weights of a recurrent layer."""
         node = self._graph.nodes[place]
         data = node.inputs[0] if node.inputs else ""
         if node.operator == "ConstantOfShape":

@@ -36,7 +36,7 @@ Names = MutableMapping[str, Any]
 
 
 def is_onnx(stream: BinaryIO) -> bool:
-    """Whether a file starts as ONNX files do: with the version of the format, as a small number.
+    """True if a file starts as ONNX files do: with the version of the format, as a small number.
 
     Raises:
         ModelError: it cannot be read at any position.
@@ -317,7 +317,7 @@ _ENDLESS = (1 << 63) - 1
 
 
 def _truth(value: Any, what: str) -> bool:
-    """What a condition says.
+    """Truth of a condition.
 
     Raises:
         DataDependent: its number is not known.

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""8-bit networks in ONNX: what stands between a ``DequantizeLinear`` and a ``QuantizeLinear`` works in 8 bits, as in engines.
+"""Networks in few bits in ONNX: an operator between a ``DequantizeLinear`` and a ``QuantizeLinear`` works in 8 bits.
 
-A graph says it in one of two ways. Where it has operators of their own (``QLinearConv`` and the like), they are what they say.
-In the other one ("QDQ") each operator is that of floating point, with its inputs converted before and its output after: where
-all it takes comes from 8 bits, it works in them, and neither conversion launches anything. Its output is of 8 bits where it is
-converted at once, or after operators that change each element alone or none; else it is of floating point. What remains of the
-conversions is launched. Weights count in the bits they are stored in.
+A graph has operators of their own (``QLinearConv`` and the like), or those of floating point with conversions around them
+("QDQ"). Such an operator works in 8 bits if all its inputs come from 8 bits, as in engines; its inputs' conversions launch
+nothing. Its output is of 8 bits if it is converted at once, or after operators on each element alone; else it is
+floating-point. Other conversions are launched. Weights count in the bits they are stored in, their scales included.
 """
 
 from __future__ import annotations
@@ -84,7 +83,7 @@ class _Narrowing:
         return replace(self._graph, nodes=left)
 
     def _is_narrow(self, node: Node, narrow: set[str]) -> bool:
-        """Whether all that a node takes comes from 8 bits."""
+        """True if all inputs of a node come from 8 bits."""
         if node.domain not in ("", "ai.onnx"):
             return False
         if node.operator in _PRODUCTS:
@@ -143,7 +142,7 @@ class _Narrowing:
         return kept
 
     def _ends_in_bits(self, name: str) -> bool:
-        """Whether a value is converted to 8 bits, at once or after operators on its elements alone."""
+        """True if a value is converted to 8 bits, at once or after operators on its elements alone."""
         if name not in self._ends:
             self._ends[name] = False  # values that make each other
             users = self._users.get(name, [])

@@ -60,7 +60,7 @@ def _attentions() -> Iterator[Template]:
                     yield ("MatMul", ("Where", ("IsNaN", soft), 0.0, soft), value)
 
 
-#: What is recognised: the call, its template, and which of the template's names are its inputs.
+#: Spellings: the call, its template, and which of the template's names are its inputs.
 TEMPLATES: list[tuple[str, Template, tuple[str, ...]]] = [
     *(("gelu", ("Mul", ("Mul", X, ("Add", inner, 1.0)), 0.5), (X,)) for inner in _ERF + _TANH),
     *(("gelu", ("Mul", ("Mul", X, 0.5), ("Add", inner, 1.0)), (X,)) for inner in _ERF + _TANH),

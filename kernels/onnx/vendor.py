@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ONNX operators that PyTorch has no one call for, and those of other vendors' domains: each as the calls it is made of.
 
-What a runtime fuses is its own affair: the list says what PyTorch would launch for the same, as everywhere else.
+Lists name the launches of PyTorch, as everywhere else, whatever a runtime fuses.
 """
 
 from __future__ import annotations

@@ -118,8 +118,9 @@ class Recorder:
         for weight in weights:
             if weight is not None:
                 moved += weight.nbytes
-                dtype = dtype or weight.memory.packed
                 weight.memory.read = True
+                if weight.memory.packed and (kind == "matmul" or kind.startswith("conv")):
+                    dtype = dtype or weight.memory.packed
         work = flops(kind, shapes, output.shape, params) if work is None else work
         self._add(KernelInvocation(kind, self.scope, shapes, output.shape, dtype or output.dtype, params, work, moved))
         number = len(self.reads)
