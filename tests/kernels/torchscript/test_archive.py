@@ -57,7 +57,7 @@ def test_missing_file_is_one_clear_error(tmp_path: Path) -> None:
 
 
 def test_directory_is_one_clear_error(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="Is a directory"):
+    with pytest.raises(ModelError, match="no model in this folder"):
         decompose(tmp_path, SMALL)
 
 
