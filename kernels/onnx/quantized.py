@@ -209,39 +209,40 @@ def quantize_by_extremes(call: NodeCall) -> Any:
     return made, scale, call.recorder.tensor((), "uint8")
 
 
+def _operand(call: NodeCall, x: Tensor) -> Tensor:
+    """A constant as it is stored, or numbers of 8 bits as quantised ones."""
+    if x.parameter:
+        return stored(call, x)
+    return x if x.dtype not in _TYPES or x.is_quantized else call.recorder.tensor(x.shape, _TYPES[x.dtype], x.strides, of=x)
+
+
 @onnx_operator("QLinearConv")
 def convolution(call: NodeCall) -> Any:
     """Inputs: the picture, the weight and the output, each with scale and zero point, then the bias."""
     from .layers import conv
 
-    given = [call.tensor(0), stored(call, call.tensor(3)), call.tensor(8) if call.given(8) else None]
+    given = [_operand(call, call.tensor(0)), _operand(call, call.tensor(3)), call.tensor(8) if call.given(8) else None]
     return conv(NodeCall(call.recorder, call.node, given, call.version))
 
 
 @onnx_operator("QLinearMatMul")
 def product(call: NodeCall) -> Any:
-    return call.aten("matmul", call.tensor(0), stored(call, call.tensor(3)))
+    return call.aten("matmul", _operand(call, call.tensor(0)), _operand(call, call.tensor(3)))
 
 
 @onnx_operator("com.microsoft::QGemm")
 def gemm(call: NodeCall) -> Any:
-    left, right = call.tensor(0), stored(call, call.tensor(3))
+    left, right = _operand(call, call.tensor(0)), _operand(call, call.tensor(3))
     left = flipped(call.recorder, left) if call.attribute("transA", 0) else left
     right = right if call.attribute("transB", 0) else flipped(call.recorder, right)
     with call.recorder.as_floats(not call.given(8)):
         return call.aten("linear", left, right, call.optional(6))
 
 
-def _as_quantized(call: NodeCall, x: Tensor) -> Tensor:
-    return call.recorder.tensor(x.shape, _TYPES.get(x.dtype, x.dtype), x.strides, of=x)
-
-
 @onnx_operator("MatMulInteger", "ConvInteger")
 def to_integers(call: NodeCall) -> Any:
     """A product of 8-bit numbers, as the 32-bit sums it makes; their conversion stands in the graph."""
-    x, weight = call.tensor(0), call.tensor(1)
-    weight = stored(call, weight) if weight.parameter else _as_quantized(call, weight)
-    x = _as_quantized(call, x)
+    x, weight = (_operand(call, call.tensor(place)) for place in range(2))
     if not x.is_quantized:
         raise UnsupportedOperator(f"operator {call.node.key} of numbers that are not quantised is not followed")
     with call.recorder.as_floats(True, "int32"):
@@ -255,7 +256,7 @@ def to_integers(call: NodeCall) -> Any:
 def _pair(name: str, spelling: str) -> None:
     @onnx_operator(spelling)
     def rule(call: NodeCall) -> Any:
-        return call.aten(name, stored(call, call.tensor(0)), stored(call, call.tensor(3)))
+        return call.aten(name, _operand(call, call.tensor(0)), _operand(call, call.tensor(3)))
 
 
 _pair("add", "com.microsoft::QLinearAdd")
@@ -265,7 +266,7 @@ _pair("mul", "com.microsoft::QLinearMul")
 def _single(name: str, spelling: str) -> None:
     @onnx_operator(spelling)
     def rule(call: NodeCall) -> Any:
-        return call.aten(name, call.tensor(0))
+        return call.aten(name, _operand(call, call.tensor(0)))
 
 
 _single("sigmoid", "com.microsoft::QLinearSigmoid")
@@ -286,7 +287,7 @@ def average_pool(call: NodeCall) -> Any:
 @onnx_operator("com.microsoft::QLinearConcat")
 def concatenate(call: NodeCall) -> Any:
     """Inputs: scale and zero point of the output, then each part with its own."""
-    parts = [stored(call, call.tensor(place)) for place in range(2, len(call.inputs), 3)]
+    parts = [_operand(call, call.tensor(place)) for place in range(2, len(call.inputs), 3)]
     if not parts:
         raise ShapeError("operator QLinearConcat without parts")
     return call.aten("cat", parts, call.attribute("axis", 0))
@@ -301,9 +302,8 @@ def softmax(call: NodeCall) -> Any:
 
 def _times_integers(call: NodeCall, x: Tensor, weight: Tensor, bias: Tensor | None) -> Any:
     """A product of 8-bit numbers, made floating-point and shifted as it is written."""
-    weight = stored(call, weight) if weight.parameter else _as_quantized(call, weight)
     with call.recorder.as_floats():
-        return call.aten("linear", _as_quantized(call, x), flipped(call.recorder, weight), bias)
+        return call.aten("linear", _operand(call, x), flipped(call.recorder, _operand(call, weight)), bias)
 
 
 @onnx_operator("com.microsoft::MatMulIntegerToFloat")
@@ -313,7 +313,7 @@ def to_floats(call: NodeCall) -> Any:
     if right.rank == 2:
         return _times_integers(call, left, right, bias)
     with call.recorder.as_floats():
-        made = call.aten("matmul", _as_quantized(call, left), _as_quantized(call, right))
+        made = call.aten("matmul", _operand(call, left), _operand(call, right))
     return made if bias is None else call.aten("add", made, bias)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from ..budget import Account
 from ..errors import BudgetExceeded, ModelError, ShapeError
 from ..kinds import flops
-from ..network import Call, HostOp, KernelInvocation, ParamValue, Shape
+from ..network import PACKED_TYPES, Call, HostOp, KernelInvocation, ParamValue, Shape
 from .tracking import Tracking
 from .values import HostValue, Number, Tensor
 
@@ -104,7 +104,7 @@ class Recorder:
             UnsupportedOperator: the kind has no row in :mod:`jetdvfs.kernels.kinds`.
         """
         params = params or {}
-        if self._instead and output.is_quantized:
+        if self._instead and (output.is_quantized or output.dtype in PACKED_TYPES):
             if kind == "matmul" or kind.startswith("conv"):
                 dtype, params = output.dtype, {**params, "output": self._instead}
             output.dtype = self._instead

@@ -214,3 +214,31 @@ def test_inputs_and_weights_alone_in_8_bits_run_in_8_bits(half: bool) -> None:
         assert [launch.dtype for launch in products] == ["qint8"] * 3
     assert products[-1].kind == "conv2d_add_relu"
     assert products[-1].bytes == PICTURE + 81 + (2 if half else 4) * 2 * PICTURE
+
+
+def test_products_of_8_bit_floats_make_floating_point_numbers() -> None:
+    """Weights are turned, as NVIDIA's tools write products; a table in few bits gives rows of floating-point numbers."""
+    weights = (tensor("s", (), b"\0\0\x80?"), tensor("z", (), b"\0", 17), tensor("w", (8, 16), b"\0" * 128, 17))
+    nodes = (
+        node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+        node("DequantizeLinear", ["w", "s"], ["wd"]),
+        node("Transpose", ["wd"], ["wt"], perm=[1, 0]),
+        node("MatMul", ["d", "wt"], ["y"]),
+    )
+    content = model(graph(nodes, [declared("x", (4, 16))], ["y"], weights), version=21)
+    *_, product = decompose(io.BytesIO(content), [TensorSpec((4, 16))]).launches
+    assert (product.dtype, product.params["output"]) == ("float8_e4m3fn", "float32")
+    assert product.bytes == 4 * 16 + 128 + 4 + 4 * 4 * 8
+    table = (tensor("t", (100, 16), b"\0" * 800, 22), tensor("ts", (100, 2), b"\0" * 800))
+    rows = (node("DequantizeLinear", ["t", "ts"], ["td"], axis=1, block_size=8), node("Gather", ["td", "i"], ["y"]))
+    content = model(graph(rows, [declared("i", (5,), 7)], ["y"], table), version=21)
+    (launch,) = decompose(io.BytesIO(content), [TensorSpec((5,), "int64")]).launches
+    assert (launch.kind, launch.dtype, launch.output) == ("embedding", "float32", (5, 16))
+
+
+def test_operators_in_8_bits_take_numbers_that_are_8_bits_already() -> None:
+    product = node("QLinearMatMul", ["x", "s", "z", "m", "s", "wz", "s", "z"], ["y"])
+    content = model(graph([product], [declared("x", (3, 4), UINT8)], ["y"], WEIGHTS))
+    (launch,) = decompose(io.BytesIO(content), [TensorSpec((3, 4), "uint8")]).launches
+    assert (launch.kind, launch.dtype, launch.output) == ("matmul", "quint8", (3, 5))

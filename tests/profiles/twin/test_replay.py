@@ -153,7 +153,9 @@ def test_a_table_is_found_anywhere_below_the_folder(tmp_path: Path, table: Measu
 
 
 def test_a_folder_without_any_known_table_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(MeasurementError, match=r"none of the tables agx-orin-bert, agx-orin-cpu-gpu, gpu-clock-sweeps, .* is there"):
+    with pytest.raises(
+        MeasurementError, match=r"none of the tables agx-orin-bert, agx-orin-cpu-gpu, gpu-clock-sweeps, .* is there"
+    ):
         load_tables(tmp_path)
 
 
