@@ -69,9 +69,9 @@ def run(args: argparse.Namespace) -> int:
     target = parse_target(f"latency_ms={args.deadline:g}")
     bundle = common.read_profile_at(args)
     common.check_powered(bundle, "a plan")
-    found = []
+    found, inputs = [], args.inputs or [str(spec) for spec in common.read_network(args).inputs]
     for size in args.batches:
-        one = argparse.Namespace(**{**vars(args), "inputs": batched(args.inputs, size)})
+        one = argparse.Namespace(**{**vars(args), "inputs": batched(inputs, size)})
         surface = common.predict_surface(common.read_network(one), bundle, one)
         try:
             rate = args.fps and args.fps / size

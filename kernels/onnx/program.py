@@ -157,7 +157,7 @@ class OnnxProgram:
             raise
         except RULE_ERRORS as error:
             raise ShapeError(f"operator {node.key} cannot take these inputs: {error}") from error
-        if len(recorder.reads) == launches:  # the weights in another form
+        if len(recorder.reads) == launches or "::" in node.key:  # weights in another form; rows of tables, scales
             for value in inputs:
                 if isinstance(value, Tensor):
                     value.memory.read = True

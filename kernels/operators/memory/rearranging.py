@@ -173,7 +173,7 @@ def embedding_bag(
     *_: Any,
 ) -> tuple[Tensor, ...]:
     """The rows that are looked up count as read, not the table."""
-    rows = recorder.tensor((indices.numel, weight.shape[1]), weight.dtype)
+    rows = recorder.tensor((indices.numel, weight.shape[1]), weight.dtype, of=weight)
     output = recorder.tensor((offsets.shape[0] - include_last_offset, weight.shape[1]), weight.dtype)
     inputs = [indices, offsets, *([] if per_sample_weights is None else [per_sample_weights])]
     made = recorder.launch("embedding_bag", inputs, output, {"weight": weight.shape}, (rows,))

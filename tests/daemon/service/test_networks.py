@@ -23,6 +23,7 @@ from jetdvfs.profiles.bundle.manifest import RegionEntry
 from jetdvfs.tests.support.daemons.board_daemon import LOW, Board, Daemon
 from jetdvfs.tests.support.daemons.replies import check_reply
 from jetdvfs.tests.support.models import handmade
+from jetdvfs.tests.support.models import handmade_onnx as onnx
 from jetdvfs.tests.support.models.handmade_engine import account, small
 from jetdvfs.tests.support.models.handmade_gguf import gguf, model
 from jetdvfs.tests.support.paths import REFERENCE
@@ -52,6 +53,17 @@ def test_a_plan_for_a_model_is_held_and_reported_on(board: Board, daemon: Daemon
             (seen,) = client.status()["leases"]
             assert seen["observed"] == {"frames": 40, "mean_ms": 12.5, "p50_ms": 12.5, "p95_ms": 12.5, "last_ms": 12.5}
             assert seen["predicted"] == plan["choice"]
+
+
+def test_a_model_that_declares_its_inputs_is_loaded_without_any(daemon: Daemon, tmp_path: Path) -> None:
+    path = tmp_path / "declared.onnx"
+    path.write_bytes(onnx.model(onnx.graph([onnx.node("Relu", ["x"], ["y"])], [onnx.declared("x", (2, 3), 10)], ["y"])))
+    with daemon.client() as client:
+        assert client.load(path).info["digest"] == client.load(path, ["2x3"]).info["digest"]
+        with pytest.raises(InputError, match="2x3:float16"):
+            client.load(path, ["2x3:float32"])
+        with pytest.raises(InputError, match=r"takes the inputs .* say the shape"):
+            client.load(MODEL)
 
 
 def test_an_engine_is_loaded_by_its_layers_without_inputs(daemon: Daemon, tmp_path: Path) -> None:

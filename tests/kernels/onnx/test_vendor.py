@@ -213,6 +213,8 @@ def test_rows_of_a_table_in_few_bits_are_read_as_they_are_stored() -> None:
     weights = (tensor("q", (100, 32), b"\0" * 3200, 2), floats("s", 100, 2))
     (launch,) = made(case, {"x": TensorSpec((1, 5), "int64")}, weights)
     assert (launch.kind, launch.output, launch.bytes) == ("embedding", (1, 5, 64), 5 * (8 + 4 * 64 + 32 + 8))
+    file = model(graph([case], [declared("x", (1, 5), INT64)], ["y"], weights), version=21)
+    assert decompose(io.BytesIO(file), []).boundary is None  # its scales are read
 
 
 def test_products_of_8_bits_that_runtimes_fuse_work_in_8_bits() -> None:

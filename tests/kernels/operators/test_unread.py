@@ -22,8 +22,9 @@ def network(*lines: str, more: str = "") -> Network:
     return read(handmade.archive(handmade.forward(*lines) + more, data=data))
 
 
-def test_weights_that_are_all_read_need_no_note() -> None:
-    rows = "b = torch.embedding(self.table, torch.zeros([2], dtype=4))"
+@pytest.mark.parametrize("lookup", ["torch.embedding(self.table, i)", "torch.embedding_bag(self.table, i, i)"])
+def test_weights_that_are_all_read_need_no_note(lookup: str) -> None:
+    rows = f"i = torch.zeros([2], dtype=4)\n    b = {lookup}"
     found = network("a = torch.relu(torch.t(self.v))", rows, USED)
     assert (found.unread, found.boundary) == ("", None)
 
