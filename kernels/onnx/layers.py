@@ -33,7 +33,7 @@ def bias_of(call: NodeCall, place: int) -> Tensor | None:
 
 @onnx_operator("ConvTranspose")
 def conv_transpose(call: NodeCall) -> Any:
-    """One-sided padding, or an output shape's, is cut from the output."""
+    """One-sided padding, or an output shape's, is as much on both sides, with an output padding that makes up for the rest."""
     x, weight = call.tensor(0), call.tensor(1)
     rank = weight.rank - 2
     ones = [1] * rank
@@ -51,15 +51,11 @@ def conv_transpose(call: NodeCall) -> Any:
         pads = starts + [size - start for size, start in zip(excess, starts, strict=True)]
     elif how == "VALID":
         pads = [0] * (2 * rank)
-    even = [max(min(pair), 0) for pair in paired(pads)]
-    cuts = [(start - pad, end - pad) for (start, end), pad in zip(paired(pads), even, strict=True)]
-    more = [extra + max(-start - end, 0) for extra, (start, end) in zip(more, cuts, strict=True)]
-    group = call.attribute("group", 1)
-    made = call.aten(f"conv_transpose{rank}d", x, weight, bias_of(call, 2), strides, even, more, group, gaps)
-    for dim, (start, end) in enumerate(cuts, 2):
-        if start + end > 0:
-            made = call.aten("slice", made, dim, max(start, 0), made.shape[dim] - max(end, 0))
-    return made
+    both = [start + end for start, end in paired(pads)]
+    even = [(max(size, 0) + 1) // 2 for size in both]
+    more = [extra + 2 * pad - size for extra, pad, size in zip(more, even, both, strict=True)]
+    arguments = (strides, even, more, call.attribute("group", 1), gaps)
+    return call.aten(f"conv_transpose{rank}d", x, weight, bias_of(call, 2), *arguments)
 
 
 def flipped(recorder: Recorder, x: Tensor) -> Tensor:
