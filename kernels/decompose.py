@@ -120,10 +120,7 @@ def _explained(inputs: Sequence[TensorSpec]) -> Iterator[None]:
 
 
 def says_its_inputs(path: Path) -> bool:
-    """Whether a file is of a kind that says what its inputs are, or how they are called: an engine, a language model.
-
-    What cannot be read says nothing.
-    """
+    """True of an engine's layers and a language model, whose inputs need not be said; False of a file that cannot be read."""
     try:
         with open(path, "rb", opener=_without_waiting) as stream:
             return stream.seekable() and (is_engine(stream) or _is_gguf(stream) or is_safetensors(stream))

@@ -36,8 +36,7 @@ DTYPE_BYTES: Mapping[str, int] = {
 }
 
 
-#: Element types that pack several elements, or a scale with them, as (elements, bytes): formats of weights alone. What a kernel
-#: reads of its weights is its own element type where it is one of these.
+#: Element types of weights that pack several elements, or a scale with them, as (elements, bytes).
 PACKED_TYPES: Mapping[str, tuple[int, int]] = {
     "float8_e4m3fn": (1, 1), "float8_e4m3fnuz": (1, 1), "float8_e5m2": (1, 1), "float8_e5m2fnuz": (1, 1),
     "float8_e8m0fnu": (1, 1), "int4": (2, 1), "uint4": (2, 1), "float4_e2m1": (2, 1), "int2": (4, 1), "uint2": (4, 1),
@@ -193,14 +192,12 @@ class Network:
         name: a label for people (the file's stem).
         inputs: the tensors it was decomposed for.
         calls: kernel invocations and host-only calls, in execution order.
-        boundary: where the list of calls ends early, and why; None if it is the whole pass.
-        reads: for each launch, which launch wrote each of its inputs, directly or by way of views; -1 where none did (the
-            network's inputs, weights). Empty where nobody wrote it down.
-        optimized: these are the launches that the passes of PyTorch's JIT leave (:mod:`jetdvfs.kernels.rewriting.optimizing`),
-            not all that were written.
-        runtime: the runtime that has compiled the network, whose launches these are (``TensorRT``); empty where PyTorch's
-            dispatcher launches them.
-        unread: a note on the file's weights that no launch reads; empty if all are read.
+        boundary: end of a list that is not the whole pass.
+        reads: for each launch, the launch that wrote each of its inputs, also by way of views; -1 for the network's inputs and
+            weights. Empty if unknown.
+        optimized: True of the launches that the passes of PyTorch's JIT leave (:mod:`jetdvfs.kernels.rewriting.optimizing`).
+        runtime: the one that compiled the network (``TensorRT``); empty for PyTorch's dispatcher.
+        unread: note on the file's weights that no launch reads; empty if all are read.
     """
 
     name: str
@@ -249,10 +246,10 @@ class Network:
         return hashlib.sha256(json.dumps(work, default=list).encode()).hexdigest()[:24]
 
     def check_whole(self, accepted: Collection[str] = ()) -> None:
-        """Refuse a list that ends early, but for one that ends at an operator of these names.
+        """Refuse a list that ends early, at no operator of these names.
 
         Raises:
-            EndsEarly: it does; the text says where, how much is listed, and by which name it is accepted.
+            EndsEarly: the text says where, how much is listed, and by which name it is accepted.
         """
         end = self.boundary
         if end is None or end.operator in accepted:

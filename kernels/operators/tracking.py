@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the passes of PyTorch's JIT have to know of a running network: who needs whom, and which calls repeat others.
+"""Notes on a running network for the passes of PyTorch's JIT: which launches need, and which repeat, each other.
 
-The JIT works on a graph before it runs; here the same is found out as it runs, with the JIT's own caution: what is ever written
-into a second time is left alone (torch/csrc/jit/ir/alias_analysis.cpp), and so is what may have been needed by code that did
-not run this time.
+The JIT works on a graph before it runs. Its caution is kept: memory that is written a second time is left alone
+(torch/csrc/jit/ir/alias_analysis.cpp), and so is a value that code which did not run may have needed.
 """
 
 from __future__ import annotations

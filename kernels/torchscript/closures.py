@@ -21,7 +21,7 @@ LINE = "line#"
 
 
 class Runtime(Protocol):
-    """What translated code asks for while it runs: the model's functions and objects, and the operators' rules."""
+    """The model's functions and objects, and the operators' rules, for translated code that runs."""
 
     recorder: Recorder
 
@@ -29,7 +29,7 @@ class Runtime(Protocol):
         """A function or class of the model, or a constant of one of its classes, by its qualified name."""
 
     def invoke(self, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """Call what a name in the code stands for: a function, or a class to be built."""
+        """Call a function, or build an object of a class."""
 
     def call_method(self, target: ScriptObject, name: str, args: Sequence[Any], kwargs: dict[str, Any] | None = None) -> Any:
         """Run a method of a module or object."""
@@ -41,7 +41,7 @@ class Runtime(Protocol):
         """``CONSTANTS.c12``."""
 
     def means_today(self, name: str) -> bool:
-        """Whether an operator of the file's version is called like today's."""
+        """True if an operator of the file's version is called like today's."""
 
     def operate(self, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Apply an operator's rule, as the file's version means it."""
@@ -57,7 +57,7 @@ def refusal(text: str, error: type[ModelError]) -> Callable[[Frame], NoReturn]:
 
 
 def truth(value: Any) -> bool:
-    """What ``if`` makes of a value.
+    """The truth of a value, as ``if`` takes it.
 
     Raises:
         DataDependent: it is a tensor whose number is not known.

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import ModelError, ShapeError, UnsupportedOperator
 from ..operators.host.prim import AUTOCAST
@@ -18,16 +18,13 @@ from .watching import Names, is_literal, names_in, rename, watched_branches
 _NEXT, _BREAK, _CONTINUE = None, "break", "continue"
 
 
-class Function:
-    """A function ready to run."""
+class Function(NamedTuple):
+    """A function ready to run; ``returns`` if it is declared to return a value."""
 
-    __slots__ = ("body", "defaults", "parameters", "returns")
-
-    def __init__(self, parameters: Sequence[str], defaults: dict[str, Expression], body: Statement, *, returns: bool) -> None:
-        self.parameters = tuple(parameters)
-        self.defaults = defaults
-        self.body = body
-        self.returns = returns
+    parameters: tuple[str, ...]
+    defaults: dict[str, Expression]
+    body: Statement
+    returns: bool
 
 
 class Translator(ExpressionTranslator):
@@ -46,7 +43,7 @@ class Translator(ExpressionTranslator):
             if keyword_default is not None:
                 defaults[argument.arg] = self.expression(keyword_default)
         body = self._stream(syntax) if syntax.long else self.block(next(syntax.pieces(), []))
-        return Function(names, defaults, body, returns=syntax.returns)
+        return Function(tuple(names), defaults, body, syntax.returns)
 
     def _stream(self, syntax: FunctionSyntax) -> Statement:
         """A body that is translated piece by piece as it runs, and forgotten: long functions run once."""
