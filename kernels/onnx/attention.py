@@ -52,7 +52,10 @@ def attention(call: NodeCall) -> Any:
     grouped, scores = query.shape[1] != key.shape[1], None
     if grouped and query.shape[1] % max(key.shape[1], 1):
         raise ShapeError(f"operator Attention of {query.shape[1]} heads over {key.shape[1]} heads of keys")
-    if not cap and len(call.node.outputs) < 4:
+    left, right = (call.attribute(f"{side}_window_size", -1) for side in ("left", "right"))
+    if left >= 0 and (right >= 0 or causal) and not cap and len(call.node.outputs) < 4:
+        made = _over_cache(call, query, [key, value], key.shape[2], left + 1 + max(right, 0), mask)
+    elif not cap and len(call.node.outputs) < 4:
         made = call.aten("scaled_dot_product_attention", query, key, value, mask, 0.0, causal, None, grouped)
     else:
         times = query.shape[1] // key.shape[1]
@@ -66,9 +69,9 @@ def attention(call: NodeCall) -> Any:
     return out_of_heads(call, made) if ranked else made, key, value, scores if x.rank else None
 
 
-def _over_cache(call: NodeCall, query: Tensor, cache: list[Tensor], seen: int) -> Tensor:
+def _over_cache(call: NodeCall, query: Tensor, cache: list[Tensor], seen: int, window: int, mask: Tensor | None) -> Tensor:
     """Attention of the newest tokens over a cache in place, one launch; with a window each sees that many positions."""
-    window, cap = int(call.attribute("local_window_size", -1)), call.attribute("softcap", 0.0)
+    cap, causal = call.attribute("softcap", 0.0), call.attribute("is_causal", query.shape[2] > 1)
     recorder, (batch, heads, tokens, _) = call.recorder, query.shape
     looked = min(seen, window) if window > 0 else seen
     read = min(seen, window + tokens - 1) if window > 0 else seen
@@ -78,8 +81,8 @@ def _over_cache(call: NodeCall, query: Tensor, cache: list[Tensor], seen: int) -
         (batch, heads, tokens, width), query.dtype, (tokens * heads * width, width, heads * width, 1)
     )  # as fused kernels lay it out
     work = 2 * batch * heads * tokens * looked * (query.shape[3] + width)
-    params: dict[str, Any] = {"mask": call.given(10), "causal": tokens > 1, **({"softcap": cap} if cap else {})}
-    return recorder.launch("attention", [query, *kept], output, params, (call.optional(10),), work=work)
+    params: dict[str, Any] = {"mask": mask is not None, "causal": bool(causal), **({"softcap": cap} if cap else {})}
+    return recorder.launch("attention", [query, *kept], output, params, (mask,), work=work)
 
 
 @onnx_operator("com.microsoft::GroupQueryAttention")
@@ -109,7 +112,7 @@ def group_query_attention(call: NodeCall) -> Any:
         cache = recorder.tensor(shape, part.dtype if kept is None else kept.dtype, of=kept)
         present.append(cache)
         recorder.launch("copy", [part], recorder.tensor(part.shape, cache.dtype))
-    made = _over_cache(call, query, present, total)
+    made = _over_cache(call, query, present, total, int(call.attribute("local_window_size", -1)), call.optional(10))
     return (out_of_heads(call, made), *present)
 
 

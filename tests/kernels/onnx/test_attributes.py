@@ -105,3 +105,10 @@ def test_a_cap_of_scores_is_listed_step_by_step() -> None:
     launches = decompose(io.BytesIO(content), [TensorSpec((1, 2, 4, 8))]).launches
     kinds = [launch.kind.removesuffix("_scalar") for launch in launches if launch.flops]
     assert kinds == ["matmul", "mul", "div", "tanh", "mul", "softmax", "matmul"]
+
+
+def test_a_window_of_attention_bounds_its_work() -> None:
+    made = node("Attention", ["x", "x", "x"], ["y"], is_causal=1, left_window_size=3)
+    content = model(graph([made], [declared("x", (1, 2, 16, 8))], ["y"]), version=25)
+    (launch,) = decompose(io.BytesIO(content), [TensorSpec((1, 2, 16, 8))]).launches
+    assert (launch.kind, launch.flops, launch.output) == ("attention", 2 * 2 * 2 * 16 * 4 * 8, (1, 2, 16, 8))
