@@ -327,7 +327,9 @@ def _temperature_c(bundle: Bundle, args: argparse.Namespace) -> float | None:
 
 
 def model_notes(network: Network, cost: BoardCost, guessed: Sequence[Guess]) -> Iterator[str]:
-    """What a reader of predictions has to know of kernels that are guessed or have no model of their own, a line for each."""
+    """Notes on a prediction, a line each: weights that no launch reads, and kernels that are guessed or have no model."""
+    if network.unread:
+        yield printable(network.unread)
     modelled = [guess for guess in guessed if guess.why != NO_MODEL]
     if modelled:
         share = sum(guess.time_share for guess in modelled)

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from jetdvfs.profiles.reference import reference_model
 from jetdvfs.tests.support.verbs import run, run_json
 
 
@@ -70,3 +71,10 @@ def test_plan_prints_the_choice_the_reasons_and_the_trade_off(
     assert chosen["choice"]["latency_high_ms"] <= 3 and chosen["simulated"] is True
     assert f"set CPU {chosen['choice']['configuration']['cpu_khz'] / 1e3:.1f} MHz" in out
     assert chosen["why"].split(". ")[0] in out and "down on" in out and "per frame mJ" in out
+
+
+def test_a_plan_names_weights_that_no_launch_reads(simulated: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
+    googlenet = str(reference_model("googlenet"))  # its auxiliary heads are for training
+    for verb, more in (("plan", ("--target", "min-energy")), ("predict", ())):
+        code, out, _ = run(capsys, verb, googlenet, "--input", "1x3x64x64", "--profile", "small-sim", *more)
+        assert code == 0 and "weights (49% of their elements) are read by no launch: aux1.fc1.weight" in out
