@@ -28,6 +28,7 @@ TYPES: Mapping[str, str] = {
 #: GGUF's architecture of each ``model_type`` of transformers, that of a text tower's own configuration included.
 _ARCHITECTURES = {
     "llama": "llama", "mistral": "llama", "mixtral": "llama", "ministral": "mistral3", "ministral3": "mistral3",
+    "mistral3": "mistral3",
     "qwen2": "qwen2", "qwen2_moe": "qwen2moe", "qwen3": "qwen3", "qwen3_moe": "qwen3moe",
     "qwen2_vl": "qwen2vl", "qwen2_vl_text": "qwen2vl", "qwen2_5_vl": "qwen2vl", "qwen2_5_vl_text": "qwen2vl",
     "qwen3_vl": "qwen3vl", "qwen3_vl_text": "qwen3vl", "qwen3_vl_moe": "qwen3vlmoe", "qwen3_vl_moe_text": "qwen3vlmoe",

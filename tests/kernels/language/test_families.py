@@ -54,6 +54,7 @@ def seen(network: Network) -> list[int]:
     return [launch.inputs[1][2] for launch in network.launches if launch.kind == "attention"]
 
 
+NAMELESS = {name: value for name, value in config("").items() if name != "model_type"}
 FOUR_NORMS = {"pre_feedforward_layernorm": (WIDTH,), "post_feedforward_layernorm": (WIDTH,)}
 QK_NORMS = {"self_attn.q_norm": (HEAD,), "self_attn.k_norm": (HEAD,)}
 SLIDES, SEES_ALL = "sliding_attention", "full_attention"
