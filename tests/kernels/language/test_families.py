@@ -110,6 +110,11 @@ def test_gguf_says_windows_by_period_or_by_block(pattern: dict[str, Any], expect
             "language_model.model.",
             "language_model.lm_head.weight",
         ),
+        (
+            {"model_type": "mistral3", "text_config": NAMELESS},
+            "language_model.model.",
+            "language_model.lm_head.weight",
+        ),
     ],
 )
 def test_of_a_model_with_towers_the_text_tower_is_listed(tmp_path: Path, said: dict[str, Any], root: str, head: str) -> None:
