@@ -105,7 +105,7 @@ NO_MODELS: dict[str, tuple[Callable[[Path], object], str]] = {
     "an unknown operator": (_unknown_operator, "aten::quantum_sort"),
     "empty": (Path.touch, "the file is empty"),
     "a text": (lambda path: path.write_text("no model"), "not a TorchScript file"),
-    "a directory": (Path.mkdir, "directory"),
+    "a directory": (Path.mkdir, "no model in this folder"),
     "a named pipe": (os.mkfifo, "regular file"),
     "a link to nowhere": (lambda path: path.symlink_to("nowhere"), "No such file"),
 }

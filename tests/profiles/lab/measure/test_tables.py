@@ -148,7 +148,7 @@ def test_a_mapping_that_says_what_cannot_be_is_refused_with_its_line(text: str, 
 
 
 def test_a_mapping_that_is_not_there_is_told_with_those_that_are() -> None:
-    with pytest.raises(MeasurementError, match=r"expected a .yaml file, or one of agx-orin-cpu-gpu, gpu-clock-sweeps"):
+    with pytest.raises(MeasurementError, match=r"expected a .yaml file, or one of agx-orin-bert, agx-orin-cpu-gpu"):
         load_mapping("nothing")
 
 
