@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The core: leases in, clocks out, and the board given back when nobody holds any."""
+"""The controller: clocks for all leases together, and the baseline after the last one."""
 
 from __future__ import annotations
 
@@ -39,22 +39,16 @@ _LAST_TRY_S = 1.0
 
 
 class Controller:
-    """Keeps the board at what the leases need together. For one thread; it waits for nobody but the hardware.
+    """Sets the board for all leases. For one thread; only the hardware blocks it.
 
     Args:
-        demands: measures what other work needs; without it, no clock is kept up for any.
-        slept: whether the machine has slept since this was asked last.
-        budgets: knows what the board may draw; without it, anything.
-        who_sets: names the processes that may have set an axis just now.
+        demands: monitor of other work; None for no floors.
+        slept: True if the machine slept since the last call.
+        who_sets: processes that may have set an axis just now.
 
     Attributes:
-        leases: those in force.
-        applied: what the last setting in force came to, or None while nothing is held.
-        troubles: what went wrong and still stands.
-        floors: what is kept up for other work.
-        changed_s: when the board was set last.
-        judged: how leases fare.
-        standby: which of them are in standby.
+        applied: result of the last setting in force; None without leases.
+        troubles: faults that persist.
     """
 
     def __init__(
@@ -94,21 +88,20 @@ class Controller:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What stands although nothing went wrong: limits that no level fits, targets that are not kept, demand that cannot be
-        seen."""
+        """Conditions that are no faults: limits that no level fits, unmet targets, unmeasured demand."""
         blind = self._demands.notes if self._demands is not None and self._config.floors is not None else ()
         bounds = self.budgets.notes if self.budgets is not None else ()
         left = (self._left,) if self._left else ()
         return (*self._permitted.missed, *blind, *bounds, *self._present.notes, *self.judged.texts, *left)
 
     def check_limits(self) -> tuple[str, ...]:
-        """The operator's limits that no level of the board meets now, one line each; they stay in :attr:`notes`."""
-        with contextlib.suppress(DaemonError):  # a table that cannot be read is said by whoever needs it
+        """Operator's limits that no level meets now, one line each; they stay in :attr:`notes`."""
+        with contextlib.suppress(DaemonError):  # unreadable tables are reported at their use
             self._permitted.look()
         return self._permitted.missed
 
     def recover(self) -> RestoreReport:
-        """Give back what an earlier process of this boot still held when it ended without doing so."""
+        """Restore the baseline if an earlier process of this boot did not."""
         if not self._board.touched:
             return RestoreReport()
         report = self._give_back()
@@ -121,14 +114,14 @@ class Controller:
 
     @property
     def tend_in_s(self) -> float:
-        """When to :meth:`tend` next: seldom while nothing is held, and less often while all stays as it was set."""
+        """Seconds until the next :meth:`tend`: more without leases or changes."""
         if not len(self.leases) and not self._board.touched:
             return _IDLE_S
         quiet = self.applied is not None and not self.troubles and self._monotonic() - self.changed_s > _QUIET_AFTER_S
         return _QUIET_S if quiet else _HELD_S
 
     def limits(self) -> Limits:
-        """The clocks that may be planned for now: what the board offers, the operator allows, and other work needs.
+        """Limits for plans now: offered levels, operator's limits, other work's demand.
 
         Raises:
             HardwareBusy, HardwareRefused: the board's tables cannot be read.
@@ -139,32 +132,30 @@ class Controller:
 
     @property
     def operator(self) -> ClockLimits:
-        """The bounds of the configuration in force."""
+        """The operator's clock limits."""
         return self._config.limits
 
     @property
     def last_offered(self) -> Offered | None:
-        """The levels that the board was seen to offer last; None if that was never seen."""
+        """Levels at the last look; None before the first."""
         return self._permitted.last_offered
 
     @property
     def last_limits(self) -> Limits | None:
-        """The same by what the board was seen to offer last; None where that was never seen."""
+        """Limits at the last look; None before the first."""
         return self._permitted.last_limits(self.floors)
 
     def _limits(self) -> Limits:
         return self._permitted.limits(self.floors)
 
     def hold(self, holder: Holder, plan: LeasePlan, reason: str) -> tuple[Lease, Applied]:
-        """Grant a lease and set the board for all of them together.
-
-        What was planned within other limits than those in force is planned anew.
+        """Grant a lease and set the board for all; plans within outdated limits are made anew.
 
         Raises:
-            LimitReached: there are too many leases.
-            TargetNotAttainable: within the limits in force no configuration meets the target.
+            LimitReached: too many leases.
+            TargetNotAttainable: no permitted configuration meets the target.
             UsageError: the configuration is not offered, or outside the operator's limits.
-            HardwareRefused, HardwareBusy: the board did not take it; it stands as it did before, without the lease.
+            HardwareRefused, HardwareBusy: the board refused; clocks are as before, without the lease.
         """
         self._sample()
         offered = self._permitted.look()
@@ -189,11 +180,7 @@ class Controller:
         return lease, applied
 
     def _follows_board(self, stuck: Mapping[str, int]) -> bool:
-        """Plan again for clocks that the board keeps whatever is requested; True if others are needed then.
-
-        Args:
-            stuck: the level of each such axis.
-        """
+        """Plan for the levels of axes that ignore requests; True if that changes the requested clocks."""
         before = self._wish()
         if not self._permitted.stick(stuck):
             return False
@@ -201,7 +188,7 @@ class Controller:
         return self._wish() != before
 
     def _hold_default(self, text: str) -> None:
-        """Hold the operator's default clocks, which give way to every other lease; tried again if the board refuses them."""
+        """Hold the operator's default clocks, which yield to every lease; retried if refused."""
         clocks = DefaultClocks(text)
         try:
             self.hold(operator(), clocks.plan(self.limits()), clocks.reason)
@@ -212,7 +199,7 @@ class Controller:
             self._default_due = False
 
     def preview(self, plan: LeasePlan) -> FrequencyConfiguration:
-        """The clocks that :meth:`hold` would set for a lease alone, with the demand of other work; grants and sets nothing.
+        """Clocks that :meth:`hold` would set for a lease alone, with other work's demand; sets nothing.
 
         Raises:
             TargetNotAttainable, UsageError, HardwareRefused, HardwareBusy: as for :meth:`hold`.
@@ -223,7 +210,7 @@ class Controller:
         return self._permitted.setting(needed, self.floors).configuration
 
     def _admit(self, plan: LeasePlan, holder: Holder | None = None) -> LeasePlan:
-        """The need as it can be granted now; without a holder, its own wishes for battery and heat bound nothing yet."""
+        """The plan as grantable now; without a holder, its own battery and heat limits do not bind yet."""
         self._keep_up()
         if holder is not None:
             self._afford(holder, plan.constraints)
@@ -235,13 +222,10 @@ class Controller:
         return plan
 
     def replan(self, lease_id: str, planner: Planner, reason: str) -> LeasePlan | None:
-        """Plan a lease anew: the one way in which what was learned of it comes into force.
-
-        Returns:
-            Its plan now; None if it has ended.
+        """Plan a lease anew with all that was learned; None if it has ended.
 
         Raises:
-            DaemonError: there is no plan, or the board did not take it; the lease keeps its plan.
+            DaemonError: no plan, or the board refused it; the lease keeps its plan.
         """
         lease = self.leases.by_id().get(lease_id)
         if lease is None:
@@ -266,20 +250,14 @@ class Controller:
         return plan
 
     def release(self, lease: Lease, by: str = "") -> None:
-        """End a lease: what the others need together comes into force, or the baseline when it was the last.
-
-        One that has ended already stays so.
-
-        Args:
-            by: who ends it, if not its holder.
-        """
+        """End a lease, by another than its holder if ``by`` is given, and set the board for the rest; no effect if ended."""
         if lease.id not in self.leases.by_id():
             return
         self._end(lease, by)
         self._follow(f"{lease.label} ended")
 
     def drop(self, connection: Hashable) -> None:
-        """End every lease of a connection that is gone."""
+        """End the leases of a closed connection."""
         gone = self.leases.of(connection)
         for lease in gone:
             self.leases.remove(lease)
@@ -294,11 +272,7 @@ class Controller:
         log.info("%s ended%s", lease.label, whose, extra=fields(LEASE_ENDED, **about(lease), reason=reason if by else None))
 
     def give_back(self, by: str = "") -> RestoreReport:
-        """End every lease and restore the baseline.
-
-        Args:
-            by: who asks for it; empty if the daemon itself ends.
-        """
+        """End every lease and restore the baseline; ``by`` is empty if the daemon itself ends."""
         for lease in tuple(self.leases):
             self._end(lease, by)
         self._default_due = False
@@ -306,7 +280,7 @@ class Controller:
         return self._give_back(_LAST_TRY_S)
 
     def reconfigure(self, config: Config) -> None:
-        """Take over the operator's new limits; leases granted already are bound by them from now on."""
+        """Apply new limits of the operator, also to leases in force."""
         if config.default != self._config.default:
             for lease in (lease for lease in self.leases if lease.holder.yields):
                 self.release(lease, "the configuration")
@@ -322,7 +296,7 @@ class Controller:
             self._follow("the configuration changed")
 
     def tend(self) -> None:
-        """Look after what is set, and try again what could not be given back; to be called after ``tend_in_s``."""
+        """Check the clocks, and retry a failed restore; to be called after ``tend_in_s``."""
         self._measure()
         self.follow_frames()
         if self._default_due and isinstance(self._config.default, str):
@@ -335,7 +309,7 @@ class Controller:
         self._judge()
 
     def _follow(self, reason: str) -> None:
-        """Bring the board to what is left of the leases; trouble is kept for ``status``, for there is nobody to tell."""
+        """Set the board for the remaining leases; no client waits, so ``status`` keeps the trouble."""
         self._afford()
         if not len(self.leases):
             self._give_back()
@@ -352,13 +326,13 @@ class Controller:
         self.judged.look(self._counting(), self.applied, self.floors, self._unmet)
 
     def _counting(self) -> tuple[Lease, ...]:
-        """The leases as they count now."""
+        """Leases as they count now."""
         held, now_s = tuple(self.leases), self._monotonic()
         leases = tuple(lease for lease in held if not lease.holder.yields) or held
         if self.budgets is None or self.budgets.budget is None:
             return self._present.leases(leases, now_s, parked=self._parked)
         levels = None
-        with contextlib.suppress(DaemonError):  # tables that cannot be read are reported by who needs them
+        with contextlib.suppress(DaemonError):  # unreadable tables are reported at their use
             grid = self._permitted.allowed()
             levels = {axis: grid.levels(axis) for axis in AXES}
         capping = self.budgets.capping
@@ -366,7 +340,7 @@ class Controller:
         return self._present.leases(leases, now_s, budget=budget, capping=capping, levels=levels, parked=self._parked)
 
     def follow_frames(self) -> None:
-        """Lower the clocks of leases whose frames have stopped, and bring back those of leases whose frames come again."""
+        """Put leases without frames into standby, and take those with new frames out."""
         resting, back = self.standby.look(self.leases, self._monotonic())
         self._parked = {name: plan for name, plan in self._parked.items() if name in self.standby.parked}
         if resting and self._config.idle is not None:
@@ -395,14 +369,14 @@ class Controller:
         self._afford()
 
     def _keep_up(self) -> None:
-        """Find what must be kept up for other work, and where that has changed, plan again for the leases."""
+        """Update the floors for other work; plan again if they changed."""
         if self._demands is None or self._config.floors is None:
             found = Floors()
         else:
             try:
                 allowed = self._permitted.allowed()
             except DaemonError:
-                return  # said by whoever needs the grid next
+                return  # reported at the next use of the grid
             found = floors(self._demands.demand(), allowed, self._config.floors, leader=self._board.leader)
         before, self.floors = self.floors, found
         if before.levels == found.levels:
@@ -412,10 +386,10 @@ class Controller:
         self._plan_again()
 
     def _afford(self, holder: Holder | None = None, asked: BoardConstraints | None = None) -> None:
-        """Find what the board may draw, also with what a lease asks that is to be granted; plan again where that has changed.
+        """Update the power budget, also for a lease to be granted; plan again if it changed.
 
         Raises:
-            UsageError: what is asked cannot be watched.
+            UsageError: a requested limit cannot be watched.
         """
         if self.budgets is None:
             return
@@ -430,7 +404,7 @@ class Controller:
     def _plan_again(self) -> None:
         """Plan every lease again within the limits in force."""
         self._unmet = {}
-        with contextlib.suppress(DaemonError):  # tables that cannot be read are said by whoever needs them
+        with contextlib.suppress(DaemonError):  # unreadable tables are reported at their use
             self._planned_within = self._limits()
         for lease in self.leases:
             if lease.plan.planner is None:
@@ -471,11 +445,11 @@ class Controller:
                 return
         except DaemonError as error:
             texts = (str(error),)
-        # What the board did not accept in the first place still stands.
+        # Notes on clocks that the board did not accept persist.
         self.troubles = texts if applied.accepted == applied.requested else tuple(dict.fromkeys((*applied.notes, *texts)))
 
     def _wake(self, texts: tuple[str, ...]) -> None:
-        """The machine has slept: what was known of it from before counts as old."""
+        """Treat readings from before a sleep as old."""
         self.changed_s = self._monotonic()
         if self.budgets is not None:
             self.budgets.wake()
@@ -483,11 +457,7 @@ class Controller:
         log.info("the machine has slept, and all was looked at again: %s", found, extra=fields(WOKEN, reason=found))
 
     def _set(self, reason: str, offered: Offered | None = None) -> Applied:
-        """Set the board for all leases.
-
-        Args:
-            offered: the last look at the board, if it was for this change.
-        """
+        """Set the board for all leases; ``offered`` is a look made for this change."""
         offered = self._permitted.look() if offered is None else offered
         setting, self._floors_when_set, self.changed_s = self._setting(), self.floors.levels, self._monotonic()
         try:
@@ -528,18 +498,18 @@ class Controller:
         return report
 
     def _wish(self) -> FrequencyConfiguration:
-        """What the leases and other work need together."""
+        """Clocks for the leases and other work together."""
         needed = self._arbiter.wish(self._counting(), lambda: self.last_limits or self._limits())
         return self._raised(needed)
 
     def _raised(self, needed: FrequencyConfiguration) -> FrequencyConfiguration:
-        """A configuration with the demand of other work, which governors see to by themselves."""
+        """A configuration raised to other work's demand; governors raise their axes themselves."""
         left = self._governed()
         floors = (0 if axis in left else self.floors.least(axis) for axis in AXES)
         return FrequencyConfiguration(*map(max, needed, floors))
 
     def _governed(self) -> frozenset[str]:
-        """The axes that every lease leaves to their governors."""
+        """The axes that every lease leaves to governors."""
         left = [lease.plan.governed for lease in self._counting()]
         return frozenset.intersection(*left) if left else frozenset()
 

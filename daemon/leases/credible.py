@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Credible frames: those that can belong to the network that a lease was granted for.
+"""Credible frames: frames that can belong to the lease's network.
 
-A frame that ends sooner than the network's roofline permits at the clocks in force is no frame of that network: mostly a launch
-time, because the application did not wait for the GPU. It corrects nothing. A frame that takes more than :data:`FAR` times as
-long as predicted, or less than a third of it, is doubted as well, unless much of the prediction is guessed. Such frames count
-for their own lease once they have kept coming for long (:data:`INSISTENT`), and for no other lease. An application can ask the
-daemon to believe all of them (``trust_frames``).
+A frame faster than the network's roofline corrects nothing: mostly it is a launch time, without a wait for the GPU. A frame
+beyond :data:`FAR` times the prediction in either direction is doubted, unless much of that is guessed. Such frames count after
+a long run (:data:`INSISTENT`), for their own lease only. ``trust_frames`` makes the daemon believe all.
 """
 
 from __future__ import annotations
@@ -37,8 +35,8 @@ class Credible:
 
     Attributes:
         least_ms: roofline of the network; :data:`SHORTEST_MS` if unknown.
-        predicted_ms: predicted latency, if frames are compared with it; otherwise None.
-        slow: True if frames may be doubted for taking long.
+        predicted_ms: for comparison; None for none.
+        slow: True if long frames may be doubted.
     """
 
     least_ms: float = SHORTEST_MS
@@ -46,7 +44,7 @@ class Credible:
     slow: bool = True
 
     def side(self, latency_ms: float) -> Side | None:
-        """On which side of the range a frame is; None if inside."""
+        """Side of the range that a frame is on; None if inside."""
         if latency_ms < self.least_ms:
             return "impossible"
         if self.predicted_ms is not None:
@@ -63,8 +61,8 @@ def credible(
     """Range of credible frames.
 
     Args:
-        surface: the network's, as predicted; None for a program that was not predicted.
-        configuration: clocks in force; None if unknown, and the top clocks count.
+        surface: as predicted; None for an unpredicted program.
+        configuration: clocks in force; None for the top clocks.
         alone: no other lease's frames delay these.
         accepted: doubted frames are believed; the roofline still holds.
     """
@@ -80,14 +78,12 @@ def credible(
 
 @dataclass(frozen=True)
 class Doubt:
-    """Frames of a lease that do not count, and why.
+    """Frames of a lease that do not count.
 
     Attributes:
-        side: how they are out of range.
-        observed_ms: their median.
-        bound_ms: the roofline, or the prediction that they are far from.
-        frames: number of them in a row.
-        reason: why, in one line.
+        observed_ms: median latency.
+        bound_ms: the roofline, or the prediction.
+        frames: number in a row.
     """
 
     side: Side
@@ -105,7 +101,7 @@ class Doubt:
 
 
 def doubt(side: Side, observed_ms: float, where: Credible, frames: int, network: str) -> Doubt:
-    """The doubt about frames of a network, with its reason in words."""
+    """The doubt about frames of a network, in words."""
     name = network or "this program"
     if side == "impossible":
         if where.least_ms <= SHORTEST_MS:
@@ -127,11 +123,7 @@ def doubt(side: Side, observed_ms: float, where: Credible, frames: int, network:
 
 
 class Doubts:
-    """Follows which of a lease's frames are out of range. For one thread.
-
-    Attributes:
-        frames: number of doubted frames in a row on the same side.
-    """
+    """Follows frames out of range, with the number of consecutive ones on one side. For one thread."""
 
     def __init__(self) -> None:
         self.frames = 0
@@ -149,7 +141,7 @@ class Doubts:
             self.frames += side is not None
 
     def found(self) -> tuple[Side, float] | None:
-        """Side and median of the last frames if most of them are out of range, at least three."""
+        """Side and median of the last frames if most, and at least three, are out of range."""
         sides: tuple[Side, ...] = ("impossible", "fast", "slow")
         for side in sides:
             own = sorted(latency_ms for one, latency_ms in self._last if one == side)
@@ -158,7 +150,7 @@ class Doubts:
         return None
 
     def insistent(self, now_s: float) -> bool:
-        """True if doubted frames have kept coming for long enough to be believed for their own lease."""
+        """True if doubted frames have come for long enough to be believed for their own lease."""
         if self._side is None or self._side not in INSISTENT:
             return False
         frames, seconds = INSISTENT[self._side]

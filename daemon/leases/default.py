@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The clocks that the operator wants while no application holds any: ``default`` of the configuration, as a lease."""
+"""Default clocks of the operator while no lease is held: ``default`` of the configuration, as a lease."""
 
 from __future__ import annotations
 
@@ -19,27 +19,26 @@ DEFAULT_APP = "jetdvfsd"
 
 
 def operator() -> Holder:
-    """The holder of the lease, which gives way to every other."""
+    """Holder of the lease, which yields to every other."""
     return Holder("default", os.getpid(), 0, DEFAULT_APP, yields=True)
 
 
 @dataclass(frozen=True)
 class DefaultClocks:
-    """Plans the lease (:class:`jetdvfs.daemon.planning.lease_plan.Planner`): ``max`` and ``min`` follow the limits.
+    """Plans the lease (:class:`jetdvfs.daemon.planning.lease_plan.Planner`); ``max`` and ``min`` follow the limits.
 
     Attributes:
-        text: ``max``, ``min``, or ``CPU,GPU,EMC`` of numbers and these words, or empty for a clock of its governor's.
-        member: of the configuration, which has the text.
+        text: ``max``, ``min``, or ``CPU,GPU,EMC`` of numbers and these words; an empty clock is its governor's.
     """
 
     text: str
     member: str = "default"
 
     def plan(self, limits: Limits) -> LeasePlan:
-        """The clocks within these limits.
+        """Clocks within these limits.
 
         Raises:
-            UsageError: the text names no configuration.
+            UsageError: the text is no configuration.
         """
         ranges = {axis: getattr(limits, axis) or () for axis in AXES}
         try:

@@ -1,13 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clocks that stand otherwise than they were set, because of nvpmodel, jetson_clocks, a person, or heat.
+"""Clocks that deviate from their setting, because of nvpmodel, jetson_clocks, a person, or heat.
 
-Policy. What deviates is named in ``status`` within a second. Limits that others lowered are obeyed at once: the board is set
-to the nearest clocks they allow, and back up when they are raised again. A clock that somebody else set or took over is left
-to them for a while, then set again; each time that it is taken once more they are left it for twice as long, from two seconds
-up to five minutes, until it has stayed as set for a minute; what a board forgot while the machine slept is set again at once.
-A clock that is merely slow is named: there is nothing to set. If it is cool, and slow for longer than a moment, the leases are
-planned again for the clock that it has. Limits that the kernel lowers against heat, and raises again step by step afterwards,
-are not taken for somebody's.
+Policy. Deviations are in ``status`` within a second. Changed limits are obeyed at once. A clock that another program set or
+took over is set again after a wait: two seconds, doubled each time up to five minutes, until it has stayed as set for a minute.
+Settings lost in sleep are restored at once. A slow clock is reported; if it is cool and stays slow, leases are planned again
+for its actual level. Limits that the kernel lowers against heat, and raises step by step, are no other program's.
 """
 
 from __future__ import annotations
@@ -31,7 +28,7 @@ _LEFT = "what somebody else set is left to them"
 
 
 class Observed(Protocol):
-    """What of the board's hardware is looked at."""
+    """Observed part of the hardware."""
 
     def read(self) -> dict[str, tuple[Reading, ...]]: ...
 
@@ -41,13 +38,12 @@ class Observed(Protocol):
 
 
 class Deviation(NamedTuple):
-    """One clock that is not as set.
+    """A clock that is not as set.
 
     Attributes:
-        cause: ``limited`` by others' limits, ``taken`` by somebody who set it, ``appeared`` since, or ``slow`` without any.
-        text: what it is and what was held, in one line.
-        heat: why the kernel lowers it now, in one line; empty where it does not.
-        stays_at: the level nearest to the clock of an axis that is ``slow`` and not hot; 0 otherwise.
+        cause: ``limited`` by other limits, ``taken`` by another program, ``appeared`` since, or ``slow``.
+        heat: reason why the kernel lowers it now, in one line; empty if it does not.
+        stays_at: level nearest to an axis that is ``slow`` and not hot; 0 otherwise.
     """
 
     axis: str
@@ -58,10 +54,7 @@ class Deviation(NamedTuple):
 
 
 def find_deviations(board: Observed, applied: Applied, heat_before: str = "") -> tuple[Deviation, ...]:
-    """Every clock that is not as the board last accepted it.
-
-    Args:
-        heat_before: why the kernel lowered clocks a moment ago; empty where it did not.
+    """Every clock that is not as last accepted; ``heat_before`` tells why the kernel just lowered clocks.
 
     Raises:
         HardwareBusy, HardwareRefused: the board's tables or limits cannot be read.
@@ -104,7 +97,7 @@ def find_deviations(board: Observed, applied: Applied, heat_before: str = "") ->
 
 
 class Backoff:
-    """When a clock that was taken may be set again."""
+    """Waits before a taken clock is set again."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
@@ -113,7 +106,7 @@ class Backoff:
         self._set_s: float | None = None
 
     def due(self) -> bool:
-        """To be asked at every look at which it is not as set; whether to set it now."""
+        """True to set it now; called at every look at which it is not as set."""
         now = self._monotonic()
         if self._noticed_s is None:
             self._noticed_s = now
@@ -126,23 +119,23 @@ class Backoff:
         return True
 
     def settle(self) -> None:
-        """To be said at every look at which it is as set."""
+        """Note that it is as set; called at every such look."""
         self._noticed_s = None
 
     @property
     def wait_s(self) -> float:
-        """For how long it is left to others, at most, from now on."""
+        """Longest time left until it is set again."""
         return self._wait_s if self._noticed_s is None else self._wait_s - (self._monotonic() - self._noticed_s)
 
 
 class Watch:
-    """Looks after what was set last.
+    """Watches the last setting.
 
     Attributes:
-        woken: True if the machine had slept before the last look.
-        countdown: the line of the last look that counts down until a clock that was taken is set again; empty if none was.
-        is_hot: True if the kernel lowered clocks against heat a moment ago; limits may be its own then.
-        stuck: the level at which each axis stays that has not been as set for some seconds, though it is cool.
+        woken: True if the machine slept before the last look.
+        countdown: last line on the time until a taken clock is set again; empty without one.
+        is_hot: True if the kernel just lowered clocks against heat, and limits may be its own.
+        stuck: level of each cool axis that has not followed for some seconds.
     """
 
     def __init__(
@@ -168,15 +161,12 @@ class Watch:
     def look(
         self, applied: Applied, wish: FrequencyConfiguration, outdated: bool, changed: Callable[[], bool]
     ) -> tuple[tuple[str, ...], bool]:
-        """See whether the board is as set.
+        """Compare the board with its setting; return deviations, one line each, and True to set it again now.
 
         Args:
-            wish: what the leases and other work need together.
-            outdated: whether something else was needed when it was set.
-            changed: whether what everybody's limits allow of it is not what was set; asked only where that may be so.
-
-        Returns:
-            What deviates, one line each; and whether to set the board again now.
+            wish: clocks for leases and other work together.
+            outdated: True if the last setting was for other clocks.
+            changed: True if the limits now allow another setting; called only if that is possible.
 
         Raises:
             HardwareBusy, HardwareRefused: the board's tables or limits cannot be read.

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The frames of one lease as its holder reported them, and which of them say something about the clocks they ran at.
+"""Frames reported for one lease, with evidence on the clocks in force.
 
-A report tells latencies and not when frames began. They are taken to have ended evenly spread since the report before; what may
-have begun before the clocks were set, the first frame at new clocks and the first after a pause count as late or in time like
-any other, but say nothing about the clocks.
+Reports do not say when frames began: ends are assumed evenly spread. Frames begun before the clocks were set, the first at new
+clocks and the first after a pause count as late or in time, but not for the clocks.
 """
 
 from __future__ import annotations
@@ -38,11 +37,7 @@ Company = frozenset[str]
 
 
 class Setting(NamedTuple):
-    """The clocks in force, and since when on the monotonic clock.
-
-    ``disturbed``: whether something is known that makes what runs slower than its clocks: heat, over-current, clocks that stand
-    otherwise than they were set.
-    """
+    """Clocks in force since a monotonic time; ``disturbed`` by heat, over-current or deviating clocks."""
 
     configuration: FrequencyConfiguration
     since_s: float
@@ -50,7 +45,7 @@ class Setting(NamedTuple):
 
 
 class _Drawn(NamedTuple):
-    """What the rails drew, and how hot the die was; None where nobody knows."""
+    """Power of the rails, and the die's temperature; None if unknown."""
 
     power_mw: float
     die_c: float | None
@@ -58,7 +53,7 @@ class _Drawn(NamedTuple):
 
 @dataclass
 class _Seen:
-    """What was seen at one configuration, in one company."""
+    """Frames and power at one configuration, in one company."""
 
     latencies_ms: deque[float] = field(default_factory=lambda: deque(maxlen=_TYPICAL_OF))
     powers: deque[_Drawn] = field(default_factory=lambda: deque(maxlen=_POWERS_KEPT))
@@ -69,15 +64,14 @@ class _Seen:
 
 
 class Frames:
-    """For one thread.
+    """Frames of one lease. For one thread.
 
     Attributes:
-        reported: how many frames there were.
-        late: how many of them took longer than the limit that held.
-        recent_ms: the trusted ones at the clocks in force, oldest first.
-        last_s: when the last report came; None before the first.
-        first_ms: the first ones after a pause or at other clocks, of late; ``first_frames`` counts them all.
-        doubts: which of them are not credible; those are in no observation.
+        late: number of frames over the limit in force.
+        recent_ms: trusted latencies at the clocks in force, oldest first.
+        last_s: time of the last report; None before the first.
+        first_ms: recent first frames after a pause or at other clocks, of ``first_frames``.
+        doubts: frames that are not credible, and in no observation.
     """
 
     def __init__(self) -> None:
@@ -111,11 +105,10 @@ class Frames:
         """Note frames that have just ended, oldest first.
 
         Args:
-            setting: the clocks in force; None where nobody knows them.
-            company: whose frames come at the same time.
-            limit_ms: what the target permits.
-            period_ms: from one frame to the next, where it was told.
-            where: range of credible frames; by default all that are longer than a timer's error.
+            setting: None if the clocks are unknown.
+            company: leases whose frames come at the same time.
+            period_ms: time between frames, if given.
+            where: credible range; by default above a timer's error.
         """
         where = where or Credible()
         latencies = list(latencies_ms)
@@ -127,7 +120,7 @@ class Frames:
         self.late += sum(latency > limit_ms for latency in latencies) if limit_ms is not None else 0
         if setting is None:
             return
-        # What idles from one frame to the next as it always does makes no pause.
+        # The usual idle time between frames is no pause.
         usual_s = (period_ms or 0.0) * len(latencies) / 1e3
         paused = before_s is None or now_s - before_s - sum(latencies) / 1e3 > max(_PAUSE_S, usual_s)
         moved = self._setting is None or setting[:2] != self._setting[:2]
@@ -137,7 +130,7 @@ class Frames:
             self._steady_s = now_s
         self._setting, self._company = setting, company
         trusted = _trusted(latencies, before_s, now_s, setting.since_s)
-        # What runs first after a pause, or at other clocks, is slow for its own reasons.
+        # The first frame after a pause, or at other clocks, is slow by itself.
         self._untried = self._untried or paused or moved
         if self._untried and trusted:
             self.first_ms.append(trusted[0])
@@ -149,7 +142,7 @@ class Frames:
         if not trusted or setting.disturbed:
             return
         seen = self._seen_at(setting.configuration, company)
-        if seen.doubt:  # it was of another load
+        if seen.doubt:  # from another load
             seen.latencies_ms.clear()
             seen.powers.clear()
             seen.frames, seen.doubt = 0, 0.0
@@ -167,11 +160,7 @@ class Frames:
         energy_rails: Collection[str],
         die_c: Callable[[], float | None] = lambda: None,
     ) -> None:
-        """Note what the rails draw, where all were read while frames came and the clocks stood still.
-
-        Args:
-            die_c: tells how hot the die is, in degrees Celsius; asked where something is noted.
-        """
+        """Note the power of all rails, and the die in degrees Celsius, if read at constant clocks while frames came."""
         setting = self._setting
         if setting is None or setting.disturbed or not energy_rails or any(rail not in rails for rail in energy_rails):
             return
@@ -181,17 +170,15 @@ class Frames:
         if seen is None or oldest_s <= self._power_s or oldest_s < max(setting.since_s, self._steady_s) + _POWER_SETTLES_S:
             return
         self._power_s = oldest_s
-        # A monitor that fails reads zero; a board that makes frames draws something.
+        # A failing monitor reads zero; a working board draws power.
         if (drawn_mw := sum(sample.value for sample in samples)) > 0:
             seen.powers.append(_Drawn(drawn_mw, die_c()))
 
     def renew(self, unforeseen: float = 1.0) -> None:
-        """Let only the last frames count at the clocks in force, none from before these were set last: their target is missed.
+        """Keep only the last frames at the clocks in force, for a missed target.
 
-        Where they have become heavier, what was seen elsewhere counts as little as one frame that took so many times as long.
-
-        Args:
-            unforeseen: how many times as long as expected frames take, where what was seen elsewhere was sure of it; else 1.
+        If frames take longer by a factor, or by ``unforeseen`` against a certain expectation, observations elsewhere count as
+        one frame that much longer.
         """
         if (here := self._here) is not None:
             if (factor := heavier(tuple(here.latencies_ms))) != 1.0 or (factor := unforeseen) != 1.0:
@@ -200,9 +187,9 @@ class Frames:
             here.latencies_ms = deque(list(here.latencies_ms)[-last:], maxlen=_TYPICAL_OF)
 
     def shift(self) -> float:
-        """How many times as long frames take since they became heavier or lighter at the clocks in force; 1 where they did not.
+        """Ratio of latency after to before a change of load at these clocks, else 1.
 
-        Then, as of :meth:`renew`, what was seen before counts little, and what was drawn at these clocks not at all.
+        Earlier observations then count little, as for :meth:`renew`, and power at these clocks not at all.
         """
         here = self._here
         if here is None or (factor := shifted(tuple(here.latencies_ms))) == 1.0:
@@ -217,16 +204,16 @@ class Frames:
         return None if self._setting is None else self._seen.get((self._setting.configuration, self._company))
 
     def _other_load(self, here: _Seen, factor: float) -> None:
-        """Frames take so many times as long as they did before: what was seen elsewhere counts as little as one that does."""
+        """Scale observations elsewhere by a factor, each counting as one uncertain frame."""
         for seen in self._seen.values():
             if seen is not here:
                 seen.latencies_ms = deque((factor * one for one in seen.latencies_ms), maxlen=_TYPICAL_OF)
                 seen.frames, seen.doubt = 1, math.hypot(seen.doubt, doubted(factor))
-                # It works for the same part of the time as when its power was read.
+                # The busy share stays that of the power readings.
                 seen.period_ms = None if seen.period_ms is None else factor * seen.period_ms
 
     def recall(self, before: Iterable[Observation], now_s: float) -> None:
-        """Count what was observed of the same program, alone, before it had this lease, where nothing was seen yet."""
+        """Add earlier observations of the program alone, at configurations without any."""
         for one in before:
             if (one.configuration, frozenset()) not in self._seen and one.latency_ms is not None:
                 seen = self._seen_at(one.configuration, frozenset())
@@ -236,23 +223,23 @@ class Frames:
                 seen.doubt = one.doubt
 
     def forget(self) -> None:
-        """Something else runs from now on: what was seen at the clocks says nothing of it."""
+        """Drop all observations, for another load."""
         self._seen.clear()
         self.recent_ms.clear()
         self.doubts = Doubts()
 
     @property
     def credible(self) -> int:
-        """Number of frames in the observations that are kept."""
+        """Number of observed frames."""
         return sum(seen.frames for seen in self._seen.values())
 
     @property
     def powers(self) -> int:
-        """How often the rails were read at the clocks in force."""
+        """Power readings at the clocks in force."""
         return 0 if (here := self._here) is None else len(here.powers)
 
     def observations(self, now_s: float, company: Company) -> list[Observation]:
-        """What was observed in this company, a line for each configuration."""
+        """Observations in this company, one for each configuration."""
         from ...kernels.correction.observation import Observation  # a daemon starts without
 
         return [
@@ -271,7 +258,7 @@ class Frames:
         ]
 
     def observed(self) -> dict[str, float] | None:
-        """How many, mean and percentiles in ms of the last ones, and what the very last take; None before the first report."""
+        """Number, mean and percentiles in ms of the last frames, and the latest typical one; None without."""
         ranked = self._ranked_ms
         if not ranked:
             return None
@@ -288,7 +275,7 @@ class Frames:
         }
 
     def _rank(self, latencies_ms: Iterable[float]) -> None:
-        """Keep the last ones in order: percentiles are told with every report."""
+        """Keep the last frames sorted, as every report returns percentiles."""
         for latency in latencies_ms:
             self._latencies_ms.append(latency)
             insort(self._ranked_ms, latency)
@@ -310,7 +297,7 @@ def _mean_c(powers: Iterable[_Drawn]) -> float | None:
 
 
 def _trusted(latencies_ms: Sequence[float], before_s: float | None, now_s: float, since_s: float) -> list[float]:
-    """Those of frames that began after the clocks were set."""
+    """Latencies of frames begun after the clocks were set."""
     if before_s is not None and before_s >= since_s:
         return list(latencies_ms)
     began_s = before_s if before_s is not None else since_s

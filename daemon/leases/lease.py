@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Leases in force, and the highest clocks that they need.
 
-Policy: a lease names the clocks it needs, by itself or through the plan made for its target. What the board gets for all of
-them is decided by :mod:`jetdvfs.daemon.leases.sharing.arbiter`. No lease is slowed down for another; one that wanted to save
-energy or power may be *raised* by another, and says so. When the last one ends, the board is given back as it was found.
+A lease names its clocks, or a plan for its target does; :mod:`jetdvfs.daemon.leases.sharing.arbiter` decides for all. No lease
+is slowed down for another; one that saves energy may be *raised* by another, and reports so.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _ENDED_KEPT = 256
 
 @dataclass(frozen=True)
 class Holder:
-    """Who a lease belongs to: a connection (any hashable), and what the kernel and the application say of it.
+    """Owner of a lease: a connection (any hashable), and the kernel's and the application's data.
 
     Attributes:
         yields: its leases count only while no other is held.
@@ -55,14 +54,7 @@ class Lease:
 
 @dataclass(frozen=True)
 class LeaseLimits:
-    """How many leases there may be.
-
-    Attributes:
-        total: of everybody.
-        per_user: of one user; root has no bound of its own.
-        per_connection: of one connection.
-        for_root: how many of all are kept free for root; at most an eighth.
-    """
+    """Limits on leases; root has none of its own, and ``for_root`` of all, at most an eighth, are kept for it."""
 
     total: int = 64
     per_user: int = 16
@@ -71,11 +63,7 @@ class LeaseLimits:
 
 
 class Leases:
-    """The leases in force. Purely a book: nothing here touches the board.
-
-    Attributes:
-        ended: who ended the last leases that their holders did not end, by lease.
-    """
+    """Book of the leases in force, with last ends by another than the holder; never touches the board."""
 
     def __init__(self, limits: LeaseLimits | None = None) -> None:
         self._limits = limits or LeaseLimits()
@@ -93,7 +81,7 @@ class Leases:
         """Make a lease without putting it into force.
 
         Raises:
-            LimitReached: there are as many as there may be, in total, of this user or of this connection.
+            LimitReached: the limit in total, per user or per connection is reached.
         """
         limits = self._limits
         here = sum(lease.holder.connection == holder.connection for lease in self._leases.values())
@@ -114,11 +102,7 @@ class Leases:
         self._leases[lease.id] = lease
 
     def remove(self, lease: Lease, by: str = "") -> None:
-        """End a lease.
-
-        Args:
-            by: who ends it, if not its holder; kept in ``ended`` for the holder to hear.
-        """
+        """End a lease; ``by`` names another than its holder, kept in ``ended``."""
         self._leases.pop(lease.id, None)
         if by:
             self.ended[lease.id] = by
@@ -126,11 +110,11 @@ class Leases:
                 self.ended.popitem(last=False)
 
     def renew(self, lease: Lease, plan: LeasePlan) -> None:
-        """Let a lease that is in force need something else from now on."""
+        """Replace the plan of a lease in force."""
         self._leases[lease.id] = replace(lease, plan=plan)
 
     def by_id(self) -> dict[str, Lease]:
-        """Those in force now, by their names, in the order in which they came."""
+        """Leases in force by name, in order of arrival."""
         return dict(self._leases)
 
     def of(self, connection: Hashable) -> list[Lease]:
@@ -138,15 +122,12 @@ class Leases:
 
 
 def find(leases: Mapping[str, Lease], lease_id: str, *, uid: int, ended: Mapping[str, str] | None = None) -> Lease:
-    """The lease of this name, for a caller of this user.
-
-    Args:
-        ended: as of :class:`Leases`.
+    """The lease of this name, for a caller of this user; ``ended`` as in :class:`Leases`.
 
     Raises:
-        LeaseEnded: another than its holder ended it; the text says who.
-        UsageError: there is none; the text lists those there are.
-        NotPermitted: it is another user's, and the caller is not root.
+        LeaseEnded: another than its holder ended it; the text names it.
+        UsageError: no such lease; the text lists the held ones.
+        NotPermitted: another user's, and the caller is not root.
     """
     lease = leases.get(lease_id)
     if lease is None and ended and lease_id in ended:
@@ -160,13 +141,13 @@ def find(leases: Mapping[str, Lease], lease_id: str, *, uid: int, ended: Mapping
 
 
 def combine(plans: Sequence[LeasePlan]) -> FrequencyConfiguration:
-    """The configuration that serves every need: on each axis the highest clock that any of them asks for."""
+    """On each axis the highest clock of any plan."""
     configurations = [plan.configuration for plan in plans]
     return FrequencyConfiguration(*(max(axis) for axis in zip(*configurations, strict=True)))
 
 
 def raised_by(lease: Lease, leases: Iterable[Lease]) -> list[str]:
-    """The leases that need a higher clock than this one on some axis."""
+    """Leases that need a higher clock than this one on some axis."""
     own = [(axis, level) for axis, level in lease.plan.configuration._asdict().items() if axis not in lease.plan.governed]
     return [
         other.id

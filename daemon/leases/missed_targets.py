@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When a target counts as missed by the frames that were seen, and why it is, in words that tell what to do about it."""
+"""Missed targets by observed frames, and their causes in words that suggest a remedy."""
 
 from __future__ import annotations
 
@@ -22,16 +22,13 @@ _OF_LOAD = 0.5
 
 @dataclass(frozen=True)
 class MissedTarget:
-    """A latency target that frames do not keep.
+    """A latency target that frames miss.
 
     Attributes:
-        target: what was asked for.
-        limit_ms: what it permits.
-        observed_ms: what frames take, by median.
-        predicted_ms: what was predicted at the clocks in force; None where nothing was.
-        frames: how many frames were too late since it was missed.
-        reason: why, in one line.
-        doing: what is done about it, in one line; empty where nothing was done yet.
+        observed_ms: median latency.
+        predicted_ms: at the clocks in force; None without a prediction.
+        frames: number of late frames since the first miss.
+        doing: remedy under way, in one line; empty without one.
     """
 
     target: str
@@ -54,11 +51,7 @@ class MissedTarget:
 
 
 def is_missed(latencies_ms: Sequence[float], limit_ms: float, confidence: float | None) -> bool | None:
-    """Whether frames at the same clocks miss a limit; None where there are too few to tell, or it is between the two.
-
-    By median, most of the last frames must be too late. With a confidence also more of all of them than chance allows where the
-    share that was asked for is kept.
-    """
+    """True if most of the last frames at the same clocks miss a limit, or more of all than chance allows; None if unclear."""
     last = latencies_ms[-JUDGED:]
     if len(last) < LEAST:
         return None
@@ -82,13 +75,11 @@ def why(
     deviating: Collection[str],
     company: Collection[str],
 ) -> str:
-    """Why frames take longer than their target allows.
+    """Reason why frames take longer than their target allows.
 
     Args:
-        throttled: why the kernel slows the board down.
-        over_current: events that cut clocks for moments that no clock shows.
-        deviating: clocks that stand otherwise than they were set.
-        company: who else uses the GPU, for people.
+        over_current: events that cut clocks too shortly to show.
+        company: other users of the GPU, in words.
     """
     causes: list[str] = []
     if throttled:
@@ -109,11 +100,7 @@ def why(
 
 
 def heavier(latencies_ms: Sequence[float]) -> float:
-    """How many times as long the last frames take as those before at the same clocks; 1 where that is little, or they are few.
-
-    Args:
-        latencies_ms: of frames at these clocks, oldest first.
-    """
+    """Ratio of the last latencies to earlier ones at the same clocks, oldest first; 1 if small, or with few frames."""
     last, before = latencies_ms[-LEAST:], latencies_ms[:-LEAST]
     if len(before) < _BEFORE:
         return 1.0
@@ -122,13 +109,10 @@ def heavier(latencies_ms: Sequence[float]) -> float:
 
 
 def shifted(latencies_ms: Sequence[float]) -> float:
-    """How many times as long the last frames take as those before at the same clocks, heavier or lighter; 1 where it is chance.
+    """Ratio of the last latencies to earlier ones at the same clocks; 1 if due to chance.
 
-    Frames of a load that varies differ by more than that all the time: of the last ones all but one, which may be late for
-    reasons of its own, must be beyond three quarters of those before.
-
-    Args:
-        latencies_ms: as of :func:`heavier`.
+    A varying load differs as much all the time. So all but one of the last frames, which may be late for its own reasons, must
+    be beyond three quarters of the earlier ones.
     """
     last, before = sorted(latencies_ms[-JUDGED:]), sorted(latencies_ms[:-JUDGED])
     if len(before) < JUDGED:
@@ -141,20 +125,16 @@ def shifted(latencies_ms: Sequence[float]) -> float:
 
 
 def _ratio(last: Sequence[float], before: Sequence[float]) -> float:
-    """Ratio of the medians; 1 if one of them is no time, as of an application whose timer says 0."""
+    """Ratio of the medians; 1 if one is 0, as from a broken timer."""
     now_ms, then_ms = median(last), median(before)
     return now_ms / then_ms if now_ms > 0 and then_ms > 0 else 1.0
 
 
 def doubted(factor: float) -> float:
-    """How far, as a logarithm, a frame may be from so many times what it took of another load: not all of it grows alike.
-
-    Args:
-        factor: above 0.
-    """
+    """Uncertainty, as a logarithm, of a latency scaled to another load by a factor above 0: not all of it grows alike."""
     return _OF_LOAD * abs(math.log(factor))
 
 
 def typical(latencies_ms: Sequence[float]) -> float:
-    """What the last frames take, by median."""
+    """Median of the last frames."""
     return median(latencies_ms[-JUDGED:])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which clocks may be set: what the board offers now, within the operator's limits."""
+"""Permitted clocks: the board's offered levels within the operator's limits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STUCK_S = 60.0
 
 
 class Board(Protocol):
-    """What the controller needs of :class:`jetdvfs.daemon.hardware.hardware.Hardware`."""
+    """Used part of :class:`jetdvfs.daemon.hardware.hardware.Hardware`."""
 
     @property
     def touched(self) -> bool: ...
@@ -63,7 +63,7 @@ class Board(Protocol):
 
 
 class Demands(Protocol):
-    """What the controller needs of :class:`jetdvfs.daemon.leases.demand.demand.DemandMonitor`."""
+    """Used part of :class:`jetdvfs.daemon.leases.demand.demand.DemandMonitor`."""
 
     rules: FloorRules
 
@@ -76,31 +76,27 @@ class Demands(Protocol):
 
 
 class BoardSetting(NamedTuple):
-    """What the board is set to: the clocks, and those of CPU clusters that are set apart, in kHz by cpufreq policy.
-
-    ``governed``: the axes that are left to their governors.
-    """
+    """Clocks of the board, CPU clusters set apart in kHz by cpufreq policy, and axes left to governors."""
 
     configuration: FrequencyConfiguration
     clusters: Mapping[str, int]
     governed: frozenset[str] = frozenset()
 
     def is_requested(self, applied: Applied | None) -> bool:
-        """True if the board was set to this last."""
+        """True if the last setting was this one."""
         if applied is None or applied.differs(self.configuration, self.governed):
             return False
         return self.clusters == {name: level.requested for name, level in applied.clusters.items()}
 
 
 class Permitted:
-    """For one thread. What was looked at up to :data:`KEPT_S` ago counts as what is offered now.
+    """Permitted clocks, by levels read up to :data:`KEPT_S` ago. For one thread.
 
-    A clock that the board keeps at one level, whatever is requested, counts as fixed there for a while (:meth:`stick`).
+    A clock that ignores requests counts as fixed for a while (:meth:`stick`).
 
     Attributes:
-        config: the operator's, as it is in force.
-        budget: what the board may draw; None for anything.
-        missed: the operator's limits that no level of the board met when it was looked at last, one line each.
+        budget: power limit; None without one.
+        missed: operator's limits without a level at the last look, one line each.
     """
 
     def __init__(self, board: Board, config: Config, monotonic: Callable[[], float], said: Repeated) -> None:
@@ -128,7 +124,7 @@ class Permitted:
         return offered
 
     def offered(self) -> Offered:
-        """The levels that the board offers, read :data:`KEPT_S` ago at most.
+        """Levels that the board offers, read :data:`KEPT_S` ago at most.
 
         Raises:
             HardwareBusy, HardwareRefused: as for :meth:`look`.
@@ -138,11 +134,11 @@ class Permitted:
 
     @property
     def last_offered(self) -> Offered | None:
-        """The levels that the board offered at the last look; None before the first."""
+        """Levels at the last look; None before the first."""
         return None if self._look is None else self._look[1]
 
     def allowed(self) -> FrequencyGrid:
-        """The levels that the board offers and the operator allows.
+        """Offered levels that the operator allows.
 
         Raises:
             HardwareBusy, HardwareRefused: as for :meth:`look`.
@@ -164,14 +160,7 @@ class Permitted:
         return permitted(self._look[1].grid, self.config.limits, floors, self.budget, self._stuck)
 
     def stick(self, levels: Mapping[str, int]) -> bool:
-        """Plan from now on for the levels at which the board stays, those of axes that are not fixed so yet.
-
-        Args:
-            levels: the level of each axis that does not follow its requests.
-
-        Returns:
-            True if that changes the limits.
-        """
+        """Plan for the levels at which axes stay, unless stuck already; True if that changes the limits."""
         new = {axis: level for axis, level in levels.items() if axis not in self._stuck}
         if new:
             self._stuck |= new
@@ -179,7 +168,7 @@ class Permitted:
         return bool(new)
 
     def unstick(self, moved: bool) -> bool:
-        """Let clocks that were stuck be planned for again, once they moved or after :data:`STUCK_S`; True if there are any."""
+        """Free stuck clocks once they moved or after :data:`STUCK_S`; True if there are any."""
         if not self._stuck or not (moved or self._monotonic() - self._stuck_s > STUCK_S):
             return False
         self._stuck = {}
@@ -189,7 +178,7 @@ class Permitted:
         """Refuse a configuration that is not offered, or outside the operator's limits.
 
         Raises:
-            UsageError: it is; the text says what is nearest.
+            UsageError: it is; the text names the nearest.
         """
         allowed = self.allowed()
         for axis in AXES:
@@ -199,10 +188,9 @@ class Permitted:
                 raise UsageError(f"{given} may not be set; nearest: {beside(axis, level, levels)}")
 
     def setting(self, needed: FrequencyConfiguration, floors: Floors, governed: frozenset[str] = frozenset()) -> BoardSetting:
-        """The setting that comes nearest to the clocks needed: each is moved into the limits as little as possible.
+        """Setting nearest to the needed clocks within the limits.
 
-        A cluster that the inference does not run on has no part in its latency, and its power only grows with its clock: the
-        lowest level that limits and other work allow is best, whatever the other clocks are.
+        A cluster without inference gets its lowest permitted level: its clock adds power, and no speed.
 
         Raises:
             HardwareBusy, HardwareRefused: as for :meth:`look`.

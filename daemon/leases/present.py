@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Leases as they count now: without the work of an application that reports no frames, and within the board's budget.
+"""Leases as they count now.
 
-A lease whose application has been silent for :data:`SILENT_S` no longer counts as load for other leases. Under a budget it
-counts only once frames come, since the power of frames that do not run takes no other lease's clocks down. A lease in standby
-has the clocks of standby.
+After :data:`SILENT_S` without frames, a lease is no load for other leases. Under a budget it counts only once frames come, as
+frames that do not run must not lower other clocks. A lease in standby has the clocks of standby.
 """
 
 from __future__ import annotations
@@ -19,11 +18,7 @@ SILENT_S = 60.0
 
 
 class Present:
-    """Makes the leases that count; what did not change keeps its identity. For one thread.
-
-    Attributes:
-        notes: configurations that the budget lowers, one line each.
-    """
+    """Makes the counting leases, unchanged ones identical; ``notes`` name lowered configurations. For one thread."""
 
     def __init__(self) -> None:
         self.notes: tuple[str, ...] = ()
@@ -39,13 +34,11 @@ class Present:
         levels: Mapping[str, Sequence[int]] | None = None,
         parked: Mapping[str, LeasePlan] | None = None,
     ) -> tuple[Lease, ...]:
-        """The leases as they count.
+        """Leases as they count under a budget in words, empty without one.
 
         Args:
-            budget: what the board may draw, in words; empty if there is no budget.
-            capping: what the budget leaves of configurations.
             levels: permitted levels of each axis; None if unknown.
-            parked: the clocks of each lease in standby.
+            parked: clocks of each lease in standby.
         """
         found, made, notes = [], {}, []
         for lease in leases:
@@ -71,11 +64,7 @@ class Present:
 
 
 def idles(lease: Lease, now_s: float, *, budgeted: bool) -> bool:
-    """True if no frames of a lease come.
-
-    Args:
-        budgeted: a lease without any frame yet counts as idle.
-    """
+    """True if no frames of a lease come; if ``budgeted``, also before its first frame."""
     if lease.frames.last_s is None:
         return budgeted or now_s - lease.since_s > SILENT_S
     return now_s - lease.frames.last_s > SILENT_S

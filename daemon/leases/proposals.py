@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The power modes proposed for leases that are held: found beside, and found anew once a lease was planned again."""
+"""Power modes proposed for held leases, found in the background after each plan."""
 
 from __future__ import annotations
 
@@ -26,12 +26,7 @@ _KEPT = 32
 
 
 class Proposals:
-    """For the event loop.
-
-    Args:
-        look: what was read of the board last.
-        bounds: the operator's.
-    """
+    """Proposed power modes, by the last reading and the operator's bounds. For the event loop."""
 
     def __init__(self, look: Callable[[], BoardReading], bounds: ClockLimits) -> None:
         self._look = look
@@ -41,7 +36,7 @@ class Proposals:
         self._finding: dict[str, asyncio.Task[None]] = {}
 
     async def of(self, wish: PlanRequest, held: FrequencyConfiguration | None) -> Proposal | None:
-        """What is to be proposed for a wish, for which a configuration is held, or none could be."""
+        """Power mode proposed for a request; ``held`` is its configuration, None if none meets the target."""
         seen = self._look()
         if seen.mode is None or seen.modes is None:
             return None
@@ -49,7 +44,7 @@ class Proposals:
         if asked in self._made:
             self._made.move_to_end(asked)
             return self._made[asked]
-        from ..planning.modes import propose  # once a lease is held
+        from ..planning.modes import propose  # not before a lease is held
 
         made = await asyncio.to_thread(propose, wish, seen.modes, seen.mode, held, self._bounds)
         self._made[asked] = made
@@ -58,12 +53,12 @@ class Proposals:
         return made
 
     async def told(self, error: TargetNotAttainable, wish: PlanRequest) -> TargetNotAttainable:
-        """Why a target is not attainable, and in which power mode it would be."""
+        """The error, with the power mode in which the target is attainable, if any."""
         proposal = await self.of(wish, None)
         return error if proposal is None else TargetNotAttainable(f"{error}; {proposal.note}")
 
     def follow(self, leases: Collection[Lease], wish: Callable[[str], PlanRequest | None]) -> None:
-        """Look whether there is something to propose for each lease, where that is not known yet."""
+        """Find proposals for leases with a new plan."""
         held = {lease.id for lease in leases}
         self._found = {name: found for name, found in self._found.items() if name in held}
         self._finding = {name: task for name, task in self._finding.items() if not task.done()}
@@ -73,7 +68,7 @@ class Proposals:
                 self._finding[lease.id] = asyncio.get_running_loop().create_task(self._find(lease, asked))
 
     def of_lease(self, lease_id: str) -> dict[str, Any] | None:
-        """The ``Proposal`` of the interface for a lease; None where there is none, or none was found yet."""
+        """The ``Proposal`` of the interface for a lease; None without one so far."""
         _, proposal = self._found.get(lease_id, (None, None))
         return None if proposal is None else proposal.to_json()
 

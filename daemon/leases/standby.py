@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Standby: low clocks for a lease whose frames have stopped, until the next one comes.
 
-Policy. A lease for a target that has reported frames, and then none for some seconds while the GPU has idled, needs the clocks
-of ``idle`` in the configuration in place of its own. Its next frame, or a busy GPU, brings its own back. Other leases and other
-work keep what they need.
+A lease for a target whose frames stop for some seconds, while the GPU idles, gets the clocks of ``idle`` in the configuration.
+Its next frame, or a busy GPU, restores its own. Other leases and other work keep theirs.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ _PERIODS = 3
 
 @dataclass(frozen=True)
 class Standby:
-    """The standby of one lease so far.
+    """Standby of one lease so far.
 
     Attributes:
-        since_s: when it began, on the caller's clock; None while frames come.
-        count: how often it was in standby.
-        total_s: for how long in all, until it was left last.
-        back_ms: how long it took to set the clocks when it was left, in all.
+        since_s: its begin, on the caller's clock; None while frames come.
+        count: number of times.
+        total_s: total time, except the present one.
+        back_ms: total time to set the clocks afterwards.
     """
 
     since_s: float | None = None
@@ -43,14 +42,11 @@ class Standby:
 
 
 class StandbyWatch:
-    """For one thread.
-
-    Args:
-        gpu_load: 0 to 1; None if unknown.
+    """Follows the standby of leases, and the GPU's load from 0 to 1, None if unknown. For one thread.
 
     Attributes:
-        rules: those in force; None for no standby.
-        leases: the standby of each lease that was in standby at least once.
+        rules: in force; None for no standby.
+        leases: by lease, if it ever was in standby.
     """
 
     def __init__(self, rules: IdleRules | None, gpu_load: Callable[[], float | None]) -> None:
@@ -61,11 +57,11 @@ class StandbyWatch:
 
     @property
     def parked(self) -> frozenset[str]:
-        """The leases that are in standby now."""
+        """Leases in standby now."""
         return frozenset(name for name, one in self.leases.items() if one.since_s is not None)
 
     def look(self, leases: Iterable[Lease], now_s: float) -> tuple[frozenset[str], frozenset[str]]:
-        """The leases that have gone into standby since the last look, and those that have left it."""
+        """Leases that went into standby since the last look, and those that left it."""
         held = {lease.id: lease for lease in leases}
         self.leases = {name: one for name, one in self.leases.items() if name in held}
         before = self.parked
@@ -82,7 +78,7 @@ class StandbyWatch:
         return frozenset(quiet - before), before - quiet
 
     def was_left(self, names: Iterable[str], elapsed_ms: float) -> None:
-        """Count the time that it took to set the clocks of leases that have left standby."""
+        """Count the time to set the clocks of leases that left standby."""
         for name in names:
             one = self.leases[name]
             self.leases = {**self.leases, name: replace(one, back_ms=one.back_ms + elapsed_ms)}
@@ -94,7 +90,7 @@ class StandbyWatch:
         return self._silent_s(lease, now_s) > max(self._after_s, _PERIODS * period_s)
 
     def _gpu_works(self, leases: Iterable[Lease], now_s: float, *, standing_by: bool) -> bool:
-        """True if the GPU has worked of late, and not for frames that are reported."""
+        """True if the GPU lately worked, and not for reported frames."""
         if all(self._silent_s(lease, now_s) > self._after_s for lease in leases if lease.frames.last_s is not None):
             load = self._gpu_load()
             if load is not None and load >= (_BUSY if standing_by else _QUIET):

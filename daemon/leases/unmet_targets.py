@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Targets that the clocks in force do not meet, and the other lease, other work or limit that overrides them.
+"""Targets that the clocks in force do not meet, and the lease, other work or limit that overrides them.
 
-Clocks are the highest that anybody needs. So a lease may always be dearer than it asked for, and a deadline is missed where
-limits came down, or the board does not take what is asked.
+The highest need sets the clocks, so a lease may cost more than requested. A deadline is missed if limits fell, or the board
+refuses its clocks.
 """
 
 from __future__ import annotations
@@ -20,13 +20,7 @@ from .sharing.arbiter import Arbiter, SharedLatency
 
 @dataclass(frozen=True)
 class UnmetTarget:
-    """A target that is not met at the clocks in force.
-
-    Attributes:
-        target: what was asked for.
-        reason: which part of it is not kept, and because of what, in one line.
-        leases: those whose clocks are in force instead.
-    """
+    """A target not met at the clocks in force, the cause in one line, and the leases with these clocks."""
 
     target: str
     reason: str
@@ -43,14 +37,7 @@ def find_unkept(
     unmet: Mapping[str, str],
     fares: Mapping[str, SharedLatency],
 ) -> dict[str, UnmetTarget]:
-    """What is not kept now, by lease.
-
-    Args:
-        applied: what is in force.
-        floors: the clocks that are kept up for other work.
-        unmet: why no plan within the limits in force meets a lease's target, by lease, where none does.
-        fares: how leases fare with the frames of others, by lease.
-    """
+    """Unmet targets now, by lease; ``unmet`` has reasons why no plan within the limits meets a lease's target."""
     found = {}
     for lease in leases:
         missed = lease.plan.missed(applied.accepted) if applied is not None else None
@@ -66,12 +53,12 @@ def find_unkept(
 
 
 class Judge:
-    """Finds, look by look, which targets are not kept; says each in the log once. For one thread.
+    """Finds unmet targets, and logs each once. For one thread.
 
     Attributes:
-        unkept: what is not kept now, by lease.
-        fares: how leases fare whose frames wait for those of others.
-        texts: what is not kept, one line each.
+        unkept: unmet targets, by lease.
+        fares: latencies of leases whose frames wait for other leases' frames.
+        texts: unmet targets, one line each.
     """
 
     def __init__(self, arbiter: Arbiter, said: Repeated) -> None:
@@ -93,7 +80,7 @@ class Judge:
 
 
 def _because(lease: Lease, leases: Collection[Lease], others: Collection[str], floors: Floors) -> str:
-    """Whose clocks are in force instead of a lease's own."""
+    """Cause of other clocks than a lease's own."""
     if others:
         return (
             f"at the clocks that {' and '.join(one.label for one in leases if one.id in others)} need{'s' * (len(others) == 1)}"

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The thread that touches the board, and the snapshots that requests are answered from."""
+"""The board's thread, and the snapshots that answer requests."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The board with its leases for the event loop: changes are requested here, and the last snapshot is read."""
+"""The board and its leases for the event loop: changes, and the last snapshot."""
 
 from __future__ import annotations
 
@@ -28,11 +28,7 @@ from .thread import ANSWER_S, BoardThread
 
 
 class SharedWait:
-    """A result that is computed once for all who wait for it, none of them longer than a bound from its beginning.
-
-    Args:
-        longest_s: bound of the wait. Clients that come later do not wait at all, so a board that hangs delays the first only.
-    """
+    """One result for all waiting clients, up to ``longest_s`` from its start: a hanging board delays only the first."""
 
     def __init__(self, longest_s: float) -> None:
         self._longest_s = longest_s
@@ -47,7 +43,7 @@ class SharedWait:
             self._until_s = time.monotonic() + self._longest_s
 
     async def ended(self) -> None:
-        """Wait for the end of the pending computation, within the bound; its error is not raised here."""
+        """Wait for the result, within the bound; raises none of its errors."""
         left_s = self._until_s - time.monotonic()
         if self._pending is not None and left_s > 0:
             await asyncio.wait({self._pending}, timeout=left_s)
@@ -63,16 +59,7 @@ _NEVER = float("-inf")
 
 
 class BoardService:
-    """Runs a controller and all else that touches the board on a thread of its own.
-
-    Args:
-        writes: the last ones made, oldest first; kept up by the board's files.
-        ended: grows while calls to the board's files come back.
-
-    Attributes:
-        snapshot: how things stood last.
-        thread: where they are looked at and changed.
-    """
+    """Runs the controller and all access to the board on its own thread; ``ended`` counts returned calls to its files."""
 
     def __init__(
         self,
@@ -96,7 +83,7 @@ class BoardService:
         self.thread = BoardThread(self._tend, lambda: controller.tend_in_s, self._publish, ended)
 
     async def hold(self, holder: Holder, plan: LeasePlan, reason: str) -> tuple[Lease, Applied]:
-        """As :meth:`Controller.hold`; a connection that ends meanwhile, or is told that the board hangs, holds nothing.
+        """As :meth:`Controller.hold`; undone if the connection ends or the wait times out.
 
         Raises:
             HardwareBusy: the board does not answer in time.
@@ -110,11 +97,11 @@ class BoardService:
         )
 
     def follow_frames(self, lease: Lease) -> None:
-        """As :meth:`Controller.follow_frames`, as soon as the board's thread can: a frame of a lease in standby has come."""
+        """As :meth:`Controller.follow_frames`, for a frame of a lease in standby."""
         self.thread.submit(self._changing(self._controller.follow_frames), user=lease.holder.uid)
 
     async def preview(self, plan: LeasePlan, uid: int) -> FrequencyConfiguration:
-        """As :meth:`Controller.preview`, asked for by a user.
+        """As :meth:`Controller.preview`, for a user.
 
         Raises:
             HardwareBusy: the board does not answer in time.
@@ -135,7 +122,7 @@ class BoardService:
         )
 
     async def grid(self) -> FrequencyGrid:
-        """The levels that the board offers now.
+        """Levels that the board offers now.
 
         Raises:
             HardwareBusy: the board does not answer in time.
@@ -152,12 +139,12 @@ class BoardService:
         await self.thread.run(self._changing(lambda: self._controller.release(lease, by)), user=uid, ends=True)
 
     def drop(self, holder: Holder) -> None:
-        """End what a connection holds, or has asked for, without waiting for that."""
+        """End a connection's leases and requests, without waiting."""
         self.thread.forget(holder.connection)
         self.thread.submit(self._changing(lambda: self._controller.drop(holder.connection)), user=holder.uid, ends=True)
 
     async def give_back(self, longest_s: float = ANSWER_S, by: str = "") -> tuple[int, RestoreReport]:
-        """End every lease and restore the baseline; how many leases there were, and what became of it.
+        """End every lease and restore the baseline; return the number of leases, and the report.
 
         Raises:
             HardwareBusy: the board does not answer in time.
@@ -169,7 +156,7 @@ class BoardService:
         return await self.thread.run(self._changing(give_back), ends=True, longest_s=longest_s)
 
     async def reconfigure(self, config: Config) -> tuple[str, ...]:
-        """As :meth:`Controller.reconfigure`; which of its limits no level of the board meets now.
+        """As :meth:`Controller.reconfigure`; return the limits that no level of the board meets now.
 
         Raises:
             HardwareBusy: the board does not answer in time; the configuration counts all the same.
@@ -182,11 +169,7 @@ class BoardService:
         return await self.thread.run(self._changing(reconfigure), ends=True)
 
     async def fresh(self) -> Snapshot:
-        """The last snapshot. The board is read again first if its reading is old, or clocks were set since.
-
-        A reading that takes longer than a moment is not waited for; the snapshot's ``look`` then says how old it is, and
-        whether clocks were set since.
-        """
+        """The last snapshot, with a new reading if old or outdated, unless that is slow: ``look`` then gives its age."""
         seen, asked_s = self.snapshot.look, time.monotonic()
         age_s = float("inf") if seen.outdated else asked_s - seen.seen_s
         if age_s > FRESH_S:
@@ -194,12 +177,12 @@ class BoardService:
             if age_s > _OLD_S:
                 await self._looking.ended()
         snapshot = self.snapshot
-        if snapshot.look.seen_s >= asked_s:  # clocks that were set since the call began do not make it outdated
+        if snapshot.look.seen_s >= asked_s:  # clocks set since the call began do not outdate it
             return replace(snapshot, look=replace(snapshot.look, outdated=False))
         return snapshot
 
     def look(self) -> None:
-        """Read how the board stands; on the board's thread, or before it is started."""
+        """Read the board; on its thread, or before that starts."""
         self._look = look(self._hardware, time.monotonic())
         try:
             self._limits = self._controller.limits()
@@ -211,7 +194,7 @@ class BoardService:
         self._publish()
 
     def _changing(self, function: Callable[[], T]) -> Callable[[], T]:
-        """The same, after which the clocks are not what was read last, and are read again once nothing else is asked."""
+        """The function, followed by a new reading once the thread is at rest."""
 
         def change() -> T:
             try:
@@ -232,7 +215,7 @@ class BoardService:
         self._slowed.look()
 
     def _slowing(self) -> dict[str, str]:
-        """What slows the board down now, by what stays the same of it."""
+        """Causes that slow the board now, by a key constant while they last."""
         over_current = {f"over-current {name}": text for name, text in self._events.slowing.items()}
         hot = {
             f"heat ({text})": f"{text}: clocks are lowered until it is cooler" for text in self._hardware.sensors.throttled()

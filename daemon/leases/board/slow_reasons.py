@@ -14,13 +14,7 @@ from .snapshot import Snapshot
 
 @dataclass(frozen=True)
 class SlowReason:
-    """One reason.
-
-    Attributes:
-        axis: the clock that it keeps down; None for several.
-        level: the highest level that it leaves, in the unit of the axis; None if unknown.
-        reason: what keeps it down, in one line.
-    """
+    """A cap on one clock, None for several: highest level left in its unit, None if unknown, and reason in one line."""
 
     axis: str | None
     level: int | None
@@ -28,7 +22,7 @@ class SlowReason:
 
 
 def slow_reasons(snapshot: Snapshot, sensors: Sensing, description: BoardDescription) -> Iterator[SlowReason]:
-    """Every reason, by clock; the board's own first."""
+    """Every reason by clock, the board's first."""
     cooling = sensors.cooling()
     for axis in AXES:
         for cap in snapshot.look.caps:
@@ -55,7 +49,7 @@ def slow_reasons(snapshot: Snapshot, sensors: Sensing, description: BoardDescrip
 
 
 def _held(snapshot: Snapshot, axis: str) -> Iterator[SlowReason]:
-    """The lease that needs the highest level of a clock, or the governor that chooses while none is held."""
+    """The lease that needs the clock's highest level, or the governor without leases."""
     if snapshot.applied is None or snapshot.applied.leaves(axis):
         governor = snapshot.look.governors.get(axis)
         if governor:

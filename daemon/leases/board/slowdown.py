@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slowdowns of the board by heat and over-current: counted events, and one log line at the begin and the end of each cause."""
+"""Slowdowns by heat and over-current: counted events, and a log line at the begin and end of each cause."""
 
 from __future__ import annotations
 
@@ -12,20 +12,14 @@ from ...system.journal import AT_SPEED, SLOWED, fields
 
 log = logging.getLogger(__name__)
 
-_ENDED_S = 5.0  # around a trip, the temperature goes up and down
-_LOOK_S = 2.0  # the counters are published about that often
+_ENDED_S = 5.0  # the temperature oscillates around a trip
+_LOOK_S = 2.0  # interval at which counters are published
 _WINDOW_S = 60.0
 
 
 @dataclass(frozen=True)
 class Event:
-    """One kind of event.
-
-    Attributes:
-        event: its name (``oc3``).
-        count: since boot.
-        per_minute: of late; over a shorter time scaled to a minute where the daemon has not run for one.
-    """
+    """Events of one kind (``oc3``): count since boot, and recent rate, scaled up before the daemon has run for a minute."""
 
     event: str
     count: int
@@ -33,11 +27,7 @@ class Event:
 
 
 class Events:
-    """Follows counters; :meth:`look` is to be called from time to time.
-
-    Args:
-        read: the counts since boot, by name.
-    """
+    """Follows event counters since boot, by name; call :meth:`look` from time to time."""
 
     def __init__(self, read: Callable[[], Mapping[str, int]], monotonic: Callable[[], float]) -> None:
         self._read = read
@@ -48,7 +38,7 @@ class Events:
         now = self._monotonic()
         if self._seen and now - self._seen[-1][0] < _LOOK_S:
             return
-        # Before the sensors were read first there is nothing to count from.
+        # No counts before the first reading of the sensors.
         if counts := self._read():
             self._seen.append((now, counts))
         while self._seen and now - self._seen[0][0] > _WINDOW_S:
@@ -56,7 +46,7 @@ class Events:
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """Every event that is counted; empty where nothing counts any."""
+        """Every counted event."""
         if not self._seen:
             return ()
         (began, first), (ended, last) = self._seen[0], self._seen[-1]
@@ -65,12 +55,12 @@ class Events:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Why the board is slower than its clocks say."""
+        """Reasons why the board is slower than its clocks."""
         return tuple(self.slowing.values())
 
     @property
     def slowing(self) -> Mapping[str, str]:
-        """The same by event."""
+        """The same, by event."""
         what = "each cuts CPU and GPU clocks for a moment, which no clock shows"
         return {
             e.event: f"over-current event {e.event}: {e.per_minute:.3g} a minute; {what}" for e in self.events if e.per_minute
@@ -78,11 +68,7 @@ class Events:
 
 
 class Slowed:
-    """Follows the reasons; :meth:`look` is to be called from time to time.
-
-    Args:
-        read: each reason in one line, by what stays the same of it while it lasts.
-    """
+    """Follows causes, each one line by a key constant while it lasts; call :meth:`look` from time to time."""
 
     def __init__(self, read: Callable[[], Mapping[str, str]], monotonic: Callable[[], float]) -> None:
         self._read = read

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the board and its leases stood when the board's thread looked last: what everybody is answered from."""
+"""Snapshots of the board and its leases, which answer requests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .slowdown import Event
 
 @dataclass(frozen=True)
 class CpuPolicy:
-    """What one cpufreq policy says of itself, in kHz; ``leads`` where ``cpu_khz`` stands for it."""
+    """State of a cpufreq policy in kHz; ``leads`` if ``cpu_khz`` represents it."""
 
     policy: str
     accepted_khz: int | None
@@ -41,14 +41,12 @@ class BoardReading:
     """One sample of the board's clocks, power mode and notes.
 
     Attributes:
-        seen_s: when, on the monotonic clock.
-        configuration: the clocks as measured; None where they cannot be read.
-        notes: what cannot be controlled or measured, and why.
+        seen_s: on the monotonic clock.
+        configuration: measured clocks; None if unreadable.
+        notes: uncontrolled or unmeasured parts, with reasons.
         outdated: clocks were set since.
-        caps: what keeps the highest level of each clock down.
-        governors: the governor, lock or mode in force by axis.
-        modes: all power modes; None where they are not known.
-        unmeasured: the clocks of the configuration that are not measured, as of :meth:`Hardware.unmeasured`.
+        governors: governor, lock or mode in force by axis.
+        unmeasured: as for :meth:`Hardware.unmeasured`.
         engines: clocks of codec and vision units in Hz, by name; 0 while off.
     """
 
@@ -67,7 +65,7 @@ class BoardReading:
 
 @dataclass(frozen=True)
 class Changes:
-    """How often clocks were set otherwise than they stood, for leases, and how long that took in all."""
+    """Number of changes of clocks for leases, and their total time."""
 
     count: int = 0
     total_ms: float = 0.0
@@ -78,21 +76,17 @@ class Snapshot:
     """The board and its leases at one moment.
 
     Attributes:
-        limits: within which may be planned, or why that is not known.
-        ended: who ended leases other than their holders, by lease.
-        unkept: the leases whose targets are not kept.
-        fares: how leases fare whose frames wait for those of others.
-        budget: what the board may draw; None for anything.
-        ceiling_c: the lowest temperature ceiling in force, in degrees Celsius.
-        supply: the battery that is to last, of several the one that bounds most.
-        troubles: what went wrong, and what stands although nothing did.
-        set_s: when the board was set last, on the monotonic clock.
-        changes: what setting it has cost since the daemon began.
-        deviating: what is otherwise than it was set, and why.
-        touched: whether anything may stand otherwise than it was found.
+        limits: for plans, or the error that hides them.
+        ended: leases ended by another than their holder, and by whom.
+        fares: latencies of leases whose frames wait for other leases' frames.
+        budget: power limit; None without one.
+        ceiling_c: lowest temperature ceiling in force, in degrees Celsius.
+        supply: the battery that limits most.
+        set_s: last setting, on the monotonic clock.
+        changes: cost of settings since the daemon began.
+        deviating: clocks that deviate, with causes.
+        touched: True if the board may differ from its baseline.
         writes: the last ones, oldest first.
-        operator: the bounds of the configuration in force.
-        standby: that of each lease that was in standby at least once.
     """
 
     look: BoardReading
@@ -118,7 +112,7 @@ class Snapshot:
 
 
 def look(hardware: Hardware, now_s: float) -> BoardReading:
-    """Read how the board stands; what cannot be read is absent, and the notes say why."""
+    """Read the board; unreadable parts are absent, with reasons in the notes."""
     notes: list[str] = []
     configuration: FrequencyConfiguration | None = None
     policies: tuple[CpuPolicy, ...] = ()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ``Status`` of the interface, from what was read last."""
+"""The ``Status`` of the interface, from the last readings."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from ..missed_targets import MissedTarget
 from .slow_reasons import slow_reasons
 from .snapshot import Snapshot
 
-_GUESSES, _LONGEST = 4, 200  # of a lease: any user may hold one, of a network with any names
+_GUESSES, _LONGEST = 4, 200  # per lease: any user may hold one, with any names
 
 
 class Watched(Protocol):
-    """What is known of leases beside what they asked for; :class:`jetdvfs.daemon.leases.learning.learner.Learner`."""
+    """State of leases beyond their requests; :class:`jetdvfs.daemon.leases.learning.learner.Learner`."""
 
     def missed(self, lease_id: str) -> MissedTarget | None: ...
 
@@ -46,13 +46,7 @@ def status(
     frames: Watched,
     proposed: Callable[[str], Mapping[str, Any] | None],
 ) -> dict[str, Any]:
-    """All members but those of the process itself (``version``, ``uptime_s``). Figures that are none are left out.
-
-    Args:
-        troubles: what else keeps the daemon from doing all of its job.
-        frames: knows how leases fare.
-        proposed: tells of a power mode that would be better for a lease.
-    """
+    """All members except the process's own (``version``, ``uptime_s``); non-finite values are omitted."""
     seen = snapshot.look
     outdated = ("clocks: set since they were read last, and not read again yet",) if seen.outdated else ()
     return {
@@ -136,7 +130,7 @@ def _guess(guess: Guess) -> dict[str, Any]:
 
 
 def beside_others(lease_id: str, snapshot: Snapshot) -> dict[str, Any]:
-    """How a lease fares with others, and what of its target is not kept: its ``shared`` and ``unkept``."""
+    """A lease's ``shared`` and ``unkept``: its latency among others, and the unmet part of its target."""
     unkept, fare = snapshot.unkept.get(lease_id), snapshot.fares.get(lease_id)
     return {
         "shared": fare and {"leases": fare.leases, "latency_ms": fare.latency_ms, "limit_ms": fare.limit_ms},

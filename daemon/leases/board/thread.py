@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one thread on which everything that touches the board happens, in order.
+"""The only thread that accesses the board, in order.
 
-A file of a board may take half a second, a change of clocks several; the event loop asks for both here and answers others
-meanwhile. Who waits is served in turn, user by user, and what ends something before what begins something: a queue of one
-user's holds delays nobody else's by more than one of them, and a lease's end by no more than the one at work. Root's jobs go
-first; only between two of root's holds an end of another user's lease has its turn.
+Files may take half a second and clocks several, while the event loop stays responsive. Users take turns, endings before
+beginnings: a user waits for one hold of each other user at most, and an ending for the running job. Root goes first; between
+two of its holds, one ending of another user may run.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _REST_S = 0.02
 """How long nothing is asked before what may wait is done."""
 _WAITS_S = 0.2
 """How long it waits at most."""
-_OWN_TURN = -1  # no user's id: what the daemon does by itself
+_OWN_TURN = -1  # no user's id: the daemon's own jobs
 _ROOT = 0
 
 
@@ -51,14 +50,14 @@ class _Job(Generic[T]):
 
 @dataclass(frozen=True)
 class _AtRest:
-    """What may wait, and until when."""
+    """A job that may wait, and its deadline."""
 
     function: Callable[[], None]
     latest_s: float
 
 
 class _Queue:
-    """Jobs that wait, by user; the next one is another user's."""
+    """Waiting jobs, in turn by user."""
 
     def __init__(self) -> None:
         self._users: OrderedDict[int, deque[_Job[Any]]] = OrderedDict()
@@ -85,13 +84,11 @@ class _Queue:
 
 
 class BoardThread:
-    """Does what it is asked, one after the other, and looks after the board in between.
+    """Runs jobs in order, with ``upkeep`` in between, and ``publish`` after each before its result is delivered.
 
     Args:
-        upkeep: to be called from time to time.
-        every_s: how often, as things stand.
-        publish: called after everything that was done, before anybody is told that it was.
-        ended: grows while calls to the board's files come back.
+        every_s: current interval of upkeep.
+        ended: counter of returned calls to the board's files.
     """
 
     def __init__(
@@ -131,13 +128,13 @@ class BoardThread:
         ends: bool = False,
         undo: Callable[[T], object] | None = None,
     ) -> _Job[T]:
-        """Have a function called on the thread.
+        """Call a function on the thread.
 
         Args:
-            user: whose turn it takes.
-            owner: for whom; see :meth:`forget`.
-            ends: whether it ends something, and so goes before what begins something.
-            undo: called on the thread with what it returned, where nobody waits for that any more.
+            user: the user whose turn it takes.
+            owner: key for :meth:`forget`.
+            ends: True to go before jobs that begin something.
+            undo: called with the result if the client no longer waits.
         """
         job = _Job(function, user, owner, undo)
         with self._lock:
@@ -146,7 +143,7 @@ class BoardThread:
         return job
 
     def when_at_rest(self, function: Callable[[], None]) -> None:
-        """Have a function called once nothing is asked, or has been for a while; while one waits, others are dropped."""
+        """Call a function once no job comes for a moment, or after a bounded wait; others are dropped meanwhile."""
         with self._lock:
             if self._at_rest is None:
                 self._at_rest = _AtRest(function, self._monotonic() + _WAITS_S)
@@ -162,13 +159,11 @@ class BoardThread:
         undo: Callable[[T], object] | None = None,
         longest_s: float = ANSWER_S,
     ) -> T:
-        """Have a function called on the thread, and wait for what it returns; as :meth:`submit`.
-
-        What was given up and has not begun is not done, unless it ends something.
+        """Call a function as :meth:`submit`, and wait; if given up, it is not begun any more, unless it ends something.
 
         Raises:
-            HardwareBusy: it has not returned in time.
-            Exception: what the function raised.
+            HardwareBusy: no result in time.
+            Exception: raised by the function.
         """
         job = self.submit(function, user=user, owner=owner, ends=ends, undo=undo)
         followed = _followed(job.future)
@@ -184,13 +179,13 @@ class BoardThread:
         return job.future.result()
 
     def forget(self, owner: Hashable) -> None:
-        """Leave undone what was submitted for somebody who is gone, and has not begun."""
+        """Cancel a closed connection's waiting jobs."""
         with self._lock:
             self._endings.cancel(owner)
             self._beginnings.cancel(owner)
 
     def moves(self) -> bool:
-        """Whether the thread gets on: to be asked every few seconds."""
+        """True if the thread makes progress; call it every few seconds."""
         now, mark = self._monotonic(), (self._done, self._ended())
         if not self._busy or self._seen is None or self._seen[1] != mark:
             self._seen = (now, mark)
@@ -198,11 +193,11 @@ class BoardThread:
 
     @property
     def ending(self) -> bool:
-        """Whether nothing is done any more but what it was asked so far."""
+        """True once :meth:`stop` was called."""
         return self._over
 
     def stop(self) -> None:
-        """Let the thread end once it has done what it was asked so far."""
+        """End the thread after the submitted jobs."""
         with self._lock:
             self._over = True
             self._lock.notify()
@@ -240,11 +235,11 @@ class BoardThread:
         return job or self._endings.take() or self._beginnings.take(_ROOT) or self._beginnings.take()
 
     def _overdue(self) -> _Job[None] | None:
-        """What has waited for as long as it may."""
+        """The waiting job past its deadline."""
         return self._waited() if self._at_rest is not None and self._monotonic() >= self._at_rest.latest_s else None
 
     def _rested(self) -> _Job[None] | None:
-        """What may wait, where nothing was asked for a moment."""
+        """The waiting job, if no other came for a moment."""
         return self._waited() if self._monotonic() >= self._worked_s + _REST_S else None
 
     def _waited(self) -> _Job[None] | None:
@@ -274,7 +269,7 @@ class BoardThread:
             job.future.set_result(result[0])
 
     def _guarded(self, function: Callable[[], object]) -> None:
-        """Call a function; a mistake of ours must not end the thread, and with it everybody's clocks."""
+        """Call a function; its exception must not end the thread, and all clients' clocks."""
         try:
             function()
         except Exception as error:
@@ -283,7 +278,7 @@ class BoardThread:
 
 
 def _followed(future: Future[T]) -> asyncio.Future[T]:
-    """The same future for the event loop; what becomes of it may be of interest to nobody."""
+    """The same future for the event loop; marks its exception as retrieved."""
     followed = asyncio.wrap_future(future)
     followed.add_done_callback(lambda done: done.cancelled() or done.exception())
     return followed

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is left in the board's battery, and what may be drawn so that it lasts.
-
-The files are those of Linux, Documentation/ABI/testing/sysfs-class-power.
-"""
+"""Battery of the board, and the power that makes it last; files as in Linux, Documentation/ABI/testing/sysfs-class-power."""
 
 from __future__ import annotations
 
@@ -21,10 +18,11 @@ _STEP_MW = 10.0
 
 @dataclass(frozen=True)
 class Battery:
-    """Attributes:
-    name: what the kernel calls it; empty where somebody stated it.
-    left_wh: what is left.
-    drawn_mw: what is drawn from it now; None where it does not tell, or is being charged.
+    """A battery with its charge left.
+
+    Attributes:
+        name: the kernel's; empty for a stated charge.
+        drawn_mw: power drawn now; None if unknown or charging.
     """
 
     name: str
@@ -33,7 +31,7 @@ class Battery:
 
 
 def read_battery(files: Files) -> Battery | None:
-    """The first battery that tells what is left in it; None where there is none."""
+    """First battery with a known charge; None without one."""
     for folder in files.glob(SUPPLIES):
         if files.find_text(f"{folder}/type") != "Battery" or files.find_text(f"{folder}/scope") == "Device":
             continue  # a mouse's or a remote control's
@@ -60,11 +58,7 @@ def _energy_wh(files: Files, folder: str, volts: float) -> float | None:
 
 
 class Draining:
-    """One wish that a battery lasts, from now on. For one thread.
-
-    Attributes:
-        asked: the wish.
-    """
+    """A requested battery life, from now on. For one thread."""
 
     def __init__(self, now_s: float, asked: BoardConstraints) -> None:
         self.asked = asked
@@ -74,26 +68,25 @@ class Draining:
         self._limit: tuple[float, float] | None = None
 
     def drain(self, now_s: float, drawn_mw: float) -> None:
-        """Note what the board draws; to be called every few seconds."""
+        """Note the board's power; call it every few seconds."""
         if self._stated_j is not None:
             self._stated_j = max(self._stated_j - drawn_mw / 1e3 * (now_s - self._counted_s), 0.0)
         self._counted_s = now_s
 
     def left_wh(self, battery: Battery | None) -> float | None:
-        """What is left by what was stated, else by the battery; None where nobody knows."""
+        """Stated charge left, else the battery's; None if unknown."""
         if self._stated_j is not None:
             return self._stated_j / _J_PER_WH
         return battery.left_wh if battery is not None else None
 
     def hours(self, now_s: float) -> float:
-        """For how long it is still to last; 0 when it has."""
+        """Hours left to last; 0 in the end."""
         return max(self._until_s - now_s, 0.0) / 3600
 
     def limit_mw(self, now_s: float, left_wh: float, beside_mw: float) -> float | None:
-        """What the energy rails may draw; None when it has lasted. It stands for a minute, and while it would change by little.
+        """Power limit of the energy rails, with ``beside_mw`` drawn elsewhere; None once the battery has lasted.
 
-        Args:
-            beside_mw: what is drawn from the battery beside the energy rails.
+        It is kept for a minute, and against small changes.
         """
         hours = self.hours(now_s)
         if hours == 0.0:

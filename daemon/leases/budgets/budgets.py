@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the board may draw now: the operator's ceiling and those of leases bound it, and batteries that are to last."""
+"""Power budget of the board now, from temperature ceilings and battery life."""
 
 from __future__ import annotations
 
@@ -34,10 +34,9 @@ class Supply:
     """A battery that is to last.
 
     Attributes:
-        battery: what the kernel calls it; None where what is left was stated.
-        left_wh: what is left.
-        hours: for how long it is still to last.
-        lasts_h: for how long it will, at what is drawn now; None where that is not known.
+        battery: the kernel's name; None for a stated charge.
+        hours: time left to last.
+        lasts_h: expected time at the present power; None if unknown.
     """
 
     battery: str | None
@@ -47,19 +46,17 @@ class Supply:
 
 
 class Budgets:
-    """For one thread.
+    """Power budgets of the board. For one thread.
 
     Args:
-        files: of the board, for its batteries.
-        operators: the users whose wishes bound everybody; those of others count while all leases are theirs.
-        drawn: keeps what the board drew of late; None where that is not worth keeping.
+        operators: users whose limits bind all leases; those of other users bind while all leases are theirs.
+        drawn: keeps the board's recent power; None for no file.
 
     Attributes:
-        budget: what may be drawn; None where nothing bounds it.
-        supply: the battery that bounds it most; None where none does.
-        ceiling_c: the lowest ceiling asked for; None where there is none.
-        notes: what is asked for and not kept now, and why.
-        capping: what the budget leaves of configurations held outright.
+        budget: power limit; None without one.
+        supply: the battery that limits most; None without one.
+        ceiling_c: lowest ceiling requested; None without one.
+        notes: requested limits not kept now, with reasons.
     """
 
     def __init__(
@@ -89,10 +86,10 @@ class Budgets:
         self._battery_s = float("-inf")
 
     def check(self, asked: BoardConstraints) -> None:
-        """Refuse what cannot be watched.
+        """Refuse limits that cannot be watched.
 
         Raises:
-            UsageError: nobody knows what is left in the battery, or how hot the board is.
+            UsageError: the battery's charge or the temperature is unknown.
         """
         self._draining.pop(ASKED, None)
         if asked.hours is not None and asked.battery_wh is None and self._read_battery(self._monotonic()) is None:
@@ -107,18 +104,13 @@ class Budgets:
             )
 
     def wake(self) -> None:
-        """The machine has slept: its heat sink is cold, and its sensors and batteries are to be read anew."""
+        """Forget heat, and read sensors and batteries anew after a sleep."""
         self._ceiling = Ceiling(self._k_per_w)
         self._battery_s = float("-inf")
         self._sensors.want()
 
     def look(self, ceiling_c: float | None, leases: Sequence[LeaseConstraints]) -> bool:
-        """Find what may be drawn now; whether that is more or less than before.
-
-        Args:
-            ceiling_c: the operator's.
-            leases: all that are held, or asked for.
-        """
+        """Update the budget by the operator's ceiling and leases, held or requested; True if it has changed."""
         now_s, drawn_mw = self._monotonic(), self._drawn_mw()
         if drawn_mw is not None:
             self._ceiling.see(now_s, drawn_mw, self._hottest_c())
@@ -130,7 +122,7 @@ class Budgets:
             if name not in self._draining or self._draining[name].asked != one:
                 from .battery import Draining
 
-                granted = self._draining.pop(ASKED, None)  # goes on where it was asked for
+                granted = self._draining.pop(ASKED, None)  # carries on from the request
                 self._draining[name] = granted or Draining(now_s, one)
         self._draining = {name: one for name, one in self._draining.items() if name in lasting}
         ceilings = [one for one in (ceiling_c, *(one.asked.ceiling_c for one in heard)) if one is not None]
@@ -154,7 +146,7 @@ class Budgets:
 
     @property
     def told(self) -> tuple[str, ...]:
-        """What may be drawn, in words; nothing where that is not bounded."""
+        """Budget in words; empty without one."""
         return (f"the board may draw {self.budget}",) if self.budget is not None else ()
 
     def _cool(self, now_s: float) -> Budget | None:
@@ -205,11 +197,11 @@ class Budgets:
 
     def _read_battery(self, now_s: float) -> Battery | None:
         if now_s - self._battery_s >= _BATTERY_EVERY_S:
-            from .battery import read_battery  # only where a battery is to last
+            from .battery import read_battery  # only if a battery is to last
 
             found, self._battery_s = read_battery(self._files), now_s
             self._unread = found is None
-            self._battery = found or self._battery  # what was read last stands
+            self._battery = found or self._battery  # the last reading counts
         return self._battery
 
     def _hottest_c(self) -> float | None:

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Configurations held outright, lowered while the board draws more than its budget.
+"""Configurations lowered while the board exceeds its power budget.
 
-Nothing predicts the power of a program that holds a configuration, so the board's own power decides: while it is above the
-budget, each clock is capped at a smaller share of the configuration; when it has been well below for long, at a larger one.
+Their power is not predicted; the board's decides. Above the budget, each clock's share falls; well below for long, it rises.
 """
 
 from __future__ import annotations
@@ -19,23 +18,14 @@ _LEAST_SHARE = 0.05
 
 
 class Capping:
-    """Share of each clock of a configuration that the budget leaves. For one thread.
-
-    Attributes:
-        share: above 0, at most 1.
-    """
+    """Share of each clock of a configuration within the budget, above 0 and at most 1. For one thread."""
 
     def __init__(self) -> None:
         self.share = 1.0
         self._changed_s = float("-inf")
 
     def look(self, now_s: float, drawn_mw: float | None, budget_mw: float | None) -> bool:
-        """Compare power with the budget; return True if the share has changed.
-
-        Args:
-            drawn_mw: of the energy rails; None if unknown.
-            budget_mw: None without a budget.
-        """
+        """Compare the energy rails' power with the budget, None if unknown; True if the share has changed."""
         before = self.share
         if budget_mw is None:
             self.share, self._changed_s = 1.0, float("-inf")
@@ -47,11 +37,7 @@ class Capping:
         return self.share != before
 
     def cap(self, wanted: FrequencyConfiguration, levels: Mapping[str, Sequence[int]]) -> FrequencyConfiguration:
-        """The highest configuration whose clocks are within the share; the lowest levels if nothing is.
-
-        Args:
-            levels: permitted levels of each axis, rising.
-        """
+        """Highest configuration of rising levels within the share; the lowest levels if there is none."""
         if self.share == 1.0:
             return wanted
         capped = []

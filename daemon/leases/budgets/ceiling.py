@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a board may draw so that its hottest zone stays below a ceiling.
+"""Power limit that keeps the hottest zone below a ceiling.
 
-A board heats like a heat sink of first order: its temperature stands above that of its surroundings by its thermal resistance
-times what it drew of late, averaged with the sink's time constant. So the power at which it settles just below the ceiling
-follows from what is read now, while it warms up as well as when it has settled. What the resistance or the constant is wrong by
-(a fan that turns faster, a board in a box) is made good as the zones come nearer.
+A first-order heat sink: temperature above the surroundings is thermal resistance times recent power, averaged with its time
+constant. So present readings give the lasting power below the ceiling, even while warming up. Errors (a faster fan, a board in
+a box) shrink as the zones come nearer.
 """
 
 from __future__ import annotations
@@ -25,19 +24,14 @@ _MOST_BYTES = 1 << 12
 
 
 class Drawn(NamedTuple):
-    """A mean, and when it was the last one by the monotonic clock of the boot."""
+    """Mean power, and its last time on the boot's monotonic clock."""
 
     mean_mw: float
     seen_s: float
 
 
 class KeptDrawn:
-    """One file, written every :data:`EVERY_S` seconds. Where it cannot be, or is not of this boot, nothing is known.
-
-    Args:
-        path: in a folder that lasts for one boot.
-        files: of the board, for the boot's id.
-    """
+    """Mean power in a file of one boot, written every :data:`EVERY_S` seconds; unknown if unreadable or of another boot."""
 
     def __init__(self, path: Path, files: Files) -> None:
         self._path = path
@@ -45,7 +39,7 @@ class KeptDrawn:
         self._kept_s = float("-inf")
 
     def read(self, now_s: float) -> Drawn | None:
-        """What was kept in this boot."""
+        """Mean power kept in this boot."""
         try:
             if self._path.stat().st_size > _MOST_BYTES:
                 return None
@@ -57,7 +51,7 @@ class KeptDrawn:
         return found if same and 0 <= found.mean_mw < math.inf and 0 <= found.seen_s <= now_s else None
 
     def keep(self, drawn: Drawn) -> None:
-        """Write it, unless that was done a moment ago."""
+        """Write it, except shortly after the last time."""
         if drawn.seen_s - self._kept_s < EVERY_S:
             return
         self._kept_s = drawn.seen_s
@@ -85,14 +79,11 @@ _STEP_MW = 100.0
 
 
 class Ceiling:
-    """Follows one board. For one thread.
+    """Power limit of one board, by its recent power as averaged by the heat sink. For one thread.
 
     Args:
-        k_per_w: its thermal resistance; 0 where nobody knows, and :data:`ASSUMED_K_PER_W` is taken.
-        drawn: what it drew of late as somebody else saw it in this boot; None where nobody did.
-
-    Attributes:
-        drawn: what the board drew of late, averaged as its heat sink does; None while nothing was seen.
+        k_per_w: thermal resistance; 0 if unknown, for :data:`ASSUMED_K_PER_W`.
+        drawn: from an earlier process of this boot; None for none.
     """
 
     def __init__(self, k_per_w: float, drawn: Drawn | None = None) -> None:
@@ -101,9 +92,9 @@ class Ceiling:
         self._limit: tuple[float, float] | None = None  # mW, and when it was found
 
     def see(self, now_s: float, drawn_mw: float, hottest_c: float | None = None) -> None:
-        """Note what the board draws; to be called every few seconds, whether there is a ceiling or not.
+        """Note the board's power, every few seconds and always.
 
-        The first time it is taken to have drawn as much for long, but no more than its temperature tells in usual surroundings.
+        The first reading counts as the long-term mean, up to the power that its temperature implies in usual surroundings.
         """
         if self.drawn is None:
             long_mw = math.inf if hottest_c is None else 1e3 * max(hottest_c - _USUAL_SURROUNDINGS_C, 0.0) / self._k_per_w
@@ -113,19 +104,16 @@ class Ceiling:
         self.drawn = Drawn(self.drawn.mean_mw + near * (drawn_mw - self.drawn.mean_mw), now_s)
 
     def forget(self) -> None:
-        """There is no ceiling any more."""
+        """Drop the limit, without a ceiling."""
         self._limit = None
 
     @property
     def last_mw(self) -> float | None:
-        """What was found last that may be drawn; None where nothing was."""
+        """Last power limit; None before the first."""
         return self._limit[0] if self._limit is not None else None
 
     def limit_mw(self, now_s: float, hottest_c: float, ceiling_c: float) -> float | None:
-        """What may be drawn; None while nothing was seen.
-
-        It is lowered at once and raised after a minute of calm, so that clocks do not follow every reading.
-        """
+        """Power limit, lowered at once and raised after a calm minute; None before any reading."""
         if self.drawn is None:
             return None
         left_c = ceiling_c - MARGIN_C - hottest_c

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What other work asks of the board: measured before the first lease and while leases are held, apart from the leases' own.
+"""Demand of other work, measured before and during leases, without the leases' own.
 
-CPU: a core is busy while it does not idle; what ran for a lease's process, its children and this daemon is taken off. Pressure:
-the share of time in which some task waited. EMC: the activity monitor counts everybody; see :class:`MemoryDemand`.
+CPU: time not idle, less that of lease processes, their children and this daemon. Pressure: share of time in which some task
+waited. EMC: the monitor counts all work; see :class:`MemoryDemand`.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ TICKS_PER_S = 100
 """USER_HZ, the same on every architecture Jetsons ever had."""
 
 _MOST_PROCESSES = 64
-# Columns of /proc/PID/stat after the command's name: time in user and system mode, the same of children waited for, last CPU.
+# Columns of /proc/PID/stat after the command's name: user and system time, also with awaited children's, last CPU.
 _OWN_TIMES, _ALL_TIMES, _LAST_CPU = slice(11, 13), slice(11, 15), 36
 
 
 @dataclass(frozen=True)
 class Counters:
-    """The counters at one moment.
+    """Counters at one moment.
 
     Attributes:
         idle: ticks idled, by CPU.
-        threads: ticks that each thread of the processes asked about ran, by process and thread, and its last CPU.
-        own: ticks that those processes and the children they waited for ran.
-        khz: the clock of every cpufreq policy, by path.
-        waited_us: microseconds in which some task waited, for ``cpu`` and for ``memory``; 0 where the kernel does not say.
+        threads: ticks run and last CPU, by process and thread.
+        own: ticks of these processes and awaited children.
+        khz: by path of cpufreq policy.
+        waited_us: microseconds in which some task waited, for ``cpu`` and ``memory``; 0 if unknown.
     """
 
     idle: Mapping[str, int]
@@ -47,11 +47,7 @@ class Counters:
 
 
 def read_counters(files: Files, pids: Collection[int]) -> Counters:
-    """Read them now; what cannot be read counts nothing.
-
-    Args:
-        pids: the processes whose threads are listed, with their descendants.
-    """
+    """Read the counters, with the threads of processes and their descendants; unreadable ones count as 0."""
     idle = {}
     for line in (files.find_text("/proc/stat") or "").splitlines():
         if told := re.match(r"cpu(\d{1,9})(?: \d+){3} (\d{1,18}) (\d{1,18})\b", line):
@@ -82,7 +78,7 @@ def _tree(files: Files, pids: Collection[int]) -> Iterator[str]:
 
 
 def _times(files: Files, path: str) -> list[int]:
-    """The numbers of a stat file after the command's name, the state letter as zero; empty where the process is gone."""
+    """Numbers of a stat file after the command's name, the state letter as zero; empty without a process."""
     words = (files.find_text(path) or "").rpartition(")")[2].split()
     return [0, *(int(word) for word in words[1:] if len(word) < 20 and word.lstrip("-").isdecimal())] if words else []
 
@@ -92,8 +88,8 @@ def _waited_us(files: Files, what: str) -> int:
     return int(told[1]) if told else 0
 
 
-_GAP_S = 5.0  # over so long, a paced application has certainly left the memory alone for a moment
-_IDLE = 0.1  # a GPU less busy than that idles
+_GAP_S = 5.0  # long enough for a paced application to leave the memory alone for a moment
+_IDLE = 0.1  # GPU load below which it idles
 _ALMOST = 0.9  # of hold_s, as samples do not come on the second
 
 
@@ -104,7 +100,7 @@ class _Sample(NamedTuple):
 
 
 class MemoryDemand:
-    """Learns from samples of the memory's activity what other work uses."""
+    """Memory clock of other work, learned from the activity monitor."""
 
     def __init__(self) -> None:
         self._counted: deque[_Sample] = deque()
@@ -112,27 +108,26 @@ class MemoryDemand:
 
     @property
     def others_hz(self) -> float | None:
-        """The part of the memory clock that other work was last seen to use, at most; None while nothing was seen."""
+        """Highest recent memory clock of other work; None if unknown."""
         return max((hz for _, hz in self._others), default=None)
 
     def forget(self) -> None:
-        """An application came or went: for a moment it is still in the monitor's average."""
+        """Drop the samples, in whose average an application just came or went."""
         self._counted.clear()
 
     def see(self, now: float, hz: float, gpu_load: float | None, hold_s: float, *, leased: bool, paced: bool) -> None:
         """Learn from one sample.
 
         Args:
-            hz: the part of the memory clock that is in use.
-            gpu_load: how busy the GPU is, 0 to 1; None where it does not say.
-            hold_s: for how long a sample counts.
-            leased: whether a lease is held.
-            paced: whether all that are held leave the memory alone for half of the time.
+            hz: memory clock in use.
+            gpu_load: 0 to 1; None if unknown.
+            hold_s: lifetime of a sample.
+            paced: True if all leases leave the memory alone for half of the time.
         """
         idle = None if gpu_load is None else gpu_load < _IDLE
         before = self._counted[-1] if self._counted else None
         self._counted.append(_Sample(now, hz, idle))
-        # One that is older stands for the time until the next: samples may be seconds apart.
+        # An older sample covers the time until the next: samples may be seconds apart.
         while len(self._counted) > 1 and now - self._counted[1].time_s >= hold_s:
             self._counted.popleft()
         since = now - self._counted[0].time_s
@@ -154,13 +149,13 @@ class MemoryDemand:
 
 
 _SHORTEST_S = 0.2
-_PRESSURE_HELD = 6  # times hold_s: pressure is gone as soon as the clock is raised, which does not mean that it may be lowered
-# A core that other work fills does not tell how much more there is; half as much again is tried, and seen next time.
+_PRESSURE_HELD = 6  # times hold_s: raising the clock ends the pressure, but the need remains
+# A core that other work fills hides further demand; half as much again is tried.
 _SATURATED, _BEYOND = 0.95, 1.5
 
 
 class BoardActivity(Protocol):
-    """What is asked of :class:`jetdvfs.daemon.hardware.hardware.Hardware`."""
+    """Used part of :class:`jetdvfs.daemon.hardware.hardware.Hardware`."""
 
     def memory_hz(self) -> int: ...
 
@@ -169,12 +164,7 @@ class BoardActivity(Protocol):
 
 @dataclass(frozen=True)
 class Leased:
-    """Whose demand is not other work's.
-
-    Attributes:
-        pids: processes that hold leases.
-        paced: all of them leave the memory alone for at least half of the time.
-    """
+    """Lease processes; ``paced`` if all leave the memory alone for at least half of the time."""
 
     pids: frozenset[int] = frozenset()
     paced: bool = False
@@ -182,7 +172,7 @@ class Leased:
 
 @dataclass(frozen=True)
 class _Moment:
-    """The counters at one moment, and whose leases were in force."""
+    """Counters at one moment, and the leases in force."""
 
     time_s: float
     leased: Leased
@@ -191,7 +181,7 @@ class _Moment:
 
 @dataclass(frozen=True)
 class _Window:
-    """What was found between two moments: kHz of other work by policy, shares of the time waited for CPUs and memory."""
+    """Demand between two moments: kHz by policy, shares of time waited."""
 
     time_s: float
     used_khz: Mapping[str, float]
@@ -201,11 +191,7 @@ class _Window:
 
 
 class DemandMonitor:
-    """Follows the demand of other work; :meth:`sample` is to be called every few seconds at most.
-
-    Args:
-        board: tells the memory clock and how busy the GPU is.
-    """
+    """Follows the demand of other work; call :meth:`sample` every few seconds."""
 
     def __init__(
         self,
@@ -230,14 +216,14 @@ class DemandMonitor:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What of other work cannot be seen, as of the last sample."""
+        """Other work unmeasured at the last sample."""
         if not self._blind:
             return ()
         named = " and ".join(self._monitors) or "memory activity"
         return (f"{named} cannot be read: no memory clock is kept up for other work",)
 
     def sample(self, leased: Leased) -> None:
-        """Read the counters, and learn from what they did since the last time."""
+        """Read the counters and learn from the changes."""
         now = self._monotonic()
         if self._last is not None and now - self._last.time_s < _SHORTEST_S:
             return
@@ -249,7 +235,7 @@ class DemandMonitor:
         self._follow_memory(now, leased, same)
 
     def demand(self) -> Demand:
-        """What other work was last seen to ask for, at most."""
+        """Highest recent demand of other work."""
         used: dict[str, float] = {}
         for window in self._windows:
             for policy, khz in window.used_khz.items():
@@ -266,17 +252,17 @@ class DemandMonitor:
         )
 
     def _learn(self, before: _Moment, now: _Moment) -> None:
-        """Keep what happened between two moments."""
+        """Keep the demand between two moments."""
         last, seen = before.counters, now.counters
         seconds = now.time_s - before.time_s
         ticks = seconds * TICKS_PER_S
-        # A counter that starts anew while it is looked at (a core that came back) says nothing.
+        # A counter that starts anew (a core that came back) is ignored.
         idled = {cpu: idle - last.idle[cpu] for cpu, idle in seen.idle.items() if cpu in last.idle}
         busy = {cpu: min(max(ticks - idle, 0.0), ticks) for cpu, idle in idled.items() if idle >= 0}
         own: dict[str, float] = {}
         for thread, (spent, cpu) in seen.threads.items():
             own[cpu] = own.get(cpu, 0.0) + spent - last.threads.get(thread, (0, ""))[0]
-        # A thread counts as having run where it ran last; where it moved, no core is busier by others than all are together.
+        # A thread counts for its last CPU; in case it moved, no core's other work exceeds that of all cores together.
         together = max(sum(busy.values()) - max(seen.own - last.own, 0), 0.0)
         used, held = {}, {}
         for policy, khz in seen.khz.items():
@@ -286,7 +272,7 @@ class DemandMonitor:
             held[name] = max(khz, last.khz.get(policy, 0))
             used[name] = held[name] * (share if share < _SATURATED else _BEYOND)
         waited = {what: (seen.waited_us[what] - last.waited_us[what]) / 1e6 / seconds for what in seen.waited_us}
-        # The firmware takes its time to say where the memory clock stands.
+        # Reading the memory clock from the firmware is slow.
         held_hz = self._board.memory_hz() if waited["memory"] > self.rules.pressure else 0
         window = _Window(now.time_s, used, waited, held, held_hz)
         _keep(self._windows, window, self.rules.hold_s)
@@ -297,7 +283,7 @@ class DemandMonitor:
             _keep(self._calm, window, self.rules.hold_s)
 
     def _cpus_of(self, policy: str) -> tuple[str, ...]:
-        """The CPUs whose clock a policy sets, offline ones too: they stay the same."""
+        """CPUs of a policy, also offline ones; they never change."""
         known = self._cpus.get(policy)
         if not known:
             known = self._cpus[policy] = tuple((self._files.find_text(f"{policy}/related_cpus") or "").split())
@@ -315,7 +301,7 @@ class DemandMonitor:
         self._memory.see(now, 1e3 * counted, self._board.gpu_load(), hold_s, leased=held, paced=leased.paced)
 
     def _memory_khz(self) -> int | None:
-        """The memory clock in use, as the running kernel's monitor counts it; None where none can be read."""
+        """Memory clock in use; None if unreadable."""
         return next((khz for path in self._monitors if (khz := self._files.find_rate(path)) is not None), None)
 
 

@@ -1,16 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lowest clocks that leave other work on the board what it uses now. A pure rule; :mod:`.demand` measures.
+"""Lowest clocks that leave other work its present demand; a pure rule, measured by :mod:`.demand`.
 
-CPU: other work may keep the busiest core of a cluster occupied for ``cpu_share`` of its time at the floor, which leaves it the
-headroom that schedutil leaves (a factor of 1.25) and a little more. Work that must be done much sooner than its period needs an
-operator's limit: an average does not show it.
+CPU: other work may fill ``cpu_share`` of a cluster's busiest core, slightly less than under schedutil (a headroom of 1.25).
+Deadlines much shorter than the period need an operator's limit, as an average hides them.
 
-EMC: other work may use ``emc_share`` of the memory clock at the floor. The memory controller serves its isochronous clients
-(cameras, displays) first, but only up to a part of what the memory delivers; the rest is taken by whoever asks for most, and an
-inference on the GPU asks for all there is.
+EMC: other work may use ``emc_share`` of the memory clock. Isochronous clients (cameras, displays) come first, but only up to a
+part of the bandwidth; the rest goes to the greediest client, and an inference takes all it can.
 
-Pressure: where tasks wait for a CPU, or for memory to be reclaimed, for a larger share of the time than before the first lease,
-the work wanted is taken to be more than the clock held by that share.
+Pressure: if tasks wait for a CPU, or for memory to be reclaimed, longer than before the first lease, demand exceeds the held
+clock by that share of time.
 """
 
 from __future__ import annotations
@@ -31,13 +29,11 @@ _TITLES = {"cpu_khz": "CPU clock", "emc_hz": "memory clock"}
 
 @dataclass(frozen=True)
 class FloorRules:
-    """How much of a clock other work may fill at its floor, as shares of 1.
+    """Part of a clock that other work may fill at its floor, as shares of 1.
 
     Attributes:
-        cpu_share: of a core's time.
-        emc_share: of the memory clock.
-        pressure: how much more of the time than before tasks may wait until it counts.
-        hold_s: for how long a demand counts after it was last seen.
+        pressure: additional share of time waited that counts.
+        hold_s: lifetime of a demand.
     """
 
     cpu_share: Share = 0.7
@@ -48,14 +44,13 @@ class FloorRules:
 
 @dataclass(frozen=True)
 class Demand:
-    """What work other than the leases' own asks of the board.
+    """Demand of work outside the leases.
 
     Attributes:
         cpu_khz: by cpufreq policy, the clock that its busiest core would need if it never idled.
-        emc_hz: the memory clock in use; None where nothing counts it.
-        cpu_waiting, memory_waiting: share of the time in which tasks wait for a CPU, or for memory, above that before the
-            first lease.
-        held_khz, held_hz: the CPU clock (by policy) and the memory clock at which that was measured.
+        emc_hz: memory clock in use; None if not counted.
+        cpu_waiting, memory_waiting: share of time in which tasks wait, above that before the first lease.
+        held_khz, held_hz: CPU clock (by policy) and memory clock meanwhile.
     """
 
     cpu_khz: Mapping[str, float] = field(default_factory=dict)
@@ -68,12 +63,11 @@ class Demand:
 
 @dataclass(frozen=True)
 class Floor:
-    """One bound from below.
+    """One lower bound.
 
     Attributes:
         clock: ``cpu_khz``, ``emc_hz``, or the name of a cpufreq policy.
-        least: the lowest level that may be set, in the clock's unit.
-        reason: why, in one line.
+        least: in the clock's unit.
     """
 
     clock: str
@@ -83,12 +77,12 @@ class Floor:
 
 @dataclass(frozen=True)
 class Floors:
-    """The bounds in force; at most one for each clock, none where every level will do."""
+    """Lower bounds in force, at most one per clock."""
 
     floors: tuple[Floor, ...] = ()
 
     def least(self, clock: str) -> int:
-        """The lowest level that may be set; 0 where there is no bound."""
+        """Lowest permitted level; 0 without a bound."""
         return next((floor.least for floor in self.floors if floor.clock == clock), 0)
 
     @property
@@ -101,12 +95,11 @@ class Floors:
 
 
 def floors(demand: Demand, grid: FrequencyGrid, rules: FloorRules, *, leader: str | None = None) -> Floors:
-    """The bounds that follow from a demand.
+    """Lower bounds for a demand.
 
     Args:
-        grid: the levels that may be set; a need above them all gives the highest.
-        leader: the policy that ``cpu_khz`` sets where clusters are set apart; the others then have bounds by their names.
-            Without one, ``cpu_khz`` sets them all.
+        grid: levels that may be set; a need above them gives the highest.
+        leader: policy that ``cpu_khz`` sets if clusters are set apart; others then have bounds by name. None if it sets all.
     """
     wanted: list[tuple[str, float, str]] = []
     for policy in {**demand.cpu_khz, **demand.held_khz}:

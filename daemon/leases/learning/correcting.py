@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A surface as what was observed of a lease leaves it, on a board as warm as it is."""
+"""Surfaces corrected by observations, for the board's present warmth."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ....kernels.correction.observation import Observation
 
 _KEPT = 24
-# By how many standard deviations of what is expected of it a load is lighter or heavier; and how far the past alone corrects.
+# Standard deviations beyond which a load is lighter or heavier, and up to which the past alone corrects.
 _SIGMAS = 2.0
 
 _Seen = tuple["Observation", ...]
@@ -36,12 +36,7 @@ _Asked = tuple[Surface, "Warmth | None", "float | None", _Seen, _Seen, bool]
 
 
 class Corrections:
-    """Makes surfaces, and keeps the last ones. May be shared between threads.
-
-    Args:
-        memory: what was observed before.
-        warmth: tells how warm the board is.
-    """
+    """Makes surfaces by earlier observations and the board's warmth, and keeps some. May be shared between threads."""
 
     def __init__(self, memory: Memory, warmth: Callable[[], Warmth | None]) -> None:
         self._memory = memory
@@ -52,18 +47,17 @@ class Corrections:
     def make(
         self, original: Surface, key: Key | None, fps: float | None, observations: Sequence[Observation], cautious: bool
     ) -> Surface:
-        """A surface for the board as warm as it is, by what was observed now and before.
+        """Surface for the board's warmth, by present and earlier observations.
 
         Args:
-            original: as it was predicted; ``key`` is what it is remembered by, None if by nothing.
-            fps: how often an inference is made; None for one after the other.
-            observations: of this lease.
-            cautious: whether everything is taken to be as much slower than predicted as these were, or else those before.
+            original: as predicted; ``key`` is its key in the memory, None for none.
+            fps: rate of inferences; None for back to back.
+            cautious: all is taken to be as much slower than predicted as these observations, or else the earlier ones.
         """
         asked = self._asked(original, key, fps, observations, cautious)
         if (kept := self._get(asked)) is not None:
             return kept
-        # Observations are of dies of several temperatures: first they correct what was predicted of one, then it settles.
+        # Observations are of several die temperatures: correct the prediction first, then let it settle.
         warmth, evidence = asked[1], asked[3:]
         anywhere: _Asked = (original, None, None, *evidence)
         if (surface := self._get(anywhere)) is None:
@@ -71,11 +65,11 @@ class Corrections:
         return self._keep(asked, settled(surface, warmth, fps))
 
     def predicted(self, original: Surface, fps: float | None) -> Surface:
-        """The surface for the board as warm as it is, without any observation."""
+        """Surface for the board's warmth, without observations."""
         return settled(original, self._warmth(), fps)
 
     def kept(self, original: Surface, key: Key | None, fps: float | None) -> Surface | None:
-        """What :meth:`make` makes at the beginning of a lease, if that takes no time."""
+        """The first surface of a lease by :meth:`make`, if already computed."""
         return self._get(self._asked(original, key, fps, (), True))
 
     def _asked(
@@ -99,7 +93,7 @@ class Corrections:
 
 
 def _seen_through(original: Surface, observations: _Seen, before: _Seen, cautious: bool) -> Surface:
-    """A surface by what was observed of a lease now, and before."""
+    """Surface by present and earlier observations."""
     seen = {one.configuration for one in observations}
     if observations and before:
         before = of_this_load(original, before, observations)
@@ -109,10 +103,7 @@ def _seen_through(original: Surface, observations: _Seen, before: _Seen, cautiou
 
 
 def within_uncertainty(surface: Surface, original: Surface) -> Surface:
-    """A surface corrected by the past alone, no farther from the prediction than that was uncertain.
-
-    New frames have to confirm the rest: the load, the board's owner or the application may be another one by now.
-    """
+    """Surface corrected by the past alone, within the prediction's uncertainty: new frames have to confirm the rest."""
     if original.terms is not None and original.terms.unpredicted:
         return surface
     latency_ms = _near(surface.latency_ms, original.latency_ms, original.latency_sigma)
@@ -126,17 +117,16 @@ def _near(value: NDArray[np.float64], predicted: NDArray[np.float64], sigma: NDA
 
 
 def corrected(surface: Surface, observations: Sequence[Observation], slow: Sequence[Observation] = ()) -> Surface:
-    """The surface by what was observed at its configurations; as it is where that is nothing.
+    """Surface corrected by observations at its configurations; unchanged without any.
 
     Args:
-        slow: of them, those by which everything is taken to be as much slower as they were, where the correction thinks less of
-            it: what one configuration tells may be laid to the wrong clock, and a target that is missed cannot wait for more of
-            them.
+        slow: observations whose slowdown applies everywhere, if the correction finds less: it may blame the wrong clock, and a
+            missed target cannot wait for more of them.
     """
     known = [seen for seen in observations if has(surface, seen.configuration)]
     if not known:
         return surface
-    from ....kernels.correction.correct import correct  # a daemon that was told nothing starts and lives without
+    from ....kernels.correction.correct import correct  # not needed without observations
 
     found = correct(surface, known).surface
     if slow and not (surface.terms and surface.terms.unpredicted):
@@ -152,11 +142,7 @@ def corrected(surface: Surface, observations: Sequence[Observation], slow: Seque
 def of_this_load(
     surface: Surface, before: Sequence[Observation], observations: Sequence[Observation]
 ) -> tuple[Observation, ...]:
-    """What was observed before a lease, in the light of its own: of another load as one frame each, so many times as long.
-
-    Args:
-        surface: as it was predicted.
-    """
+    """Earlier observations, scaled to the present load if it differs: one frame each, longer by the factor."""
     known, telling = [one for one in before if has(surface, one.configuration)], []
     for one in observations:
         if one.latency_ms is not None and not one.disturbed and has(surface, one.configuration):
@@ -166,25 +152,25 @@ def of_this_load(
     then = corrected(surface, known)
     factor = median(latency_ms / float(then.latency_ms[place]) for place, latency_ms in telling)
     unsure = max(float(then.latency_sigma[place]) for place, _ in telling)
-    # To hold a load for lighter than it is costs late frames.
+    # Underestimating a load costs late frames.
     if exp(-_SIGMAS * unsure) / HEAVIER_FROM <= factor <= HEAVIER_FROM:
         return tuple(before)
     return tuple(map(partial(longer, factor=factor), before))
 
 
 def longer(one: Observation, factor: float) -> Observation:
-    """What was observed, as little as one frame of another load; it works for the same part of the time."""
+    """An observation as one uncertain frame of another load; its busy share stays."""
     latency_ms, period_ms = (None if figure is None else factor * figure for figure in (one.latency_ms, one.period_ms))
     return replace(one, latency_ms=latency_ms, period_ms=period_ms, frames=1, doubt=hypot(one.doubt, doubted(factor)))
 
 
 def expected_ms(surface: Surface, configuration: FrequencyConfiguration) -> float | None:
-    """What a frame is to take at a configuration; None where nobody knows."""
+    """Expected latency at a configuration; None if unknown."""
     return surface.at(configuration).latency_ms if is_known(surface) and has(surface, configuration) else None
 
 
 def unforeseen(surface: Surface, configuration: FrequencyConfiguration, observed_ms: float) -> float:
-    """How many times as long as expected a frame takes, where that is more than what is uncertain explains; else 1."""
+    """Ratio of observed to expected latency if uncertainty does not explain it; else 1."""
     expected = expected_ms(surface, configuration)
     if expected is None:
         return 1.0

@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Held leases in the light of their frames: targets that are missed are said at once, and plans that were wrong made again.
+"""Learning from frames: report missed targets, and correct wrong plans.
 
-Policy. A lease whose frames miss its target is planned again at once, by its surface as all that was observed corrects it.
-Where no configuration is predicted to meet the target, the best there is comes into force and is said. While throttling,
-over-current or somebody else's hands slow the board down, nothing is learned and nothing is planned: that is said instead. A
-lease that keeps its target is looked at after ten frames and then less and less often, and set otherwise only where that gains
-more than a change of clocks is worth. Everything here happens on the event loop, because of a report; plans are made and set
-elsewhere.
+A lease that misses its target is planned again at once, by its corrected surface, else at the closest configuration. While
+throttling, over-current or deviating clocks slow the board, only the cause is reported. A lease that keeps its target is
+reviewed after ten frames, then ever less often, and changed only for a sufficient gain. The event loop decides on each report;
+plans are made and set elsewhere.
 """
 
 from __future__ import annotations
@@ -50,7 +48,7 @@ log = logging.getLogger(__name__)
 
 _COMPANY_S = 2.0
 _FIRST_LOOK_FRAMES = 10
-# What is looked at of a configuration that is tried: frames, how often the rails were read, and how long that is waited for.
+# Trial of a configuration: frames, power readings, and the longest wait for them.
 _TRIED_FRAMES, _TRIED_POWERS, _TRIED_S = 5, 2, 5.0
 _POWERS_WANTED = 3
 TEND_S = 10.0
@@ -66,14 +64,7 @@ _SILENT = (
 
 
 class Learner:
-    """For the event loop.
-
-    Args:
-        desk: the board and its leases.
-        sensors: the board's.
-        memory: keeps what was observed when a lease ends.
-        warmth: tells how warm the board is.
-    """
+    """Follows the frames of all leases; ``memory`` keeps those of ended ones. For the event loop."""
 
     def __init__(
         self,
@@ -96,13 +87,13 @@ class Learner:
         self._meters: dict[str, LeaseMeter] = {}
 
     def prepare(self) -> None:
-        """A lease for a target may begin in a moment."""
+        """Load the correction before a lease begins."""
         if self._loading is None:
-            # A daemon starts without; what is missed is not to wait for it.
+            # Loaded late to keep the start short, but before a missed target needs it.
             self._loading = asyncio.get_running_loop().run_in_executor(None, import_module, _CORRECTION, __package__)
 
     def began(self, lease: Lease, course: LeaseProgress | None) -> None:
-        """A lease was granted, for a target with its course or for a configuration."""
+        """Follow a new lease; a configuration has no progress."""
         self._sensors.want()
         self._meters[lease.id] = LeaseMeter(self._monotonic())
         self.follow(lease, course)
@@ -110,14 +101,14 @@ class Learner:
             self._tending = asyncio.get_running_loop().create_task(self._tend())
 
     def follow(self, lease: Lease, course: LeaseProgress | None) -> None:
-        """Let a lease go on from here by another course, or by none."""
+        """Replace or drop a lease's progress."""
         self._remember(self._courses.pop(lease.id, None))
         if course is not None:
             self._courses[lease.id] = course = replace(course, lease=lease)
             self._planned(course, lease.plan.configuration)
 
     def ended(self) -> None:
-        """Leases have ended, or will have in a moment: what was observed of those that are held no longer is kept."""
+        """Keep observations of ended leases."""
         held = self._desk.snapshot.leases
         for name in [name for name in self._courses if name not in held]:
             self._remember(self._courses.pop(name))
@@ -141,16 +132,16 @@ class Learner:
         self._memory.remember(course.key, seen, name=course.wish.network, app=lease.holder.app, predicted_ms=predicted_ms)
 
     def energy_mj(self, lease: Lease) -> float | None:
-        """Energy of the board's energy rails since a lease began, up to their last reading; None if unknown."""
+        """Energy of the board's rails since a lease began, up to their last reading; None if unknown."""
         measured = self._measured(lease)
         return None if measured is None else measured[0]
 
     def used(self, lease: Lease) -> dict[str, Any]:
-        """Summary of a lease up to now: the ``Used`` of the interface."""
+        """The ``Used`` of the interface, for a lease so far."""
         return used(lease, self._monotonic(), self._measured(lease), self._desk.snapshot.applied)
 
     def _measured(self, lease: Lease) -> tuple[float, float] | None:
-        """Energy in mJ since a lease began, and the seconds it is of; None if unknown."""
+        """Energy in mJ since a lease began, and the seconds it covers; None if unknown."""
         meter = self._meters.get(lease.id)
         if meter is None:
             return None
@@ -158,17 +149,17 @@ class Learner:
         return meter.measured(self._sensors.energy_rails)
 
     def wish(self, lease_id: str) -> PlanRequest | None:
-        """What a lease was planned by last; None for a configuration asked for by itself, and where nothing is known."""
+        """Last planned request of a lease; None for a configuration, or if nothing is known."""
         course = self._courses.get(lease_id)
         return course.wish if course and is_known(course.wish.surface) else None
 
     def missed(self, lease_id: str) -> MissedTarget | None:
-        """How a lease misses its target; None while it keeps it."""
+        """A lease's missed target; None while kept."""
         course = self._courses.get(lease_id)
         return course.missed if course else None
 
     def report(self, lease: Lease, latencies_ms: Sequence[float]) -> None:
-        """Take in a lease's frames, and do what follows from them."""
+        """Take in frames of a lease, and plan again if needed."""
         snapshot, now_s = self._desk.snapshot, self._monotonic()
         frames, plan = lease.frames, lease.plan
         throttled = self._sensors.throttled()
@@ -192,7 +183,7 @@ class Learner:
             course.silent = False
             self._judge_frames(lease, course, where, company, now_s)
         if course.due_at != (setting.configuration, company):
-            # Plans that changed nothing there may change something here.
+            # Plans without effect there may have one here.
             course.tries = course.tries if course.due_at and course.due_at[1] == company else 0
             course.due_frames, course.due_at, course.patience = 0, (setting.configuration, company), LEAST_PATIENCE
         if frames.powers < _POWERS_WANTED:
@@ -216,7 +207,7 @@ class Learner:
         if missed is False:
             self._say_kept(lease, course)
         if course.doubt is not None:
-            return  # such frames neither gain nor lose anything
+            return  # doubted frames show no gain and no loss
         if not disturbed and not company and (factor := frames.shift()) != 1.0:
             course.wait_s, reason = FIRST_WAIT_S, f"its frames take {factor:.3g} times as long as they did at the same clocks"
             self._plan(lease.id, course, company, reason)
@@ -232,14 +223,14 @@ class Learner:
             self._plan(lease.id, course, company, None)
 
     def _where(self, course: LeaseProgress | None, setting: Setting | None, company: Company) -> Credible:
-        """The range of frames of a lease that are believed at the clocks in force."""
+        """Credible range of a lease's frames at the clocks in force."""
         if course is None or course.original is None or course.trusted:
             return Credible()
         configuration = None if setting is None or setting.disturbed else setting.configuration
         return credible(course.original, configuration, alone=not company, accepted=course.accepted)
 
     def _judge_frames(self, lease: Lease, course: LeaseProgress, where: Credible, company: Company, now_s: float) -> None:
-        """Say once that frames do not count, and believe them for their lease once they have kept coming."""
+        """Log once that frames do not count; believe persistent ones for their own lease."""
         found, doubts = lease.frames.doubts.found(), lease.frames.doubts
         if found is None:
             course.doubt = None
@@ -256,12 +247,12 @@ class Learner:
             log.warning("%s: its frames do not count: %s", lease.label, course.doubt, extra=extra)
 
     def doubt(self, lease_id: str) -> dict[str, Any] | None:
-        """Why a lease's last frames do not count, the ``Doubted`` of the interface; None if they do."""
+        """The ``Doubted`` of the interface; None if the last frames count."""
         course = self._courses.get(lease_id)
         return course.doubt.to_json() if course and course.doubt else None
 
     def corrected(self, lease: Lease) -> dict[str, Any] | None:
-        """Frames that correct a lease's plan, the ``Corrected`` of the interface; None if none do."""
+        """The ``Corrected`` of the interface; None if no frames correct the plan."""
         course = self._courses.get(lease.id)
         if course is None or (course.remembered is None and not course.corrected):
             return None
@@ -270,7 +261,7 @@ class Learner:
         return {"frames": own + (before.frames if before is not None else 0), "app": app}
 
     def silent(self, lease: Lease) -> str | None:
-        """What to say of a lease for a target whose frames do not come; None if they do, or it has no target."""
+        """Text on missing frames; None if frames come, or without a target."""
         course = self._courses.get(lease.id)
         if course is None:
             return None
@@ -294,7 +285,7 @@ class Learner:
         return None if (warmth := self._warmth()) is None else warmth.die_c
 
     async def _tend(self) -> None:
-        """While leases have courses, have plans made again where the board has settled elsewhere than they were made for."""
+        """Meter energy, report missing frames, and plan again if the die settled at another temperature."""
         while self._meters:
             await asyncio.sleep(TEND_S)
             self._say_silent()
@@ -315,7 +306,7 @@ class Learner:
                 self._plan(name, course, frozenset(other.plan.network or other.holder.app for other in others), reason)
 
     def _planned(self, course: LeaseProgress, configuration: FrequencyConfiguration) -> None:
-        """Note when it was planned, and where the die was to settle."""
+        """Note a plan's time and expected die temperature."""
         surface, course.planned_s = course.wish.surface, self._monotonic()
         settled_c = surface.temperature_c if has(surface, configuration) else None
         course.planned_c = None if settled_c is None else float(settled_c[surface.grid.index(configuration)])
@@ -333,7 +324,7 @@ class Learner:
         before, limit_ms = course.missed, lease.plan.limit_ms or 0.0
         late = lease.frames.late - course.late_before
         if before is None and course.frugal:
-            course.wait_s, course.frugal = LONGEST_WAIT_S, False  # what was gained was lost again
+            course.wait_s, course.frugal = LONGEST_WAIT_S, False  # the gain was lost again
         doing = lease.plan.unmet or (before.doing if before else "")
         course.missed = MissedTarget(lease.plan.target, limit_ms, observed_ms, predicted_ms, late, reason, doing)
         if before is None or (before.reason != reason and before.doing != doing):
@@ -350,7 +341,7 @@ class Learner:
             log.info("%s: %s", lease.label, text, extra=_about(lease, TARGET_KEPT, observed_ms=f"{observed_ms:.4g}"))
 
     def _plan(self, lease_id: str, course: LeaseProgress, company: Company, reason: str | None) -> None:
-        """Plan again in the background, unless that is under way; without a reason, where that gains enough."""
+        """Plan again in the background unless under way; without a reason, only for a sufficient gain."""
         if course.planning is None or course.planning.done():
             course.planning = asyncio.get_running_loop().create_task(self._plan_again(lease_id, course, company, reason))
 
@@ -377,7 +368,7 @@ class Learner:
                 tried = None
                 again: Planner = BestPlanner(wish, observed=bool(seen))
                 if course.doubt is not None and course.missed is not None:
-                    again = TopmostPlanner(wish)  # late for a reason that no prediction explains
+                    again = TopmostPlanner(wish)  # no prediction explains the lateness
                 if reason is None:
                     now = self._desk.snapshot
                     shared_at = now.applied.accepted if company and now.applied else None
@@ -421,10 +412,7 @@ class Learner:
             course.missed = replace(course.missed, doing=plan.unmet or shared or f"planned again: {plan.configuration}")
 
     def _wait(self, lease: Lease, course: LeaseProgress) -> None:
-        """Let a plan stand that changed nothing: each time for twice as many frames, until clocks or company are others.
-
-        Where the target is kept that would delay what is to be done once it is not.
-        """
+        """Double the frames that an ineffective plan stays for; while the target is kept, that would delay a reaction."""
         if course.missed is not None or course.exploring:
             course.due_frames = lease.frames.reported + course.patience
             course.patience *= 2
@@ -432,7 +420,7 @@ class Learner:
     async def _explore(
         self, lease: Lease, course: LeaseProgress, seen: Sequence[Observation], missed: str | None
     ) -> tuple[LeasePlan | None, PlanRequest]:
-        """Have a lease run where its frames tell most, or best where that is known; what it needs now, and what is known."""
+        """Plan at the most informative configuration, or the best once known; return the learned request, too."""
         from .unpredicted import ExploringPlanner
 
         limits, unknown = self._desk.snapshot.limits, course.unknown
@@ -449,7 +437,7 @@ class Learner:
     async def _recall(
         self, lease: Lease, course: LeaseProgress, unknown: Unpredicted, seen: Sequence[Observation]
     ) -> Sequence[Observation]:
-        """What is known of a program that nobody predicted: also what was of its last lease, where it is the same."""
+        """Observations of an unpredicted program, with earlier ones if it is the same."""
         if not unknown.before or not seen:
             return seen
         course.unknown = replace(unknown, before=())
@@ -461,7 +449,7 @@ class Learner:
         return lease.frames.observations(self._monotonic(), _NOBODY)
 
     async def _seen(self, lease: Lease, course: LeaseProgress, company: Company) -> list[Observation]:
-        """What was observed of a lease's frames in this company; where they waited for frames that are known, without that."""
+        """Observations in this company, without the wait for known frames of other leases."""
         now_s = self._monotonic()
         seen = lease.frames.observations(now_s, company)
         others = self._company(lease, self._desk.snapshot, now_s)

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Observations that outlast their leases: kept by user and program, so that the next plan for the same is right at once.
+"""Observations that outlast leases, by user and program, so that the next plan is right at once.
 
-A program is a network as planned for, or an application whose frames were not predicted (:mod:`.unpredicted`). Each user has a
-share of the memory, and reads and drops only what its own frames said; root reads and drops everything.
-
-The file is JSON, with a version; a file of another version, or that cannot be read, counts as empty. Entries are ordered by
-arrival, so that a system clock that was set back displaces nothing.
+A program is a planned network, or an application without predictions (:mod:`.unpredicted`). Each user has a share, and reads
+and drops only its own; root all. The JSON file has a version; an unreadable one or another version counts as empty. Entries are
+in order of arrival, so a clock set back displaces nothing.
 """
 
 from __future__ import annotations
@@ -42,12 +40,7 @@ _NOT_OBSERVED = ("configuration", "seen_s", "predicted_ms")
 
 
 class Key(NamedTuple):
-    """A user's program.
-
-    Attributes:
-        uid: the user whose frames were observed.
-        program: the digest that a network's surface is known by, or an application's name.
-    """
+    """A user's program: the digest of a network's surface, or an application's name."""
 
     uid: int
     program: str
@@ -55,15 +48,13 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True)
 class Learned:
-    """Summary of what is remembered of one program.
+    """Summary of one program.
 
     Attributes:
-        uid: the user whose frames these were.
-        name: of the network; empty for a program that was not predicted.
-        app: the application that reported last.
-        frames: number of frames observed, at ``configurations`` configurations.
-        seen_s: time of the last of them, in seconds since 1970.
-        factor: median of observed latency over predicted latency; None if nothing was predicted.
+        name: of the network; empty if not predicted.
+        app: last reporting application.
+        seen_s: last frame, in seconds since 1970.
+        factor: median of observed over predicted latency; None without prediction.
     """
 
     uid: int
@@ -83,12 +74,7 @@ class _Program:
 
 
 class Memory:
-    """Observations by user and program. For one thread, but for :meth:`save`.
-
-    Args:
-        path: the file.
-        clock: seconds since 1970.
-    """
+    """Observations by user and program, with ``clock`` in seconds since 1970. For one thread, except :meth:`save`."""
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
         self._path = path
@@ -105,13 +91,7 @@ class Memory:
         app: str = "",
         predicted_ms: Callable[[FrequencyConfiguration], float | None] = lambda _: None,
     ) -> None:
-        """Keep observations of a program; the newest one of a configuration counts.
-
-        Args:
-            name: the network's name.
-            app: the application that reported the frames.
-            predicted_ms: latency predicted at a configuration, uncorrected; None if there is none.
-        """
+        """Keep observations of a program, the newest of each configuration; predictions are uncorrected, None without one."""
         now_s = self._clock()
         telling = [seen for seen in observations if seen.frames >= _LEAST_FRAMES and not seen.disturbed]
         if not telling:
@@ -133,7 +113,7 @@ class Memory:
         self._bound(key.uid)
 
     def _bound(self, uid: int) -> None:
-        """Drop the oldest programs beyond a user's share, and beyond all, of the user who has most."""
+        """Drop the oldest programs: of a user beyond its share, then of the user with the most."""
         shares = Counter(key.uid for key in self._known)
         while shares[uid] > PROGRAMS_PER_USER or len(self._known) > PROGRAMS_KEPT:
             most = uid if shares[uid] > PROGRAMS_PER_USER else shares.most_common(1)[0][0]
@@ -145,40 +125,35 @@ class Memory:
         self._saved = self._known.pop(key, None) is None and self._saved
 
     def drop(self, uid: int | None, name: str | None) -> int:
-        """Drop programs, and return how many.
-
-        Args:
-            uid: of this user; None for all users.
-            name: of this network or application; None for all.
-        """
+        """Drop the programs of a user and a network or application, None for all; return their number."""
         gone = [key for key, program in self._known.items() if _meant(key, program, uid, name)]
         for key in gone:
             self.forget(key)
         return len(gone)
 
     def learned(self, uid: int | None, name: str | None = None) -> list[Learned]:
-        """Summaries of what is remembered, the newest first; arguments as of :meth:`drop`."""
+        """Summaries, newest first; arguments as for :meth:`drop`."""
         return [_summary(key, program) for key, program in reversed(self._known.items()) if _meant(key, program, uid, name)]
 
     def summary(self, key: Key) -> Learned | None:
-        """Summary of one program; None if nothing is remembered of it that still counts."""
+        """Summary of one program; None without valid observations."""
         return _summary(key, self._known[key]) if key in self._known and self.observations(key) else None
 
     def observations(self, key: Key) -> tuple[Observation, ...]:
-        """Observations of a program, their age in whole hours."""
+        """Observations of a program, aged in whole hours."""
         now_s = self._clock()
         found = []
         program = self._known.get(key)
         for one in program.observed if program is not None else ():
             age_s = now_s - one["seen_s"]
-            # The system clock was set back since: nothing tells how long ago that was.
+            # The system clock was set back: age unknown.
             age_s = _UNKNOWN_AGE_S if age_s < -_HOUR_S else max(age_s, 0.0)
             if age_s < _FORGOTTEN_S:
                 found.append(replace(_observation(one), age_s=age_s // _HOUR_S * _HOUR_S))
         return tuple(found)
 
     def save(self) -> None:
-        """Write what is new into the file; a failure is logged."""
+        """Write changes to the file; failures are logged."""
         if self._saved:
             return
         self._saved = True
@@ -214,14 +189,14 @@ def _summary(key: Key, program: _Program) -> Learned:
 
 
 def _observation(one: Mapping[str, Any]) -> Observation:
-    from ....kernels.correction.observation import Observation  # a daemon that remembers nothing starts without
+    from ....kernels.correction.observation import Observation  # not needed without memory
 
     figures = {name: value for name, value in one.items() if name not in _NOT_OBSERVED}
     return Observation(FrequencyConfiguration(*map(int, one["configuration"])), **figures)
 
 
 def _read(path: Path) -> OrderedDict[Key, _Program]:
-    """The file's programs, each entry checked; empty if there is no file of this version."""
+    """Checked programs of the file; empty without one of this version."""
     try:
         if path.stat().st_size > _MOST_BYTES:
             return OrderedDict()

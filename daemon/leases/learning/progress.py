@@ -37,27 +37,24 @@ class LeaseProgress:
     """Learning state of one lease with a target.
 
     Attributes:
-        key: what it is remembered by.
-        original: the network's surface as predicted; None for a program that was not predicted.
-        predicted: the same for the board as warm as it is, which a first plan falls back on.
-        remembered: what earlier frames said, if the first plan is corrected by them.
+        original: surface as predicted; None for an unpredicted program.
+        predicted: the same for the board's warmth, which a first plan falls back on.
+        remembered: earlier frames that correct the first plan.
         trusted: the application asked for its frames to be believed.
-        accepted: its doubted frames have kept coming, and count for this lease.
-        doubt: why its last frames do not count; None if they do.
-        corrected: True if its plan is corrected by its own frames.
-        silent: True if it was said that no frames come.
-        wish: what it was planned by last.
-        make: makes its surface anew.
-        missed: how it misses its target; None while it keeps it.
-        late_before: how many frames were late when it was seen to keep it last.
-        due_frames: it is not planned again before so many frames were reported, while clocks and company are ``due_at``.
-        patience: for how many frames the next plan stands that changes nothing.
-        tries: how often it was planned again in this company because its target is missed.
-        due_s, wait_s: when it is looked at next while it keeps its target, and how long after that.
-        frugal: whether it was set otherwise for a gain, while it kept its target.
-        unknown: the program whose frames nobody predicted; None where they are.
-        exploring: whether they are being got to know.
-        planned_s, planned_c: when it was planned last, and where the die was to settle then; None where nobody knows.
+        accepted: persistent doubted frames count for this lease.
+        doubt: reason why its last frames do not count; None if they do.
+        corrected: True if its own frames correct its plan.
+        silent: True if missing frames were reported.
+        wish: last planned request.
+        missed: its missed target; None while kept.
+        late_before: number of late frames when it was last kept.
+        due_frames: number of reported frames before the next plan, while clocks and company are ``due_at``.
+        patience: number of frames before a plan after an ineffective one.
+        tries: number of plans in this company for a missed target.
+        due_s, wait_s: next review while the target is kept, and the interval after it.
+        frugal: True if it was changed for a gain while it kept its target.
+        unknown: the unpredicted program; None if predicted.
+        planned_s, planned_c: time of the last plan, and its die temperature; None if unknown.
     """
 
     key: Key
@@ -89,13 +86,13 @@ class LeaseProgress:
 
     @property
     def beginning(self) -> Planner:
-        """The planner for before any of its frames was seen."""
+        """Planner before the first frame."""
         if self.unknown is not None:
             return self.unknown
         return self.wish if self.remembered is None else RememberingPlanner(self.wish, self.predicted)
 
     def proposed(self, limits: Limits) -> LeasePlan:
-        """The plan for a request that sets nothing; errors as of :meth:`PlanRequest.plan`."""
+        """Plan for a request that sets nothing; errors as for :meth:`PlanRequest.plan`."""
         try:
             return self.wish.plan(limits)
         except TargetNotAttainable:
@@ -106,20 +103,13 @@ class LeaseProgress:
 
 @dataclass(frozen=True)
 class RememberingPlanner:
-    """Plans a lease by what earlier frames said, which refuses nothing.
-
-    If the prediction meets the target and the corrected one does not, the configuration that comes closest is taken.
-
-    Attributes:
-        request: with the surface as earlier frames correct it.
-        predicted: the surface as predicted, for the board as warm as it is.
-    """
+    """Plans by earlier frames, which refuse nothing: if only the prediction meets the target, the closest is taken."""
 
     request: PlanRequest
     predicted: Surface | None
 
     def plan(self, limits: Limits) -> LeasePlan:
-        """The plan within limits; errors as of :meth:`PlanRequest.plan`."""
+        """The plan within limits; errors as for :meth:`PlanRequest.plan`."""
         try:
             return replace(self.request.plan(limits), planner=self)
         except TargetNotAttainable:

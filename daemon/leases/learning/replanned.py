@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans for a lease by its observed frames, and whether they are worth another change of clocks."""
+"""Plans by a lease's observed frames, if they are worth a change of clocks."""
 
 from __future__ import annotations
 
@@ -26,17 +26,13 @@ MOST_TRIED = 10
 CAUTION = 0.9
 """With which probability a plan that was made again keeps the target, at least: one miss is enough. Where nothing was predicted
 but all is known from frames, with :data:`SAFE` if that leaves anything."""
-# What is tried may miss the target so many times as probably as a frame may be late, and keeps it at least with this.
+# Risk of a trial as a multiple of the permitted share of late frames; least probability that it keeps the target.
 _RISK, _LEAST_HOPE = 4.0, 0.8
 
 
 @dataclass(frozen=True)
 class BestPlanner:
-    """Plans the best for a request; if nothing is predicted to meet its target, the configuration that comes closest.
-
-    Attributes:
-        observed: its frames were observed: it is planned with :data:`CAUTION`, if that leaves anything.
-    """
+    """Best plan for a request, else the closest to its target; with :data:`CAUTION` if possible once frames are observed."""
 
     request: PlanRequest
     observed: bool = True
@@ -53,7 +49,7 @@ class BestPlanner:
 
 @dataclass(frozen=True)
 class TopmostPlanner:
-    """Plans the highest clocks, for a request that stays late where its target is predicted to be missed by least."""
+    """Highest clocks, for a request still late at the closest configuration."""
 
     request: PlanRequest
 
@@ -71,11 +67,7 @@ class TopmostPlanner:
 def worth_while(
     wish: PlanRequest, held: LeasePlan, limits: object, shared_at: FrequencyConfiguration | None = None
 ) -> str | None:
-    """Why a lease that keeps its target is better planned again; None where it is not.
-
-    Args:
-        shared_at: the clocks in force, where others share the GPU: they count on what its plan says of its frames.
-    """
+    """Reason to plan again for a lease that keeps its target, on a GPU shared at ``shared_at`` if given; None without one."""
     if not isinstance(limits, Limits):
         return None
     if (unkept := wish.missed(held.configuration)) is not None:
@@ -92,15 +84,10 @@ def worth_while(
 def worth_trying(
     wish: PlanRequest, held: LeasePlan, limits: object, seen: Collection[FrequencyConfiguration]
 ) -> tuple[LeasePlan, str] | None:
-    """What a lease that keeps its target needs to run where that may gain more than is known, and why; None where nothing may.
+    """Plan and reason for a trial that may gain more than is known; None without one.
 
-    Only until :data:`MOST_TRIED` configurations were seen, and only what keeps the target with a probability that leaves a risk
-    in proportion to the share of frames that may be late anyway: few frames are enough to see that it does not.
-
-    What nobody predicted is got to know more cautiously (:mod:`.unpredicted`).
-
-    Args:
-        seen: at which configurations something was observed of it.
+    Only until :data:`MOST_TRIED` configurations were seen, and at a risk in proportion to the share of frames that may be late,
+    as few frames show a miss. Unpredicted programs are explored more cautiously (:mod:`.unpredicted`).
     """
     surface = wish.surface
     known = wish.network and has(surface, held.configuration)
@@ -130,7 +117,7 @@ def worth_trying(
 
 
 def _longer(told: Surface, now: Surface, configuration: FrequencyConfiguration) -> float:
-    """By which part frames take longer than was told at a configuration, where they have become heavier; else 0."""
+    """Share by which frames take longer than predicted to other leases, if they became heavier; else 0."""
     if not (has(told, configuration) and has(now, configuration)):
         return 0.0
     factor = now.at(configuration).latency_ms / told.at(configuration).latency_ms

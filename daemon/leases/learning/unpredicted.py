@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Leases for programs that nobody predicted: they begin at the highest clocks, and are got to know from there.
+"""Leases for unpredicted programs, explored from the highest clocks.
 
-What was observed of a program is remembered by its name. A name is no proof: the next program that is called so begins at the
-highest clocks as well, and only where its frames take there what they took before does the rest of it count.
+Observations are remembered by the program's name, which is no proof: the next program of that name also begins at the highest
+clocks, and recalls them only if its frames take there the same time.
 """
 
 from __future__ import annotations
@@ -34,12 +34,11 @@ _SAME, _SIGMAS = 0.05, 2.0
 
 @dataclass(frozen=True)
 class Unpredicted:
-    """A program of which nothing was predicted.
+    """A program without predictions; its request has the flat surface.
 
     Attributes:
-        wish: what is wished for it, with the flat surface.
-        before: what was observed of the program that was called so last.
-        modes: the board's power modes; None where they are not known.
+        before: observations of the last program of this name.
+        modes: the board's power modes; None if unknown.
     """
 
     wish: PlanRequest
@@ -47,20 +46,20 @@ class Unpredicted:
     modes: ModeSet | None = None
 
     def plan(self, limits: Limits) -> LeasePlan:
-        """The plan before any of its frames was seen: the highest clocks within the limits.
+        """Plan before any frame: the highest clocks within the limits.
 
-        What the board may draw leaves those at which a program of its name drew no more; of one that nobody knows, those that
-        one of NVIDIA's power modes leaves, the greatest whose name has no more W.
+        A power budget leaves clocks at which a program of its name drew no more, else NVIDIA's largest power mode with no more
+        W in its name.
 
         Raises:
-            UsageError: they leave none, or what is asked for makes no sense.
+            UsageError: the limits leave none, or the request is invalid.
         """
         check_rate(self.wish.fps)
         check_confidence(self.wish.confidence)
         return self.wish.at(self._highest(limits), limits, self)
 
     def next(self, seen: Sequence[Observation], limits: Limits) -> tuple[LeasePlan, PlanRequest, str]:
-        """The next plan by what was observed, what is known then, and why that is tried; empty if nothing is left.
+        """The next plan by observations, the learned request, and the reason; empty if nothing is left to try.
 
         Raises:
             UsageError: the limits leave nothing.
@@ -79,7 +78,7 @@ class Unpredicted:
         return learned.at(step.configuration, limits, ExploringPlanner(self, tuple(seen))), learned, step.reason
 
     def recalled(self, seen: Sequence[Observation]) -> Sequence[Observation]:
-        """What was observed before, where the program is the same by what is seen of it now; nothing where it is another."""
+        """Earlier observations if the present ones show the same program; else none."""
         if not self.before:
             return ()
         surface = corrected(self.wish.surface, self.before)
@@ -112,7 +111,7 @@ class Unpredicted:
 
 @dataclass(frozen=True)
 class ExploringPlanner:
-    """Plans where a program runs next by what was observed of it."""
+    """Plans a program's next configuration by its observations."""
 
     program: Unpredicted
     seen: tuple[Observation, ...]
@@ -123,13 +122,13 @@ class ExploringPlanner:
 
 
 def _within(modes: ModeSet | None, power_mw: float) -> dict[str, int | None] | None:
-    """Up to where a power mode leaves each clock: of the greatest that is for no more than so much, else of the least."""
+    """Highest clocks of the largest power mode within a power, else of the smallest mode."""
     named = [] if modes is None else [(mode, re.search(r"(\d+)W", mode.name)) for mode in modes.table]
     meant = [(1e3 * float(found[1]), mode) for mode, found in named if found is not None]
     if not meant:
         return None
     least = min(watts for watts, _ in meant)
     watts = max((watts for watts, _ in meant if watts <= power_mw), default=least)
-    # Several modes for the same power trade cores for clocks; that for all cores has the lowest.
+    # Modes of the same power trade cores for clocks; the one with all cores has the lowest.
     among = [mode for one, mode in meant if one == watts]
     return {axis: min((cap for mode in among if (cap := getattr(mode, axis)) is not None), default=None) for axis in AXES}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Summary of a lease: time, the board's energy meanwhile, frames, and their energy compared with the top clocks."""
+"""Summary of a lease: time, energy, frames, and predicted saving."""
 
 from __future__ import annotations
 
@@ -18,25 +18,20 @@ SHORTEST_S = 2.0
 
 @dataclass
 class LeaseMeter:
-    """Energy of the board while a lease is held, from reading to reading. For one thread.
-
-    Attributes:
-        began_s: when the lease began.
-        first, last: the first reading since, and the last one.
-    """
+    """Energy of the board from the first to the last reading during a lease. For one thread."""
 
     began_s: float
     first: Metered | None = None
     last: Metered | None = None
 
     def take(self, found: tuple[Metered, Metered] | None) -> None:
-        """Take in the first and the last reading since :attr:`began_s` that are still known."""
+        """Take in the first and last known readings since :attr:`began_s`."""
         if found is not None:
             same = self.first is not None and self.first.energy_mj.keys() == found[1].energy_mj.keys()
             self.first, self.last = self.first if same else found[0], found[1]
 
     def measured(self, energy_rails: Sequence[str]) -> tuple[float, float] | None:
-        """Energy in mJ of the rails, and the seconds it is of; None if that is too short to tell."""
+        """Energy in mJ of the rails, and the seconds it covers; None if too short."""
         first, last = self.first, self.last
         if first is None or last is None or not energy_rails or not first.energy_mj.keys() >= set(energy_rails):
             return None
@@ -46,12 +41,7 @@ class LeaseMeter:
 
 
 def used(lease: Lease, now_s: float, measured: tuple[float, float] | None, applied: Applied | None) -> dict[str, Any]:
-    """The ``Used`` of the interface.
-
-    Args:
-        measured: as of :meth:`LeaseMeter.measured`.
-        applied: the clocks in force; nothing is saved by a plan for others.
-    """
+    """The ``Used`` of the interface; nothing is saved unless the plan's clocks are in force."""
     in_force = applied is not None and applied.verified and applied.requested == lease.plan.configuration
     energy_mj, measured_s = measured or (None, None)
     return {
@@ -66,7 +56,7 @@ def used(lease: Lease, now_s: float, measured: tuple[float, float] | None, appli
 
 
 def _saved_share(plan: Plan | None) -> float | None:
-    """Share of a frame's energy saved against the top clocks, as predicted; None without a plan."""
+    """Predicted share of a frame's energy saved against the top clocks; None without a plan."""
     if plan is None:
         return None
     if plan.top.energy_per_frame_mj and plan.choice.energy_per_frame_mj is not None:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several applications on one GPU: what their frames cost each other, and clocks at which all keep their targets."""
+"""Several applications on one GPU, and clocks that keep all targets."""

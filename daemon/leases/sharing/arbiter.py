@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the board is to be set to for all leases together.
+"""Common clocks of all leases, which are equal in any order.
 
-Policy. Where at most one lease has a network, the board gets on each axis the highest clock that any lease needs. Where several
-have, their frames wait for each other, and clocks at which each keeps its deadline alone are too low: then one configuration is
-chosen at which all of them do, at the least energy, with no clock below what a lease needs that asks for a configuration or
-prefers speed. Nobody is preferred, and the order in which leases came does not matter.
+With one network at most, each axis gets the highest clock that any lease needs. Frames of several networks wait for each other,
+so clocks for each alone are too low: one configuration then keeps all deadlines at the least energy, at or above the clocks of
+leases with a configuration or a preference for speed.
 """
 
 from __future__ import annotations
@@ -26,13 +25,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SharedLatency:
-    """How a lease's frames fare with those of others.
+    """Latency of a lease's frames among other leases.
 
     Attributes:
-        leases: the others.
-        latency_ms: how long a frame takes at most with the wait for one of each of theirs.
-        limit_ms: how long it may take; None for any time.
-        unmet: why that is more than it may, and what is the best attainable; empty where it is not.
+        latency_ms: longest frame, including the wait for a frame of each other lease.
+        limit_ms: None for any time.
+        unmet: reason why the limit is exceeded, and the best attainable; empty if it is kept.
     """
 
     leases: tuple[str, ...]
@@ -46,17 +44,17 @@ Decided: TypeAlias = tuple[tuple[LeasePlan, ...], Limits, "Joint | None"]
 
 
 class Arbiter:
-    """Decides for the leases in force; what it found is kept until they, or the limits, are others. For one thread."""
+    """Decides for the leases in force, and keeps the result until they or the limits change. For one thread."""
 
     def __init__(self) -> None:
         self._decided: Decided | None = None
         self._fared: tuple[tuple[LeasePlan, ...], FrequencyConfiguration, dict[str, SharedLatency]] | None = None
 
     def wish(self, leases: Sequence[Lease], limits: Callable[[], Limits]) -> FrequencyConfiguration:
-        """What the leases need together.
+        """Common clocks of the leases.
 
         Raises:
-            DaemonError: the limits cannot be told.
+            DaemonError: the limits are unknown.
         """
         plans = tuple(lease.plan for lease in leases)
         joint = self._joint(leases, limits()) if len(sharers(leases)) > 1 else None
@@ -65,11 +63,11 @@ class Arbiter:
         return combine([replace(plans[0], configuration=joint.configuration), *(n for n in plans if n.work is None)])
 
     def forget(self) -> None:
-        """Let go of what was found for leases that have ended."""
+        """Drop results of ended leases."""
         self._decided = self._fared = None
 
     def fares(self, leases: Sequence[Lease], configuration: FrequencyConfiguration) -> dict[str, SharedLatency]:
-        """How the frames of each fare at a configuration; of nobody where at most one lease has a network."""
+        """Shared latency of each lease at a configuration; empty for fewer than two networks."""
         plans, fared = tuple(lease.plan for lease in leases), self._fared
         if fared is None or fared[1] != configuration or not _same(fared[0], plans):
             self._fared = fared = (plans, configuration, self._fares(leases, configuration))
@@ -79,7 +77,7 @@ class Arbiter:
         works = sharers(leases)
         if len(works) < 2:
             return {}
-        from .joint import KEPT, fare_ms  # only while applications share the GPU
+        from .joint import KEPT, fare_ms  # only for applications that share the GPU
 
         asked = {one.id: replace(works[one.id], confidence=one.plan.confidence) for one in leases if one.id in works}
         try:
@@ -104,7 +102,7 @@ class Arbiter:
 
 
 def sharers(leases: Sequence[Lease]) -> Mapping[str, Work]:
-    """What the frames of each lease ask of the GPU, where that is known and of one grid."""
+    """Known GPU load of each lease, if all have one grid."""
     works = {lease.id: replace(lease.plan.work, process=lease.holder.pid) for lease in leases if lease.plan.work is not None}
     grids = {work.surface.grid for work in works.values()}
     return works if len(grids) == 1 else {}
@@ -126,7 +124,7 @@ def _decide(leases: Sequence[Lease], limits: Limits) -> Joint | None:
     try:
         found = jointly(cautious, limits, least)
         return found if found.attained or same else jointly(asked, limits, least)
-    except UsageError:  # a grid of which the board offers nothing now
+    except UsageError:  # the board offers nothing of the grid now
         return None
 
 

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One configuration for several applications on one GPU: every deadline kept given all of them, at the least energy.
-
-Where nothing keeps them all, as many as possible are kept, and those that are not come as close as they can.
-"""
+"""One configuration for several applications on a GPU: most deadlines kept, else nearest to all, at the least energy."""
 
 from __future__ import annotations
 
@@ -29,17 +26,13 @@ EXACT = 8
 """Number of applications up to which response times are exact; beyond it they are bounded, in linear time."""
 _ROUNDS = 3
 _COLUMNS = 256
-_LEAST_LEFT = 0.01  # the part of the GPU's time that applications without a rate get in any case
+_LEAST_LEFT = 0.01  # share of GPU time kept for applications without a rate
 
 
 def responses_at_ms(
     works: Sequence[Work], confidences: Sequence[float | None], index: tuple[int, int, int]
 ) -> NDArray[np.float64]:
-    """Response times at one configuration, exact for any number of applications.
-
-    Returns:
-        A row per application and a column per confidence.
-    """
+    """Response times at one configuration, exact for any number of applications: a row each, a column per confidence."""
     alone = np.array([[work.latency_at_ms(one, index) for one in confidences] for work in works])
     return _exact(_Processes.of(works), alone)
 
@@ -47,14 +40,12 @@ def responses_at_ms(
 def responses_of(works: Sequence[Work], alone: NDArray[np.float64]) -> NDArray[np.float64]:
     """Response time of each application's frames, from hand-in to the end, for some configurations.
 
-    A bound as real-time analysis finds it. The first bound holds for any load of the other applications. It limits the
-    number of their frames that arrive meanwhile, which gives a lower bound; this step is repeated.
-
-    Up to :data:`EXACT` applications the number of frames that arrive is rounded up pair by pair. For more, it is bounded by a
-    line, whose sum over applications takes linear time; the result is never below the exact one.
+    A bound of real-time analysis: a bound for any load limits the arriving frames of the others, which lowers it, repeatedly.
+    Up to :data:`EXACT` applications, arriving frames are rounded up pair by pair; beyond, a line bounds them from above in
+    linear time.
 
     Args:
-        alone: latency of each application's frame alone, a row per application and a column per configuration.
+        alone: latency of a frame alone, a row per application and a column per configuration.
     """
     processes = _Processes.of(works)
     parts = [
@@ -66,10 +57,10 @@ def responses_of(works: Sequence[Work], alone: NDArray[np.float64]) -> NDArray[n
 
 @dataclass(frozen=True, eq=False)
 class _Processes:
-    """The processes of some applications.
+    """Processes of some applications.
 
     Attributes:
-        own: the process of each application, by its place among them.
+        own: process index of each application.
         members: one row per process: 1 for each application that belongs to it.
         paced: True for a process whose applications all have a rate.
         per_ms: frames per millisecond of each application, 0 without a rate.
@@ -91,13 +82,13 @@ class _Processes:
 
 
 def _first(processes: _Processes, alone: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """GPU time of each application's own process, and the response time for any load of the others."""
+    """GPU time of each application's process, and its response time for any load of the others."""
     blocks = (processes.members @ alone)[processes.own]
     return blocks, blocks + (len(processes.paced) - 1) * (blocks + SLICE_MS)
 
 
 def _exact(processes: _Processes, alone: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Response times, with the number of frames of each other application rounded up."""
+    """Response times, with arriving frames rounded up."""
     blocks, found = _first(processes, alone)
     others = np.flatnonzero(processes.paced)
     if len(processes.paced) == 1 or not len(others):
@@ -113,10 +104,9 @@ def _exact(processes: _Processes, alone: NDArray[np.float64]) -> NDArray[np.floa
 
 
 def _bounded(processes: _Processes, alone: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Response times, with the number of frames of each other application bounded by one more than its rate gives.
+    """Response times, with arriving frames bounded by the rate plus one.
 
-    Each other process is counted either by its turns or by its frames, the lower of the two at the middle configuration. Either
-    is an upper bound at every configuration.
+    Each other process counts by turns or frames, the lower at the middle configuration; both are bounds everywhere.
     """
     blocks, found = _first(processes, alone)
     if len(processes.paced) == 1 or not processes.paced.any():
@@ -138,11 +128,11 @@ def _bounded(processes: _Processes, alone: NDArray[np.float64]) -> NDArray[np.fl
 
 @dataclass(frozen=True, eq=False)
 class Together:
-    """What a board does with several applications, over the grid.
+    """Power and energy of several applications, over the grid.
 
     Attributes:
-        power_mw: the mean of the energy rails.
-        energy_mj: of what all do while those without a rate make one frame each; of a second where all have a rate.
+        power_mw: mean of the energy rails.
+        energy_mj: of all while those without a rate make one frame each; per second if all have a rate.
     """
 
     power_mw: NDArray[np.float64]
@@ -150,7 +140,7 @@ class Together:
 
 
 def together(works: Sequence[Work]) -> Together:
-    """Power and energy with all of them running: idle power, and what each frame adds to it, as often as it comes."""
+    """Power and energy of all together: idle power, plus each frame's added energy times its rate."""
     paced = [(work, work.fps) for work in works if work.fps is not None]
     others = [work.surface for work in works if work.fps is None]
     idle_mw = works[0].surface.idle_mw
@@ -168,7 +158,7 @@ def together(works: Sequence[Work]) -> Together:
 
 
 def _added_mj(surface: Surface) -> NDArray[np.float64]:
-    """What a frame takes above idle power."""
+    """Energy of a frame above idle power."""
     added_mj: NDArray[np.float64] = np.maximum(surface.energy_mj - surface.idle_mw * surface.latency_ms / 1e3, 0.0)
     return added_mj
 
@@ -184,17 +174,15 @@ def without_waiting(
     *,
     all_its_own: bool = False,
 ) -> list[Observation]:
-    """What was observed in company, as of frames that wait for nobody.
+    """Observations in company, without the wait for other leases' frames.
 
-    How long each frame waited, nobody tells. Up to what it may take with waiting, latency says nothing of the network; what is
-    beyond says that frames take longer than predicted: those of all, by the same factor. Where it was observed alone, that
-    counts.
+    Single waits are unknown. Latency within the bound with waiting tells nothing; beyond it, all frames are slower by one
+    factor. Observations alone take precedence.
 
     Args:
-        own: as its frames are predicted by what was observed of them alone.
-        others: those of the company, as they are predicted now.
-        all_its_own: whether all that is beyond is the network's own, as where its target is missed again by what the others'
-            frames are known to take.
+        own: predicted from observations alone.
+        others: predictions for the company.
+        all_its_own: the whole excess is the network's own, as for repeated misses despite the others' known frames.
     """
     seen = {one.configuration for one in alone}
     found = list(alone)
@@ -216,7 +204,7 @@ def without_waiting(
 
 
 def _bound_ms(own: Work, others: Sequence[Work], index: tuple[int, int, int], times: float = 1.0) -> float:
-    """Longest time of its frames with waiting, at one configuration, if they take ``times`` as long as predicted."""
+    """Longest frame with waiting, at one configuration, if frames take ``times`` as long as predicted."""
     surface = replace(own.surface, latency_ms=times * own.surface.latency_ms) if times != 1.0 else own.surface
     return float(responses_at_ms([replace(own, surface=surface), *others], [None], index)[0, 0])
 
@@ -230,24 +218,18 @@ STEPS = (0.8, 0.95, 0.99, 0.999)
 
 @dataclass(frozen=True)
 class Joint:
-    """What was found.
-
-    Attributes:
-        configuration: the one.
-        attained: whether all deadlines are kept there.
-    """
+    """Chosen configuration; ``attained`` if it keeps all deadlines."""
 
     configuration: FrequencyConfiguration
     attained: bool
 
 
 def jointly(works: Sequence[Work], limits: Limits, least: FrequencyConfiguration | None = None) -> Joint:
-    """Choose for all of them.
+    """Choose the configuration for all applications.
 
     Args:
-        works: at least one, all of one grid.
-        limits: the range each clock must stay in, and what the board may draw.
-        least: clocks that are needed at least, as far as the limits leave them.
+        works: at least one, all on one grid.
+        least: lowest clocks needed, as far as the limits allow.
 
     Raises:
         UsageError: the limits leave nothing.
@@ -272,10 +254,10 @@ def jointly(works: Sequence[Work], limits: Limits, least: FrequencyConfiguration
 
 
 def fare_ms(works: Mapping[str, Work], configuration: FrequencyConfiguration) -> dict[str, float]:
-    """How long frames of each take at most at a configuration.
+    """Longest latency of each application's frames at a configuration.
 
     Raises:
-        GridError: it is none of the grid.
+        GridError: the configuration is not on the grid.
     """
     found = tuple(works.values())
     index = found[0].surface.grid.index(configuration)
@@ -287,7 +269,7 @@ def fare_ms(works: Mapping[str, Work], configuration: FrequencyConfiguration) ->
 
 
 class _Cautious(NamedTuple):
-    """An application with a limit, by its place among all of them, and with its confidence rounded up."""
+    """An application with a limit: index, and confidence rounded up."""
 
     place: int
     work: Work
@@ -295,7 +277,7 @@ class _Cautious(NamedTuple):
 
 
 def _stepped(works: Sequence[Work]) -> list[Work]:
-    """The same applications, with few different confidences: of more, each is rounded up to the next of :data:`STEPS`."""
+    """The applications, each confidence rounded up to :data:`STEPS` if there are too many."""
     asked = {work.confidence for work in works if work.confidence is not None}
     if len(asked) <= MOST_CONFIDENCES:
         return list(works)
@@ -309,10 +291,9 @@ def _stepped(works: Sequence[Work]) -> list[Work]:
 def _evaluate(
     works: Sequence[Work], cautious: Sequence[_Cautious], permitted: NDArray[np.bool_], energy_mj: NDArray[np.float64]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Number of limits kept, and the largest share of a limit that is taken, over the grid.
+    """Number of limits kept, and the largest share of a limit taken, over the grid.
 
-    Permitted configurations are looked at in order of their energy, and none any more that takes more than the first that keeps
-    every limit: those, and what is not permitted, count as keeping none.
+    Examined by rising energy, up to the first configuration that keeps every limit; the rest count as keeping none.
     """
     kept, farthest = np.zeros(permitted.shape, np.int64), np.full(permitted.shape, np.inf)
     order = np.flatnonzero(permitted)
@@ -337,14 +318,14 @@ def _evaluate(
 
 
 class _Alone:
-    """Latencies of each application's frames alone, by confidence."""
+    """Latency of each application alone, by confidence."""
 
     def __init__(self, works: Sequence[Work]) -> None:
         self._works = works
         self._found: dict[tuple[int, float | None], NDArray[np.float64]] = {}
 
     def ms(self, confidence: float | None, columns: NDArray[np.intp]) -> NDArray[np.float64]:
-        """A row per application, for some of the grid's configurations."""
+        """A row per application, for some configurations."""
         return np.stack([self._of(work, confidence)[columns] for work in self._works])
 
     def _of(self, work: Work, confidence: float | None) -> NDArray[np.float64]:
@@ -355,7 +336,7 @@ class _Alone:
 
 
 def _at_least(grid: FrequencyGrid, least: FrequencyConfiguration, permitted: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Where no clock is below what is needed of it; a need above all that is permitted counts as the highest of that."""
+    """Mask of configurations at or above the needed clocks, each need lowered to the highest permitted level."""
     mask = np.ones(grid.shape, bool)
     for axis, name in enumerate(AXES):
         levels = np.array(grid.levels(name))
