@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which configuration to run at next while a program is being got to know, without missing its target on the way."""
+"""Next configuration to explore for a program, without missing its target."""
 
 from __future__ import annotations
 
@@ -22,32 +22,28 @@ from .limits import Limits
 from .plan import in_time, longest_ms, outlook, plan, requirements
 from .targets import Target, parse_target
 
-# So many configurations are looked at before the rates are known well enough to judge what is left to gain.
+# Configurations observed before potential gains are tried, and before exploration may end.
 _FIRST, _LOOKED_AT = 4, 10
-# What else could be gained, as a part, so that it is worth trying on; and how many standard deviations are hoped for.
+# Least relative gain worth another trial; standard deviations hoped for.
 _WORTH, _HOPE = 0.01, 1.5
-# How far a program that nobody predicted may be from what is thought of it: as Student's t has it with so many degrees of
-# freedom and one more for each configuration that was seen, for few that agree do not prove that others will.
+# Degrees of freedom of Student's t for an unpredicted program, plus one per observed configuration: few prove little.
 _FREEDOM = 6
-# Until so many were seen, each step lowers one clock of a configuration that was seen: which clock a program waits for shows
-# at once.
+# Number of observed configurations up to which each step lowers one clock, which shows the clock that a program waits for.
 _ONE_BY_ONE = 3
-# By how much frames may take longer than seen by noise alone, where clocks prove that they keep the deadline.
+# Slowdown by noise alone, for configurations safe by their clocks.
 _NOISE = 0.02
-# Of a program that is not known a clock is not lowered by more than this part at once.
+# Lowest clock of an unpredicted program, relative to its lowest observed one.
 _STEP = 0.5
 _MOST_CERTAIN = 1 - 1e-9
 
 
 @dataclass(frozen=True)
 class Step:
-    """Where to run next.
+    """Next configuration and reason.
 
     Attributes:
-        configuration: where.
-        reason: why, in words.
-        exploring: whether it is tried for what it tells; else it is the plan, and there is nothing left to try.
-        corrected: the surface that it was chosen from; None before anything was observed.
+        exploring: True for a trial; False for the final plan.
+        corrected: surface behind the choice; None before any observation.
     """
 
     configuration: FrequencyConfiguration
@@ -66,20 +62,20 @@ def next_configuration(
     limits: Limits | None = None,
     most: int = 20,
 ) -> Step:
-    """Choose where to run next.
+    """Choose the next configuration.
 
-    The first step is the highest permitted clocks. Later ones keep the target (and the period) with the probability
-    :data:`SAFE`, or by their clocks: no frame takes longer by more than the clock that is lowered most. At first they are those
-    that tell most about all that may keep the target, from the fourth on those that may be best, of a predicted network by
-    turns. Exploration ends when ten were looked at and nothing that is left could gain 1%, or ``most`` were observed.
+    First the highest permitted clocks. Later ones keep the target (and the period) with the probability :data:`SAFE`, or by
+    their clocks: no frame slows by more than the clock lowered most. The first are the most informative about configurations
+    that may keep the target; from the fourth on, the potentially best, alternating for a predicted network. Exploration ends
+    after ten if no gain of 1% is left, or after ``most``.
 
     Args:
-        surface: as it was predicted, or :func:`jetdvfs.kernels.correction.flat.flat_surface`.
-        target, fps, confidence, limits: as of :func:`jetdvfs.daemon.planning.plan.plan`.
-        observations: all that were made, as of :func:`jetdvfs.kernels.correction.correct.correct`.
+        surface: as predicted, or :func:`jetdvfs.kernels.correction.flat.flat_surface`.
+        target, fps, confidence, limits: as for :func:`jetdvfs.daemon.planning.plan.plan`.
+        observations: all, as for :func:`jetdvfs.kernels.correction.correct.correct`.
 
     Raises:
-        UsageError: an argument makes no sense.
+        UsageError: an argument is invalid.
     """
     target = parse_target(target) if isinstance(target, str) else target
     permitted = (limits or Limits()).permits(surface.grid)
@@ -135,9 +131,9 @@ def _safe(surface: Surface, target: Target, fps: float | None, confidence: float
 
 
 def _with_tails(confidence: float, freedom: int) -> float:
-    """The confidence whose quantile in the normal distribution is the one asked for of Student's t distribution.
+    """Confidence whose normal quantile equals Student's t quantile at the given one.
 
-    The first terms of Fisher's expansion (Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.5).
+    First terms of Fisher's expansion (Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.5).
     """
     normal = NormalDist()
     x = normal.inv_cdf(confidence)
@@ -146,7 +142,7 @@ def _with_tails(confidence: float, freedom: int) -> float:
 
 
 def _never_late(surface: Surface, target: Target, fps: float | None, observations: Sequence[Observation]) -> NDArray[np.bool_]:
-    """Where no frame can be late but for noise: none takes more times as long as seen than the clock that is lowered most."""
+    """Mask of configurations with late frames by noise only: no frame slows by more than the clock lowered most."""
     never, limit_ms = np.zeros(surface.grid.shape, bool), longest_ms(target, fps)
     clocks = [np.array(surface.grid.levels(axis), np.float64) for axis in AXES]
     for one in observations:
@@ -159,7 +155,7 @@ def _never_late(surface: Surface, target: Target, fps: float | None, observation
 
 
 def _below_late(surface: Surface, target: Target, fps: float | None, observations: Sequence[Observation]) -> NDArray[np.bool_]:
-    """What has no clock above those at which frames were late, whatever is thought of them."""
+    """Mask of configurations with no clock above an observation of late frames."""
     below, limit_ms = np.zeros(surface.grid.shape, bool), longest_ms(target, fps)
     for one in observations:
         if limit_ms is not None and one.latency_ms is not None and one.latency_ms > limit_ms and not one.disturbed:
@@ -169,7 +165,7 @@ def _below_late(surface: Surface, target: Target, fps: float | None, observation
 
 
 def _far_below(surface: Surface, seen: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """What of a program that nobody predicted lies far below all clocks that it was seen at."""
+    """Mask of configurations far below all observed clocks of an unpredicted program."""
     far = np.zeros(surface.grid.shape, bool)
     if surface.terms is None or not surface.terms.unpredicted:
         return far
@@ -182,7 +178,7 @@ def _far_below(surface: Surface, seen: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 def _one_axis_apart(seen: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """True where one clock alone differs from a configuration that was seen."""
+    """Mask of configurations that differ from an observed one in one clock."""
     lines = [np.broadcast_to(seen.any(axis=axis, keepdims=True), seen.shape) for axis in range(seen.ndim)]
     return np.asarray(np.logical_or.reduce(lines) & ~seen)
 

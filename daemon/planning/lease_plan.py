@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests for a target, and the plans for their leases: made within one set of limits, and again within the next."""
+"""Requests for a target, and plans of their leases, remade when limits change."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ def is_known(surface: Surface) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """GPU load of one application: its frames, their rate and their limit.
+    """GPU load of one application.
 
     Attributes:
         surface: of one inference, alone on the board.
-        fps: frames per second; None for one after the other.
-        confidence: with which it was planned, and its limit is to be kept; None for by median.
-        limit_ms: how long a frame may take; None for any time.
-        frugal: whether the least energy is preferred among the configurations that keep the limit.
-        process: which hands them in.
+        fps: frames per second; None for back to back.
+        confidence: for plan and limit; None for the median.
+        limit_ms: longest time of a frame; None for any.
+        frugal: True if it prefers the least energy within the limit.
+        process: that hands in its frames.
     """
 
     surface: Surface
@@ -49,7 +49,7 @@ class Work:
     process: int = 0
 
     def latency_ms(self, confidence: float | None) -> NDArray[np.float64]:
-        """Latency of a frame alone, over the grid: the median, or the quantile of a confidence."""
+        """Latency of a frame alone over the grid: the median, or a confidence's quantile."""
         return self.surface.latency_ms if confidence is None else self.surface.latency_quantile_ms(confidence)
 
     def latency_at_ms(self, confidence: float | None, index: tuple[int, int, int]) -> float:
@@ -60,7 +60,7 @@ class Work:
 
 
 class Planner(Protocol):
-    """Plans a lease within limits; a frozen value, which is asked again where limits change."""
+    """Plans a lease within limits; a frozen value, asked again when limits change."""
 
     def plan(self, limits: Limits) -> LeasePlan:
         """The plan within limits.
@@ -76,17 +76,17 @@ class LeasePlan:
     """Configuration planned for a lease, and the request behind it.
 
     Attributes:
-        configuration: the clocks of the lease, each a level of the board's grid.
-        request: the request for a target; None for a configuration requested by itself.
-        constraints: those of the lease on the whole board.
-        chosen: the plan; None for a configuration that no plan has chosen: one to be tried, or the closest to a target.
-        planner: plans again within other limits; None for a configuration requested by itself.
-        limits: the limits that it was planned within.
-        unmet: why no configuration is predicted to meet the target, and the best attainable; empty if one does.
-        idle: no frames of the application come: it is no load for other leases.
-        parked: the clocks are those of standby, at which its target is not to be kept.
-        firm: its clocks are not lowered where others share the GPU, whatever its target.
-        governed: the axes that it leaves to their governors; the configuration has their lowest levels.
+        configuration: a level of the board's grid on each axis.
+        request: for a target; None for a requested configuration.
+        constraints: of the lease on the whole board.
+        chosen: the plan; None if not chosen by one, but requested, on trial or closest.
+        planner: plans again within other limits; None for a requested configuration.
+        limits: of the plan.
+        unmet: reason why no configuration is predicted to meet the target, and the best attainable; empty if one does.
+        idle: no frames come: no load for other leases.
+        parked: clocks of standby, at which the target does not hold.
+        firm: clocks are not lowered on a shared GPU.
+        governed: axes left to governors; the configuration has their lowest levels.
     """
 
     configuration: FrequencyConfiguration
@@ -103,7 +103,7 @@ class LeasePlan:
 
     @property
     def target(self) -> str:
-        """Text of the target; empty for a configuration requested by itself."""
+        """Text of the target; empty for a requested configuration."""
         return "" if self.request is None else str(parse_target(self.request.target))
 
     @property
@@ -123,24 +123,24 @@ class LeasePlan:
 
     @property
     def limit_ms(self) -> float | None:
-        """Longest time of a frame by target and frame rate; None for any."""
+        """Longest time of a frame by target and rate; None for any."""
         return None if self.request is None else self.request.limit_ms
 
     @property
     def predicted(self) -> Option | None:
-        """Prediction at the configuration; None if nothing is predicted."""
+        """Prediction at the configuration; None without one."""
         if self.chosen is not None:
             return self.chosen.choice
         return None if self._known is None else self._known.option(self.configuration)
 
     @property
     def caveats(self) -> Caveats | None:
-        """Caveats of the prediction; None if nothing is predicted."""
+        """Caveats of the prediction; None without one."""
         return None if self._known is None else Caveats.of(self._known.surface)
 
     @property
     def work(self) -> Work | None:
-        """GPU load of its frames, with the confidence that it was planned with; None if unknown, or if no frames come."""
+        """GPU load, with the plan's confidence; None if unknown or idle."""
         if self._known is None or self.idle:
             return None
         work = self._known.work
@@ -149,23 +149,23 @@ class LeasePlan:
 
     @property
     def paced(self) -> bool:
-        """True if the application is known to idle for at least half of the time."""
+        """True if the application is known to idle at least half of the time."""
         predicted = self.predicted if self.fps is not None else None
         return predicted is not None and self.fps is not None and predicted.latency_ms * self.fps <= 500
 
     def missed(self, configuration: FrequencyConfiguration) -> str | None:
-        """The part of the target that is not kept at a configuration; None if all is, or if that is unknown."""
+        """Part of the target missed at a configuration; None without or if unknown."""
         return None if self._known is None or self.parked else self._known.missed(configuration)
 
     def closest(self, limits: Limits) -> LeasePlan | None:
-        """The plan that comes closest to the target, made again likewise; None if nothing is predicted."""
+        """Closest plan to the target, with the same planner; None without predictions."""
         return None if self._known is None else replace(self._known.closest(limits), planner=self.planner)
 
     def within(self, limits: Limits, *, held: bool) -> LeasePlan:
-        """The plan made again within limits; by a power budget that leaves nothing for the target, the closest to it.
+        """The plan remade within limits; if a power budget excludes the target, the closest to it.
 
         Args:
-            held: the lease is in force: it must keep to the budget, whatever becomes of its target.
+            held: the lease is in force, and must keep to the budget at any cost to its target.
 
         Raises:
             TargetNotAttainable: no configuration meets its target, whatever the budget.
@@ -190,15 +190,13 @@ class LeasePlan:
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """A network, a target and the conditions that it is planned under; plans leases (:class:`Planner`).
+    """A network, a target and conditions; plans leases (:class:`Planner`).
 
     Attributes:
         plans: makes plans, and keeps the last ones.
-        surface: of the network.
         target, fps, confidence: as for :func:`jetdvfs.daemon.planning.plan.plan`.
-        network: its name.
         simulated: True if the predictions were measured on a simulated board.
-        constraints: those on the whole board.
+        constraints: on the whole board.
     """
 
     plans: Plans
@@ -225,7 +223,7 @@ class PlanRequest:
         return LeasePlan(chosen.configuration, self, self.constraints, chosen, self, limits)
 
     def closest(self, limits: Limits) -> LeasePlan:
-        """The configuration that comes closest to the target, for limits within which none meets it.
+        """Closest configuration to the target, if none within the limits meets it.
 
         Raises:
             UsageError, InputError: as for :meth:`plan`.
@@ -249,18 +247,14 @@ class PlanRequest:
         return replace(self.at(configuration, limits, ClosestPlanner(self)), unmet=unmet)
 
     def at(self, configuration: FrequencyConfiguration, limits: Limits, planner: Planner) -> LeasePlan:
-        """A lease's plan at this configuration, whatever a plan would choose.
-
-        Args:
-            planner: plans again within other limits.
-        """
+        """Plan of a given configuration; ``planner`` plans again within other limits."""
         return LeasePlan(configuration, self, self.constraints, None, planner, limits)
 
     def option(self, configuration: FrequencyConfiguration) -> Option:
-        """The median prediction at a configuration.
+        """Median prediction at a configuration.
 
         Raises:
-            GridError: it is not one of the surface's.
+            GridError: it is not on the surface's grid.
         """
         figures = self.surface.at(configuration)
         return Option(configuration, figures.latency_ms, figures.power_mw, figures.energy_mj, figures.guessed_share)
@@ -271,7 +265,7 @@ class PlanRequest:
         return Work(self.surface, self.fps, self.confidence, self.limit_ms, parse_target(self.target).frugal)
 
     def gain(self, held: FrequencyConfiguration, other: FrequencyConfiguration) -> float:
-        """By which share what the target prefers is lower at another configuration; 0 where that cannot be told."""
+        """Share by which the target's objective is lower at the other configuration; 0 if unknown."""
         objective = parse_target(self.target).objective(self.plans.outlook(self.surface, self.fps, None))
         try:
             return 1 - float(objective[self.surface.grid.index(other)] / objective[self.surface.grid.index(held)])
@@ -280,16 +274,16 @@ class PlanRequest:
 
     @property
     def merit(self) -> str:
-        """The merit of its target, in a word or two."""
+        """Merit of its target, in words."""
         return parse_target(self.target).merit
 
     @property
     def limit_ms(self) -> float | None:
-        """How long a frame may take by target and rate; None for any time."""
+        """Longest time of a frame by target and rate; None for any."""
         return longest_ms(parse_target(self.target), self.fps)
 
     def missed(self, configuration: FrequencyConfiguration) -> str | None:
-        """Which part of what is asked for is not kept at a configuration; None where all is, or that cannot be told."""
+        """Part of the target missed at a configuration; None without or if unknown."""
         try:
             index = self.surface.grid.index(configuration)
         except GridError:
@@ -305,7 +299,7 @@ class PlanRequest:
 
 @dataclass(frozen=True)
 class ClosestPlanner:
-    """Plans what comes closest to a target, whether a configuration meets it or not."""
+    """Plans the closest to a target, met or not."""
 
     request: PlanRequest
 
@@ -316,16 +310,12 @@ class ClosestPlanner:
 
 @dataclass(frozen=True)
 class TrialPlanner:
-    """A plan within its limits; within others, the plan of another planner.
-
-    Attributes:
-        limits: those that the trial was planned within; anything else if they are unknown.
-    """
+    """A plan within its limits, any value if unknown; within others, another planner's."""
 
     trial: LeasePlan
     limits: object
     otherwise: Planner
 
     def plan(self, limits: Limits) -> LeasePlan:
-        """The trial, unless limits have changed since."""
+        """The trial, unless limits have changed."""
         return self.trial if limits == self.limits else self.otherwise.plan(limits)

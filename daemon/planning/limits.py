@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits: which clocks may be set, by the board, the operator, other work and the power budget.
+"""Limits: permitted clocks by board, operator, other work and power budget (:func:`permitted`).
 
-:func:`permitted` is the one rule. Of equally good configurations within the limits, :func:`lowest_clocks` are taken.
+Of equally good configurations within them, :func:`lowest_clocks` are taken.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class BoardConstraints:
     """Constraints on the whole board.
 
     Attributes:
-        ceiling_c: temperature that no zone may exceed, in degrees Celsius; None for no ceiling.
-        hours: time that the battery is to last from the grant of the lease; None for no constraint.
-        battery_wh: charge of the battery at the grant, if the board does not report it.
+        ceiling_c: highest temperature of any zone, in degrees Celsius; None for no ceiling.
+        hours: battery life from the grant of the lease; None for no constraint.
+        battery_wh: charge at the grant, if the board does not report it.
 
     Raises:
-        UsageError: a figure makes no sense.
+        UsageError: a figure is invalid.
     """
 
     ceiling_c: float | None = None
@@ -56,12 +56,7 @@ class BoardConstraints:
 
 
 class LeaseConstraints(NamedTuple):
-    """Constraints of one lease on the whole board.
-
-    Attributes:
-        lease: its name; ``label`` is for people.
-        uid: whose it is.
-    """
+    """Constraints of one lease on the whole board; ``label`` is for people."""
 
     lease: str
     label: str
@@ -70,19 +65,14 @@ class LeaseConstraints(NamedTuple):
 
 
 def heeded(asking: Sequence[LeaseConstraints], operators: Collection[int]) -> tuple[LeaseConstraints, ...]:
-    """Those that bound what the board draws: who is no operator may slow down no other user's leases."""
+    """Binding constraints: only operators may slow another user's leases."""
     users = {one.uid for one in asking}
     return tuple(one for one in asking if one.uid in operators or users <= {one.uid})
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What the board may draw in the mean.
-
-    Attributes:
-        power_mw: of the energy rails.
-        reason: why, in one line.
-    """
+    """Mean power of the energy rails that the board may draw, with the reason in one line."""
 
     power_mw: float
     reason: str
@@ -103,7 +93,7 @@ TIE = 1e-3
 
 @dataclass(frozen=True)
 class Bounds:
-    """The lowest and highest clock allowed on an axis, in the axis's unit; None where there is no bound."""
+    """Lowest and highest clock allowed on an axis, in its unit; None for no bound."""
 
     min: Positive | None = None
     max: Positive | None = None
@@ -113,17 +103,12 @@ class Bounds:
             raise ValueError(f"expected min not above max, got {self.min} > {self.max}")
 
     def inside(self, levels: Sequence[int]) -> tuple[int, ...]:
-        """The levels between both bounds; maybe none."""
+        """Levels between both bounds; maybe none."""
         low, high = self.min or 0, self.max if self.max is not None else levels[-1]
         return tuple(level for level in levels if low <= level <= high)
 
     def allowed(self, levels: Sequence[int]) -> tuple[int, ...]:
-        """The levels that may be set, at least one: those between both bounds; of none, the highest that is not above ``max``;
-        of none again, the lowest there is.
-
-        Args:
-            levels: all there are, rising.
-        """
+        """Permitted ones of rising levels: all in bounds, else the highest up to ``max``, else the lowest."""
         below = [level for level in levels if self.max is None or level <= self.max]
         return self.inside(levels) or tuple(below[-1:]) or tuple(levels[:1])
 
@@ -137,24 +122,16 @@ class ClockLimits:
     emc_hz: Bounds = field(default_factory=Bounds, metadata={"help": "memory clock, in Hz"})
 
     def allowed(self, clock: str, levels: Sequence[int]) -> tuple[int, ...]:
-        """The levels of a clock that may be set, at least one; a CPU cluster, by its cpufreq policy, has the CPU's bounds.
-
-        Args:
-            levels: all there are, rising.
-        """
+        """Permitted levels of a clock, of all rising ones and at least one; a cpufreq policy has the CPU's bounds."""
         bounds: Bounds = getattr(self, clock if clock in CLOCKS else "cpu_khz")
         return bounds.allowed(levels)
 
     def within(self, grid: FrequencyGrid) -> FrequencyGrid:
-        """The levels of a grid that may be set."""
+        """Permitted levels of a grid."""
         return FrequencyGrid(**{axis: self.allowed(axis, grid.levels(axis)) for axis in AXES})
 
     def missed(self, levels: Mapping[str, Sequence[int]]) -> Iterator[str]:
-        """One line for each clock that has no level within its bounds.
-
-        Args:
-            levels: what the board offers of each clock, rising; those of a CPU cluster by its cpufreq policy.
-        """
+        """One line for each clock whose offered levels, rising, are all out of bounds; CPU clusters by cpufreq policy."""
         for clock, offered in levels.items():
             axis = clock if clock in CLOCKS else "cpu_khz"
             bounds: Bounds = getattr(self, axis)
@@ -168,12 +145,12 @@ class ClockLimits:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a plan has to keep to beside its target.
+    """Limits of a plan besides its target.
 
     Attributes:
-        cpu_khz, gpu_hz, emc_hz: the range each clock must stay in, lowest and highest included; None leaves a clock free.
-        power_mw: what the board may draw in the mean; None for anything. ``because`` says why.
-        demand: why clocks are kept up for other work, one line each.
+        cpu_khz, gpu_hz, emc_hz: inclusive range of each clock; None for no limit.
+        power_mw: mean power of the board; None for any. ``because`` is the reason.
+        demand: reasons of other work's floors, one line each.
     """
 
     cpu_khz: tuple[int, int] | None = None
@@ -185,24 +162,24 @@ class Limits:
 
     @classmethod
     def within(cls, ranges: Mapping[str, tuple[int, int]]) -> Limits:
-        """The range of each clock by its axis; one that is not named is free."""
+        """Limits from ranges by axis; an axis without one is free."""
         return cls(ranges.get("cpu_khz"), ranges.get("gpu_hz"), ranges.get("emc_hz"))
 
     def affords(self, power_mw: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """Which configurations draw no more than the board may."""
+        """Mask of configurations within the power budget."""
         affordable: NDArray[np.bool_] = power_mw <= (np.inf if self.power_mw is None else self.power_mw)
         return affordable
 
     @property
     def budget(self) -> str:
-        """What the board may draw, in words; empty where that is not bounded."""
+        """Power budget in words; empty without one."""
         return "" if self.power_mw is None else f"{self.power_mw / 1e3:.4g} W {self.because}".rstrip()
 
     def permits(self, grid: FrequencyGrid) -> NDArray[np.bool_]:
-        """Which configurations the clocks' ranges leave, of the grid's shape.
+        """Mask of configurations within the ranges, of the grid's shape.
 
         Raises:
-            UsageError: they leave none; the text says which clock, and its frequencies.
+            UsageError: there is none; the text names the clock and its frequencies.
         """
         masks = []
         for name in AXES:
@@ -224,14 +201,11 @@ def permitted(
     budget: Budget | None = None,
     stuck: Mapping[str, int] | None = None,
 ) -> Limits:
-    """Which clocks may be set.
+    """Permitted clocks.
 
     Args:
-        offered: the levels that the board offers.
-        operator: the operator's bounds; where they are below the demand, they stand.
-        demand: the clocks that other work needs at least; None for no other work.
-        budget: the power that the board may draw; None for any.
-        stuck: the level of each axis that the board keeps there, whatever is requested.
+        operator: the operator's bounds, which override the demand.
+        stuck: level of each axis that ignores requests.
     """
     ranges = {}
     for axis in AXES:
@@ -245,7 +219,7 @@ def permitted(
 
 
 def lowest_clocks(grid: FrequencyGrid, among: NDArray[np.bool_]) -> tuple[int, int, int]:
-    """Of several configurations the one whose clocks are lowest, in sum of parts of each clock's top."""
+    """The configuration with the lowest sum of clocks, each relative to its top."""
     parts = [np.array(grid.levels(name)) / grid.levels(name)[-1] for name in AXES]
     height = parts[0][:, None, None] + parts[1][:, None] + parts[2]
     cpu, gpu, emc = np.unravel_index(int(np.where(among, height, np.inf).argmin()), grid.shape)
@@ -253,10 +227,10 @@ def lowest_clocks(grid: FrequencyGrid, among: NDArray[np.bool_]) -> tuple[int, i
 
 
 def lasting(target: Target, battery_wh: float | None, limits: Limits) -> Limits:
-    """What a plan without a board keeps to: these limits, and that a battery lasts as long as its target says, if it does.
+    """Limits of a plan without a board, and the battery life that its target may request.
 
     Raises:
-        UsageError: what is left in the battery is not told, or told of another target.
+        UsageError: the battery's charge is missing, or given for another target.
     """
     hours = target.limit if isinstance(target, Hours) else None
     BoardConstraints(hours=hours, battery_wh=battery_wh)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Power modes for a network: the smallest that is enough, and the one that would be better for a lease.
+"""Power modes for a network: the smallest that is enough, and a better one for a lease.
 
-Enough: a mode is judged at its highest clocks, where governors go under load. It is enough if memory, latency and power are as
-requested there; a slice of the GPU likewise. DIPPM (Euro-Par '23), section 3.5, selects a slice of an A100 by memory alone.
+A mode is judged at its highest clocks, as governors go there under load. It is enough if memory, latency and power meet the
+request; likewise a slice of the GPU. DIPPM (Euro-Par '23), section 3.5, selects a slice of an A100 by memory alone.
 
-Better: a mode caps clocks and takes cores offline. A mode is proposed, never switched to, if a target is met there that is not
-met now, or if the target's merit is lower by :data:`WORTH`; of equally good modes, the one with the fewest cores. The power of
-cores that are online and idle is in no profile, and is not counted.
+A mode caps clocks and takes cores offline. It is proposed, never switched to, if it meets a target that is missed now, or
+lowers the target's merit by :data:`WORTH`; of equal modes, the one with the fewest cores. The power of idle online cores is
+unknown, and not counted.
 """
 
 from __future__ import annotations
@@ -38,18 +38,15 @@ A100_SLICES: Mapping[str, int] = {"1g.5gb": 5, "2g.10gb": 10, "3g.20gb": 20, "7g
 
 @dataclass(frozen=True)
 class Choice:
-    """A power mode, or a slice of the GPU in one, and what a network comes to there.
+    """A power mode, or a slice of the GPU in one, and a network's figures there.
 
     Attributes:
         name: of the mode, or of the slice.
-        mode: the mode.
         configuration: its highest clocks.
-        latency_ms, power_mw: there; power is that over the period where there is a frame rate. With a confidence, what is not
-            exceeded with it.
-        gpu_share: the part of the GPU that it leaves on. Where that is not all, ``latency_ms`` is what it takes if all of it is
-            the GPU's and goes by that part, and ``power_mw`` what all of it draws: both are at most so. None where it is not
-            known; the mode then counts as not enough.
-        lacking: which requirements it does not keep, in words; none where it is enough.
+        latency_ms, power_mw: there; power over the period of a frame rate. Not exceeded at the confidence, if given.
+        gpu_share: part of the GPU left on; None if unknown, which is not enough. For a part, ``latency_ms`` scales by it as if
+            all of it were the GPU's, and ``power_mw`` is the whole GPU's: both are upper bounds.
+        lacking: requirements not met, in words.
     """
 
     name: str
@@ -83,16 +80,16 @@ def judged_modes(
     fps: float | None = None,
     confidence: float | None = None,
 ) -> list[Choice]:
-    """Every mode, and every slice of the GPU in each, those that draw least first.
+    """Every mode, and every slice of the GPU in each, the lowest power first.
 
     Args:
-        surface: the network's, on a board with all of its GPU on.
-        bounds: what latency, power and energy must keep; a frame rate's period is one more.
-        memory_bytes: what the network needs.
-        available_bytes: what there is; 0 where nobody knows.
+        surface: with all of the GPU on.
+        bounds: on latency, power and energy; a frame rate adds its period.
+        memory_bytes: needed by the network.
+        available_bytes: 0 if unknown.
 
     Raises:
-        UsageError: the rate or the confidence makes no sense.
+        UsageError: the rate or the confidence is invalid.
     """
     check_confidence(confidence)
     figures, busy = outlook(surface, fps, confidence), outlook(surface, None, confidence)
@@ -109,7 +106,7 @@ def judged_modes(
         for name, part in ((mode.name, share), *_slices(board, mode, share)):
             slower = 1.0 if part is None else 1 / part
             here = {name: figure * slower for name, figure in at.items()}
-            here["power_mw"] = min(here["power_mw"], float(busy.power_mw[index]))  # no pause draws more than work
+            here["power_mw"] = min(here["power_mw"], float(busy.power_mw[index]))  # a pause draws no more than work
             lacking = short + [_lack(bound, here) for bound in needed if here[bound.figure] > bound.limit]
             lacking += ["which part of the GPU it leaves on is not known"] if part is None else []
             found.append(
@@ -122,7 +119,7 @@ def smallest(choices: Sequence[Choice]) -> Choice:
     """The first that is enough.
 
     Raises:
-        TargetNotAttainable: none is; the text says what the fastest lacks.
+        TargetNotAttainable: none is; the text tells the lack of the fastest.
     """
     for choice in choices:
         if choice.enough:
@@ -132,10 +129,10 @@ def smallest(choices: Sequence[Choice]) -> Choice:
 
 
 def modes_of(board: BoardDescription, firmware: str | None) -> ModeSet:
-    """The modes of a board with this firmware, by default the one that is described last.
+    """Modes of a board with this firmware, by default the last described.
 
     Raises:
-        UsageError: there is no such firmware.
+        UsageError: unknown firmware.
     """
     found = [modes for modes in board.modes if firmware in (None, modes.name)]
     if not found:
@@ -144,12 +141,12 @@ def modes_of(board: BoardDescription, firmware: str | None) -> ModeSet:
 
 
 def a100_slice(memory_bytes: float) -> str | None:
-    """The smallest slice of an A100 with 40 GB that holds so much; None where not even all of it does."""
+    """Smallest slice of an A100 with 40 GB that holds this much; None beyond the whole."""
     return next((name for name, gib in A100_SLICES.items() if memory_bytes < gib * GIB), None)
 
 
 def highest(grid: FrequencyGrid, mode: PowerMode) -> FrequencyConfiguration:
-    """The highest clocks that a mode leaves."""
+    """Highest clocks of a mode."""
     return FrequencyConfiguration(*(bound_levels(grid.levels(axis), getattr(mode, axis))[-1] for axis in AXES))
 
 
@@ -159,7 +156,7 @@ def _lack(bound: Bound, figures: Mapping[Figure, float]) -> str:
 
 
 def share_on(mode: PowerMode, modes: ModeSet) -> float | None:
-    """The part of the GPU that a mode leaves on, of what the board's least restrictive mode does."""
+    """Part of the GPU that a mode leaves on, relative to the board's least restrictive mode."""
     fullest = min(modes.table, key=lambda one: sum(mask.bit_count() for mask in one.masks.values()))
     changed = {name for name, mask in mode.masks.items() if mask != fullest.masks.get(name, 0)}
     if not changed:
@@ -167,7 +164,7 @@ def share_on(mode: PowerMode, modes: ModeSet) -> float | None:
     if changed != {_UNITS_MASK}:
         return None
     masks = [one.masks.get(_UNITS_MASK, 0) for one in modes.table]
-    # A bit for each processing cluster, of which chips have four or eight.
+    # A bit for each processing cluster; chips have four or eight.
     units = 4 if max(masks).bit_length() <= 4 else 8
     on, all_on = (units - one.masks.get(_UNITS_MASK, 0).bit_count() for one in (mode, fullest))
     return on / all_on
@@ -181,13 +178,10 @@ def _slices(board: BoardDescription, mode: PowerMode, share: float | None) -> It
 
 @dataclass(frozen=True)
 class Proposal:
-    """A power mode that would be better.
+    """A better power mode, its clocks, and the reason in one line.
 
     Attributes:
-        mode: which.
-        configuration: what would be set in it.
-        gain: by which share what the target prefers would be lower; None where the target is not met in the mode in force.
-        note: what to do and why, in one line.
+        gain: share by which the target's merit falls; None if the mode in force misses the target.
     """
 
     mode: PowerMode
@@ -205,12 +199,10 @@ class Proposal:
 def propose(
     wish: PlanRequest, modes: ModeSet, active: PowerMode, held: FrequencyConfiguration | None, bounds: ClockLimits | None = None
 ) -> Proposal | None:
-    """The power mode that would be best for a wish, if it is worth a change.
+    """Best power mode for a request, if it is worth a change from the active one.
 
     Args:
-        modes: those that there are.
-        active: the one in force.
-        held: what is set in it; None where nothing of it meets the target.
+        held: configuration held now; None if none meets the target.
         bounds: the operator's.
 
     Raises:
@@ -237,7 +229,7 @@ def propose(
 
 
 def against_default(wish: PlanRequest, modes: ModeSet) -> Proposal | None:
-    """As :func:`propose`, for a board in the mode that it boots with."""
+    """As :func:`propose`, for a board in its boot mode."""
     default = next(mode for mode in modes.table if mode.id == modes.default)
     held: FrequencyConfiguration | None = None
     with contextlib.suppress(TargetNotAttainable, UsageError):
@@ -246,7 +238,7 @@ def against_default(wish: PlanRequest, modes: ModeSet) -> Proposal | None:
 
 
 def within_mode(grid: FrequencyGrid, mode: PowerMode, bounds: ClockLimits | None = None) -> Limits:
-    """Which clocks a mode leaves, within the operator's bounds."""
+    """Limits of a mode within the operator's bounds."""
     offered = FrequencyGrid(**{axis: bound_levels(grid.levels(axis), getattr(mode, axis)) for axis in AXES})
     return permitted(offered, bounds or ClockLimits())
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a surface and a target to one frequency configuration, with the reasons for it."""
+"""Plans: one configuration for a surface and a target, with the reasons."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from .targets import FIGURE_NAMES, Bound, Outlook, Target, check_confidence, che
 
 Outlooks: TypeAlias = Callable[[Surface, "float | None", "float | None"], Outlook]
 """Tells what :func:`outlook` does, made anew or kept."""
-# Products and ratios of figures up to here are finite; a network that is predicted more is nobody's.
+# Products and ratios of figures up to here are finite; no real network has more.
 _MOST = 1e60
 
 
 def outlook(surface: Surface, fps: float | None, confidence: float | None = None) -> Outlook:
-    """What a surface offers, by median or as what is not exceeded with a confidence.
+    """Figures of a surface: medians, or values not exceeded with a confidence.
 
-    With a frame rate, energy is that of a frame and power the mean over the period; their relative error is taken to be that of
-    an inference's energy, although the idle part is better known.
+    With a frame rate, energy is per frame and power the mean over the period. Their relative error is taken from an inference's
+    energy, although the idle part is better known.
 
     Raises:
-        UsageError: the rate makes no sense.
-        InputError: figures are so large that nothing can be told from them.
+        UsageError: the rate is invalid.
+        InputError: figures are out of proportion.
     """
     check_rate(fps)
     if fps is None:
@@ -51,47 +51,47 @@ def outlook(surface: Surface, fps: float | None, confidence: float | None = None
 
 
 def requirements(target: Target, fps: float | None) -> list[Bound]:
-    """What a plan must keep: the target's bound, and with a frame rate the period."""
+    """Bounds that a plan must keep: the target's, and the period of a frame rate."""
     return [bound for bound in (target.bound, Bound("latency_ms", 1e3 / fps) if fps else None) if bound]
 
 
 def longest_ms(target: Target, fps: float | None) -> float | None:
-    """How long a frame may take by target and rate; None for any time."""
+    """Longest time of a frame by target and rate; None for any."""
     return min((bound.limit for bound in requirements(target, fps) if bound.figure == "latency_ms"), default=None)
 
 
 def in_time(outlook: Outlook, fps: float | None) -> NDArray[np.bool_]:
-    """Where an inference ends within the period of a frame rate; without one, everywhere."""
+    """Mask of inferences within the period; True everywhere without a frame rate."""
     met: NDArray[np.bool_] = outlook.latency_ms <= (1e3 / fps if fps else np.inf)
     return met
 
 
 def pareto_front(outlook: Outlook, permitted: NDArray[np.bool_]) -> list[tuple[int, int, int]]:
-    """Grid indices of the permitted configurations that no other beats in both latency and energy, fastest first."""
+    """Grid indices of permitted configurations that no other beats in both latency and energy, fastest first."""
     cells = np.flatnonzero(permitted)
     latency, energy = outlook.latency_ms.ravel()[cells], outlook.energy_mj.ravel()[cells]
     order = np.lexsort((energy, latency))
     least = np.minimum.accumulate(energy[order])
     first = np.ones(len(order), bool)
-    first[1:] = least[1:] < least[:-1]  # where the least energy so far falls, something was won by being slower
+    first[1:] = least[1:] < least[:-1]  # slower pays off if the least energy so far falls
     indices = np.unravel_index(cells[order[first]], permitted.shape)
     return list(zip(*(index.tolist() for index in indices), strict=True))
 
 
 _PLANS_KEPT = 32
 _OUTLOOKS_KEPT = 16
-# Where guessed kernels take more than this part of the GPU's time, a plan says so before all else.
+# Share of GPU time in guessed kernels from which a plan begins with a warning.
 MUCH_GUESSED = 0.1
 
 
 @dataclass(frozen=True)
 class Caveats:
-    """How far a prediction may be trusted.
+    """Limits of the trust in a prediction.
 
     Attributes:
-        method: by which it was made.
-        guessed: the kernels whose cost is guessed, those that take most of the GPU's time first.
-        boundary: where the list of launches ends that it is for, if before the end of its network.
+        method: of the prediction.
+        guessed: kernels with guessed cost, the largest GPU time first.
+        boundary: end of the launch list, if before the network's.
         execution, note: as ``execution`` and ``execution_note`` of :class:`jetdvfs.kernels.surface.Surface`.
     """
 
@@ -103,11 +103,11 @@ class Caveats:
 
     @classmethod
     def of(cls, surface: Surface) -> Caveats:
-        """The caveats of a surface."""
+        """Caveats of a surface."""
         return cls(surface.method, surface.guessed, surface.boundary, surface.execution, surface.execution_note)
 
     def to_json(self) -> dict[str, Any]:
-        """Its members but the method, as the interface has them; no boundary if there is none."""
+        """Members of the interface, without the method; no boundary if there is none."""
         return {
             "guessed": [asdict(guess) for guess in self.guessed],
             "execution": self.execution,
@@ -118,15 +118,14 @@ class Caveats:
 
 @dataclass(frozen=True)
 class Option:
-    """A configuration and what is predicted there.
+    """A configuration and its prediction.
 
     Attributes:
         latency_ms, power_mw, energy_mj: of one inference.
         energy_per_frame_mj: with the idle energy until the next frame; None without a frame rate.
-        guessed_share: the part of the GPU's time that guessed kernels take there, 0 to 1.
-        temperature_c: the die's that was planned for; None where the profile knows one only, or one was told beforehand.
-        latency_high_ms, energy_high_mj: what latency and energy (per frame where there is a rate) stay under at the confidence
-            asked for; None without one.
+        guessed_share: share of GPU time in guessed kernels, 0 to 1.
+        temperature_c: planned die temperature; None if the profile has only one, or it was given.
+        latency_high_ms, energy_high_mj: latency and energy (per frame with a rate) at the confidence; None without one.
     """
 
     configuration: FrequencyConfiguration
@@ -140,14 +139,14 @@ class Option:
     temperature_c: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Its members by name, those that are None left out."""
+        """Members by name, without None."""
         data = {"configuration": self.configuration._asdict(), **{k: v for k, v in vars(self).items() if k != "configuration"}}
         return {name: value for name, value in data.items() if value is not None}
 
 
 @dataclass(frozen=True)
 class Alternative:
-    """A neighbour of the choice: one clock one step up or down, and why it was not taken."""
+    """A neighbour of the choice, one clock one step away, and the reason against it."""
 
     step: str
     option: Option
@@ -156,19 +155,15 @@ class Alternative:
 
 @dataclass(frozen=True, repr=False)
 class Plan:
-    """One configuration and why.
+    """One configuration and the reasons.
 
     Attributes:
-        target, fps, confidence: what was asked.
-        choice: the configuration taken.
-        top: the top clocks, for comparison.
-        front: of the permitted configurations (and, with a rate, those within the period) the ones no other beats in both
-            latency and energy (per frame where there is a rate), fastest first.
+        front: permitted configurations, within the period of a rate, that no other beats in both latency and energy (per frame
+            with a rate), fastest first.
         alternatives: the choice's neighbours.
-        considered: how many configurations the limits left; ``attaining``: how many of them meet the target.
-        reason: among what it is the best, and which requirement keeps a better one out.
-        saving: the choice against the top clocks.
-        caveats: how far the predictions may be trusted.
+        considered: number of configurations within the limits; ``attaining`` of them meet the target.
+        reason: alternatives that it beats, and the requirement that excludes a better one.
+        saving: comparison with the top clocks.
     """
 
     target: Target
@@ -186,7 +181,7 @@ class Plan:
 
     @property
     def why(self) -> str:
-        """The reasons in full, for people: what binds, what one step of each clock would change, what is gained."""
+        """All reasons, for people: the binding requirement, a step of each clock, and the saving."""
         steps = (f"One step {other.step}: {other.verdict}." for other in self.alternatives)
         end, note = self.caveats.boundary, self.caveats.note
         part = [f"All of this is of a part of the network: {end.note}."] if end else []
@@ -198,7 +193,7 @@ class Plan:
 
     @property
     def caution(self) -> str:
-        """What a reader has to know before all else where much of the plan is guessed; empty where it is not."""
+        """Warning of a plan with much guessing; empty without."""
         if self.choice.guessed_share < MUCH_GUESSED:
             return ""
         first, others = self.caveats.guessed[0], len(self.caveats.guessed) - 1
@@ -232,13 +227,13 @@ class Plan:
         return self.choice.energy_per_frame_mj
 
     def thinned_front(self, most: int | None) -> tuple[Option, ...]:
-        """At most so many of the front, evenly spaced, both ends included; all for None."""
+        """At most this many of the front, evenly spaced, with both ends; all for None."""
         if most is None or len(self.front) <= most:
             return self.front
         return tuple(self.front[round(index * (len(self.front) - 1) / (most - 1))] for index in range(most))
 
     def to_json(self, front: int | None = None) -> dict[str, Any]:
-        """Its members by name, with at most so many options of the front."""
+        """Members by name, with at most ``front`` options of the front."""
         return {
             "target": str(self.target),
             "fps": self.fps,
@@ -268,19 +263,16 @@ def plan(
     """Choose the configuration that meets a target best.
 
     Args:
-        surface: the network's surface.
-        target: what is asked, as a target or its text.
-        fps: frames per second. Each inference must then end within its period, energy is counted per frame (with the idle
-            energy between frames, at the clocks held) and power over the period.
-        confidence: the probability, 0.5 to below 1, with which the target (and the period) must be met. What is preferred among
-            the configurations that do is judged by the median prediction.
-        limits: the range each clock must stay in.
-        outlooks: makes, or has kept, what the surface offers.
+        fps: frames per second. Each inference must then end within its period; energy is per frame (with the idle energy
+            between frames, at the clocks held) and power over the period.
+        confidence: probability, 0.5 to below 1, of meeting the target and the period; the preference is judged by the median.
+        limits: range of each clock.
+        outlooks: makes or caches the outlook.
 
     Raises:
-        TargetNotAttainable: no permitted configuration meets the target; the text names the best there is.
-        UsageError: an argument makes no sense.
-        InputError: the surface's figures do not.
+        TargetNotAttainable: no permitted configuration meets the target; the text names the best attainable.
+        UsageError: an argument is invalid.
+        InputError: the surface's figures are out of proportion.
     """
     check_rate(fps)
     check_confidence(confidence)
@@ -292,7 +284,7 @@ class Plans:
     """Makes plans and keeps the last ones. May be shared between threads.
 
     Attributes:
-        outlook: as :func:`jetdvfs.daemon.planning.plan.outlook`, of the last ones from memory.
+        outlook: :func:`jetdvfs.daemon.planning.plan.outlook` with a cache.
     """
 
     def __init__(self) -> None:
@@ -312,7 +304,7 @@ class Plans:
 
 
 class _Planner:
-    """The state of one planning: expected and cautious figures, and which configurations are permitted and attain."""
+    """State of one plan: expected and cautious figures, and masks of configurations."""
 
     def __init__(
         self,
@@ -337,7 +329,7 @@ class _Planner:
             raise TargetNotAttainable(self._too_dear())
         self.permitted = affordable
         attaining = self.permitted.copy()
-        for bound in reversed(self.requirements):  # the period first: without it no target makes sense
+        for bound in reversed(self.requirements):  # the period first: every target presumes it
             met = attaining & self._meets(bound)
             if not met.any():
                 raise TargetNotAttainable(self._unattainable(bound, attaining))
@@ -396,7 +388,7 @@ class _Planner:
                 )
 
     def _verdict(self, other: tuple[int, int, int], chosen: tuple[int, int, int], objective: NDArray[np.float64]) -> str:
-        """Why a neighbour was not taken."""
+        """Reason against a neighbour."""
         if not self.permitted[other]:
             return "outside the limits"
         for bound in self.requirements:
@@ -412,7 +404,7 @@ class _Planner:
         return f"{self.target.merit} per frame" if self.fps and self.target.prefers == "energy_mj" else self.target.merit
 
     def _choice_reason(self, attaining: NDArray[np.bool_], objective: NDArray[np.float64]) -> str:
-        """Among which configurations it is the best, and which of the requirements keeps a better one out."""
+        """Configurations among which it is best, and the requirement that excludes a better one."""
         best = f"{self.target.best.capitalize()} {self._merit()}"
         considered = int(self.permitted.sum())
         if not self.requirements:
@@ -470,6 +462,6 @@ def _index_of_top(grid: FrequencyGrid) -> tuple[int, int, int]:
 
 
 def _share(value: float, reference: float) -> str:
-    """How a value compares with a reference, in words."""
+    """Comparison with a reference, in words."""
     change = value / reference - 1
     return f"{abs(change):.1%} {'higher' if change > 0 else 'lower'}"

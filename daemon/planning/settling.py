@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the die's temperature will settle at each configuration, and a surface with the leakage that it has there.
+"""Temperature at which the die settles at each configuration, and the surface with its leakage there.
 
-What the board draws heats it, and what is hot leaks more: the temperature that each configuration ends at stands above that of
-now by the board's thermal resistance times the power that it draws more.
-
-A plan is made for the temperature at which the die will settle. Surroundings change, fans slow down, other work heats:
-plans are made again if the die no longer comes nearer to the planned temperature and is off by more than readings scatter.
+Power heats the die, and heat raises leakage: each configuration settles above the present temperature by the thermal resistance
+times its additional power. Surroundings, fans and other work change, so plans are remade if the die no longer approaches the
+planned temperature, and is off by more than the scatter of readings.
 """
 
 from __future__ import annotations
@@ -25,23 +23,23 @@ OFF_C = 4.0
 """By how much the die must be off: a tenth of what leaks, on most boards."""
 SETTLED_S = 60.0
 """For so long it must not have come nearer; plans that were made less than that ago stand."""
-_MOVING_C = 1.0  # of a reading's scatter over that time, above which it moves
+_MOVING_C = 1.0  # scatter of readings over that time; beyond, the die moves
 _EVERY_S = 5.0
-# A board throttles before its die is hotter; colder it is in no surroundings that it is made for.
+# A board throttles before its die is hotter, and is not made for colder surroundings.
 _COLDEST_C, _HOTTEST_C = -25.0, 105.0
 _STEPS, _CLOSE_C = 50, 0.05
-# Readings this close are the same, so that what was planned a moment ago need not be planned again.
+# Readings this close are equal, so that recent plans stay valid.
 _STEP_C, _STEP_MW = 1.0, 500.0
 
 
 @dataclass(frozen=True)
 class Warmth:
-    """How warm a board is.
+    """Temperature and power of a board.
 
     Attributes:
-        die_c: of its hottest zone that throttles, in degrees Celsius.
-        drawn_mw: what its energy rails draw.
-        k_per_w: by how many degrees the die is warmer in the end for each watt that they draw more; 0 where nobody knows.
+        die_c: hottest throttling zone, in degrees Celsius.
+        drawn_mw: power of its energy rails.
+        k_per_w: lasting rise of the die per additional watt; 0 if unknown.
     """
 
     die_c: float
@@ -50,19 +48,16 @@ class Warmth:
 
 
 def die_mc(sensors: Sensing) -> int | None:
-    """The hottest zone that throttles, in thousandths of a degree Celsius; None where none can be read.
+    """Hottest throttling zone in thousandths of a degree Celsius; None if unreadable.
 
-    Other zones are of other chips, or no sensors at all: that of the power supply stands at 50 or 100 C always.
+    Other zones belong to other chips, or to no sensor: the power supply's always reads 50 or 100 C.
     """
     zones = {trip.zone for trip in sensors.trips}
     return max((value for name, value in sensors.temperatures_mc().items() if name in zones), default=None)
 
 
 def warmth_of(sensors: Sensing, description: BoardDescription) -> Warmth | None:
-    """How warm the board is by its sensors' last values; None where no zone can be read.
-
-    Where a rail cannot be read, nobody knows where the die will settle: it is taken to stay as it is.
-    """
+    """Warmth by the last readings; None without a zone. With an unreadable rail, the die is assumed to stay."""
     read_mc = die_mc(sensors)
     if read_mc is None:
         return None
@@ -72,13 +67,13 @@ def warmth_of(sensors: Sensing, description: BoardDescription) -> Warmth | None:
 
 
 def settled(surface: Surface, warmth: Warmth | None, fps: float | None) -> Surface:
-    """The surface with the die, at each configuration, as warm as it will be there; as it is where nobody knows how it leaks.
+    """Surface with the die settled at each configuration; unchanged if its leakage is unknown.
 
     Args:
-        fps: how often an inference is made; None for one after the other.
+        fps: rate of inferences; None for back to back.
 
     Raises:
-        UsageError: the rate makes no sense.
+        UsageError: the rate is invalid.
     """
     if surface.heat is None or warmth is None:
         return surface
@@ -98,7 +93,7 @@ def settled(surface: Surface, warmth: Warmth | None, fps: float | None) -> Surfa
 
 
 class Settling:
-    """Follows the die's temperature. For one thread; ``see`` it now and then, at least a few times in :data:`SETTLED_S`."""
+    """Follows the die's temperature. For one thread; call ``see`` at least a few times in :data:`SETTLED_S`."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, float]] = deque()
@@ -112,20 +107,13 @@ class Settling:
             self._seen.popleft()
 
     def reason(self, planned_s: float, planned_c: float) -> str | None:
-        """Why a plan is to be made again; None where it is not.
-
-        Args:
-            planned_s: when it was made.
-            planned_c: where the die was to settle, at the clocks that are in force.
-
-        Once it was made anew, for the temperature that the die has now, there is no reason until it is off again.
-        """
+        """Reason to remake a plan, by its time and die temperature at the clocks in force; None without, until off again."""
         if len(self._seen) < 2:
             return None
         (before_s, before_c), (now_s, now_c) = self._seen[0], self._seen[-1]
         if now_s - before_s < SETTLED_S or before_s < planned_s or abs(now_c - planned_c) < OFF_C:
             return None
         if abs(before_c - planned_c) - abs(now_c - planned_c) > _MOVING_C:
-            return None  # on its way
+            return None  # still approaching
         way = "warmer" if now_c > planned_c else "colder"
         return f"the die has settled at {now_c:.0f} C, {abs(now_c - planned_c):.0f} C {way} than planned for"

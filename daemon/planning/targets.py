@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What may be asked of a plan: one class per kind of target, each saying what it permits and what it prefers.
+"""Targets of plans: one class per kind, with its limit and its preference.
 
-A concrete class derived from :class:`Target` here or anywhere else is a target: its text is understood, and it stands in every
-list of targets. Loads the standard library only.
+Every concrete class derived from :class:`Target`, in any module, is parsed and listed. Loads the standard library only.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ Figure: TypeAlias = Literal["latency_ms", "power_mw", "energy_mj"]
 
 FIGURE_NAMES: dict[Figure, str] = {"latency_ms": "latency", "power_mw": "power", "energy_mj": "energy"}
 FIGURE_UNITS: dict[Figure, str] = {"latency_ms": "ms", "power_mw": "mW", "energy_mj": "mJ"}
-# What an inference on a Jetson can have to do with, and some more: with figures beyond, no arithmetic on them overflows.
+# More than the range of any inference on a Jetson, without overflow in arithmetic.
 FIGURE_RANGES: dict[Figure, tuple[float, float]] = {
     "latency_ms": (1e-3, 1e7),
     "power_mw": (1e-3, 1e7),
@@ -49,12 +48,12 @@ HOURS_RANGE = (0.01, 10_000)
 
 @dataclass(frozen=True, eq=False)
 class Outlook:
-    """The figures a target judges configurations by, over the grid.
+    """Figures by which a target judges configurations, over the grid.
 
     Attributes:
         latency_ms: of one inference.
-        power_mw: mean power of the energy rails, over the frame's period where there is one, else over the inference.
-        energy_mj: per frame where there is a frame rate, else per inference.
+        power_mw: mean of the energy rails over the frame's period, else over the inference.
+        energy_mj: per frame with a frame rate, else per inference.
     """
 
     latency_ms: NDArray[np.float64]
@@ -64,7 +63,7 @@ class Outlook:
 
 @dataclass(frozen=True)
 class Bound:
-    """A figure that must not exceed a limit, in the figure's unit."""
+    """Upper limit of a figure, in its unit."""
 
     figure: Figure
     limit: float
@@ -78,7 +77,7 @@ class Bound:
 
 
 class TokenRate(Bound):
-    """A latency per token, said as tokens per second."""
+    """A latency per token, in words as tokens per second."""
 
     def __str__(self) -> str:
         return f"at least {1e3 / self.limit:g} tokens per second"
@@ -88,13 +87,13 @@ class TokenRate(Bound):
 
 
 class Target(ABC):
-    """What an application needs. ``str(target)`` is the text it is parsed from.
+    """Requirement and preference of an application; ``str(target)`` is its parsed text.
 
     Attributes:
-        keyword: its name in that text.
-        prefers: the figure that is to be low among the permitted configurations; None for an objective of its own.
-        merit: the same in words, such as "latency"; by default the name of that figure.
-        phase: the phase of a language model that it is for; None for any network.
+        keyword: its name there.
+        prefers: figure to be low among permitted configurations; None for an objective of its own.
+        merit: the same in words; by default the figure's name.
+        phase: phase of a language model that it is for; None for any network.
     """
 
     keyword: ClassVar[str] = ""
@@ -109,11 +108,11 @@ class Target(ABC):
 
     @property
     def bound(self) -> Bound | None:
-        """What it permits: a bound on one figure, or anything."""
+        """Limit on one figure; None for any."""
         return None
 
     def objective(self, outlook: Outlook) -> NDArray[np.float64]:
-        """The figure of merit over the grid; lower is better."""
+        """Figure of merit over the grid; lower is better."""
         assert self.prefers is not None
         figure: NDArray[np.float64] = getattr(outlook, self.prefers)
         return figure
@@ -124,53 +123,53 @@ class Target(ABC):
 
     @property
     def frugal(self) -> bool:
-        """True if it prefers to save energy or power: clocks may then be lower than planned where the GPU is shared."""
+        """True if it prefers energy or power: a shared GPU may then lower its clocks below the plan."""
         return self.prefers in ("energy_mj", "power_mw")
 
     @property
     def best(self) -> str:
-        """The superlative of its merit: "least" or "lowest"."""
+        """Superlative of its merit: "least" or "lowest"."""
         return "lowest" if self.prefers in ("latency_ms", "power_mw") else "least"
 
     @property
     def goal(self) -> str:
-        """Its preference in words, such as "lowest latency"."""
+        """Preference in words, such as "lowest latency"."""
         return f"{self.best} {self.merit}"
 
     @property
     def meaning(self) -> str:
-        """Its requirement and preference in words."""
+        """Requirement and preference in words."""
         return f"the {self.goal}{f' with {self.bound}' if self.bound else ''}"
 
     @classmethod
     @abstractmethod
     def parse(cls, value: str | None) -> Target:
-        """Make one from what follows the ``=`` of its text, None where there is no ``=``.
+        """Make one from the text after ``=``, None without ``=``.
 
         Raises:
-            ValueError: the value is missing, superfluous or not a number in the figure's range.
+            ValueError: the value is missing, superfluous or out of range.
         """
 
     @classmethod
     @abstractmethod
     def usage(cls) -> str:
-        """The form of its text, for messages."""
+        """Form of its text, for messages."""
 
     @classmethod
     @abstractmethod
     def example(cls) -> Target:
-        """One as it might be asked for, for lists of targets."""
+        """Example for lists of targets."""
 
 
 @dataclass(frozen=True)
 class BoundedTarget(Target):
-    """A limit on one figure: ``keyword=limit``. ``typical`` is the limit of its example.
+    """Limit on one figure: ``keyword=limit``, ``typical`` in its example.
 
     Attributes:
-        quantity: name in a text with a unit, as in ``latency=20ms``; empty if the target has no such text.
-        units: valid units there, and the factor of each to the limit's own unit.
-        unnamed: true if a value alone, such as ``20ms``, stands for this target.
-        sign: the inequality that may replace ``=``.
+        quantity: name in a text with a unit, as in ``latency=20ms``; empty without such a text.
+        units: factor of each valid unit there to the limit's own.
+        unnamed: True if a value alone, such as ``20ms``, is this target.
+        sign: inequality that may replace ``=``.
     """
 
     limit: float
@@ -187,7 +186,7 @@ class BoundedTarget(Target):
 
     @classmethod
     def limits(cls) -> tuple[float, float]:
-        """The lowest and the highest limit that makes sense."""
+        """Lowest and highest valid limit."""
         return FIGURE_RANGES[cls.figure]
 
     def __str__(self) -> str:
@@ -198,7 +197,7 @@ class BoundedTarget(Target):
         """Make one from a number and its unit, such as ``20ms``.
 
         Raises:
-            ValueError: the unit is missing or unknown, or the number is out of range.
+            ValueError: the unit is missing or unknown, or the number out of range.
         """
         found = _WITH_UNIT.fullmatch(value)
         if found is None or found["unit"] not in cls.units:
@@ -226,7 +225,7 @@ class BoundedTarget(Target):
 
 
 class LatencyTarget(BoundedTarget):
-    """The least energy that keeps the latency within a limit."""
+    """Least energy within a latency."""
 
     keyword = "latency_ms"
     quantity = "latency"
@@ -238,7 +237,7 @@ class LatencyTarget(BoundedTarget):
 
 
 class EnergyTarget(BoundedTarget):
-    """The lowest latency that keeps the energy within a limit."""
+    """Lowest latency within an energy."""
 
     keyword = "energy_mj"
     quantity = "energy"
@@ -250,7 +249,7 @@ class EnergyTarget(BoundedTarget):
 
 
 class PowerTarget(BoundedTarget):
-    """The lowest latency that keeps the mean power within a limit."""
+    """Lowest latency within a mean power."""
 
     keyword = "power_mw"
     quantity = "power"
@@ -262,7 +261,7 @@ class PowerTarget(BoundedTarget):
 
 
 class Hours(BoundedTarget):
-    """As fast as a battery allows that is to last for so many hours; what is left in it is told beside."""
+    """Fastest clocks that make a battery of separately given charge last for these hours."""
 
     keyword = "hours"
     sign = ">="
@@ -283,7 +282,7 @@ class Hours(BoundedTarget):
 
 
 class TokensPerSecond(LatencyTarget):
-    """The least energy that keeps up a rate of tokens, once there is a first one."""
+    """Least energy at a rate of tokens, after the first one."""
 
     keyword = "tokens_per_s"
     quantity = ""
@@ -303,7 +302,7 @@ class TokensPerSecond(LatencyTarget):
 
 
 class TimeToFirstToken(LatencyTarget):
-    """The least energy that reads a prompt in time."""
+    """Least energy that reads a prompt in time."""
 
     keyword = "ttft_ms"
     quantity = "ttft"
@@ -313,7 +312,7 @@ class TimeToFirstToken(LatencyTarget):
 
 
 class EnergyPerToken(EnergyTarget):
-    """The fastest tokens that keep the energy of each within a limit."""
+    """Fastest tokens within an energy each."""
 
     keyword = "mj_per_token"
     quantity = ""
@@ -350,14 +349,14 @@ class UnboundedTarget(Target):
 
 
 class MinEnergy(UnboundedTarget):
-    """The least energy, however long it takes."""
+    """Least energy at any latency."""
 
     keyword = "min-energy"
     prefers = "energy_mj"
 
 
 class MinEdp(UnboundedTarget):
-    """The least product of energy and latency."""
+    """Least product of energy and latency."""
 
     keyword = "min-edp"
     merit = "energy-delay product"
@@ -367,7 +366,7 @@ class MinEdp(UnboundedTarget):
 
 
 def target_classes() -> tuple[type[Target], ...]:
-    """Every kind of target there is, in the order in which the classes were defined."""
+    """Every kind of target, in order of definition."""
     return tuple(target for target in _derived(Target) if target.keyword)
 
 
@@ -379,10 +378,10 @@ def _derived(base: type[Any]) -> Iterator[type[Target]]:
 
 @lru_cache(maxsize=256)
 def parse_target(text: str) -> Target:
-    """Read a target by its text, such as ``latency_ms=50``, ``latency<=50ms``, ``50ms`` or ``min-energy``.
+    """Parse a target's text, such as ``latency_ms=50``, ``latency<=50ms``, ``50ms`` or ``min-energy``.
 
     Raises:
-        UsageError: no kind of target reads like this, or its unit is missing or unknown; the text lists the valid ones.
+        UsageError: unknown target or unit; the text lists the valid ones.
     """
     found = _TEXT.fullmatch(text.strip())
     name, sign, value = found.group("name", "sign", "value") if found else ("", None, text)
@@ -417,13 +416,13 @@ def _bounded() -> Iterator[type[BoundedTarget]]:
 
 
 def _unit(value: str) -> str | None:
-    """The unit of a number, empty if it has none; None for other text."""
+    """Unit of a number, empty without one; None for other text."""
     found = _WITH_UNIT.fullmatch(value)
     return None if found is None else found["unit"]
 
 
 def _units() -> list[str]:
-    """Every unit that a value alone may have."""
+    """Every unit of a value alone."""
     return [unit for target in _bounded() if target.unnamed for unit in target.units]
 
 
@@ -431,13 +430,13 @@ _PHASES: dict[Phase, str] = {"prefill": "reading a prompt", "decode": "making to
 
 
 def check_phase(target: Target, phase: Phase | None) -> None:
-    """Refuse a target that speaks of other work than what it is said of.
+    """Refuse a target of another phase than the launches'.
 
     Args:
-        phase: of a language model, which one the launches are of; None for any other network.
+        phase: of a language model; None for any other network.
 
     Raises:
-        UsageError: it does.
+        UsageError: the phases differ.
     """
     if target.phase and target.phase != phase:
         said = f"not of {_PHASES[phase]}" if phase else "and this network is none"
@@ -445,10 +444,10 @@ def check_phase(target: Target, phase: Phase | None) -> None:
 
 
 def check_rate(fps: float | None) -> None:
-    """Refuse a frame rate that makes no sense.
+    """Refuse an invalid frame rate.
 
     Raises:
-        UsageError: it is not within :data:`FPS_RANGE`.
+        UsageError: it is outside :data:`FPS_RANGE`.
     """
     low, high = FPS_RANGE
     if fps is not None and not low <= fps <= high:
@@ -456,7 +455,7 @@ def check_rate(fps: float | None) -> None:
 
 
 def listing() -> str:
-    """An example of every kind and its meaning, a line each, and the forms with a unit."""
+    """Example and meaning of every kind, a line each, and the forms with a unit."""
     examples = [target.example() for target in target_classes()]
     width = max(len(str(example)) for example in examples)
     lines = [f"{example!s:{width}}  {example.meaning}" for example in examples]
@@ -464,10 +463,10 @@ def listing() -> str:
 
 
 def check_confidence(confidence: float | None) -> None:
-    """Refuse a confidence that is none.
+    """Refuse an invalid confidence.
 
     Raises:
-        UsageError: it is not a probability of at least 0.5 and below 1.
+        UsageError: it is no probability of at least 0.5 and below 1.
     """
     if confidence is not None and not 0.5 <= confidence < 1:
         raise UsageError(f"confidence={confidence:g}: expected a probability of at least 0.5 and below 1")
