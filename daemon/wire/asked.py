@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What applications ask for, in any of the forms they may give it in, as the interface has it."""
+"""Requests of applications, in any of their forms, as the interface has them."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ or in order, in kHz, Hz and Hz."""
 
 
 class AskedTensor(dict[str, Any]):
-    """An input as it travels, where its value's items are JSON texts."""
+    """An input as sent, with items of its value as JSON texts."""
 
 
 def tensor(item: Any) -> AskedTensor:
-    """An input; one that was read already is handed back.
+    """An input; one already read is returned.
 
     Raises:
-        InputError, UsageError: it is none.
+        InputError, UsageError: it is invalid.
     """
     if isinstance(item, AskedTensor):
         return item
@@ -49,7 +49,7 @@ def tensor(item: Any) -> AskedTensor:
 
 
 def _spec(item: Any) -> TensorSpec:
-    from ...kernels.inputs import input_spec, parse_input, read_input  # an application that loads no model need not wait for it
+    from ...kernels.inputs import input_spec, parse_input, read_input  # not needed without a model
     from ...kernels.network import TensorSpec
 
     if isinstance(item, TensorSpec):
@@ -67,7 +67,7 @@ def configuration(value: Configuration | None) -> dict[str, int] | None:
     """A configuration.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is invalid.
     """
     if value is None or isinstance(value, Mapping):
         return None if value is None else dict(value)
@@ -83,10 +83,10 @@ def configuration(value: Configuration | None) -> dict[str, int] | None:
 
 
 def clocks(value: Configuration | None) -> dict[str, Any]:
-    """The parameters of Hold for a configuration; the daemon reads one that it has to know its levels for.
+    """Parameters of ``Hold`` for a configuration; as text if it depends on the daemon's levels.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is invalid.
     """
     if isinstance(value, str):
         from ...kernels.grid import needs_levels
@@ -97,20 +97,20 @@ def clocks(value: Configuration | None) -> dict[str, Any]:
 
 
 def names(accepted: Sequence[str]) -> list[str] | None:
-    """Operators' names; one alone may come without a list around it."""
+    """Names of operators, also from a single one."""
     return ([accepted] if isinstance(accepted, str) else list(accepted)) or None
 
 
 def short(text: str | None) -> str | None:
-    """As much of a text as the daemon takes."""
+    """A text cut to the longest that the daemon takes."""
     return None if text is None else text[: protocol.TEXT_CHARACTERS]
 
 
 def message(interface: str, method: str, parameters: Mapping[str, Any], *, more: bool = False) -> bytes:
-    """A call as it travels, with those of its parameters that are given; ``more`` for one that is answered again and again.
+    """A call as sent, with its given parameters; ``more`` for repeated replies.
 
     Raises:
-        UsageError: a figure is no number, or there is more than the daemon takes.
+        UsageError: a figure is no number, or the call is too long.
     """
     for name, value in parameters.items():
         if isinstance(value, float) and not math.isfinite(value):

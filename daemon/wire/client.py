@@ -38,16 +38,15 @@ _OF_PREVIEW = ("target", "configuration", "configuration_text", "fps", "confiden
 
 
 class Client:
-    """A connection to the daemon. Everything it holds (networks, leases) ends with it. May be shared between threads.
+    """A connection to the daemon, with all its networks and leases. May be shared between threads.
 
     Args:
-        socket_path: the daemon's socket; by default ``$JETDVFS_SOCKET`` or ``/run/jetdvfs/jetdvfs.sock``.
-        timeout_s: how long an answer may take.
-        interface: the interface the socket serves.
+        socket_path: by default ``$JETDVFS_SOCKET`` or ``/run/jetdvfs/jetdvfs.sock``.
+        timeout_s: longest wait for an answer.
 
     Raises:
-        NoDaemon: nobody answers there.
-        NotPermitted: whoever asks may not use the socket; the text says who may.
+        NoDaemon: no daemon answers there.
+        NotPermitted: the user may not use the socket; the text names the users that may.
     """
 
     def __init__(
@@ -66,7 +65,7 @@ class Client:
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         stays_behind(self)
         try:
-            # While many connect at once, the kernel turns away who does not wait; so it waits a second, in the kernel.
+            # With many clients at once, the kernel refuses those that do not wait; wait a second, in the kernel.
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("@ll", 1, 0))
             self._sock.connect(os.fspath(self._path))
             self._sock.settimeout(timeout_s)
@@ -84,31 +83,31 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """End the connection; the daemon releases what it held."""
+        """End the connection, and with it its leases."""
         self.hang_up()
         self._sock.close()
 
     def hang_up(self) -> None:
-        """End the connection, also for a thread that waits on it: what that does then fails with :class:`NoDaemon`."""
+        """End the connection, also for a thread that waits on it, whose call fails with :class:`NoDaemon`."""
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
 
     def wait_until_gone(self, within_s: float | None = None) -> bool:
-        """Return True when either end has closed the connection; False if neither has within a time."""
+        """True once either end has closed the connection; False if neither has within a time."""
         try:
             ended = select.poll()
             ended.register(self._sock, select.POLLRDHUP)
             return bool(ended.poll(None if within_s is None else 1e3 * within_s))
-        except ValueError:  # it is closed already
+        except ValueError:  # already closed
             return True
 
     def after_fork(self) -> None:
-        """In a forked child: the connection is the parent's, calls raise :class:`NoDaemon`."""
+        """In a forked child: leave the connection to the parent; calls raise :class:`NoDaemon`."""
         self._lock = threading.Lock()
         self._sock.close()
 
     def status(self) -> dict[str, Any]:
-        """What the daemon does and why: the ``Status`` of the interface."""
+        """The daemon's state and reasons: the ``Status`` of the interface."""
         return self._object("Status", "status", {})
 
     def load(
@@ -119,13 +118,11 @@ class Client:
         name: str | None = None,
         accept_boundary: Sequence[str] = (),
     ) -> LoadedModel:
-        """Have a model's file decomposed for inputs like ``"1x3x224x224"``, ``"1x128:int64"`` or ``(1, 3, 224, 224)``.
+        """Decompose a model's file for inputs like ``"1x3x224x224"``, ``"1x128:int64"`` or ``(1, 3, 224, 224)``.
 
-        An engine's layers (``trtexec --exportLayerInfo``) say their inputs themselves; a GGUF file takes ``"prefill=512:int"``
-        or ``"decode=2048:int"``.
-
-        A list of launches that ends before its network does is refused, unless it ends at an operator that
-        ``accept_boundary`` names, such as ``"aten::index"``; every answer about it then carries the ``boundary``.
+        An engine's layers (``trtexec --exportLayerInfo``) contain their inputs; a GGUF file takes ``"prefill=512:int"`` or
+        ``"decode=2048:int"``. A launch list that ends before its network is refused, unless ``accept_boundary`` names the
+        operator where it ends, such as ``"aten::index"``; answers then carry the ``boundary``.
 
         Raises:
             InputError: the file cannot be opened or was refused.
@@ -143,7 +140,7 @@ class Client:
     def load_descriptor(
         self, descriptor: int, inputs: Sequence[Any], *, name: str | None = None, accept_boundary: Sequence[str] = ()
     ) -> LoadedModel:
-        """The same from a descriptor open for reading."""
+        """The same from a readable descriptor."""
         tensors = [asked.tensor(item) for item in inputs]
         parameters = {"inputs": tensors, "name": asked.short(name), "accept_boundary": asked.names(accept_boundary)}
         return LoadedModel(self, self.call("LoadModel", parameters, descriptor=descriptor)["network"])
@@ -163,11 +160,11 @@ class Client:
         execution: str | None = None,
         beside: Mapping[str, float] | None = None,
     ) -> dict[str, Any]:
-        """Predictions by name: ``at`` the configuration given, or ``top``, ``fastest`` and ``frugal``.
+        """Predictions by name: ``at`` the configuration, or ``top``, ``fastest`` and ``frugal``.
 
         Args:
-            execution: how the launches reach the GPU: ``eager``, ``graph`` or ``engine``; by default as they are listed.
-            beside: what a frame takes besides: ``host_ms`` of the CPU's work at its top clock, ``copied_bytes``.
+            execution: how the GPU is launched: ``eager``, ``graph`` or ``engine``; by default as listed.
+            beside: frame overhead: ``host_ms`` of CPU time at its top clock, ``copied_bytes``.
         """
         parameters = {
             "network": _handle(network),
@@ -180,10 +177,10 @@ class Client:
         return self._object("Predict", "predictions", parameters)
 
     def plan(self, network: LoadedModel | str, target: str | HoldRequest, **options: Unpack[HoldOptions]) -> dict[str, Any]:
-        """The plan for a target such as ``latency_ms=20``, or for a request; nothing is set.
+        """Plan for a target such as ``latency_ms=20``, or for a request; sets nothing.
 
         Args:
-            options: ``fps``, ``confidence``, ``method``, ``execution`` and ``beside`` of :meth:`hold`; others do not count.
+            options: ``fps``, ``confidence``, ``method``, ``execution`` and ``beside`` of :meth:`hold`; others are ignored.
 
         Raises:
             TargetNotAttainable: no permitted configuration meets it.
@@ -197,29 +194,29 @@ class Client:
         target: str | HoldRequest | None = None,
         **options: Unpack[HoldOptions],
     ) -> HeldLease:
-        """Have the clocks set for a network and target, or to a configuration, until the lease is released.
+        """Hold clocks for a network and target, or a configuration, until the lease is released.
 
         Args:
             target: the target, or the whole request.
-            options: the other members of :class:`jetdvfs.daemon.wire.hold_request.HoldRequest`.
+            options: other members of :class:`jetdvfs.daemon.wire.hold_request.HoldRequest`.
 
         Raises:
             TargetNotAttainable: no permitted configuration meets the target.
-            HardwareRefused: the board did not take the setting; it is as it was before.
+            HardwareRefused: the board refused the setting; it is unchanged.
         """
         request = HoldRequest.of(target, options)
         request = request if network is None else replace(request, network=_handle(network))
         return HeldLease(self, self.call("Hold", request.parameters()))
 
     def release(self, lease: HeldLease | str, *, within_s: float | None = None) -> None:
-        """End a lease, one's own or another of the same user; ``within_s`` as for :meth:`call`."""
+        """End a lease of the same user; ``within_s`` as for :meth:`call`."""
         self.call("Release", {"lease": lease if isinstance(lease, str) else lease.id}, within_s=within_s)
 
     def preview(self, target: str | HoldRequest | None = None, **options: Unpack[HoldOptions]) -> dict[str, Any]:
-        """The clocks that :meth:`hold` would set for a configuration, or for a target without a network; nothing is set.
+        """Clocks that :meth:`hold` would set for a configuration, or for a target without a network; sets nothing.
 
         Args:
-            options: ``configuration``, ``fps``, ``confidence``, ``app`` and ``ceiling_c`` of :meth:`hold`; others do not count.
+            options: ``configuration``, ``fps``, ``confidence``, ``app`` and ``ceiling_c`` of :meth:`hold`; others are ignored.
 
         Raises:
             UsageError: the configuration may not be set; the text names the nearest levels.
@@ -227,25 +224,21 @@ class Client:
         return self._object("Preview", "configuration", HoldRequest.of(target, options).members(_OF_PREVIEW))
 
     def learned(self, name: str | None = None) -> list[dict[str, Any]]:
-        """What the daemon remembers of this user's programs, the newest first; of all users' for root.
-
-        Args:
-            name: of this network, or this application where no network was predicted; by default of all.
-        """
+        """Remembered programs of this user, of all users for root, newest first; of one network or application if named."""
         programs: list[dict[str, Any]] = self.call("Learned", {"name": name})["programs"]
         return programs
 
     def forget(self, name: str | None = None) -> int:
-        """Drop what :meth:`learned` tells, and return of how many programs."""
+        """Drop the programs that :meth:`learned` lists; return their number."""
         return int(self.call("Forget", {"name": name})["programs"])
 
     def log(self, lease: str | None = None) -> list[dict[str, Any]]:
-        """The daemon's last decisions, oldest first, or those about one lease: each an ``Entry`` of the interface."""
+        """The daemon's last decisions, oldest first, all or for one lease: each an ``Entry`` of the interface."""
         entries: list[dict[str, Any]] = self.call("Log", {"lease": lease})["entries"]
         return entries
 
     def watch(self, lease: str | None = None, *, after: int | None = None) -> Iterator[dict[str, Any]]:
-        """Every decision after the one of this number, or from now on, as it comes; the connection answers nothing else then.
+        """Yield every decision after a number, or from now on; the connection then answers nothing else.
 
         Raises:
             NoDaemon: the connection ended.
@@ -266,27 +259,27 @@ class Client:
     def call(
         self, method: str, parameters: Mapping[str, Any], *, descriptor: int | None = None, within_s: float | None = None
     ) -> dict[str, Any]:
-        """Any method of the interface.
+        """Call a method of the interface.
 
         Args:
-            descriptor: what goes along.
-            within_s: wait for no longer than this; the daemon still does what it was asked, and the connection goes on.
+            descriptor: sent with the call.
+            within_s: longest wait; the daemon still finishes the call, and the connection goes on.
 
         Raises:
             NoDaemon: the connection ended, or no answer came in time.
-            DaemonError: the error the daemon answered with.
+            DaemonError: the daemon's error.
         """
         message = asked.message(self._interface, method, parameters)
         if not self._lock.acquire(timeout=-1 if within_s is None else within_s):
             raise NoDaemon(f"the daemon on {self._path} has not answered another call yet")
         try:
             self._sock.settimeout(self._timeout_s if within_s is None else within_s)
-            # A daemon that refuses the connection says so and hangs up, maybe before it was asked anything.
+            # A daemon may refuse the connection and hang up before the call.
             with contextlib.suppress(BrokenPipeError):
                 self._send(message, descriptor)
             reply = self._receive(skip_later=within_s is not None)
         except (OSError, UsageError) as error:
-            # After half an exchange nobody knows which answer comes next.
+            # After half an exchange, the next answer is unknown.
             self.hang_up()
             raise NoDaemon(f"the daemon on {self._path} went away during {method} ({protocol.one_line(error)})") from error
         finally:
@@ -296,12 +289,12 @@ class Client:
         return found if isinstance(found, dict) else {}
 
     def post(self, method: str, parameters: Mapping[str, Any]) -> bool:
-        """A call without an answer that never waits and never raises; False when it cannot be sent now, but may be later."""
+        """Send a call without answer, never waiting or raising; False if it may be sent later only."""
         message = protocol.encode({"method": f"{self._interface}.{method}", "parameters": parameters, "oneway": True})
         if not self._lock.acquire(blocking=False):
             return False
         try:
-            # Python would wait for room, whatever the flags say. A socket with room takes a message of this size whole: it
+            # Python would wait for room despite the flags. A socket with room takes a message of this size whole: it
             # counts as writable while three quarters of its buffer are free.
             room = select.poll()
             room.register(self._sock, select.POLLOUT)
@@ -328,7 +321,7 @@ class Client:
             self._sock.sendall(message[sent:])
 
     def _receive(self, *, skip_later: bool) -> dict[str, Any]:
-        """The answer to the last call; with ``skip_later``, one that does not come in time is dropped when it does."""
+        """The answer to the last call; with ``skip_later``, a late one is dropped when it comes."""
         try:
             while self._unread:
                 self._next()

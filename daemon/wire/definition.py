@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The definition of an interface in varlink's language."""
+"""Interface definitions in varlink's language."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WIDTH = 128
 
 @cache
 def definition(interface: Interface) -> str:
-    """The text that ``GetInterfaceDescription`` returns."""
+    """Text that ``GetInterfaceDescription`` returns."""
     lists = {name: text.replace("\n", "\n# ") for name, text in interface.lists.items()}
     errors = [f"error {name} {_structure(members, _WIDTH)}" for name, members in interface.errors.items()]
     blocks = [f"{_comment(interface.about)}interface {interface.name}", *_blocks(interface), "\n".join(errors)]
@@ -24,7 +24,7 @@ def definition(interface: Interface) -> str:
 
 
 def _blocks(interface: Interface) -> Iterator[str]:
-    """Definitions of all methods, before each those of the types that it is the first to need."""
+    """Definitions of all methods, each after its new types."""
     written: set[object] = set()
     for method in interface.methods:
         for kind in (method.parameters, method.reply):
@@ -36,7 +36,7 @@ def _blocks(interface: Interface) -> Iterator[str]:
 
 
 def _types(kind: object, written: set[object]) -> Iterator[str]:
-    """Definitions of the structures in a type that are not written yet, each after those that it needs."""
+    """Definitions of unwritten structures in a type, each after its own types."""
     inner = plain(kind)
     if not is_structure(inner):
         for part in get_args(inner):
@@ -50,7 +50,7 @@ def _types(kind: object, written: set[object]) -> Iterator[str]:
 
 
 def _structure(types: Members, width: int) -> str:
-    """Members in varlink's language, on one line if it is not too long."""
+    """Members in varlink's language, on one line if it fits."""
     texts = [f"{name}: {_type(kind)}" for name, kind in types.items()]
     line = f"({', '.join(texts)})"
     return line if len(line) <= width else "(\n  " + ",\n  ".join(texts) + "\n)"
@@ -71,6 +71,6 @@ def _type(kind: object) -> str:
 
 
 def _comment(about: str | None) -> str:
-    """A description as comment lines; a paragraph of it begins a line."""
+    """A description as comment lines, one or more per paragraph."""
     paragraphs = (" ".join(paragraph.split()) for paragraph in (about or "").split("\n\n"))
     return "".join(f"# {line}\n" for text in paragraphs for line in wrap(text, _WIDTH - len("# "), break_on_hyphens=False))

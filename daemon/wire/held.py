@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a client has of the daemon: networks it loaded, clocks it holds. Loads the standard library only."""
+"""A client's networks and leases. Loads the standard library only."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RELEASE_S = 1.0
 
 
 class Calls(Protocol):
-    """What is needed of :class:`jetdvfs.daemon.wire.client.Client`."""
+    """Used part of :class:`jetdvfs.daemon.wire.client.Client`."""
 
     def call(self, method: str, parameters: Mapping[str, Any], *, within_s: float | None = None) -> dict[str, Any]: ...
 
@@ -26,7 +26,7 @@ class Calls(Protocol):
 
 
 class LoadedModel:
-    """A network the daemon knows on this connection; ``info`` is the ``Network`` of the interface."""
+    """A network loaded on this connection; ``info`` is the ``Network`` of the interface."""
 
     def __init__(self, client: Calls, info: Mapping[str, Any]) -> None:
         self.info = info
@@ -42,7 +42,7 @@ class LoadedModel:
 
 
 class PlanReply(dict[str, Any]):
-    """The ``PlanReport`` of the interface, whose repr is one line."""
+    """The ``PlanReport`` of the interface, with a repr of one line."""
 
     def __repr__(self) -> str:
         choice = self["choice"]
@@ -51,17 +51,16 @@ class PlanReply(dict[str, Any]):
 
 
 class HeldLease:
-    """Clocks held. As a context manager it is released at the end, however that comes and within a second.
+    """Held clocks; as a context manager, released at its end within a second.
 
     Attributes:
         id: its name in ``status`` and for ``release``.
-        plan: the plan it follows, or None for a configuration asked for by itself.
-        applied: what was requested of the board, accepted by it, and seen in effect.
-        limit_ms: how long a frame may take by its target and frame rate; None for any time.
-        shared: how its frames fare with those of other leases, the ``Shared`` of the interface; None where there are none.
-        unkept: what of its target was not kept when it was granted or changed, the ``Unkept`` of the interface; None where
-            all was.
-        corrected: the frames that its plan is corrected by, the ``Corrected`` of the interface; None if there are none.
+        plan: None for a requested configuration.
+        applied: clocks requested of the board, accepted by it, and in effect.
+        limit_ms: longest time of a frame by target and frame rate; None for any.
+        shared: latency among other leases, the ``Shared`` of the interface; None without any.
+        unkept: unmet part of its target when granted or changed, the ``Unkept`` of the interface; None without one.
+        corrected: frames that correct its plan, the ``Corrected`` of the interface; None without any.
     """
 
     def __init__(self, client: Calls, answer: Mapping[str, Any]) -> None:
@@ -78,7 +77,7 @@ class HeldLease:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        # With the daemon gone, or the lease ended by somebody else, there is nothing left to release.
+        # With the daemon gone or the lease ended, nothing is left to release.
         with contextlib.suppress(DaemonError):
             self.release(within_s=RELEASE_S)
 
@@ -87,13 +86,11 @@ class HeldLease:
 
     @property
     def dropped(self) -> int:
-        """How many frames were reported and never sent, for want of a daemon that takes them."""
+        """Number of frames reported and never sent, as no daemon took them."""
         return self._reporter.dropped
 
     def release(self, *, within_s: float | None = None) -> dict[str, Any] | None:
-        """Give the clocks back, and return what the lease came to, the ``Used`` of the interface, where the daemon tells it;
-        ``within_s`` as for :meth:`.client.Client.call`.
-        """
+        """Release the clocks; return the ``Used`` of the interface, if any. ``within_s`` as for :meth:`.client.Client.call`."""
         self._reporter.end()
         used: dict[str, Any] | None = self._client.call("Release", {"lease": self.id}, within_s=within_s).get("used")
         return used
@@ -106,10 +103,10 @@ class HeldLease:
         fps: float | None = None,
         confidence: float | None = None,
     ) -> None:
-        """Ask for something else from now on; what is not given stays as it was.
+        """Change the request; members not given stay.
 
         Raises:
-            TargetNotAttainable: no permitted configuration meets it; the lease stays as it was.
+            TargetNotAttainable: no permitted configuration meets it; the lease is unchanged.
         """
         handle = network.handle if isinstance(network, LoadedModel) else network
         wanted = {"lease": self.id, "network": handle, "target": target, "fps": fps, "confidence": confidence}
@@ -127,24 +124,24 @@ class HeldLease:
         self.corrected: Mapping[str, Any] | None = answer.get("corrected")
 
     def abandon(self) -> None:
-        """End what is done for it in this process, without a word to the daemon; it ends there with the connection."""
+        """End its work in this process silently; the daemon ends it with the connection."""
         self._reporter.abandon()
 
     def report(self, latency_ms: float) -> None:
-        """Note a frame's latency. It never waits and never raises: what is noted is sent by a thread, a few times a second."""
+        """Note a frame's latency; never waits or raises, as a thread sends them a few times a second."""
         self._reporter.note(latency_ms)
 
     def missed(self) -> dict[str, Any] | None:
-        """How its frames miss the target, by the daemon: the ``Missed`` of the interface; None while they keep it."""
+        """Missed target by the daemon, the ``Missed`` of the interface; None while kept."""
         self._reporter.flush()
         found: dict[str, Any] | None = self._client.call("Report", {"lease": self.id, "latency_ms": []}).get("missed")
         return found
 
     def notices(self, *, within_s: float) -> dict[str, str]:
-        """Notices of the daemon about the lease, by kind: frames that do not count, frames that do not come; a line each.
+        """Notices of the daemon by kind, one line each: doubted frames, missing frames.
 
         Raises:
-            LeaseEnded: another than this holder ended it; the text says who.
+            LeaseEnded: another than this holder ended it; the text names it.
             NoDaemon: no answer came in time.
         """
         told = self._client.call("Report", {"lease": self.id, "latency_ms": []}, within_s=within_s)
@@ -156,12 +153,12 @@ class HeldLease:
         return found
 
     def flush(self) -> None:
-        """Send what was noted and not sent yet, as far as the daemon takes it now."""
+        """Send noted frames, as far as the daemon takes them now."""
         self._reporter.flush()
 
 
 def _send(client: Calls, lease_id: str, latencies_ms: Sequence[float]) -> bool:
-    """Send what of it the daemon takes, and let go of what nobody could."""
+    """Send valid latencies; drop all if one is no number."""
     with contextlib.suppress(TypeError, ValueError):
         taken = [float(one) for one in latencies_ms if 0 <= one <= protocol.LONGEST_FRAME_MS]
         return client.post("Report", {"lease": lease_id, "latency_ms": taken})

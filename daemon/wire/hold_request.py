@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The request for a lease: one value from the command line to the daemon. Loads the standard library only.
+"""The request for a lease, from the command line to the daemon. Loads the standard library only.
 
-A new option of ``Hold`` is a member here (with its type among the options), one of ``Hold`` in ``calls.py``, and an argument of
-``jetdvfs hold``.
+A new option of ``Hold`` is a member here (and a typed option), one of ``Hold`` in ``calls.py``, and an argument of ``jetdvfs
+hold``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class HoldOptions(TypedDict, total=False):
-    """The options of a request by keyword: the members of :class:`HoldRequest` but its network and target."""
+    """Members of :class:`HoldRequest` by keyword, except network and target."""
 
     configuration: Configuration | None
     fps: float | None
@@ -41,21 +41,21 @@ class HoldOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class HoldRequest:
-    """A request for a lease: for a target, with a network or without, or for a configuration.
+    """Request for a lease: a target, with or without a network, or a configuration.
 
     Attributes:
-        network: handle of a network that is loaded on the connection.
+        network: handle of a network loaded on the connection.
         target: such as ``latency_ms=20``.
-        configuration: clocks, by name, in order or as text; text may say ``max`` and ``min``, of the clocks that may be set as
-            the lease begins, and leave clocks empty, which their governors go on to choose (``,612,``).
+        configuration: clocks, by name, in order or as text. Text may have ``max`` and ``min`` of the permitted clocks as the
+            lease begins, and empty clocks, left to their governors (``,612,``).
         fps: frames per second.
-        confidence: probability, 0.5 to below 1, with which the target must be kept; None for the median.
+        confidence: probability, 0.5 to below 1, of keeping the target; None for the median.
         method, execution, beside: as for :meth:`jetdvfs.daemon.wire.client.Client.predict`.
         reason: shown in the status and in the log.
-        app: name of the application; by default that of the program.
-        ceiling_c: temperature that no zone of the board may exceed while it is held, in degrees Celsius.
-        battery_wh: with a target of hours, the charge of the battery now, if the board does not report it.
-        trust_frames: believe all frames, also those that the network's roofline or prediction contradict.
+        app: name of the application; by default the program's.
+        ceiling_c: highest temperature of any zone while it is held, in degrees Celsius.
+        battery_wh: charge now, for a target of hours, if the board does not report it.
+        trust_frames: believe all frames, even against the network's roofline or prediction.
         standby: clocks may be lowered while no frames come (``idle`` of the daemon's configuration).
     """
 
@@ -76,10 +76,10 @@ class HoldRequest:
 
     @classmethod
     def of(cls, target: str | Self | None, options: HoldOptions) -> Self:
-        """A request as it was given: whole, or by its target and options.
+        """The given request, or one of a target and options.
 
         Raises:
-            UsageError: options were given with a whole request.
+            UsageError: both a whole request and options.
         """
         if not isinstance(target, cls):
             return cls(target=target, **options)  # type: ignore[arg-type]
@@ -89,7 +89,7 @@ class HoldRequest:
 
     @classmethod
     def read(cls, parameters: Mapping[str, Any]) -> Self:
-        """The request of a call, by its checked parameters; those of other calls that are members here count likewise.
+        """Request of a call's checked parameters; also of calls with fewer members.
 
         Raises:
             UsageError: it has two configurations.
@@ -104,14 +104,14 @@ class HoldRequest:
         return cls(**given, configuration=text)
 
     def members(self, names: Collection[str]) -> dict[str, Any]:
-        """The parameters of a call that has fewer of them than ``Hold``; errors as of :meth:`parameters`."""
+        """Parameters of a call with fewer of them than ``Hold``; errors as for :meth:`parameters`."""
         return {name: value for name, value in self.parameters().items() if name in names}
 
     def parameters(self) -> dict[str, Any]:
-        """The parameters of ``Hold``; None for those that are not given.
+        """Parameters of ``Hold``, None if not given.
 
         Raises:
-            UsageError: the configuration is none.
+            UsageError: the configuration is invalid.
         """
         given = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "configuration"}
         from . import asked  # the daemon only reads requests

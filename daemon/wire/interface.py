@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Varlink interfaces declared as msgspec structs: calls are decoded by them, and :mod:`.definition` writes them down.
+"""Varlink interfaces as msgspec structs: they decode calls, and :mod:`.definition` prints them.
 
-The type of a member is ``bool``, :data:`Int`, ``float``, ``str``, ``Raw`` (varlink's ``object``), ``array(T)``, ``table(T)``,
-``Literal[...]`` or a structure; with ``| None`` the member may be absent. Only objects may be long: they stay text.
+A member is ``bool``, :data:`Int`, ``float``, ``str``, ``Raw`` (varlink's ``object``), ``array(T)``, ``table(T)``,
+``Literal[...]`` or a structure; ``| None`` makes it optional. Only objects may be long: they stay text.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _STEP = re.compile(r"\.([A-Za-z0-9_]+)|\[(\d+|\.\.\.)\]")
 
 
 class Mismatch(ValueError):
-    """A value is not of its declared type; ``path`` names the member."""
+    """A value of another type than declared; ``path`` names the member."""
 
     def __init__(self, path: str, expected: str) -> None:
         super().__init__(f"{path}: expected {expected}")
@@ -44,7 +44,7 @@ class Mismatch(ValueError):
 
 
 class Call(Struct):
-    """A client's message: the members of every call, its parameters as text."""
+    """Members of every call, its parameters as text."""
 
     method: str
     parameters: Raw = Raw(b"null")
@@ -54,7 +54,7 @@ class Call(Struct):
 
 
 class Method(NamedTuple):
-    """A method: its name, description, parameters and reply."""
+    """A method of an interface."""
 
     name: str
     about: str
@@ -63,19 +63,19 @@ class Method(NamedTuple):
 
 
 def structure(name: str, about: str = "", /, **types: object) -> type[Struct]:
-    """A structure, with its description and the types of its members."""
+    """A structure with a description and typed members."""
     fields = [(member, kind, None) if nullable(kind) else (member, kind) for member, kind in types.items()]
     described = {"__doc__": about}
     return msgspec.defstruct(name, fields, namespace=described, forbid_unknown_fields=True, omit_defaults=True, kw_only=True)
 
 
 def method(name: str, about: str, parameters: Members, reply: Members) -> Method:
-    """A method, with its description and the types of its parameters and of its reply."""
+    """A method with its description, parameters and reply."""
     return Method(name, about, structure(name, **parameters), structure(name, **reply))
 
 
 def array(kind: object) -> GenericAlias:
-    """A list of values of a type."""
+    """List of a type."""
     return GenericAlias(list, kind)
 
 
@@ -85,18 +85,18 @@ def table(kind: object) -> GenericAlias:
 
 
 class Decoder:
-    """Decodes JSON text as one structure, of which objects alone may be long."""
+    """Decodes JSON text as one structure; only objects may be long."""
 
     def __init__(self, kind: type[Struct]) -> None:
         self._kind, self._decoder = kind, msgspec.json.Decoder(kind)
         self._objects = [name for name, member in members(kind).items() if member is Raw]
-        # The length without objects is known once all members were taken as text.
+        # Members as text give the length without objects.
         texts = [(name, Raw, Raw(b"")) for name in members(kind)] if self._objects else []
         outer = msgspec.defstruct(kind.__name__, texts, forbid_unknown_fields=True) if texts else None
         self._texts = msgspec.json.Decoder(outer) if outer else None
 
     def decode(self, text: bytes | Raw) -> dict[str, Any]:
-        """The members that are present, by name, objects as the bytes of their text.
+        """Present members by name, objects as bytes of text.
 
         Raises:
             Mismatch: the text is JSON of another structure.
@@ -124,11 +124,7 @@ class Decoder:
 
 @dataclass(frozen=True, eq=False)
 class Interface:
-    """The methods of a service, and its errors with their members.
-
-    Attributes:
-        lists: texts for each ``${name}`` in descriptions.
-    """
+    """Methods and errors of a service; ``lists`` has texts for each ``${name}`` in descriptions."""
 
     name: str
     about: str
@@ -146,7 +142,7 @@ _CALL = msgspec.json.Decoder(Call)
 
 
 def read_call(message: bytes) -> Call:
-    """A call, of which the parameters are still text.
+    """A call, with its parameters as text.
 
     Raises:
         UsageError: it is not one JSON object with a ``method``.
@@ -158,7 +154,7 @@ def read_call(message: bytes) -> Call:
 
 
 def members(kind: object) -> Members:
-    """Types of a structure's members, by name; none for any other type."""
+    """Types of a structure's members by name; none for other types."""
     return {one.name: one.type for one in msgspec.structs.fields(kind)} if is_structure(kind) else {}
 
 
@@ -167,7 +163,7 @@ def is_structure(kind: object) -> TypeGuard[type[Struct]]:
 
 
 def plain(kind: object) -> object:
-    """A type without ``| None`` and without bounds."""
+    """A type without ``| None`` and bounds."""
     if nullable(kind):
         return plain(next(choice for choice in get_args(kind) if choice is not NoneType))
     return get_args(kind)[0] if get_origin(kind) is Annotated else kind
@@ -178,7 +174,7 @@ def nullable(kind: object) -> bool:
 
 
 def _mismatch(text: str, kind: object) -> Mismatch:
-    """The member that an error of msgspec is about, and its type."""
+    """The mismatch that an error of msgspec is about."""
     where = _WHERE.search(text)
     path = where[1] if where else ""
     for name, _ in _STEP.findall(path):
@@ -193,7 +189,7 @@ def _mismatch(text: str, kind: object) -> Mismatch:
 
 
 def _expected(kind: object) -> tuple[str, str]:
-    """The kind of a type, and a value of it in words."""
+    """Kind of a type, and its value in words."""
     inner, origin = plain(kind), get_origin(plain(kind))
     if origin is Literal:
         return "enum", " or ".join(get_args(inner))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A lease that outlasts the daemon: where that goes away, it is held again by the next one. Loads the standard library only."""
+"""A lease that outlasts the daemon: held again by the next one. Loads the standard library only."""
 
 from __future__ import annotations
 
@@ -34,35 +34,32 @@ _ASK_S = 2.0
 
 
 class KeptLease:
-    """Clocks held while the block runs, by whatever daemon there is.
+    """Clocks held while the block runs, across daemons.
 
-    A thread watches the connection. Where it ends (the daemon crashed, was stopped, upgraded, or ended by its watchdog), it
-    connects, loads the model and holds again with the same arguments, after 0.1 s at first and 5 s at most, for as long as the
-    block runs. What may change by itself (no daemon, no room, a target out of reach for now) is tried again; a request that the
-    daemon would refuse again is given up. A lease that another released, or that ended as the board was restored, is not held
-    again: ``held`` is then False, ``over`` True, and ``error`` says who ended it.
+    A thread watches the connection. When the daemon goes away (crash, stop, upgrade, watchdog), it connects, loads the model
+    and holds again, after 0.1 s at first and at most 5 s, as long as the block runs. Passing causes (no daemon, no room, an
+    unattainable target) are retried; an invalid request is given up. A lease released by another process, or ended by a
+    restore, is not held again: ``held`` is False, ``over`` True, and ``error`` names the cause.
 
-    The daemon's notices come the same way, each once: frames that do not count, and frames that do not come.
-
-    The model's file is kept open: the application runs what it loaded, also when the file of that name has been replaced since.
+    Notices of the daemon, on doubted or missing frames, arrive once each. The model's file stays open: the application runs the
+    loaded file even if another replaces it.
 
     Args:
         model, inputs, accept_boundary: as for :meth:`Client.load`.
         target: the target, or the whole request.
-        options: the other members of :class:`HoldRequest`.
-        required: raise where nobody answers at the start; otherwise the block runs without a lease until there is one.
-        socket_path: the daemon's socket, by default as for :class:`Client`.
-        on_change: called from the thread with one line per change or notice; by default they are warnings of the logger
-            ``jetdvfs``.
+        options: other members of :class:`HoldRequest`.
+        required: raise if no daemon answers at the start; otherwise run without a lease until one does.
+        socket_path: as for :class:`Client`.
+        on_change: called from the thread with one line per change or notice; by default warnings of the logger ``jetdvfs``.
 
     Attributes:
-        interruptions: how often the lease was lost.
-        error: why it is not held now; None while it is.
-        over: whether it was given up for good.
-        used: what the lease came to when the block ended, the ``Used`` of the interface; None where nobody told.
+        interruptions: number of times the lease was lost.
+        error: reason why it is not held; None while it is.
+        over: True if given up for good.
+        used: summary at the end of the block, the ``Used`` of the interface; None if unknown.
 
     Raises:
-        InputError, UsageError: an input or the configuration makes no sense.
+        InputError, UsageError: an input or the configuration is invalid.
     """
 
     def __init__(
@@ -80,7 +77,7 @@ class KeptLease:
         self._model = None if model is None else OpenModel(model, inputs)
         self._accept_boundary = accept_boundary
         self._request = HoldRequest.of(target, options)
-        asked.clocks(self._request.configuration)  # one that is none is refused here
+        asked.clocks(self._request.configuration)  # refuses an invalid one here
         self._required = required
         self._socket_path = socket_path
         self._on_change = on_change or _warn
@@ -108,37 +105,37 @@ class KeptLease:
 
     @property
     def held(self) -> bool:
-        """Whether the clocks are held now."""
+        """True while the clocks are held."""
         return self._lease is not None
 
     @property
     def id(self) -> str:
-        """The lease's name in ``status``; empty before there was one. A lease that is held again has another one."""
+        """The lease's name in ``status``, new each time it is held; empty before the first."""
         return self._last.id if self._last else ""
 
     @property
     def plan(self) -> Mapping[str, Any] | None:
-        """The plan it follows, or did last; None for a configuration asked for by itself, and before there was a lease."""
+        """Present or last plan; None for a configuration, and before a lease."""
         return self._last.plan if self._last else None
 
     @property
     def applied(self) -> Mapping[str, Any] | None:
-        """What was requested of the board for it, accepted by it, and seen in effect; None before there was a lease."""
+        """Clocks requested of the board, accepted by it, and in effect; None before a lease."""
         return self._last.applied if self._last else None
 
     @property
     def unkept(self) -> Mapping[str, Any] | None:
-        """What of its target was not kept when it was granted, the ``Unkept`` of the interface; None where all was."""
+        """Unmet part of its target when granted, the ``Unkept`` of the interface; None without one."""
         return self._last.unkept if self._last else None
 
     @property
     def corrected(self) -> Mapping[str, Any] | None:
-        """Frames that its plan is corrected by, the ``Corrected`` of the interface; None if there are none."""
+        """Frames that correct its plan, the ``Corrected`` of the interface; None without any."""
         return self._last.corrected if self._last else None
 
     @property
     def dropped(self) -> int:
-        """How many frames were reported and never sent, for want of a daemon that takes them."""
+        """Number of frames reported and never sent, as no daemon took them."""
         return self._dropped + (self._last.dropped if self._last else 0)
 
     def change(
@@ -150,13 +147,13 @@ class KeptLease:
         fps: float | None = None,
         confidence: float | None = None,
     ) -> None:
-        """Ask for something else from now on: a target, a rate, another model with its inputs; the rest stays as it was.
+        """Change the target, the rate, or the model with its inputs; the rest stays, also for a lease held later.
 
-        While nothing is held, it is what will be held. A model that was asked for before is not read again: a language model's
-        prompts and tokens, each with clocks of their own, are changed between in the time that the clocks take.
+        A model loaded before is not read again: a language model's prompts and tokens alternate in the time of a change of
+        clocks.
 
         Raises:
-            TargetNotAttainable: no permitted configuration meets it; the lease stays as it was.
+            TargetNotAttainable: no permitted configuration meets it; the lease is unchanged.
             DaemonError: it was refused, or there is no answer; likewise.
         """
         lease, loaded = self._lease, self._loaded
@@ -184,7 +181,7 @@ class KeptLease:
         )
 
     def report(self, latency_ms: float) -> None:
-        """Note a frame's latency. It never waits and never raises; while nothing is held, it does nothing."""
+        """Note a frame's latency; never waits or raises, and does nothing while not held."""
         lease = self._lease
         if lease is not None:
             lease.report(latency_ms)
@@ -192,7 +189,7 @@ class KeptLease:
             self._counter.note(latency_ms)
 
     def flush(self) -> None:
-        """Send what was noted and not sent yet, as far as the daemon takes it now."""
+        """Send noted frames, as far as the daemon takes them now."""
         lease = self._lease
         if lease is not None:
             lease.flush()
@@ -201,11 +198,11 @@ class KeptLease:
         """Hold.
 
         Raises:
-            NoDaemon, NotPermitted: nobody answers, or not to this user; unless ``required`` is false.
-            DaemonError: the model or the target was refused; whatever ``required`` says.
+            NoDaemon, NotPermitted: no daemon answers, or not to this user; only if ``required``.
+            DaemonError: the model or the target was refused, required or not.
         """
         if self._model is not None:
-            with contextlib.suppress(InputError):  # said where it is loaded, if there is anybody to load it
+            with contextlib.suppress(InputError):  # reported when a daemon loads it
                 self._model.descriptor()
         stays_behind(self)
         self._thread = threading.Thread(target=self._keep, name="jetdvfs-lease", daemon=True)
@@ -224,13 +221,13 @@ class KeptLease:
         self._end()
 
     def after_fork(self) -> None:
-        """In a forked child: the lease is the parent's, and stays so."""
+        """In a forked child: leave the lease to the parent."""
         self._lease = self._client = self._thread = None
         self._ending = threading.Event()
         self.error = NoDaemon("the lease belongs to the process that this one was forked from")
 
     def _end(self) -> None:
-        """End lease and thread, within a second or so whatever the daemon does."""
+        """End lease and thread, within about a second in any case."""
         self._ending.set()
         lease, self._lease = self._lease, None
         if lease is not None:
@@ -240,7 +237,7 @@ class KeptLease:
             self._counter.end()
         client, thread = self._client, self._thread
         if client is not None:
-            client.hang_up()  # which ends the lease, too
+            client.hang_up()  # ends the lease, too
         if thread is not None:
             thread.join(RELEASE_S)
 
@@ -257,9 +254,9 @@ class KeptLease:
                         self._hold_and_watch(client)
             except DaemonError as error:
                 self._refused(error)
-            except Exception as error:  # nobody would hear of it otherwise
+            except Exception as error:  # it would go unnoticed otherwise
                 self._refused(InputError(f"{type(error).__name__}: {error}"))
-            # A daemon that ends whenever it is asked is left alone for longer and longer.
+            # Waits grow for a daemon that ends at each request.
             if time.monotonic() - began_s > LONGEST_WAIT_S:
                 waits = _waits()
             self._ending.wait(0 if self.over else next(waits))
@@ -293,10 +290,10 @@ class KeptLease:
             self._say("lease lost: the daemon went away; holding again")
 
     def _listen(self, lease: HeldLease) -> None:
-        """Pass on what the daemon has to say of the lease, each notice once, whatever its figures are by now.
+        """Pass on the daemon's notices, once per kind.
 
         Raises:
-            LeaseEnded: another ended the lease.
+            LeaseEnded: another process ended the lease.
         """
         try:
             for kind, notice in lease.notices(within_s=RELEASE_S).items():
@@ -306,10 +303,10 @@ class KeptLease:
         except LeaseEnded:
             raise
         except DaemonError:
-            pass  # one that is busy, or of an earlier release, is asked again
+            pass  # a busy daemon, or an earlier release, is asked again
 
     def _hold(self, client: Client, network: LoadedModel | None) -> HeldLease | None:
-        """Hold, as soon as the daemon grants it; None where that is not wanted any more. The model is read once only."""
+        """Hold once the daemon grants it; None if no longer wanted. The model is read only once."""
         for wait_s in _waits():
             try:
                 return client.hold(network, self._request)
@@ -323,7 +320,7 @@ class KeptLease:
 
     def _refused(self, error: DaemonError) -> None:
         before, self.error = self.error, error
-        # Reading a model may fail for want of time or memory, but not again and again.
+        # A lack of time or memory to read a model does not last.
         self._unread = self._unread + 1 if isinstance(error, InputError) else 0
         self.over = isinstance(error, UsageError) or self._unread == _TRIES
         if self.over:
@@ -333,14 +330,14 @@ class KeptLease:
         self._tried.set()
 
     def _say(self, text: str) -> None:
-        # How it goes at the start is told by the call that waits for it.
+        # The waiting call reports the start.
         if self._begun and not self._ending.is_set():
-            with contextlib.suppress(Exception):  # what hears it must not end the keeping
+            with contextlib.suppress(Exception):  # the callback must not end the thread
                 self._on_change(text)
 
 
 def _waits() -> Iterator[float]:
-    """For how long to wait before each next try, in seconds."""
+    """Waits before each next try, in seconds."""
     wait_s = FIRST_WAIT_S
     while True:
         yield wait_s
@@ -348,6 +345,6 @@ def _waits() -> Iterator[float]:
 
 
 def _warn(text: str) -> None:
-    import logging  # few applications ever have something to hear
+    import logging  # seldom needed
 
     logging.getLogger("jetdvfs").warning("%s", text)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model's file that an application has opened, and what a daemon knows of such files on one connection."""
+"""A model's open file, and the networks of a connection loaded from such files."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _MOST_BYTES = 16 << 20
 
 
 class OpenModel:
-    """A model with its inputs, or a list of launches without.
+    """A model with its inputs, or a launch list.
 
-    The file is kept open from the first use on: what was loaded stays the same when it is replaced.
+    The file stays open from the first use on: the loaded content survives a replacement.
 
     Raises:
-        InputError, UsageError: an input makes no sense.
+        InputError, UsageError: an input is invalid.
     """
 
     def __init__(self, path: str | os.PathLike[str], inputs: Sequence[Any]) -> None:
@@ -48,12 +48,12 @@ class OpenModel:
         return self._descriptor
 
     def key(self) -> tuple[object, ...]:
-        """What two models have in common that are the same to a daemon: the file as it is, and the inputs."""
+        """Identity of the file's content and the inputs."""
         found = os.fstat(self.descriptor())
         return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size, json.dumps(self.tensors, sort_keys=True)
 
     def listed(self) -> Mapping[str, Any] | None:
-        """The list of launches that the file is (``jetdvfs decompose --json``); None where it is a model, or no such list."""
+        """Launch list of the file (``jetdvfs decompose --json``); None for a model or other content."""
         if Path(self.path).suffix != ".json":
             return None
         try:
@@ -69,7 +69,7 @@ class OpenModel:
 
 
 class Loaded:
-    """The networks that a daemon has read on a connection: an application that changes between a few has each read once."""
+    """Networks that a daemon has read on a connection, each only once."""
 
     def __init__(self, client: Client, accept_boundary: Sequence[str]) -> None:
         self._client = client
@@ -77,7 +77,7 @@ class Loaded:
         self._networks: dict[tuple[object, ...], LoadedModel] = {}
 
     def network(self, model: OpenModel) -> LoadedModel:
-        """The network of a model, read if it was not.
+        """Network of a model, read if new.
 
         Raises:
             InputError: the file cannot be opened or was refused.

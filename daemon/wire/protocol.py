@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What both ends of the socket agree on: framing, limits, names of errors.
+"""Protocol of both ends of the socket: framing, limits, names of errors. Loads the standard library only.
 
-Varlink framing: each message is one JSON object followed by a NUL byte. Calls and replies are declared in :mod:`.calls`.
-Only the standard library is loaded here.
+Varlink framing: one JSON object and a NUL byte per message. :mod:`.calls` declares calls and replies.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ _ERRORS: Mapping[str, type[DaemonError]] = {
 
 
 def default_socket() -> Path:
-    """The socket that a client uses: ``$JETDVFS_SOCKET``, that of the user's own daemon if one answers, or the system's."""
+    """A client's socket: ``$JETDVFS_SOCKET``, that of the user's own daemon if one answers, or the system's."""
     if given := os.environ.get("JETDVFS_SOCKET"):
         return Path(given)
     own, systems = runtime_base() / SOCKET_NAME, RUNTIME_DIR / SOCKET_NAME
@@ -66,12 +65,12 @@ def default_socket() -> Path:
 
 
 def daemon_socket() -> Path:
-    """The socket that a daemon makes: ``$JETDVFS_SOCKET``, the system's for root, a user's own for anyone else."""
+    """A daemon's socket: ``$JETDVFS_SOCKET``, the system's for root, else the user's own."""
     return Path(os.environ.get("JETDVFS_SOCKET") or runtime_base() / SOCKET_NAME)
 
 
 def admin_socket(path: Path) -> Path:
-    """Root's socket next to a daemon's socket: ``admin.sock`` for the default name, ``NAME.admin.sock`` for ``NAME.sock``."""
+    """Root's socket next to a daemon's: ``admin.sock`` for the default name, ``NAME.admin.sock`` for ``NAME.sock``."""
     return path.with_name(ADMIN_SOCKET_NAME if path.name == SOCKET_NAME else f"{path.stem}.{ADMIN_SOCKET_NAME}")
 
 
@@ -86,7 +85,7 @@ def answers(path: Path) -> bool:
 
 
 def who_may(path: Path) -> str:
-    """Who may use a socket that we may not, and how to become one of them."""
+    """Users of a socket closed to this one, and the way to become one."""
     try:
         status = path.stat()
     except OSError:
@@ -101,12 +100,12 @@ def who_may(path: Path) -> str:
 
 
 def encode(message: Mapping[str, Any]) -> bytes:
-    """One message as it travels."""
+    """A message as sent."""
     return json.dumps(message, separators=(",", ":"), allow_nan=False).encode() + b"\0"
 
 
 def decode(data: bytes) -> dict[str, Any]:
-    """Read one message, without its NUL.
+    """Decode one message, without its NUL.
 
     Raises:
         UsageError: it is not one JSON object.
@@ -125,7 +124,7 @@ def _refuse_constant(text: str) -> None:
 
 
 def error_reply(error: BaseException, *, interface: str = INTERFACE) -> dict[str, Any]:
-    """The reply that carries an error: the member of the interface for its class, its one line, its exit code."""
+    """Reply with an error: the interface's name for its class, its one line, its exit code."""
     exit_code = int(getattr(error, "exit_code", InputError.exit_code))
     names = [name for name, kind in _ERRORS.items() if isinstance(error, kind)]
     if not names:
@@ -134,7 +133,7 @@ def error_reply(error: BaseException, *, interface: str = INTERFACE) -> dict[str
 
 
 def raise_error(reply: Mapping[str, Any]) -> None:
-    """Raise the exception that an error reply stands for; does nothing for any other reply."""
+    """Raise the exception of an error reply; no effect for other replies."""
     name = reply.get("error")
     if not name:
         return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frames on their way to the daemon: noted on the application's path, sent on another one."""
+"""Reports of frames: noted on the application's path, sent by a thread."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from typing import Protocol
 
 
 class StaysBehind(Protocol):
-    """What lives in the process that made it only."""
+    """An object for the process that made it only."""
 
     def after_fork(self) -> None:
-        """In the child: let go of everything, without a word to anybody and without waiting for any lock."""
+        """In the child: let go of everything, silently and without waiting for a lock."""
         ...
 
 
-# The interpreter has one such hook for the whole process, and none can be taken back.
+# One hook for the whole process, as hooks cannot be removed.
 _living: weakref.WeakSet[StaysBehind] = weakref.WeakSet()
 
 
 def stays_behind(one: StaysBehind) -> None:
-    """Have ``after_fork`` called in every child, for as long as the object lives."""
+    """Call ``after_fork`` in every child, while the object lives."""
     _living.add(one)
 
 
@@ -55,27 +55,25 @@ _QUIET_ROUNDS = 20
 
 
 class Reporter:
-    """Sends latencies from a thread of its own, which starts with the first of them.
-
-    Noting one never waits: where the daemon takes none, the oldest are dropped.
+    """Sends latencies from its own thread; noting never waits, and drops the oldest if the daemon takes none.
 
     Args:
-        send: takes up to ``FRAMES_SENT`` latencies in ms and never waits; False where they cannot be taken now.
-        limit_ms: from where on a frame is late, if anywhere.
+        send: takes up to ``FRAMES_SENT`` latencies in ms without waiting; False if it cannot now.
+        limit_ms: latency from which a frame is late; None for none.
 
     Attributes:
-        dropped: how many were noted and never sent, for want of a daemon that takes them.
+        dropped: number noted and never sent.
     """
 
     def __init__(self, send: Callable[[Sequence[float]], bool], limit_ms: float | None = None) -> None:
         self.dropped = 0
         self._send = send
         self._limit_ms = math.inf if limit_ms is None else limit_ms
-        self._quick = limit_ms is not None  # whether the first frames are in time is told soon
+        self._quick = limit_ms is not None  # report soon if the first frames are in time
         self._frames: deque[float] = deque(maxlen=FRAMES_KEPT)
         self._leaving: list[float] = []
         self._sending = threading.Lock()
-        # True asks the thread to end. Putting something into it neither waits nor takes a lock of Python's.
+        # True ends the thread. Putting never waits or takes a lock of Python's.
         self._wakeups: SimpleQueue[bool] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._asleep = True
@@ -90,17 +88,17 @@ class Reporter:
         if self._asleep:
             self._wake()
         elif not self._quick:
-            with contextlib.suppress(TypeError):  # what is no latency is dropped where it is sent
+            with contextlib.suppress(TypeError):  # invalid latencies are dropped when sent
                 if latency_ms > self._limit_ms:
                     self._quick = True
                     self._wakeups.put(False)
 
     def limit(self, limit_ms: float | None) -> None:
-        """From where on a frame is late from now on."""
+        """Change the limit of late frames."""
         self._limit_ms = math.inf if limit_ms is None else limit_ms
 
     def flush(self) -> bool:
-        """Send what is noted, as far as it is taken now; whether all was."""
+        """Send noted frames as far as possible now; True if all were."""
         with self._sending:
             while self._leaving or self._frames:
                 while self._frames and len(self._leaving) < FRAMES_SENT:
@@ -111,7 +109,7 @@ class Reporter:
         return True
 
     def end(self) -> None:
-        """Send what is noted, as far as it is taken now, and end the thread."""
+        """Send noted frames as far as possible now, and end the thread."""
         self._asleep = False
         self._wakeups.put(True)
         if self._thread is not None:
@@ -136,7 +134,7 @@ class Reporter:
         self._thread = threading.Thread(target=self._run, name="jetdvfs-reports", daemon=True)
         try:
             self._thread.start()
-        except RuntimeError:  # no more threads, or the interpreter ends: then there are no reports
+        except RuntimeError:  # no more threads, or the interpreter ends: no reports
             self._thread = None
 
     def _run(self) -> None:
@@ -152,7 +150,7 @@ class Reporter:
                 self._quick = False
             quiet = 0 if self._frames or self._leaving else quiet + 1
             self.flush()
-            # To be woken costs the application's path more than to look now and then.
+            # Waking the thread costs the application more than polling.
             self._asleep = quiet >= _QUIET_ROUNDS and not ending
             if self._asleep and self._frames:
                 self._asleep = False
@@ -160,7 +158,7 @@ class Reporter:
 
 
 def counting(environment: Mapping[str, str] = os.environ) -> Callable[[Sequence[float]], bool] | None:
-    """What sends latencies in ms to whoever measures this process; None where nobody does."""
+    """Sender of latencies in ms to a measuring process; None without one."""
     path = environment.get(COUNTED)
     if not path:
         return None

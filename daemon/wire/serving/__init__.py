@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The daemon's end of the socket: who is connected, what they sent, and the answers, in turns."""
+"""The daemon's end of the socket: connections, calls, and replies, in turns."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a message to its reply: which interface and method is meant, what its parameters are, and what went wrong."""
+"""Replies to messages: interface, method, parameters and errors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .session import Service, Session
 
 
 class Answers:
-    """Answers messages to one service, and those that every varlink service answers."""
+    """Answers messages to one service, and the methods of every varlink service."""
 
     def __init__(self, service: Service, version: str) -> None:
         self.service = service
@@ -26,7 +26,7 @@ class Answers:
         self._failures = Refusals()
 
     async def answer(self, session: Session, message: Message) -> bytes | AsyncGenerator[bytes, None] | None:
-        """The reply as it travels, or the replies of a call that wants more than one; None where none is wanted."""
+        """The reply as sent, an iterator of several, or None for none."""
         call: Call | None = None
         try:
             call = read_call(message.data)
@@ -44,7 +44,7 @@ class Answers:
     async def _several(
         self, session: Session, call: Call, replies: AsyncIterator[dict[str, Any]]
     ) -> AsyncGenerator[bytes, None]:
-        """Every reply as it travels; an error is the last."""
+        """Every reply as sent; an error is the last."""
         try:
             async for parameters in replies:
                 yield _encoded({"parameters": parameters, "continues": True})
@@ -55,7 +55,7 @@ class Answers:
             yield self.error(error)
 
     def error(self, error: BaseException) -> bytes:
-        """The reply that carries an error."""
+        """Reply with an error."""
         return _encoded(protocol.error_reply(error, interface=self.service.interface.name))
 
     async def _dispatch(self, session: Session, call: Call, message: Message) -> dict[str, Any] | AsyncIterator[dict[str, Any]]:
@@ -91,7 +91,7 @@ class Answers:
             return {"parameters": info}
         for known in (own, _SERVICE):
             if parameters["interface"] == known.name:
-                from ..definition import definition  # few clients ask for it
+                from ..definition import definition  # seldom needed
 
                 return {"parameters": {"description": definition(known)}}
         return _service_error("InterfaceNotFound", interface=parameters["interface"][:100])
@@ -102,7 +102,7 @@ def _service_error(name: str, **parameters: str) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A number of NumPy's as one of Python's."""
+    """A number of NumPy as one of Python."""
     return value.item()
 
 
@@ -110,7 +110,7 @@ _ENCODER = msgspec.json.Encoder(enc_hook=_plain)
 
 
 def _encoded(reply: dict[str, Any]) -> bytes:
-    """The reply as it travels. Figures that JSON has no word for become null."""
+    """The reply as sent; numbers unknown to JSON become null."""
     return _ENCODER.encode(reply) + b"\0"
 
 

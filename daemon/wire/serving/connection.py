@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One client's connection: reads messages as they come, has them answered one after the other.
+"""One client's connection: reads messages, and answers them in order.
 
-Nothing is received before it was looked at: where a descriptor is in the queue, it and its message stay there, and a child
-takes them (:mod:`jetdvfs.daemon.descriptors`). What a connection may use is bounded: bytes buffered, calls queued, time to
-finish a message or to read a reply.
+Input is peeked at before it is received: a message with a descriptor stays in the queue for a child
+(:mod:`jetdvfs.daemon.descriptors`). Each connection is bounded: buffered bytes, queued calls, time for a message or a reply.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _EVERY_S = 60.0
 
 
 class Refusals:
-    """Logs a user's first refusal, and after each minute with more of them how many there were."""
+    """Logs a user's first refusal, then their number each minute."""
 
     def __init__(self, every_s: float = _EVERY_S) -> None:
         self._every_s = every_s
@@ -39,7 +38,7 @@ class Refusals:
         self._last: dict[int, BaseException] = {}
 
     def note(self, peer: Peer, error: BaseException, *, unforeseen_in: str = "") -> None:
-        """Log this one, or count it; with its traceback where a call failed in a way that nobody foresaw."""
+        """Log or count a refusal; with its traceback for an unexpected failure."""
         if peer.uid in self._last:
             self._since[peer.uid] += 1
         else:
@@ -63,7 +62,7 @@ _READ_BYTES = 1 << 16
 
 
 class Turns:
-    """Lets one call go ahead in each round of the event loop, and so much be read of what each user sent."""
+    """Grants one call per round of the event loop, and a share of reading to each user."""
 
     def __init__(self) -> None:
         self._waiting: OrderedDict[int, deque[asyncio.Future[None]]] = OrderedDict()
@@ -82,11 +81,11 @@ class Turns:
         await turn
 
     def may_read(self, uid: int) -> bool:
-        """Whether more of what this user sent may be read in this round."""
+        """True if more from this user may be read in this round."""
         return self._read[uid] < _READ_BYTES
 
     def has_read(self, uid: int, size: int) -> None:
-        """Note that so many bytes of it were read."""
+        """Note the number of bytes read."""
         self._begin_round()
         self._read[uid] += size
 
@@ -102,7 +101,7 @@ class Turns:
             turn = turns.popleft()
             if turns:
                 self._waiting[uid] = turns
-            if not turn.done():  # its connection may have closed
+            if not turn.done():  # the connection may have closed
                 self._begin_round()
                 self._given = True
                 turn.set_result(None)
@@ -111,14 +110,14 @@ class Turns:
 PIECE_BYTES = 32 << 10
 """How long a call with a descriptor may be; the kernel keeps so much in one piece."""
 
-_CTRUNC = int(socket.MSG_CTRUNC)  # the operators of enum members take longer than to receive a message
+_CTRUNC = int(socket.MSG_CTRUNC)  # operators of enum members are slower than receiving
 _READ_AHEAD_BYTES = 1 << 16
 _CHUNK_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
 class Message:
-    """A call's bytes without their NUL, and where its descriptor is, if it has one."""
+    """A call's bytes without their NUL, and its descriptor, if any."""
 
     data: bytes
     attached: Attached | None = None
@@ -128,7 +127,7 @@ Answering: TypeAlias = Callable[[Message], Awaitable["bytes | AsyncGenerator[byt
 
 
 class Host(Protocol):
-    """What serves connections and is told of what happens on them."""
+    """Serves connections, and hears of their events."""
 
     disposal: Disposal
     turns: Turns
@@ -136,20 +135,13 @@ class Host(Protocol):
     reply_s: float
 
     def refuse(self, connection: Connection, error: UsageError) -> bytes:
-        """Note that a client's way of speaking was refused; returns the reply that says so."""
+        """Note a refused client; return the reply with the error."""
 
     def ended(self, connection: Connection) -> None: ...
 
 
 class Connection:
-    """One client, from the moment it was let in.
-
-    Args:
-        sock: its connection, not blocking.
-        session: who it is.
-        host: whoever let it in.
-        answer: answers one message; None for no reply, several for a call that wants more than one.
-    """
+    """One admitted client on a non-blocking socket; ``answer`` returns a reply, None, or an iterator of replies."""
 
     def __init__(self, sock: socket.socket, session: Session, host: Host, answer: Answering) -> None:
         self.session = session
@@ -173,7 +165,7 @@ class Connection:
         self._task = self._loop.create_task(self._serve())
 
     def close(self) -> None:
-        """End the connection: what it was doing is cancelled, what it held is given up."""
+        """End the connection: cancel its call, and give up its leases."""
         if self._closed:
             return
         self._closed = True
@@ -190,7 +182,7 @@ class Connection:
         self._host.ended(self)
 
     def _resume_reading(self) -> None:
-        """Read on, unless it is for the peer to wait: a call is there, and much of what follows it, or a child is at it."""
+        """Read on, unless the peer has to wait: for a call with much after it, or a child."""
         ahead = self._end >= 0 and len(self._buffer) >= _READ_AHEAD_BYTES
         if not (ahead or self._reading or self._child_may_receive or self._attached or self._half_closed or self._closed):
             self._loop.add_reader(self._sock, self._readable)
@@ -203,7 +195,7 @@ class Connection:
             self._reading = False
             self._watch_partial()
         if self._hangup is None and not self._closed:
-            # Tells that the peer is gone also while nothing is read.
+            # Detects a hang-up while nothing is read.
             self._hangup = select.epoll(1)
             self._hangup.register(self._sock, 0)
             self._loop.add_reader(self._hangup, self.close)
@@ -211,7 +203,7 @@ class Connection:
     def _readable(self) -> None:
         uid = self.session.peer.uid
         if not self._host.turns.may_read(uid):
-            return  # it is told again
+            return  # the loop calls again
         try:
             data, descriptors = self._look(_CHUNK_BYTES)
             self._host.turns.has_read(uid, len(data))
@@ -229,12 +221,12 @@ class Connection:
             self._refuse(error)
 
     def _look(self, size: int) -> tuple[bytes, bool]:
-        """The next bytes without receiving them, and whether a descriptor is in the queue; none of them is from beyond it."""
+        """The next bytes without receiving them, and True if a descriptor is in the queue; none is from beyond it."""
         data, _, flags, _ = self._sock.recvmsg(size, 0, socket.MSG_PEEK)
         return data, bool(flags & _CTRUNC)
 
     def _take(self, data: bytes) -> None:
-        """Keep what arrived; have it answered where that completes a call."""
+        """Keep received bytes, and answer a complete call."""
         if self._end < 0 and (found := data.find(0)) >= 0:
             self._end = len(self._buffer) + found
         self._buffer += data
@@ -247,10 +239,7 @@ class Connection:
                 self._pause_reading()
 
     def _look_at_attached(self, data: bytes) -> None:
-        """A call with a descriptor: understood from what was looked at, and left where it is until a child receives it.
-
-        The kernel does not tell where the piece with the descriptor begins, only that what was looked at does not go beyond it.
-        """
+        """Examine a call with a descriptor, left to a child; its piece may begin anywhere, but a peek never goes beyond it."""
         whole = data.endswith(b"\0")
         if not whole and len(data) < _CHUNK_BYTES:
             raise _not_alone()
@@ -261,7 +250,7 @@ class Connection:
             self._child_may_receive = True
             self._earlier = self._loop.create_task(self._take_earlier(data[:earlier], others))
         elif self._end >= 0 or self._busy:
-            return  # it is looked at again when all is answered
+            return  # examined again once all is answered
         elif self._buffer or len(data) > PIECE_BYTES:
             raise _not_alone()
         else:
@@ -269,7 +258,7 @@ class Connection:
             self._wakeup.set()
 
     async def _take_earlier(self, data: bytes, others: Attached) -> None:
-        """Bytes that should be without a descriptor, but that only a child may receive, before the call that has one."""
+        """Receive, by a child, bytes before the call with a descriptor; they must have none."""
         try:
             if await self._host.disposal.receive(others):
                 raise _not_alone()
@@ -280,7 +269,7 @@ class Connection:
             self._refuse(error)
 
     def _watch_partial(self) -> None:
-        """Give a message that has begun a time to end by, so that half a message cannot hold its buffer for ever."""
+        """Set a deadline for a message that has begun, so that half a message does not keep its buffer."""
         partial = self._reading and self._end < 0 and bool(self._buffer)
         if not partial and self._deadline is not None:
             self._deadline.cancel()
@@ -290,13 +279,13 @@ class Connection:
             self._deadline = self._loop.call_later(self._host.message_s, self._refuse, late)
 
     def _input_ended(self) -> None:
-        """The peer sends no more; it may still read the answers to what it sent."""
+        """Note the end of the peer's input; it may still read answers."""
         self._half_closed = True
         self._pause_reading()
         self._wakeup.set()
 
     def _refuse(self, error: UsageError) -> None:
-        """Say what is wrong with how this peer speaks, and hang up."""
+        """Send a protocol error, and hang up."""
         with contextlib.suppress(OSError):
             self._sock.send(self._host.refuse(self, error))
         self.close()
@@ -330,7 +319,7 @@ class Connection:
             self._refuse(error)
 
     def _next(self) -> Message:
-        """The first call of those that have arrived."""
+        """The first call received."""
         data = bytes(memoryview(self._buffer)[: self._end])
         del self._buffer[: self._end + 1]
         self._end = self._buffer.find(0)
@@ -342,7 +331,7 @@ class Connection:
         self._child_may_receive = True
         reply = await self._answer(Message(data[:-1], attached))
         with contextlib.suppress(BlockingIOError):
-            if self._look(attached.size) == (data, True):  # refused before a child had it
+            if self._look(attached.size) == (data, True):  # refused before a child received it
                 await self._host.disposal.receive(attached)
         self._child_may_receive = False
         self._attached = None

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The varlink server: listening sockets, who is let in, and how many; it knows nothing about what is asked.
+"""The varlink server: listening sockets, and admission of clients.
 
-One event loop serves everybody. Calls on one connection are answered in order; connections do not wait for each other, and
-users take turns.
+One event loop serves all. Calls on a connection are answered in order; connections are independent, and users take turns.
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ UNCHANGED = -1
 
 @contextlib.contextmanager
 def listening(path: Path, mode: int, group_id: int) -> Iterator[socket.socket]:
-    """A listening socket at this path, which is gone again afterwards.
+    """A listening socket at this path, removed afterwards.
 
     Raises:
-        UsageError: it cannot be made, or somebody answers there already.
+        UsageError: it cannot be made, or a daemon answers there.
     """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     with sock:
@@ -60,14 +59,14 @@ def listening(path: Path, mode: int, group_id: int) -> Iterator[socket.socket]:
         try:
             yield sock
         finally:
-            # The folder may have gone, or become read-only, meanwhile.
+            # The folder may be gone or read-only.
             with contextlib.suppress(OSError):
                 if _is_socket(path):
                     path.unlink(missing_ok=True)
 
 
 def _is_socket(path: Path) -> bool:
-    """Whether there is a socket at this path itself, or nothing."""
+    """True if there is a socket at this path itself, or nothing."""
     try:
         return stat.S_ISSOCK(path.lstat().st_mode)
     except FileNotFoundError:
@@ -77,20 +76,19 @@ def _is_socket(path: Path) -> bool:
 log = logging.getLogger(__name__)
 
 _ACCEPTED_AT_ONCE = 16
-_BACKLOG = 256  # so few that whoever is last in the queue is let in before long
+_BACKLOG = 256  # short enough for the last one to be admitted soon
 _PAUSE_S = 0.1
 
 
 @dataclass(frozen=True)
 class ServerLimits:
-    """What the clients of one listening socket may use of the server.
+    """Limits on the clients of one listening socket.
 
     Attributes:
-        connections: how many there may be.
-        connections_per_user: how many of one user; root has no bound of its own.
-        connections_for_root: how many of all are kept free for root; at most an eighth.
-        message_s: how long a message may take to arrive, once it has begun.
-        reply_s: how long a reply may take to be read.
+        connections_per_user: root has no limit of its own.
+        connections_for_root: part of all kept free for root; at most an eighth.
+        message_s: longest time for a message to arrive.
+        reply_s: longest time for a reply to be read.
     """
 
     connections: int = 64
@@ -101,7 +99,7 @@ class ServerLimits:
 
 
 class Server:
-    """Serves services on listening sockets, one service per socket."""
+    """Serves services, one per listening socket."""
 
     def __init__(self, version: str, stragglers: Stragglers | None = None) -> None:
         self._version = version
@@ -122,8 +120,8 @@ class Server:
         """Accept connections on ``listener`` until the server is closed.
 
         Args:
-            only_uids: who is let in, everybody by default.
-            inherited: somebody else listens on it when this process has ended; what waits there is left to them.
+            only_uids: admitted users, by default all.
+            inherited: another process listens afterwards; waiting clients are left to it.
         """
         answers = Answers(service, self._version)
         door = Door(
@@ -140,7 +138,7 @@ class Server:
 
 
 class Door:
-    """One listening socket, and the connections that came by it."""
+    """One listening socket and its connections."""
 
     def __init__(
         self,
@@ -170,7 +168,7 @@ class Door:
         self._open()
 
     def close(self) -> None:
-        """Let nobody in any more, and end every connection."""
+        """Stop admitting, and end every connection."""
         self._loop.remove_reader(self._listener)
         if not self._inherited:
             self._listener.shutdown(socket.SHUT_RDWR)
@@ -207,7 +205,7 @@ class Door:
 
     def _let_in(self, sock: socket.socket) -> None:
         sock.setblocking(False)
-        # Otherwise the kernel passes over an urgent byte unseen, and drops the descriptors that came with it.
+        # Otherwise the kernel skips an urgent byte, and drops its descriptors.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_OOBINLINE, 1)
         peer = _peer(sock)
         refusal = self._refusal(peer)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the server and the services behind it know of each other."""
+"""Interface between the server and its services."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..interface import Interface
 
 
 class Peer(NamedTuple):
-    """Who is at the other end, as the kernel says."""
+    """The client's process, by the kernel."""
 
     pid: int
     uid: int
@@ -21,17 +21,16 @@ class Peer(NamedTuple):
 
 @dataclass(eq=False)
 class Session:
-    """One connection as services see it; what they keep for it ends when they are told that it closed."""
+    """One connection as services see it; its end ends their data for it."""
 
     peer: Peer
 
 
 class Service(Protocol):
-    """What answers calls. ``call`` raises the package's errors; ``closed`` is told of every connection's end.
+    """Answers calls. ``call`` raises the package's errors; ``closed`` hears of every connection's end.
 
-    Parameters are as the interface declares them; those of type ``object`` come as JSON text, in bytes. What is ``attached`` is
-    received by a child or not at all; when ``call`` has ended, none is at it any more. What replies as often as there is
-    something to say, until the connection ends, answers with an iterator.
+    Parameters are as declared; objects are JSON text in bytes. ``attached`` is received by a child or not at all, and no longer
+    in use once ``call`` ends. A call with replies until the connection ends returns an iterator.
     """
 
     interface: Interface
@@ -44,8 +43,8 @@ class Service(Protocol):
 
 
 def process_name(peer: Peer) -> str:
-    """What a client calls itself that gave no name. It is a process of this machine, whatever root the board's files have."""
-    import psutil  # takes memory, and most clients give a name
+    """Name of a client without one, on this machine whatever root the board's files have."""
+    import psutil  # takes memory, and is seldom needed
 
     try:
         return str(psutil.Process(peer.pid).name())
