@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The unprivileged child that reads strangers' models and sweeps tree models over the grid."""
+"""The unprivileged child: reads models, and sweeps tree models over the grid."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Accounts for children: numbers that nobody else has, for as long as a child lives.
+"""Unused accounts for children, each while it lives.
 
-They are of the range that systemd keeps for ``DynamicUser=`` (61184 to 65519, see https://systemd.io/UIDS-GIDS), in which no
-account is made, so that two children have no rights over each other, nor over anything else on the machine.
+They are from systemd's range for ``DynamicUser=`` (61184 to 65519, see https://systemd.io/UIDS-GIDS), which has no accounts, so
+children have no rights over each other or the rest of the machine.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _PROCESSES = Path("/proc")
 
 
 class Accounts:
-    """Deals out candidates, each to one child at a time; whether others use them the child finds out, as that may take long."""
+    """Deals candidates, each to one child at a time; the child checks for other uses, which may take long."""
 
     def __init__(self) -> None:
         self._dealt: set[int] = set()
 
     @contextmanager
     def dealt(self) -> Iterator[tuple[int, ...]]:
-        """Some numbers that no other child has been dealt; at least one of them is free on any machine that can be imagined."""
+        """Numbers dealt to no other child; enough that one is free on any machine."""
         numbers = tuple(random.sample([number for number in RANGE if number not in self._dealt], CANDIDATES))
         self._dealt.update(numbers)
         try:
@@ -38,10 +38,10 @@ class Accounts:
 
 
 def first_free(candidates: Collection[int]) -> int:
-    """The first of these that is no account's or group's, none of systemd's dynamic users', and that no process runs as.
+    """The first number without account, group, systemd's dynamic user, or process.
 
     Raises:
-        PermissionError: none is.
+        PermissionError: there is none.
     """
     running = set().union(*map(_users, _PROCESSES.glob("[0-9]*/status")))
     for number in candidates:
@@ -63,7 +63,7 @@ def _is_known(number: int) -> bool:
 
 
 def _users(status: Path) -> set[int]:
-    """The users and groups that a process is, by its status file; none where it has ended."""
+    """Users and groups of a process by its status file; none if it has ended."""
     try:
         lines = status.read_bytes().splitlines()
     except OSError:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What children answer: what is told of a network, and surfaces; the parent checks it, for a child may have been taken over.
+"""Answers of children on networks and surfaces; the parent checks them, as a child may be compromised.
 
-A network itself travels and is kept as a child made it, compressed (:mod:`.packing`), and the parent never looks inside: the
-child that sweeps it reads it again.
+A network stays packed as a child made it (:mod:`.packing`); the parent never looks inside, and the sweeping child reads it
+again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NAME_CHARACTERS = 256
 NETWORK_BYTES = 8 << 20
 COMPRESSED_BYTES = 1 << 20
 
-# Far beyond any network and board, and far from where a product of two, or a quantile, is no number any more.
+# Far beyond any network and board, without overflow of products and quantiles.
 _MOST, _LEAST, _MOST_SIGMA = 1e30, 1e-30, 10.0
 FIGURE = np.dtype("<f8")
 _ARRAYS = (*FIGURES, *TERMS)
@@ -51,7 +51,7 @@ class End:
 
 @dataclass(frozen=True)
 class NetworkInfo:
-    """What is told of a network, as ``Network`` of the interface has it."""
+    """Description of a network, as ``Network`` of the interface."""
 
     name: Annotated[str, Meta(max_length=NAME_CHARACTERS)]
     digest: Annotated[str, Meta(pattern=r"^[0-9a-f]{24}\Z")]
@@ -93,7 +93,7 @@ class Warming:
 
 @dataclass(frozen=True)
 class Spread:
-    """The sigmas of :class:`jetdvfs.kernels.surface.Terms`."""
+    """Sigmas of :class:`jetdvfs.kernels.surface.Terms`."""
 
     compute_sigma: _Sigma
     memory_sigma: _Sigma
@@ -105,7 +105,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class SurfaceInfo:
-    """What a surface has besides its figures and its grid."""
+    """Members of a surface besides figures and grid."""
 
     method: Annotated[str, Meta(max_length=32)]
     guessed: tuple[Guessed, ...] = ()
@@ -120,20 +120,20 @@ class SurfaceInfo:
 
 @dataclass(frozen=True)
 class Prepared:
-    """The checksums of models whose node tables are damaged, or missing."""
+    """Checksums of models with damaged or missing node tables."""
 
     unusable: tuple[Sha256, ...] = ()
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What comes before the bytes of an answer.
+    """Header of an answer.
 
     Attributes:
-        error: nothing, or whose fault it is that there is no answer: that of what was handed in, or ours.
-        message, type: the error's text and its class.
-        walls: what :func:`.sandbox.confine` returned.
-        about: the members of one of the classes above, by the job.
+        error: empty, or the fault: the input's, or ours.
+        message, type: the error's text and class.
+        walls: as returned by :func:`.sandbox.confine`.
+        about: members of a class above, by job.
     """
 
     error: Literal["", "input", "crash"] = ""
@@ -144,24 +144,24 @@ class Answer:
 
 
 def read_header(data: bytes) -> Answer:
-    """The header of an answer.
+    """Header of an answer.
 
     Raises:
-        DocumentError: it is not of that form.
+        DocumentError: it is malformed.
     """
     return convert(load_json(data), Answer, exact=True)
 
 
 def surface_bytes(grid: FrequencyGrid) -> int:
-    """The size of the figures and terms of a surface over a grid."""
+    """Size of a surface's figures and terms over a grid."""
     return len(_ARRAYS) * prod(grid.shape) * FIGURE.itemsize
 
 
 def unpacked_surface(about: Mapping[str, Any], payload: bytes, grid: FrequencyGrid, method: str) -> Surface:
-    """The surface over this grid that a child answered.
+    """A child's surface over this grid.
 
     Raises:
-        DocumentError, CostModelError: it is none, or by another method.
+        DocumentError, CostModelError: it is invalid, or by another method.
     """
     info = convert(about, SurfaceInfo, exact=True)
     if info.method != method:

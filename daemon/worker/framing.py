@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the daemon and its children speak: two lengths, a JSON object, bytes; and how a child gets a client's descriptor."""
+"""Messages between daemon and children: two lengths, a JSON object, bytes; and the transfer of a client's descriptor."""
 
 from __future__ import annotations
 
@@ -16,15 +16,11 @@ from ..errors import InputError
 
 @dataclass(frozen=True)
 class Task:
-    """How a child does its job.
+    """Start parameters of a child: descriptors, readable folders, and threads besides its first.
 
     Attributes:
-        socket: the number of the socket on which it is asked and answers.
-        accounts: the numbers of which it takes one as its user and group, where it is root.
-        threads: how many it may have besides the one it starts with.
-        connection: the number of the connection on which a client's descriptor waits.
-        outputs: further descriptors that it works with.
-        folders: what it may read.
+        accounts: candidates for its user and group, if root.
+        connection: with a client's descriptor.
     """
 
     socket: int
@@ -36,7 +32,7 @@ class Task:
 
     @property
     def keep(self) -> tuple[int, ...]:
-        """The descriptors it inherits."""
+        """Inherited descriptors."""
         return (self.socket, *self.outputs, *(() if self.connection is None else (self.connection,)))
 
     def to_argument(self) -> str:
@@ -60,10 +56,10 @@ def encoded(header: Mapping[str, Any], payload: bytes = b"") -> bytes:
 
 
 def answer(about: Any, payload: bytes, walls: Sequence[str]) -> bytes:
-    """The child's answer: what is told of the result (a dataclass), its bytes, and what confines the child.
+    """The child's answer: description (a dataclass), bytes, and confinement.
 
     Raises:
-        InputError: what is told is longer than an answer may be.
+        InputError: the description is too long.
     """
     header = {"walls": walls, "about": asdict(about)}
     if (size := len(json.dumps(header).encode())) > HEADER_BYTES:
@@ -74,20 +70,20 @@ def answer(about: Any, payload: bytes, walls: Sequence[str]) -> bytes:
 
 
 def refusal(error: Exception, text: str, walls: Sequence[str]) -> bytes:
-    """The child's answer where there is none: an error of what it was given, which has an exit code, or any other."""
+    """The child's error: of its input, which has an exit code, or any other."""
     kind = "input" if hasattr(error, "exit_code") else "crash"
     return encoded({"error": kind, "message": text[:MESSAGE_CHARACTERS], "type": type(error).__name__[:100], "walls": walls})
 
 
 def receive(sock: socket.socket) -> tuple[dict[str, Any], bytes]:
-    """The child's side: wait for the request; returns header and payload."""
+    """Child's side: wait for the request; return header and payload."""
     with sock.makefile("rb") as stream:
         header_bytes, payload_bytes = PREFIX.unpack(stream.read(PREFIX.size))
         return json.loads(stream.read(header_bytes)), stream.read(payload_bytes)
 
 
 def take(number: int, size: int) -> int:
-    """The child's side: receive the descriptor that came with a client's message of this size, and give the connection up.
+    """Child's side: receive the descriptor with a client's message of this size, and close the connection.
 
     Raises:
         InputError: it was not exactly one.

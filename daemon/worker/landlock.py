@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Landlock (landlock(7)): a process keeps itself from files, and from others' sockets and signals, without any rights.
+"""Landlock (landlock(7)): an unprivileged process gives up access to files, and to foreign sockets and signals.
 
-What may be read are folders and files that were opened before. Descriptors that are open already stay usable as they are.
+Readable files and folders are opened before; open descriptors stay usable.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _VERSION, _PATH_BENEATH = 1, 1
 _READ_FILE, _READ_DIR = 1 << 2, 1 << 3
 
-# By the kernel's ABI from which they are known: rights to files (linux/landlock.h), to the network, and what is kept within.
+# By first ABI: rights to files (linux/landlock.h), to the network, and scopes.
 _FILE_RIGHTS = {1: (1 << 13) - 1, 2: 1 << 13, 3: 1 << 14, 5: 1 << 15}
 _NETWORK_RIGHTS = {4: 0b11}
 _KEPT_WITHIN = {6: 0b11}
@@ -32,20 +32,20 @@ class _Beneath(ctypes.Structure):
 
 
 def version() -> int:
-    """The kernel's ABI of Landlock, which says how much can be kept from a process; 0 where there is none, or it is off."""
+    """The kernel's Landlock ABI, which tells its abilities; 0 if absent or off."""
     return max(0, int(ctypes.CDLL(None).syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION)))
 
 
 def restrict(readable: Collection[int]) -> int:
-    """Keep this thread, and those it starts, from every file but those ``readable``: open files, and open folders' content.
+    """Keep this thread, and those it starts, from all files but ``readable``: open files, and content of open folders.
 
     It must have given up new privileges before.
 
     Returns:
-        The :func:`version`; where that is 0, nothing is kept from it.
+        The :func:`version`; 0 restricts nothing.
 
     Raises:
-        OSError: there is one, and it refused.
+        OSError: Landlock refused.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     abi = version()

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The unprivileged child: reads one model, or sweeps one network over the grid, answers, and ends.
 
-Everything it needs is imported first, then privileges are given up, then the request is read: the child has nothing to lose
-by the time it sees a byte that was not ours.
+It imports everything, gives up privileges, and only then reads foreign bytes.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ from . import framing, sandbox
 from .framing import Task
 from .sandbox import Allowance
 
-# What the standard library, and ours, loads only when it is used; by then there is no right to read it.
+# Modules loaded on use, when there is no right to read them any more.
 _NEEDED_LATER = ("difflib", "encodings.ascii", "encodings.cp437", "encodings.latin_1", "encodings.utf_8", "mmap")
 
-# By which the reader sees how much memory it takes.
+# Shows the reader its memory use.
 _ALSO_READ = ("/proc/self/statm",)
 
-# Somebody waits for the answer, but the board's own work comes first.
+# A client waits, but the board's own work comes first.
 _NICE = 5
 
 _ALLOWANCES = {
@@ -47,7 +46,7 @@ _ALLOWANCES = {
 
 @dataclass(frozen=True)
 class _Work:
-    """What a job has to go on: the request's members and bytes, the client's descriptor if there is one, and open folders."""
+    """Input of a job: members and bytes of the request, a client's descriptor if any, and open folders."""
 
     request: dict[str, Any]
     payload: bytes
@@ -60,11 +59,11 @@ _Job = Callable[[_Work], tuple[Any, bytes]]
 
 
 def main(arguments: list[str]) -> int:
-    """Do one job: ``arguments`` are its name and its :class:`.framing.Task`."""
+    """Do one job; ``arguments`` are its name and its :class:`.framing.Task`."""
     name, task = arguments[0], Task.from_argument(arguments[1])
     os.nice(_NICE)
     with socket.socket(fileno=task.socket) as sock:
-        # Opened with the rights that are given up next: they may lie where only root gets to.
+        # Opened before the rights are given up: they may be readable by root only.
         handles = {os.open(folder, os.O_RDONLY | os.O_DIRECTORY): folder for folder in task.folders}
         paths = [Path(f"/proc/self/fd/{handle}") for handle in handles]
         files = [os.open(path, os.O_RDONLY) for path in _ALSO_READ if Path(path).exists()]
@@ -95,7 +94,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _start(crew: Executor | None, threads: int) -> None:
-    """Have all of a crew's threads there: none starts a task before every one of them has one."""
+    """Start all threads of an executor: each waits until all exist."""
     if crew is not None:
         meeting = threading.Barrier(threads)
         list(crew.map(lambda _: meeting.wait(), range(threads)))
@@ -169,7 +168,7 @@ def _preparer(_: Executor | None) -> _Job:
     from ...profiles.bundle.tables import TableCache
     from . import answers
 
-    with contextlib.suppress(ImportError):  # of models in its form alone; a message then says that it is missing
+    with contextlib.suppress(ImportError):  # only for models in its form; a message then names it as missing
         importlib.import_module("treelite")
 
     def job(work: _Work) -> tuple[Any, bytes]:

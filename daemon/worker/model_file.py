@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading a model through a descriptor that somebody else handed over and may still be changing."""
+"""Reads a model through a foreign descriptor, whose file may still change."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ READ_BYTES = 256 << 20
 
 
 class ModelFile(io.RawIOBase):
-    """A regular file, copied piece by piece as it is read: never mapped, never past its size at the start.
+    """A regular file, copied piece by piece: never mapped, never read past its initial size.
 
     Args:
-        descriptor: open for reading; its offset, which is shared with whoever sent it, is neither used nor moved.
-        read_bytes: how much may be read in total. A model's weights, most of the file, are not read.
+        descriptor: open for reading; its offset, shared with the sender, is neither used nor moved.
+        read_bytes: most bytes read. A model's weights, most of the file, are not read.
 
     Raises:
-        InputError: at once for anything but a regular file; while reading when the file shrank or too much is read; from
-            :meth:`check` when it changed meanwhile.
+        InputError: at once if it is no regular file; on reading if it shrank or too much is read; from :meth:`check` if it
+            changed.
     """
 
     def __init__(self, descriptor: int, *, read_bytes: int = READ_BYTES) -> None:
@@ -75,7 +75,7 @@ class ModelFile(io.RawIOBase):
         return len(data)
 
     def check(self) -> None:
-        """Raise InputError if anything went wrong while reading, or if the file is not what it was at the start."""
+        """Raise InputError if reading failed, or the file has changed since the start."""
         if self._fault is not None:
             raise self._fault
         now = self._attempt(lambda: os.fstat(self._descriptor))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many threads numpy's libraries take, which read that from the environment as they are loaded."""
+"""Threads of numpy's libraries, which read the environment when loaded."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Networks and surfaces as children send them; the parent reads no network, and of a surface what :mod:`.answers` checks."""
+"""Packed networks and surfaces of children; the parent reads no network, and of a surface checked parts (:mod:`.answers`)."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from .answers import (
 
 
 def packed_network(network: Network) -> tuple[NetworkInfo, bytes]:
-    """A network as it is kept, and what is told of it. What is kept has no names, so that one network under two names is one.
+    """A network's description and packed form, which has no names, so that renamed networks are equal.
 
     Raises:
-        InputError: it launches nothing, its name is too long, or it is too large to be answered.
+        InputError: it launches nothing, its name is too long, or it is too large.
     """
     name, launches = network.name, network.launches
     if not launches:
@@ -62,10 +62,10 @@ def packed_network(network: Network) -> tuple[NetworkInfo, bytes]:
 
 
 def unpacked_network(payload: bytes) -> Network:
-    """The network that :func:`packed_network` packed.
+    """The network of :func:`packed_network`.
 
     Raises:
-        InputError, ModelError: it is none.
+        InputError, ModelError: it is invalid.
     """
     inflating = zlib.decompressobj()
     try:
@@ -77,7 +77,7 @@ def unpacked_network(payload: bytes) -> Network:
 
 
 def packed_surface(surface: Surface) -> tuple[SurfaceInfo, bytes]:
-    """A surface without its grid: its figures one after the other, then its terms, zeros where it has none."""
+    """A surface without grid: its figures in order, then its terms, zeros without any."""
     terms = surface.terms
     info = SurfaceInfo(
         surface.method,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Giving up, for good, what a process does not need before it looks at a stranger's bytes."""
+"""Confinement of a process before it reads foreign bytes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CLONE_NEWNET, _CLONE_NEWIPC = 0x40000000, 0x08000000
 
 @dataclass(frozen=True)
 class Allowance:
-    """What a confined process may still use."""
+    """Resources left to a confined process."""
 
     memory_bytes: int
     cpu_s: int
@@ -37,19 +37,17 @@ def confine(
     readable: Collection[int] = (),
     start_threads: Callable[[], None] | None = None,
 ) -> tuple[str, ...]:
-    """Leave this process no privileges, no other descriptors than ``keep`` and 0 to 2, and bounded resources.
+    """Leave this process no privileges, no descriptors but ``keep`` and 0 to 2, and bounded resources.
 
-    Where it runs as root it becomes the first of ``candidates`` that is free, user and group, without other groups and without
-    a network. As far as the kernel has Landlock and filters of system calls, it may open files to be read that are open in
-    ``readable``, or are in folders open there, none to be written or run, and makes no system calls but those in
-    :data:`.seccomp.NUMBERS`. Nothing of this can be undone, by the process itself or by a program it starts; whatever it is
-    going to use has to be loaded before.
+    As root, it becomes the first free one of ``candidates``, user and group, without other groups or network. If the kernel has
+    Landlock and system call filters, it may only read files that are open in ``readable`` or lie in folders open there, and
+    only make the calls in :data:`.seccomp.NUMBERS`. Nothing can be undone, not even by a program it starts, so load everything
+    before.
 
-    ``start_threads`` starts the threads the process is going to need, without privileges as it is by then; afterwards it can
-    start no more, nor other processes.
+    ``start_threads`` starts all its threads, already without privileges; later threads and processes are refused.
 
     Returns:
-        The walls around the process that not every system has, each in a few words.
+        Optional walls in place, each in a few words.
 
     Raises:
         OSError: the kernel refused, or no candidate is free; the caller must not go on.
@@ -60,7 +58,7 @@ def confine(
     libc = ctypes.CDLL(None, use_errno=True)
     if os.geteuid() == 0:
         account = first_free(candidates)
-        # The process has no use for either way.
+        # It needs neither; a failure is no obstacle.
         if libc.unshare(_CLONE_NEWNET | _CLONE_NEWIPC) == 0:
             walls.append("no network")
         os.setgroups([])
@@ -94,6 +92,6 @@ def confine(
 def _close_all_but(keep: set[int]) -> None:
     for descriptor in [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]:
         if descriptor not in keep:
-            # One of them was the listing's own and is closed already.
+            # The listing's own is already closed.
             with contextlib.suppress(OSError):
                 os.close(descriptor)

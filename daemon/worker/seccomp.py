@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A filter of system calls for a process that has everything loaded and only reads, computes and answers.
+"""System call filter for a process with all loaded, which only reads, computes and answers.
 
-The filter is a classic BPF program (seccomp(2)) over ``struct seccomp_data``: the architecture, the call's number, its
-arguments. What is not listed is refused with EPERM; a call by another architecture's numbers, such as 32-bit ones on a 64-bit
-kernel, ends the process.
+A classic BPF program (seccomp(2)) over ``struct seccomp_data``: architecture, call number, arguments. Unlisted calls get EPERM;
+calls of another architecture, such as 32-bit ones on a 64-bit kernel, end the process.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from typing import NamedTuple, TypeAlias
 
 @dataclass(frozen=True)
 class Bits:
-    """Allowed if none of these bits is set in an argument."""
+    """Allowed if an argument has none of these bits."""
 
     argument: int
     unset: int
@@ -40,14 +39,14 @@ Condition: TypeAlias = Bits | OneOf | None
 
 
 class Numbers(NamedTuple):
-    """A system call's number by architecture; None where it has none. From the kernel's ``unistd_64.h`` and ``unistd.h``."""
+    """System call number by architecture; None without one. From the kernel's ``unistd_64.h`` and ``unistd.h``."""
 
     x86_64: int | None
     aarch64: int | None
 
 
 NUMBERS = {
-    # first what is called most
+    # most frequent calls first
     "futex": Numbers(202, 98),
     "read": Numbers(0, 63),
     "pread64": Numbers(17, 67),
@@ -115,7 +114,7 @@ class _Program(ctypes.Structure):
 
 
 def conditions(process_id: int) -> dict[str, Condition]:
-    """On what the calls with a say in what they do are allowed: nothing opened to be written, run or duplicated at will."""
+    """Conditions of calls by their arguments: nothing opened for writing, run or duplicated freely."""
     return {
         "openat": Bits(2, os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND),
         "mmap": Bits(2, mmap.PROT_EXEC),
@@ -126,19 +125,19 @@ def conditions(process_id: int) -> dict[str, Condition]:
 
 
 def program(machine: str, process_id: int) -> bytes:
-    """The filter for a machine (``platform.machine()``) and the process it is for.
+    """Filter for a machine (``platform.machine()``) and a process.
 
     Raises:
-        KeyError: the machine's numbers are not known.
+        KeyError: unknown machine.
     """
     return b"".join(_INSTRUCTION.pack(*each) for each in _instructions(machine, conditions(process_id)))
 
 
 def restrict() -> bool:
-    """Filter this process's system calls, those of all its threads; it must have given up new privileges before.
+    """Filter this process's system calls, in all threads; it must have given up new privileges.
 
     Returns:
-        Whether the filter is in place; not where the kernel has none, something forbids setting one, or the machine is unknown.
+        True if the filter is in place; False without kernel support or permission, or on an unknown machine.
     """
     machine = platform.machine()
     if machine not in _ARCHITECTURES:
@@ -166,7 +165,7 @@ def _instructions(machine: str, only_if: dict[str, Condition]) -> Iterator[tuple
 
 def _verdict(condition: Condition) -> Iterator[tuple[int, int, int, int]]:
     if condition is not None:
-        # Of an argument's 64 bits the kernel looks at these; both machines have them first.
+        # The kernel reads the lower half of these arguments; both machines have it first.
         yield _LOAD, 0, 0, _ARGUMENTS_AT + 8 * condition.argument
     if isinstance(condition, Bits):
         yield _JUMP_ANY_BIT, 0, 1, condition.unset

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may have a child now: a few at a time, users in turns, and never all of them for one user."""
+"""Places for children: a few at a time, users in turns, and never all for one user."""
 
 from __future__ import annotations
 
@@ -17,14 +17,7 @@ _LONGEST_WAIT_S = 120.0
 class Slots:
     """Places for children, given to users in turns.
 
-    One of several places is always left to others: nobody gets a second one while only one is left, but for the owner, who is
-    served before everybody else, too.
-
-    Args:
-        places: how many children there may be at once.
-        owner: the daemon's own user.
-        waiting_per_user: how many requests of one user may wait.
-        longest_wait_s: how long one may wait.
+    The last free place is kept from users that have one, except the owner (the daemon's user), who also goes first.
     """
 
     def __init__(
@@ -39,10 +32,10 @@ class Slots:
 
     @asynccontextmanager
     async def place(self, uid: int) -> AsyncIterator[None]:
-        """A place for a job of this user, from when it is its turn.
+        """A place for a job of this user, in its turn.
 
         Raises:
-            LimitReached: too many of the user's requests wait, or this one waited for too long.
+            LimitReached: too many of the user's requests wait, or this one waited too long.
         """
         await self._turn(uid)
         try:
@@ -77,13 +70,13 @@ class Slots:
             raise LimitReached(f"no reader of models became free within {self._longest_wait_s:g} s; try later")
 
     def _give(self) -> None:
-        """Give places while there are any, and somebody who may have one."""
+        """Give free places to waiting users."""
         while (uid := next(filter(self._may_have, (self._owner, *self._waiting)), None)) is not None:
             queue = self._waiting.pop(uid)
             queue.popleft().set_result(None)
             self._held[uid] += 1
             if queue:
-                self._waiting[uid] = queue  # behind everybody else
+                self._waiting[uid] = queue  # behind all other users
 
     def _may_have(self, uid: int) -> bool:
         left = self._places - self._held.total()

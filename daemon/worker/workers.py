@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Having strangers' models read, and tree models swept, by children without privileges.
+"""Models read, and tree models swept, by children without privileges.
 
-Each job is one child: what a hostile model does to its reader ends with that reader, and no other client's answer comes
-from it. A child is given a socket and nothing else; what it answers is bounded and checked before anybody uses it.
+Each job is one child, so a hostile model harms only its own reader and answer. A child gets a socket and nothing else; its
+answer is bounded, and checked before use.
 """
 
 from __future__ import annotations
@@ -45,22 +45,17 @@ _ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", **ONE_THREAD}
 
 
 class WorkerFailed(TransientError):
-    """The child could not do its job for a reason that is not in what it was given."""
+    """The child failed for another reason than its input."""
 
     exit_code = 3
 
 
 @dataclass(frozen=True)
 class WorkerSettings:
-    """How children are run.
+    """Number, times and threads of children.
 
-    A sweep takes every processor that this process may run on, up to ``threads``: it is short, and somebody waits for it. All
-    children are nice, so that an application which wants the processors gets them first.
-
-    Attributes:
-        parallel: how many at once.
-        model_timeout_s: how long reading a model may take.
-        threads: the most threads of one child.
+    A sweep is short and a client waits, so it takes every processor of this process, up to ``threads``. Children are nice, to
+    let applications go first.
     """
 
     parallel: int = 2
@@ -68,7 +63,7 @@ class WorkerSettings:
     threads: int = 4
 
     def limit_s(self, job: str) -> float:
-        """How long a job may take, from its start to its answer, in seconds."""
+        """Longest time of a job, from start to answer, in seconds."""
         return {"sweep": 60.0, "predict": 60.0, "prepare": 600.0}.get(job, self.model_timeout_s)
 
 
@@ -85,22 +80,22 @@ class Workers:
     async def decompose(
         self, attached: Attached, inputs: Sequence[TensorSpec], name: str, accepted: Sequence[str] = ()
     ) -> tuple[NetworkInfo, bytes]:
-        """The decomposed network of the model that a client sent a descriptor of: what is told of it, and itself, packed.
+        """Decompose a client's model by its descriptor; return its description and the packed network.
 
-        When this returns or raises, no child is any more at receiving what is ``attached``, whether one has or not.
+        On return or error, no child is still receiving ``attached``.
 
         Args:
-            accepted: the operators at which the list of launches may end before the network does.
+            accepted: operators at which the launch list may end before the network.
 
         Raises:
-            InputError: the model was refused, or its reader crashed or ran out of time or memory over it.
-            LimitReached: too many of the user's requests wait, or readers of this user's models hang in the kernel.
+            InputError: the model was refused, or its reader crashed or ran out of time or memory.
+            LimitReached: too many requests of the user wait, or readers of its models hang in the kernel.
         """
         request = {"inputs": [spec.to_json() for spec in inputs], "name": name, "accepted": accepted, "size": attached.size}
         return _network(*await self._run("decompose", request, attached.uid, connection=attached.sock.fileno()))
 
     async def check(self, network: bytes, uid: int, accepted: Sequence[str] = ()) -> tuple[NetworkInfo, bytes]:
-        """A network that a client gave as JSON, checked: as :meth:`decompose`."""
+        """Check a client's network in JSON; as :meth:`decompose`."""
         return _network(*await self._run("check", {"accepted": accepted}, uid, payload=network))
 
     async def sweep(
@@ -117,17 +112,16 @@ class Workers:
         uid: int = 0,
         known: Mapping[str, Sequence[int]] | None = None,
     ) -> Surface:
-        """The surface of a packed network, over the bundle's grid.
+        """Surface of a packed network, over the bundle's grid.
 
         Args:
             method: one of :data:`jetdvfs.kernels.units.METHODS`.
             execution, beside, gpu_share: as for :func:`jetdvfs.kernels.cost.model.surface`.
-            uid: the user it is for.
-            known: the stamps of node tables that were checked before.
+            known: stamps of node tables already checked.
 
         Raises:
             InputError: the network or the bundle was refused.
-            WorkerFailed: the child crashed, ran out of time or memory, or answered something else.
+            WorkerFailed: the child crashed, ran out of time or memory, or gave a wrong answer.
             LimitReached: too many of the user's requests wait.
         """
         request = {
@@ -146,14 +140,11 @@ class Workers:
             raise _failure("sweep", f"answered something else than a surface ({error})") from error
 
     async def prepare(self, bundle: Path, cache_dir: Path, outputs: Mapping[str, int]) -> tuple[str, ...]:
-        """Check a bundle, and convert models of it.
+        """Check a bundle and convert its models; return checksums of models with neither usable table nor descriptor.
 
         Args:
-            cache_dir: where node tables are; those there are checked.
+            cache_dir: folder of node tables, which are checked.
             outputs: descriptors to write tables to, by the models' checksums.
-
-        Returns:
-            The checksums of models that have no usable table, and were given no descriptor.
         """
         answer, _ = await self._run(
             "prepare", {"outputs": outputs}, os.geteuid(), bundle, cache_dir, BOARDS_DIR, outputs=tuple(outputs.values())
@@ -174,7 +165,7 @@ class Workers:
         outputs: tuple[int, ...] = (),
         most_bytes: int = COMPRESSED_BYTES,
     ) -> tuple[Answer, bytes]:
-        """Have a job done for a user; when this ends, so has the child, or it is counted as one that hangs."""
+        """Run a job for a user; in the end its child has ended, or counts as hanging."""
         async with self._slots.place(uid):
             if connection is not None and self._stragglers.too_many(uid):
                 raise LimitReached(
@@ -193,7 +184,7 @@ class Workers:
                     await ended(child, _LAST_WORDS_S)
                     raise _failure(job, _how_it_ended(child.returncode)) from None
                 finally:
-                    # Also when our client went away meanwhile; a child that has answered has nothing left to do.
+                    # Also if the client went away; a child that has answered is done.
                     await asyncio.shield(self._stragglers.end(child, uid))
         self._tell_of(answer.walls)
         if answer.error == "input":
@@ -208,7 +199,7 @@ class Workers:
     async def _started(
         self, job: str, connection: int | None, outputs: tuple[int, ...], folders: Sequence[Path]
     ) -> AsyncIterator[tuple[subprocess.Popen[bytes], socket.socket]]:
-        """A child and our end of the socket to it."""
+        """A child and our end of its socket."""
         threads = min(self._settings.threads, len(os.sched_getaffinity(0))) if job == "sweep" else 0
         try:
             ours, theirs = socket.socketpair()
@@ -225,14 +216,14 @@ class Workers:
             yield child, ours
 
     def _tell_of(self, walls: tuple[str, ...]) -> None:
-        """Log once what is around children on this system."""
+        """Log once how children are confined on this system."""
         if self._walls is None:
             self._walls = walls
             log.info("children that read models are confined by %s", ", ".join(walls) or "their limits alone")
 
 
 class _Nonsense(Exception):
-    """A child said something that is no answer."""
+    """A child's invalid answer."""
 
 
 def _command(job: str, task: Task) -> list[str]:
