@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The base folders of the daemon: the system's for root, a user's own for anyone else."""
+"""Base folders of the daemon: the system's for root, else the user's own."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def state_base() -> Path:
 
 
 def is_trusted(folder: Path) -> bool:
-    """True for a directory, not a link, that belongs to this user or root and that no other user may write."""
+    """True for a directory, no link, of this user or root, that no other user may write."""
     try:
         status = folder.lstat()
     except OSError:
@@ -39,7 +39,7 @@ def is_trusted(folder: Path) -> bool:
 
 
 def make_trusted(folder: Path) -> None:
-    """Make a folder and the one it is in, for this user to write and, of root's, for every user to read.
+    """Make a folder and its parent, writable by this user; root's are readable by all.
 
     Raises:
         OSError: one cannot be made, or belongs to another user.

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the daemon's log goes: into the journal's fields, or onto stderr.
+"""The daemon's log: fields of the journal, or lines on stderr.
 
-With systemd-python, and stderr connected to the journal, every record becomes one entry with fields that ``journalctl`` selects
-by, as in ``journalctl JETDVFS_LEASE=l3``. Without either, records are lines on stderr, with the priorities of sd-daemon(3) in
-front where a service manager reads them.
+With systemd-python, and stderr connected to the journal, each record is an entry with fields for ``journalctl``, such as
+``JETDVFS_LEASE=l3``. Otherwise records are lines, with priorities of sd-daemon(3) if a service manager reads them.
 """
 
 from __future__ import annotations
@@ -28,11 +27,7 @@ _CHARACTERS = 200
 
 
 class Repeated:
-    """Logs texts that may come again and again.
-
-    Args:
-        log: where to.
-    """
+    """Logs texts that may repeat."""
 
     def __init__(self, log: logging.Logger, monotonic: Callable[[], float]) -> None:
         self._log = log
@@ -40,7 +35,7 @@ class Repeated:
         self._said: OrderedDict[str, tuple[float, int]] = OrderedDict()
 
     def say(self, level: int, text: str, extra: Mapping[str, object] | None = None, kind: str = "") -> None:
-        """Log a text, unless it, or one of the same kind if that is given, was logged less than a minute ago."""
+        """Log a text, unless it, or its kind if given, was logged within a minute."""
         now, key = self._monotonic(), kind or text
         said_s, count = self._said.pop(key, (None, 0))
         if said_s is not None and now - said_s < AGAIN_S:
@@ -54,7 +49,7 @@ class Repeated:
 
 
 def failure(error: BaseException) -> tuple[str, str]:
-    """A failure in one line, with the last places that it passed, and the kind by which it is known again."""
+    """A failure in one line with its last places, and its kind for comparison."""
     frames = traceback.extract_tb(error.__traceback__)[-_FRAMES:]
     places = " < ".join(f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in reversed(frames))
     kind = f"{type(error).__name__} at {places or 'no place'}"
@@ -62,7 +57,7 @@ def failure(error: BaseException) -> tuple[str, str]:
 
 
 def task_failures(say: Callable[[str, str], object]) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
-    """A handler for the event loop, which hands over each failure's text and kind."""
+    """Handler for the event loop that passes each failure's text and kind on."""
 
     def handle(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
@@ -86,13 +81,9 @@ _ADMITTED = "jetdvfs_admitted"
 
 
 class LogQuota(logging.Filter):
-    """Admits a user's first lines of each minute, and counts the others. To be put on every handler.
+    """Admits ``per_minute`` lines of each user but unbounded ones, and counts the rest; for every handler.
 
-    A record belongs to the user of its ``JETDVFS_UID``, else to the one for whom the task or thread works.
-
-    Args:
-        unbounded: users without a bound.
-        per_minute: lines of each other user.
+    A record's user is its ``JETDVFS_UID``, else the one for whom the task or thread works.
     """
 
     def __init__(
@@ -116,7 +107,7 @@ class LogQuota(logging.Filter):
         return admitted
 
     def sum_up(self) -> None:
-        """Log once for each user how many lines of a minute that is over were left out."""
+        """Log once, for each user, the number of lines left out in a past minute."""
         now = self._monotonic()
         with self._lock:
             over = [uid for uid, began_s in self._began.items() if now - began_s >= _MINUTE_S]
@@ -138,7 +129,7 @@ class LogQuota(logging.Filter):
 
 
 def user_of(record: logging.LogRecord) -> int | None:
-    """The user that a record belongs to; None for one of the daemon's own."""
+    """User of a record; None for the daemon's own."""
     said = getattr(record, "JETDVFS_UID", "")
     return int(said) if str(said).isdecimal() else ACTING.get()
 
@@ -165,18 +156,18 @@ _PRIORITIES = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ER
 
 
 def fields(kind: str, **values: object) -> dict[str, str]:
-    """The journal's fields of one record, for the ``extra`` of a logger's methods.
+    """Journal fields of one record, for ``extra`` of a logger's methods.
 
     Args:
         kind: one of this module's.
-        values: by their names in lower case; ``lease`` becomes ``JETDVFS_LEASE``. None and empty texts are left out.
+        values: by lower-case names; ``lease`` becomes ``JETDVFS_LEASE``. None and empty texts are omitted.
     """
     named = {f"JETDVFS_{name.upper()}": printable(str(value)) for name, value in values.items() if value not in (None, "")}
     return {"MESSAGE_ID": kind, **named}
 
 
 def log_handler(stderr: TextIO, environment: Mapping[str, str] = os.environ) -> logging.Handler:
-    """The handler for all that is logged, by what is there."""
+    """Handler for all records, by the environment."""
     open_journal = _journal_handler() if _is_journal(stderr, environment.get("JOURNAL_STREAM", "")) else None
     if open_journal is not None:
         handler: logging.Handler = open_journal(SYSLOG_IDENTIFIER=IDENTIFIER)
@@ -189,7 +180,7 @@ def log_handler(stderr: TextIO, environment: Mapping[str, str] = os.environ) -> 
 
 
 class _Printable(logging.Formatter):
-    """A message is one line, whatever names are in it; only what Python says of an error that nobody expected has several."""
+    """One line per message; only tracebacks of unexpected errors have several."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         return printable(super().formatMessage(record))
@@ -199,7 +190,7 @@ class _Printable(logging.Formatter):
 
 
 class _WithPriority(_Printable):
-    """Every line begins with its priority; one without would count as less urgent than it is."""
+    """Lines with priorities; without one, they would count as less urgent."""
 
     def format(self, record: logging.LogRecord) -> str:
         prefix = f"<{_PRIORITIES.get(record.levelno, 6)}>"
@@ -207,7 +198,7 @@ class _WithPriority(_Printable):
 
 
 def _is_journal(stderr: TextIO, stream: str) -> bool:
-    """Whether stderr is the stream that the service manager named, as systemd.exec(5) says to find out."""
+    """True if stderr is the stream named by the service manager, as in systemd.exec(5)."""
     if not stream:
         return False
     there = os.fstat(stderr.fileno())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A document put together from a YAML file and its drop-ins, which remembers where each member of it comes from."""
+"""A document merged from a YAML file and its drop-ins, with the origin of each member."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Remark:
-    """Something about a file: the line, from 1, where it is about one."""
+    """A remark about a file, or its line, from 1."""
 
     path: Path
     line: int | None
@@ -45,13 +45,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Stack:
-    """The files in the order in which they are read.
-
-    Attributes:
-        path: the first one's, whether or not there is such a file.
-        problems: files that cannot be read.
-        warnings: members that stand in one file twice.
-    """
+    """The files in reading order; the first may be missing, others unreadable (``problems``) or with repeated members."""
 
     path: Path
     layers: tuple[Layer, ...] = ()
@@ -60,11 +54,11 @@ class Stack:
 
     @property
     def merged(self) -> Any:
-        """The files as one document: what a later one says counts, member by member of mappings."""
+        """The files as one document; later members of mappings override."""
         return self._together[0]
 
     def origin(self, at: Place) -> Layer | None:
-        """The last file that says something of this member, or of the closest one around it; None where there is no file."""
+        """The last file with this member, or its closest parent; None without a file."""
         origins = self._together[1]
         return next((origins[at[:end]] for end in range(len(at), -1, -1) if at[:end] in origins), None)
 
@@ -82,16 +76,12 @@ class Stack:
 
 
 def drop_in_folder(path: Path) -> Path:
-    """The folder of a file's drop-ins: ``jetdvfsd.yaml.d`` for ``jetdvfsd.yaml``."""
+    """Folder of a file's drop-ins: ``jetdvfsd.yaml.d`` for ``jetdvfsd.yaml``."""
     return path.with_name(f"{path.name}.d")
 
 
 def read_stack(path: Path, *, required: bool) -> Stack:
-    """Read a file and the ``*.yaml`` of its drop-in folder, in the order of their names; raises nothing.
-
-    Args:
-        required: whether it is a problem that there is no such file.
-    """
+    """Read a file, a problem if ``required`` and missing, and its drop-ins ``*.yaml`` by name; never raises."""
     layers: list[Layer] = []
     problems: list[Remark] = []
     warnings: list[Remark] = []
@@ -115,7 +105,7 @@ def read_stack(path: Path, *, required: bool) -> Stack:
 
 
 def _text(path: Path) -> str:
-    """What a file says; of a pipe or a device nobody knows when it ends.
+    """A file's text; a pipe or a device may never end.
 
     Raises:
         DocumentError: it is no regular file, or too large.
@@ -141,7 +131,7 @@ def _files(path: Path, problems: list[Remark]) -> Iterator[Path]:
 
 
 def _over(lower: Any, upper: Any, at: Place, layer: Layer, origins: dict[Place, Layer]) -> Any:
-    """What a document says once ``upper`` is read after ``lower``; notes which file each member now comes from."""
+    """Merge ``upper`` over ``lower``, and note the file of each member."""
     origins[at] = layer
     if not isinstance(upper, Mapping):
         return upper

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a service says to its manager, and what its manager passes to it (sd_notify(3), sd_listen_fds(3))."""
+"""Messages to and from the service manager (sd_notify(3), sd_listen_fds(3))."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _KIND = socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
 
 
 def has_manager() -> bool:
-    """Whether there is a service manager to tell."""
+    """True if there is a service manager."""
     return os.environ.get("NOTIFY_SOCKET", "").startswith(("/", "@"))
 
 
 def notify(*states: str) -> bool:
-    """Tell the service manager, for instance ``notify("READY=1", "STATUS=idle")``; False where there is none to tell."""
+    """Notify the service manager, as in ``notify("READY=1", "STATUS=idle")``; False without one."""
     if not has_manager():
         return False
     address = os.environ["NOTIFY_SOCKET"]
@@ -28,7 +28,7 @@ def notify(*states: str) -> bool:
 
 
 def watchdog_s() -> float | None:
-    """How long the manager waits for a sign of life before it acts, in seconds; None where it does not."""
+    """Watchdog interval in seconds; None without one."""
     if os.environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
         return None
     try:
@@ -38,7 +38,7 @@ def watchdog_s() -> float | None:
 
 
 def listen_sockets() -> dict[str, socket.socket]:
-    """The listening sockets the manager opened for us, by name."""
+    """Listening sockets from the manager, by name."""
     if os.environ.get("LISTEN_PID") != str(os.getpid()):
         return {}
     count = int(os.environ.get("LISTEN_FDS", "0"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The last decisions and what led to them, as the journal has them: kept in memory, for whoever asks, and told as they come."""
+"""The last decisions and their causes, as in the journal: kept in memory, and followed by clients."""
 
 from __future__ import annotations
 
@@ -48,19 +48,18 @@ KINDS = {
 """What each ``MESSAGE_ID`` is called on the socket."""
 ENTRIES_KEPT = 512
 _CHARACTERS = 1000
-_SYSTEM = 0  # root, and what the daemon does by itself
+_SYSTEM = 0  # root, and the daemon itself
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One decision, or what led to one.
+    """A decision or its cause.
 
     Attributes:
-        number: counts them all since the daemon began.
-        time_s: when, in seconds since 1970.
+        number: counted since the daemon began.
+        time_s: in seconds since 1970.
         kind: one of :data:`KINDS`.
-        message: what, in one line.
-        lease, app, configuration, reason: as the journal has them; None where they do not belong to it.
+        lease, app, configuration, reason: as in the journal; None if not applicable.
     """
 
     number: int
@@ -77,10 +76,9 @@ class Entry:
 
 
 class Record(logging.Handler):
-    """Keeps what is logged with a ``MESSAGE_ID``. May be asked on any thread.
+    """Keeps log records with a ``MESSAGE_ID``. Readable from any thread.
 
-    Each user has a share: the oldest entry of the user with the most goes first. The daemon's own and root's entries have a
-    share of two users.
+    Each user has a share: the user with the most entries loses its oldest. The daemon and root share that of two users.
     """
 
     def __init__(self) -> None:
@@ -91,7 +89,7 @@ class Record(logging.Handler):
         self._followers: set[Callable[[], object]] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep a record of one of the kinds; the handler's lock is held."""
+        """Keep a record of a known kind; the handler's lock is held."""
         said = vars(record)
         kind = KINDS.get(said.get("MESSAGE_ID", ""))
         if kind is None:
@@ -107,7 +105,7 @@ class Record(logging.Handler):
             wake()
 
     def entries(self, after: int = 0, lease: str | None = None) -> list[Entry]:
-        """Those kept, oldest first, that came after the one of this number, and of this lease where one is named."""
+        """Kept entries after a number, oldest first, of one lease if named."""
         self.acquire()
         try:
             kept = [entry for entries in self._entries.values() for entry in entries]
@@ -127,7 +125,7 @@ class Record(logging.Handler):
             del self._entries[most]
 
     async def follow(self, lease: str | None = None, after: int | None = None) -> AsyncIterator[Entry]:
-        """Every entry after the one of this number, or from now on; who is slow misses those that are kept no longer."""
+        """Every entry after a number, or from now on; a slow reader misses dropped ones."""
         loop = asyncio.get_running_loop()
         news = asyncio.Event()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Units that set clocks, too: found in the unit files of all that is enabled, whatever its name.
+"""Other units that set clocks, found in the files of all enabled units.
 
 A service that ran at boot and ended counts: it runs again at the next boot, or when its timer is due.
 """
@@ -29,11 +29,7 @@ _MOST_BYTES = 1 << 16
 
 
 def find_rivals(root: Path) -> dict[str, str]:
-    """The command that sets clocks, by the enabled unit that runs it.
-
-    Args:
-        root: directory that stands for the system's ``/``.
-    """
+    """Command that sets clocks, by enabled unit; ``root`` is the system's ``/``."""
     todo, seen = [*_enabled(root)], dict[str, str]()
     known = set(_OURS)
     while todo:
@@ -53,12 +49,9 @@ def find_rivals(root: Path) -> dict[str, str]:
 
 
 def who_sets(paths: Collection[str], root: Path) -> tuple[str, ...]:
-    """Processes that may have written files just now: those that have one of them open, and those of commands that set clocks.
+    """Processes that may have just written files below ``root``: those with one open, and commands that set clocks.
 
-    Whoever has written and ended leaves no trace. A process's open files are seen with its rights alone.
-
-    Args:
-        paths: below ``root``.
+    Ended processes leave no trace. Open files of a process are visible with its rights only.
     """
     real = {os.path.realpath(root / path.lstrip("/")) for path in paths}
     found = []
@@ -77,14 +70,14 @@ def who_sets(paths: Collection[str], root: Path) -> tuple[str, ...]:
 
 
 def _enabled(root: Path) -> Iterator[str]:
-    """The units that targets start: the links in their folders."""
+    """Units that targets start: links in their folders."""
     for folder in _FOLDERS:
         for pattern in ("*.wants/*", "*.requires/*"):
             yield from (link.name for link in (root / folder).glob(pattern))
 
 
 def _texts(root: Path, unit: str) -> Iterator[str]:
-    """A unit's file in the first folder that has one, and what is dropped in; nothing of one that is masked."""
+    """A unit's file in the first folder that has one, and its drop-ins; nothing if masked."""
     names = dict.fromkeys((unit, re.sub(r"@[^.]*\.", "@.", unit)))
     found = next((path for name in names for folder in _FOLDERS if _there(path := root / folder / name)), None)
     if found is None:
@@ -92,7 +85,7 @@ def _texts(root: Path, unit: str) -> Iterator[str]:
     target = found.readlink() if found.is_symlink() else None
     if target is not None and str(target) == "/dev/null":
         return
-    # Below another root an absolute link stays below it.
+    # An absolute link is relative to the root.
     yield _text(root / str(target).lstrip("/") if target is not None and target.is_absolute() else found)
     for name in names:
         for folder in _FOLDERS:
@@ -104,7 +97,7 @@ def _there(path: Path) -> bool:
 
 
 def _command(root: Path, lines: list[str]) -> str:
-    """The command of a unit that sets clocks: one of its own, or one in a script that it runs."""
+    """Command of a unit that sets clocks, its own or in its script."""
     for line in lines:
         if found := _set_in(line, _OF_UNIT):
             return found
@@ -121,7 +114,7 @@ def _set_in(text: str, commands: re.Pattern[str]) -> str:
 
 
 def _text(path: Path) -> str:
-    """A file's text; empty if it cannot be read, or is larger than such files are."""
+    """A file's text; empty if unreadable, or too large for such files."""
     try:
         if not path.is_file() or path.stat().st_size > _MOST_BYTES:
             return ""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Signals from outside: none of them ends the process before it has given back what it holds.
+"""Signals: none ends the process before it has restored the board.
 
-Light to load, since signals may come at once. A fault of the process's own (``SIGSEGV``, ``SIGBUS``, ``SIGFPE``, ``SIGILL``)
-ends it as ever: to go on after one would be to fault again for ever, and what it leaves is given back by the next start.
+Light to load, as signals may come at once. Faults of its own (``SIGSEGV``, ``SIGBUS``, ``SIGFPE``, ``SIGILL``) still end it, as
+they would repeat forever; the next start restores the board.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections.abc import Callable
 RELOADING = signal.SIGHUP
 ENDING = (
     *(signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGPWR),
-    # Of the machine or the manager, which know that something is wrong; SIGABRT is the watchdog's.
+    # Faults reported by the machine or the manager; SIGABRT is the watchdog's.
     *(signal.SIGABRT, signal.SIGXCPU, signal.SIGSYS, signal.SIGTRAP),
 )
-# Nobody has a reason to send these, and by default they end a process.
+# Without use here, but they end a process by default.
 STRAY = (
     *(signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGIO, signal.SIGPIPE),
     *(signal.SIGXFSZ, *range(signal.SIGRTMIN, signal.SIGRTMAX + 1)),
@@ -25,9 +25,9 @@ STRAY = (
 
 
 class Signals:
-    """Takes over every signal that would end the process, to be made first of all; those that count are kept until asked for.
+    """Takes over every signal that would end the process, before all else, and keeps relevant ones.
 
-    Blocking them would not do: threads that libraries start do not block them.
+    Blocking would not do: threads of libraries do not block them.
     """
 
     def __init__(self) -> None:
@@ -37,19 +37,19 @@ class Signals:
             signal.signal(number, signal.SIG_IGN)
         for number in (*ENDING, RELOADING):
             signal.signal(number, lambda number, _: self._told(number))
-        # A parent that blocks signals hands that on.
+        # Blocked signals are inherited.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (*ENDING, RELOADING))
 
     def tell(self, told: Callable[[int], object]) -> None:
-        """Call ``told`` with each signal of ``ENDING`` and ``RELOADING``: with those that wait, and as they come from now on.
+        """Call ``told`` in the main thread with each signal of ``ENDING`` and ``RELOADING``, waiting or new.
 
-        It is called in the main thread, between any two steps of what that does.
+        Calls come between any two steps of that thread.
         """
         self._told = told
         while self._waiting:
             told(self._waiting.pop(0))
 
     def ignore(self) -> None:
-        """Let nothing that comes from now on disturb the end, that of the interpreter included."""
+        """Ignore all further signals, also while the interpreter ends."""
         for number in (*ENDING, RELOADING):
             signal.signal(number, signal.SIG_IGN)

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The folders in which the daemon keeps things, and who may set clocks from them.
+"""Folders of the daemon, and locks for setting clocks from them.
 
-What lasts for one boot, how the board was found, is in the runtime directory; what is made once and used again, surfaces and
-tables, in the state directory.
+The baseline, valid for one boot, is in the runtime directory; reusable surfaces and tables are in the state directory.
 """
 
 from __future__ import annotations
@@ -28,33 +27,33 @@ LOCK_NAME = "lock"
 
 
 def default_state_dir(root: Path) -> Path:
-    """systemd's state directory, or :func:`state_base`; for a board elsewhere a folder of its own in it."""
+    """systemd's state directory, or :func:`state_base`; a folder in it for a board elsewhere."""
     return _of_root(root, "STATE_DIRECTORY", state_base())
 
 
 def default_runtime_dir(root: Path) -> Path:
-    """systemd's runtime directory, or :func:`runtime_base`; for a board elsewhere a folder of its own in it."""
+    """systemd's runtime directory, or :func:`runtime_base`; a folder in it for a board elsewhere."""
     return _of_root(root, "RUNTIME_DIRECTORY", runtime_base())
 
 
 def _of_root(root: Path, variable: str, otherwise: Path) -> Path:
-    """A board that is a file tree elsewhere shares no folder with the running system: its baseline is not that one's."""
+    """A board in another file tree has its own folders, as its baseline differs."""
     folder = Path(os.environ.get(variable, "").split(":")[0] or otherwise)
     place = root.resolve()
     return folder if place == Path("/") else folder / "roots" / quote(os.fspath(place), safe="")
 
 
 class NoAccess(UsageError):
-    """A directory of the daemon's belongs to another user."""
+    """A directory of the daemon belongs to another user."""
 
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Be the one process that sets clocks from this runtime or state directory.
+    """Be the only process that sets clocks from this runtime or state directory.
 
     Raises:
-        HardwareBusy: another one is.
-        UsageError: the directory cannot be made or written; :class:`NoAccess` for want of rights.
+        HardwareBusy: another process is.
+        UsageError: the directory cannot be made or written; :class:`NoAccess` without the rights.
     """
     try:
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -74,9 +73,9 @@ def locked(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def locked_in_passing(root: Path, runtime_dir: Path, state_dir: Path) -> Iterator[None]:
-    """See that no daemon runs on the board or from these directories, and that none begins meanwhile; neither is made.
+    """Ensure that no daemon runs on the board or from these directories, without making them.
 
-    A state directory that cannot be written, on a full or failed disk, is no obstacle: a daemon could not run from it either.
+    An unwritable state directory, on a full or failed disk, is no obstacle: no daemon could run from it.
 
     Raises:
         HardwareBusy: one runs.
@@ -94,16 +93,13 @@ def locked_in_passing(root: Path, runtime_dir: Path, state_dir: Path) -> Iterato
 
 
 _FOLDER = "boards"
-_PATIENCE_S = 0.5  # for a command that looks, or a daemon that ends
+_PATIENCE_S = 0.5  # for an inspecting command, or an ending daemon
 _MOST_BYTES = 4096
 
 
 @contextlib.contextmanager
 def board_locked(root: Path) -> Iterator[None]:
-    """Be the one process that sets the clocks of a board.
-
-    Args:
-        root: directory with the board's files.
+    """Be the only process that sets the clocks of the board at ``root``.
 
     Raises:
         HardwareBusy: another process is.
@@ -129,7 +125,7 @@ def board_locked(root: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def board_held(root: Path, socket: Path) -> Iterator[None]:
-    """As :func:`board_locked`, for a daemon, which notes the path of its socket for programs of the same user and root's.
+    """As :func:`board_locked`, for a daemon; notes its socket for programs of the same user and root.
 
     Raises:
         HardwareBusy: another daemon runs on the board.
@@ -151,7 +147,7 @@ def board_held(root: Path, socket: Path) -> Iterator[None]:
 
 
 def is_held(root: Path) -> bool:
-    """True if a daemon runs on the board, as far as this user may know."""
+    """True if a daemon runs on the board, as far as this user can know."""
     try:
         handle = _opened(root)
     except OSError:
@@ -159,13 +155,13 @@ def is_held(root: Path) -> bool:
     if handle is None:
         return False
     try:
-        return not _flocked(handle, fcntl.LOCK_SH)  # two that look do not take each other for a daemon
+        return not _flocked(handle, fcntl.LOCK_SH)  # two inspecting commands do not conflict
     finally:
         os.close(handle)
 
 
 def socket_of(root: Path) -> Path | None:
-    """The socket of the daemon that runs on a board; None if none runs, or its socket is unknown."""
+    """Socket of the daemon on a board; None if none runs, or unknown."""
     if not is_held(root):
         return None
     found = _noted(root).get("socket")
@@ -178,7 +174,7 @@ def _where(root: Path) -> str:
 
 
 def _noted(root: Path) -> dict[str, Any]:
-    """The note of the daemon on a board; one that a killed daemon left behind is skipped."""
+    """Note of the daemon on a board; a killed daemon's is skipped."""
     for base in dict.fromkeys((RUNTIME_DIR, runtime_base())):
         folder = base / _FOLDER
         if not (is_trusted(base) and is_trusted(folder)):
@@ -203,7 +199,7 @@ def _lives(pid: object) -> bool:
 
 
 def _opened(root: Path) -> int | None:
-    """A descriptor to lock; None on the running system for an ordinary user, who can set no clock of it."""
+    """A descriptor to lock; None for an ordinary user on the running system, who can set no clock."""
     if not is_running_system(root):
         return os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     if os.geteuid() != 0:
@@ -213,7 +209,7 @@ def _opened(root: Path) -> int | None:
 
 
 def is_running_system(root: Path) -> bool:
-    """True if a board's root directory is this machine's own."""
+    """True if the board's root directory is this machine's own."""
     return root.samefile("/")
 
 
