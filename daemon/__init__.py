@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The resident process: drivers, planner, leases, and the socket applications talk to."""
+"""The resident process: drivers, planner, leases, and the applications' socket."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What applications are answered: from checked parameters to the controller and the surfaces, and back to JSON."""
+"""Answers to applications: checked parameters, through controller and surfaces, to JSON."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _INPUTS = 64
 _ACCEPTED = 64
 _NETWORK_BYTES_PER_USER = 16 << 20
 _FRAMES_PER_REPORT = 1024
-# A client takes longer to read a front of hundreds than the daemon to find it; a picture needs no more than these.
+# Reading a front of hundreds takes a client longer than finding it; a picture needs no more.
 _FRONT_SENT = 32
 _SENSORS_OLD_S = 1.5
 _SENSORS_WAIT_S = 0.5
@@ -71,7 +71,7 @@ _BY_BATTERY = "{}: target {} depends on what is left in the battery as a lease b
 
 @dataclass(frozen=True)
 class Context:
-    """What the interfaces work on; nothing of it makes the event loop wait for a file of the board."""
+    """Parts behind the interfaces; none makes the event loop wait for a file of the board."""
 
     version: str
     description: BoardDescription
@@ -86,7 +86,7 @@ class Context:
 
 
 class Api:
-    """``io.jetdvfs``: what applications may ask."""
+    """``io.jetdvfs``: calls of applications."""
 
     def __init__(self, context: Context) -> None:
         self.interface = replace(PUBLIC, lists={"targets": listing()})
@@ -158,7 +158,7 @@ class Api:
     async def _load_model(self, session: Session, parameters: _Parameters, attached: Attached | None) -> dict[str, Any]:
         if attached is None:
             raise UsageError("LoadModel: exactly one descriptor must come with the call, none did")
-        from ..kernels.inputs import parse_input  # loaded with the first model
+        from ..kernels.inputs import parse_input  # not needed before the first model
 
         self._room(session)
         inputs = [_input(item) for item in parameters["inputs"]]
@@ -232,7 +232,7 @@ class Api:
         return {"configuration": (await self._context.board.preview(plan, session.peer.uid))._asdict()}
 
     async def _planned(self, session: Session, request: HoldRequest) -> tuple[LeaseProgress | None, LeasePlan]:
-        """The need of a request, and for a target how its lease begins.
+        """Plan of a request, and for a target the lease's first progress.
 
         Raises:
             UsageError: the request contradicts itself.
@@ -248,7 +248,7 @@ class Api:
             raise UsageError("Hold: expected a target, with a network or without, or a configuration")
         self._learner.prepare()
         course = await self._course(session, request)
-        # What the board may draw is known, with this lease, where it is granted.
+        # The power budget with this lease is known when it is granted.
         limits = replace(await self._limits(), power_mw=None, because="")
         try:
             return course, course.beginning.plan(limits)
@@ -256,7 +256,7 @@ class Api:
             raise await self._proposals.told(error, course.wish) from error
 
     async def _configuration(self, request: HoldRequest) -> FrequencyConfiguration | None:
-        """The clocks requested by themselves, by number or as text; None for a target."""
+        """Requested clocks, by number or as text; None for a target."""
         given = request.configuration
         if given is None or isinstance(given, Mapping):
             return None if given is None else FrequencyConfiguration(**given)
@@ -274,7 +274,7 @@ class Api:
         return {"used": used}
 
     async def _ended(self) -> None:
-        """Leases have ended: what was observed of them is kept."""
+        """Keep observations of ended leases."""
         self._learner.ended()
         held = self._context.board.snapshot.leases
         self._asked = {name: asked for name, asked in self._asked.items() if name in held}
@@ -367,7 +367,7 @@ class Api:
         return loaded
 
     async def _course(self, session: Session, request: HoldRequest) -> LeaseProgress:
-        """How a lease for a target begins: its surface by what is remembered of it, and how to make it anew."""
+        """First progress of a lease for a target: its surface corrected from memory, and a function to remake it."""
         if request.network is None:
             return await self._unpredicted(session, request)
         network = self._network(session, request.network)
@@ -396,16 +396,16 @@ class Api:
         )
 
     def _gpu_share(self) -> float:
-        """The part of the GPU that the power mode in force leaves on; all of it if that is not known."""
+        """Part of the GPU left on by the power mode in force; 1 if unknown."""
         seen = self._context.board.snapshot.look
         if seen.mode is None or seen.modes is None or not seen.mode.masks:
             return 1.0
-        from .planning.modes import share_on  # once a mode powers units down
+        from .planning.modes import share_on  # needed once a mode powers units down
 
         return share_on(seen.mode, seen.modes) or 1.0
 
     async def _unpredicted(self, session: Session, request: HoldRequest) -> LeaseProgress:
-        """How a lease begins of whose frames nothing is predicted; it is remembered by its user and its name."""
+        """First progress of a lease without predictions, remembered by user and name."""
         if useless := [name for name in ("method", "execution", "beside") if getattr(request, name) is not None]:
             raise UsageError(f"Hold: {', '.join(useless)}: said of a network, and there is none")
         profile = self._context.surfaces.profile
@@ -423,14 +423,14 @@ class Api:
         return (await self._course(session, HoldRequest.read({"target": "min-energy", **parameters}))).wish.surface
 
     def _wish(self, surface: Surface, request: HoldRequest, network: str) -> PlanRequest:
-        """What a call asks for."""
+        """Request of a call."""
         target, constraints = str(parse_target(request.target or "")), _constraints(request)
         return PlanRequest(
             self._plans, surface, target, request.fps, request.confidence, network, self._simulated(), constraints
         )
 
     async def _limits(self) -> Limits:
-        """Within which may be planned, as was seen last."""
+        """Limits for plans, as last seen."""
         limits = (await self._context.board.fresh()).limits
         if isinstance(limits, Limits):
             return limits
@@ -442,19 +442,19 @@ class Api:
 
 
 def _told(plan: LeasePlan) -> dict[str, Any] | None:
-    """The ``PlanReport`` of the interface; None for a configuration that no plan has chosen."""
+    """The ``PlanReport`` of the interface; None without a chosen plan."""
     if plan.chosen is None or plan.request is None:
         return None
     return {**plan.chosen.to_json(_FRONT_SENT), "simulated": plan.request.simulated}
 
 
 def _by(session: Session) -> str:
-    """Who acts on a lease of another connection, for people."""
+    """Another client acting on a lease, for people."""
     return f"uid {session.peer.uid} ({printable(process_name(session.peer))}, pid {session.peer.pid})"
 
 
 def _input(item: Mapping[str, Any]) -> TensorSpec:
-    """An input as it travels: its value's items are JSON texts."""
+    """An input as sent, with items of its value as JSON texts."""
     from ..kernels.inputs import read_input
 
     try:
@@ -478,7 +478,7 @@ def _constraints(request: HoldRequest) -> BoardConstraints:
 
 
 def _accepted(parameters: _Parameters) -> Sequence[str]:
-    """The operators at which a list of launches may end."""
+    """Operators at which a launch list may end."""
     accepted: list[str] = parameters.get("accept_boundary") or []
     if len(accepted) > _ACCEPTED or any(len(name) > TEXT_CHARACTERS for name in accepted):
         raise UsageError(f"accept_boundary: expected at most {_ACCEPTED} operators of at most {TEXT_CHARACTERS} characters")
@@ -507,7 +507,7 @@ def _lowest(surface: Surface, figure: Any) -> FrequencyConfiguration:
 
 
 class AdminApi:
-    """``io.jetdvfs.admin``: what only root may ask."""
+    """``io.jetdvfs.admin``: calls of root only."""
 
     def __init__(self, context: Context) -> None:
         self.interface = ADMIN
@@ -529,10 +529,10 @@ class AdminApi:
         }
 
     async def reload(self) -> list[str]:
-        """Take over the configuration as its file has it now, and return what there is to say about it.
+        """Apply the configuration's file as it is now, and return its remarks.
 
         Raises:
-            UsageError: the file is wrong; the configuration before stays in force.
+            UsageError: the file is wrong; the previous configuration stays in force.
             HardwareBusy: the board does not answer in time; the configuration counts all the same.
         """
         try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments that several verbs share, each with its one form, default and help. Loads the standard library only."""
+"""Arguments shared by several verbs, with form, default and help. Loads the standard library only."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST = 2**32 - 1
 
 
 def whole(low: int) -> Callable[[str], int]:
-    """What reads an argument that is a whole number from ``low`` to :data:`MOST`."""
+    """Reader of a whole number from ``low`` to :data:`MOST`."""
 
     def read(text: str) -> int:
         with contextlib.suppress(ValueError):
@@ -33,22 +33,21 @@ def whole(low: int) -> Callable[[str], int]:
 
 
 def named_file(text: str) -> Path:
-    """Reads an argument that names a file: an empty one, as of a shell's variable that is not set, is none."""
+    """Read a file's name; an empty one, as from an unset shell variable, is invalid."""
     if not text:
         raise argparse.ArgumentTypeError("expected the name of a file, got none")
     return Path(text)
 
 
 def folder(text: str) -> Path:
-    """Reads an argument that names a folder that there is."""
+    """Read the name of an existing folder."""
     if not Path(text or "?").is_dir():
         raise argparse.ArgumentTypeError(f"expected a folder, got {text!r}")
     return Path(text)
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """A parser that tells wrong usage in one line, with where more is said, and where options may stand between the names of
-    any number of files."""
+    """Parser that reports wrong usage in one line, and takes options between any number of file names."""
 
     _inner = False
 
@@ -56,7 +55,7 @@ class OneLineParser(argparse.ArgumentParser):
         numbers = {action.nargs for action in self._get_positional_actions()}
         if self._inner or not numbers & {argparse.ZERO_OR_MORE, argparse.ONE_OR_MORE}:
             return super().parse_known_args(args, namespace)
-        self._inner = True  # what follows calls this again, once for options and once for the rest
+        self._inner = True  # the next call recurses here, for options and for the rest
         try:
             return self.parse_known_intermixed_args(args, namespace)
         finally:
@@ -69,14 +68,14 @@ class OneLineParser(argparse.ArgumentParser):
         return read
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Name the choice that was meant, if one is close."""
+        """Suggest a close choice."""
         if action.choices is None or value in action.choices:
             return
         known = [str(choice) for choice in action.choices]
         raise argparse.ArgumentError(action, f"invalid choice: {value!r}{valid_instead(str(value), known)}")
 
     def unknown(self, arguments: Sequence[str]) -> NoReturn:
-        """End with one line about arguments that no option takes, and the option that was meant, if one is close.
+        """End with one line on unknown arguments, and a close option if any.
 
         Raises:
             SystemExit: always, with the exit code of wrong usage.
@@ -86,7 +85,7 @@ class OneLineParser(argparse.ArgumentParser):
         self.error(f"{' '.join(arguments)}: not known{f'; did you mean {meant!r}?' if meant else ''}")
 
     def _options(self) -> list[str]:
-        """The long options of this parser and of those that it chooses from."""
+        """Long options of this parser and of its subparsers."""
         found = [name for action in self._actions for name in action.option_strings if name.startswith("--")]
         for action in self._actions:
             inner = action.choices.values() if isinstance(action.choices, Mapping) else ()
@@ -119,7 +118,7 @@ def add_input(parser: argparse.ArgumentParser) -> None:
 
 
 def _phase(name: str) -> Callable[[str], str]:
-    """What reads a number of tokens as the input by which a language model is told its phase."""
+    """Reader of a number of tokens, as the input that tells a language model its phase."""
     read = whole(1)
     return lambda text: f"{name}={read(text)}:int"
 
@@ -137,7 +136,7 @@ def add_accept_boundary(parser: argparse.ArgumentParser) -> None:
 
 
 def add_method(parser: argparse.ArgumentParser) -> None:
-    """--method, of a daemon's predictions."""
+    """--method, for a daemon's predictions."""
     parser.add_argument(
         "--method",
         choices=METHODS,
@@ -159,12 +158,12 @@ def add_execution(parser: argparse.ArgumentParser) -> None:
 
 
 def stated_beside(args: argparse.Namespace) -> dict[str, Any]:
-    """What --host-ms and --copied-bytes state, by the names of :class:`jetdvfs.kernels.cost.execution.Beside`."""
+    """Values of --host-ms and --copied-bytes, by the names of :class:`jetdvfs.kernels.cost.execution.Beside`."""
     return {name: value for name in ("host_ms", "copied_bytes") if (value := getattr(args, name)) is not None}
 
 
 def add_config(parser: argparse.ArgumentParser, what: str, *, repeatable: bool = False) -> None:
-    """--config, for :func:`asked_configuration`; ``what`` says what the configuration is for."""
+    """--config, for :func:`asked_configuration`; ``what`` is its purpose."""
     help_text = (
         f"{what}: each clock in MHz, or CPU in kHz, GPU and EMC in Hz; max or min: its highest or lowest (max,612,max), "
         "alone those of all three; empty (,612,): its governor's"
@@ -176,10 +175,10 @@ def add_config(parser: argparse.ArgumentParser, what: str, *, repeatable: bool =
 
 
 def asked_configuration(text: str, levels: Mapping[str, Sequence[int]] | None = None) -> FrequencyConfiguration:
-    """The configuration of a --config; ``levels`` as for :func:`jetdvfs.kernels.grid.parse_configuration`.
+    """Configuration of a --config; ``levels`` as for :func:`jetdvfs.kernels.grid.parse_configuration`.
 
     Raises:
-        UsageError: it does not read as a configuration.
+        UsageError: it is no configuration.
     """
     try:
         return parse_configuration(text, levels)
@@ -188,11 +187,7 @@ def asked_configuration(text: str, levels: Mapping[str, Sequence[int]] | None = 
 
 
 def add_target(parser: argparse.ArgumentParser, *, required: bool = False, several: str = "") -> None:
-    """--target, --fps and --confidence, with every kind of target there is.
-
-    Args:
-        several: what more than one target are for; they are then a list, ``targets``.
-    """
+    """--target, --fps and --confidence, with every kind of target; ``several`` targets are a list, ``targets``."""
     group = parser.add_argument_group("targets", targets.listing())
     what = "what is needed, in one of these forms"
     if several:
@@ -234,7 +229,7 @@ def add_socket(parser: argparse.ArgumentParser) -> None:
 
 
 def board_socket(root: Path) -> Path:
-    """The socket of the daemon that runs on a board; that of a client by default if none runs, or its socket is unknown."""
+    """Socket of the daemon on a board; a client's default if none runs, or unknown."""
     from .system.state import socket_of
     from .wire.protocol import default_socket
 

@@ -62,7 +62,7 @@ Number: TypeAlias = Annotated[int, Meta(ge=1, le=10_000, description="a whole nu
 
 @dataclass(frozen=True)
 class ClientLimits:
-    """How many connections, leases and loaded networks there may be at once.
+    """Limits on simultaneous connections, leases and loaded networks.
 
     A user gets at most 16 connections and 16 leases; an eighth of each, at most 8, is kept for root.
     """
@@ -74,7 +74,7 @@ class ClientLimits:
 
 @dataclass(frozen=True)
 class WorkerRules:
-    """How many processes read strangers' model files at once, and with what."""
+    """Processes that read foreign model files: their number, threads and time."""
 
     parallel: Number = 2
     threads: Number = 4
@@ -83,7 +83,7 @@ class WorkerRules:
 
 @dataclass(frozen=True)
 class DefaultTarget:
-    """A target for a model, held as ``jetdvfs hold MODEL --input ... --target ...`` does while no application holds any."""
+    """A target for a model, held as by ``jetdvfs hold MODEL --input ... --target ...`` while no application holds any."""
 
     model: Text
     target: Text
@@ -97,11 +97,9 @@ class DefaultTarget:
 
 @dataclass(frozen=True)
 class IdleRules:
-    """When a lease goes into standby (docs/loop.md), and at which clocks.
+    """Standby after a time without frames (docs/loop.md), at clocks as for ``default``.
 
-    Attributes:
-        after_s: time without a frame.
-        clocks: as of ``default``; the CPU's governor serves other work, and the first frame, at once.
+    By default the CPU keeps its governor, which serves other work, and the first frame, at once.
     """
 
     after_s: Annotated[float, Meta(ge=0.5, le=3600, description="a number from 0.5 to 3600")] = 5.0
@@ -110,7 +108,7 @@ class IdleRules:
 
 @dataclass(frozen=True)
 class Members:
-    """What the file may hold. ``help`` is each member's meaning, with its unit."""
+    """Members of the file; ``help`` is each one's meaning, with its unit."""
 
     board: Text | None = field(default=None, metadata={"help": "board description; default: detected"})
     profile: Text | None = field(
@@ -150,20 +148,16 @@ class Members:
 
 @dataclass(frozen=True)
 class Config(Members):
-    """What the operator decided.
-
-    Attributes:
-        warnings: what the file says to no effect, each in a line.
-    """
+    """The operator's configuration; ``warnings`` name members without effect, one line each."""
 
     warnings: tuple[str, ...] = ()
 
 
 def load_config(path: Path | None) -> Config:
-    """Read the file and its drop-ins; without one, the default file's if there are any, else the defaults.
+    """Read the file and its drop-ins, by default the installation's if any, else the defaults.
 
     Raises:
-        UsageError: one cannot be read, or a member is not what it must be.
+        UsageError: one cannot be read, or a member is invalid.
     """
     reading = read_config(path)
     if reading.members is None:
@@ -175,13 +169,7 @@ def load_config(path: Path | None) -> Config:
 
 @dataclass(frozen=True)
 class ConfigReading:
-    """What the configuration's files say, and everything that is wrong with them.
-
-    Attributes:
-        members: None where there are problems.
-        warnings: what is said to no effect.
-        stack: the files themselves.
-    """
+    """Members of the configuration, None if there are problems; remarks, and the files."""
 
     members: Members | None
     problems: tuple[Remark, ...]
@@ -190,7 +178,7 @@ class ConfigReading:
 
 
 def read_config(path: Path | None) -> ConfigReading:
-    """Read the file (by default the installation's) and its drop-ins, whatever they hold. Raises nothing."""
+    """Read the file, by default the installation's, and its drop-ins, valid or not; raises nothing."""
     stack = read_stack(path or DEFAULT_PATH, required=path is not None)
     problems, warnings = list(stack.problems), list(stack.warnings)
     for layer in stack.layers:
@@ -202,7 +190,7 @@ def read_config(path: Path | None) -> ConfigReading:
     members = None
     if not problems:
         together = _filled(stack.merged)
-        # Each file may be right by itself, and what they come to together wrong.
+        # Valid files may be invalid together.
         problems = [stack.remark_at(mistake.at, str(mistake)) for mistake in mistakes(together, Members)]
         members = None if problems else convert(together, Members)
     if members is not None and members.cpu_leader is not None and members.cpu_clusters == "together":
@@ -211,14 +199,14 @@ def read_config(path: Path | None) -> ConfigReading:
 
 
 def _suggested(at: Place, known: Sequence[str]) -> str:
-    """The closest of the known names, and all of them."""
+    """The closest known name, and all of them."""
     close = meant_by(str(at[-1]), known)
     meant = f"; did you mean {dotted((*at[:-1], close))}?" if close else ";"
     return f"{meant} valid: {', '.join(known)}"
 
 
 def _implausible(raw: Any) -> Iterator[tuple[Place, str]]:
-    """Limits that no clock of a board has, which mostly are of another unit, and default clocks that are none."""
+    """Limits beyond any board's clocks, mostly of another unit, and invalid default clocks."""
     idle, default = (raw.get(name) if isinstance(raw, Mapping) else None for name in ("idle", "default"))
     if isinstance(default, Mapping):
         for at, known in unknown_members(default, DefaultTarget):
@@ -256,11 +244,11 @@ def _fits(value: int, per_mhz: int) -> bool:
 
 
 def _filled(raw: Any) -> Any:
-    """The document without members that are left empty, and with ``floors`` and ``idle`` as mappings or nothing."""
+    """The document without empty members, and with ``floors`` and ``idle`` as mappings or None."""
     if not isinstance(raw, dict):
         return {} if raw is None else raw
     filled = {name: _filled(value) for name, value in raw.items() if value is not None}
-    # YAML reads off and on as truth values.
+    # YAML reads off and on as booleans.
     for name in {"floors", "idle"}.intersection(filled):
         if filled[name] in ("auto", True):
             del filled[name]
@@ -270,15 +258,15 @@ def _filled(raw: Any) -> Any:
 
 
 class ConfigFile:
-    """The operator's file: read at the start, and again when the operator says so.
+    """The operator's file: read at the start, and again on request.
 
     Args:
-        path: as for :func:`load_config`, whose errors making one raises too.
+        path: as for :func:`load_config`, whose errors are raised.
 
     Attributes:
-        started: the configuration that the daemon started with; ``current`` the one that was read last.
-        notes: why what the file says now is not in force; empty where it is.
-        default_note: why the target of ``default`` is not held; empty if it is.
+        started: configuration at the start; ``current`` is the last read.
+        notes: reasons why the file's content is not in force; empty if it is.
+        default_note: reason why the target of ``default`` is not held; empty if it is.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -288,10 +276,10 @@ class ConfigFile:
         self.default_note = ""
 
     def reload(self) -> Config:
-        """The configuration as the file has it now; its warnings name what only takes effect at the next start.
+        """The configuration as the file has it now; warnings name members for the next start only.
 
         Raises:
-            UsageError: as :func:`load_config`; what was read before stays in force, and ``notes`` says so.
+            UsageError: as for :func:`load_config`; the previous one stays in force, with ``notes``.
         """
         try:
             config = load_config(self._path)

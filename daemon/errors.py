@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of this package, each with the exit code the command line answers with.
+"""Errors of this package, with exit codes of the command line.
 
-A ``TransientError`` is worth another try, which :func:`jetdvfs.daemon.hardware.patience.retried` makes; every other one would
-fail again.
+A ``TransientError`` may be retried, by :func:`jetdvfs.daemon.hardware.patience.retried`; all others would fail again.
 """
 
 from __future__ import annotations
@@ -11,27 +10,27 @@ from typing import ClassVar
 
 
 class DaemonError(Exception):
-    """Base of every error raised by :mod:`jetdvfs.daemon`; its text is one line that says what, where and what is valid."""
+    """Base of all errors of :mod:`jetdvfs.daemon`; one line tells fault, place and valid values."""
 
     exit_code: ClassVar[int] = 3
 
 
 class TransientError(DaemonError):
-    """The same request may succeed when tried again."""
+    """The same request may succeed later."""
 
 
 class UsageError(DaemonError):
-    """The request itself is malformed."""
+    """The request is malformed."""
 
     exit_code = 2
 
 
 class LeaseEnded(UsageError):
-    """The lease was ended by another than its holder: released, or the board restored."""
+    """Another than its holder ended the lease: released, or the board restored."""
 
 
 class InputError(DaemonError):
-    """What was handed in (a model, a profile, a descriptor) cannot be used."""
+    """An input (a model, a profile, a descriptor) cannot be used."""
 
     exit_code = 3
 
@@ -59,11 +58,11 @@ class HardwareBusy(TransientError):
 
 
 class HardwareHangs(HardwareBusy):
-    """A file of the board did not answer at all; a write may still take effect when it does."""
+    """A file of the board did not answer at all; a write may still take effect later."""
 
 
 class LimitReached(TransientError):
-    """As many of something are in use as are allowed at once."""
+    """The limit on simultaneous uses is reached."""
 
 
 class NotPermitted(DaemonError):

@@ -9,8 +9,8 @@
     plan = surface.plan("latency_ms=20", confidence=0.95)
     surface.plot(plan)
 
-Nothing here touches a clock. What it needs beyond numpy and pyyaml is loaded when it is asked for: treelite by
-:func:`load_profile`, pandas by :meth:`BoardSurface.to_dataframe`, matplotlib by :meth:`BoardSurface.plot`.
+Nothing here touches a clock. Besides numpy and pyyaml, libraries are loaded on use: treelite by :func:`load_profile`, pandas by
+:meth:`BoardSurface.to_dataframe`, matplotlib by :meth:`BoardSurface.plot`.
 """
 
 from __future__ import annotations
@@ -53,20 +53,20 @@ def decompose(
     method: str = "forward",
     optimized: bool = False,
 ) -> Network:
-    """List the kernel invocations of a model file, without running anything in it.
+    """List the kernel invocations of a model file, without running it.
 
     Args:
         path: a TorchScript, ``torch.export`` or ONNX file.
-        inputs: its inputs in order or by name, each like ``1x3x224x224``, ``1x128:int64`` or ``sr=16000:int``; one alone needs
-            no list, and none is needed if the file declares them.
-        method: which method of a TorchScript model to follow.
-        optimized: the launches as the passes of PyTorch's JIT leave them; ``jetdvfs predict`` and the daemon take them so.
+        inputs: in order or by name, each like ``1x3x224x224``, ``1x128:int64`` or ``sr=16000:int``; a single one needs no list,
+            and none is needed if the file declares them.
+        method: method of a TorchScript model.
+        optimized: launches after the passes of PyTorch's JIT, as ``jetdvfs predict`` and the daemon take them.
 
     Returns:
-        The network. Where its list of launches ends early, its ``boundary`` says where and why.
+        The network. If its launch list ends early, its ``boundary`` tells where and why.
 
     Raises:
-        KernelsError: the file cannot be read as a model, calls an operator that is not known, or does not run on such inputs.
+        KernelsError: the file is no readable model, calls an unknown operator, or does not run on these inputs.
     """
     given = [inputs] if isinstance(inputs, str) else inputs
     return read_model(
@@ -78,8 +78,7 @@ def load_profile(name_or_dir: str | os.PathLike[str]) -> BoardProfile:
     """Load a board's profile by its bundle's name (``jetdvfs profile list`` prints them) or folder.
 
     Raises:
-        BundleError: there is none, or something about it is missing, damaged, or made for another board; or power was not
-            measured.
+        BundleError: missing, incomplete, damaged, made for another board, or without measured power.
     """
     bundle = load_bundle(name_or_dir)
     if not bundle.manifest.rails:
@@ -89,11 +88,7 @@ def load_profile(name_or_dir: str | os.PathLike[str]) -> BoardProfile:
 
 @dataclass(frozen=True, eq=False)
 class BoardProfile:
-    """A trained profile of one board, ready to predict with.
-
-    Attributes:
-        bundle: what it was loaded from.
-    """
+    """A trained profile of one board, ready to predict with."""
 
     bundle: Bundle
 
@@ -109,7 +104,7 @@ class BoardProfile:
 
     @property
     def simulated(self) -> bool:
-        """Whether it was measured on a simulated board; its figures are then not those of a real one."""
+        """True if measured on a simulated board: the figures are not a real board's."""
         return self.bundle.manifest.simulated
 
     @property
@@ -130,18 +125,18 @@ class BoardProfile:
         """Predict latency, power and energy of one inference at every frequency configuration.
 
         Args:
-            network: what :func:`decompose` returned.
+            network: from :func:`decompose`.
             method: ``timeline`` plays host and GPU against each other; ``sum`` adds up kernels, as MIRAGE (SEC '21) does.
             temperature_c: the die's, in degrees Celsius; by default that of the profile's idle power.
-            execution: how the launches reach the GPU: ``eager``, ``graph`` or ``engine``; by default as they are listed,
-                TensorRT's as an engine and all others one by one.
-            beside: what a frame takes besides, as the application knows it.
-            accept_boundary: go on with a list of launches that ends early at an operator of this name.
+            execution: how the GPU is launched: ``eager``, ``graph`` or ``engine``; by default as listed, TensorRT's as an
+                engine and all others one by one.
+            beside: frame overhead, known to the application.
+            accept_boundary: operators at which the launch list may end early.
 
         Raises:
-            UsageError: there is no such method or execution.
-            EndsEarly: the network's list of launches ends early, and not at an operator that was accepted.
-            CostModelError: the network launches nothing, a kernel does not fit its model, or the profile does not know that
+            UsageError: unknown method or execution.
+            EndsEarly: the launch list ends early, and not at an accepted operator.
+            CostModelError: the network launches nothing, a kernel does not fit its model, or the profile does not know the
                 temperature.
         """
         if method not in METHODS:
@@ -162,12 +157,11 @@ class BoardProfile:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class BoardSurface(Surface):
-    """A :class:`~jetdvfs.kernels.surface.Surface` that knows what it is of.
+    """A :class:`~jetdvfs.kernels.surface.Surface` with its origin.
 
     Attributes:
-        network: the network's name.
-        profile: the profile it was predicted with; ``board`` and ``simulated`` are that profile's.
-        correction: what observations changed about it; None where it is as it was predicted.
+        profile: name of the profile, with its ``board`` and ``simulated``.
+        correction: changes by observations; None if uncorrected.
     """
 
     network: str = ""
@@ -177,14 +171,14 @@ class BoardSurface(Surface):
     correction: Correction | None = None
 
     def correct(self, observations: Sequence[Observation]) -> BoardSurface:
-        """The surface as observations correct it; its ``correction`` says how much, and why.
+        """The surface corrected by observations, with the ``correction`` and its reasons.
 
         Args:
-            observations: all there are: a corrected surface is not corrected again, but the one that was predicted.
+            observations: all there are: the predicted surface is corrected, not a corrected one.
 
         Raises:
             CostModelError: there is no observation.
-            GridError: one is of a configuration that the surface has not.
+            GridError: one is not on the surface's grid.
         """
         found = correct(self, observations)
         figures = {field.name: getattr(found.surface, field.name) for field in fields(Surface)}
@@ -202,15 +196,15 @@ class BoardSurface(Surface):
         """Choose the frequency configuration that meets a target best.
 
         Args:
-            target: what is needed, such as ``latency_ms=20`` or ``min-energy``.
-            fps: frames per second; each inference must then end within its period, and energy is counted per frame.
-            confidence: the probability, 0.5 to below 1, with which the target must be met.
-            limits: the range each clock must stay in.
-            battery_wh: with a target of hours, what is left in the battery.
+            target: such as ``latency_ms=20`` or ``min-energy``.
+            fps: frames per second; each inference must then end within its period, and energy is per frame.
+            confidence: probability, 0.5 to below 1, of meeting the target.
+            limits: range of each clock.
+            battery_wh: charge left, for a target of hours.
 
         Raises:
-            TargetNotAttainable: no configuration meets the target; the text names the best there is.
-            UsageError: an argument makes no sense.
+            TargetNotAttainable: no configuration meets the target; the text names the best attainable.
+            UsageError: an argument is invalid.
         """
         wanted = parse_target(target) if isinstance(target, str) else target
         return plan(self, wanted, fps=fps, confidence=confidence, limits=lasting(wanted, battery_wh, limits or Limits()))
@@ -219,8 +213,8 @@ class BoardSurface(Surface):
         """One row for each configuration, in the grid's order.
 
         Columns: the clocks ``cpu_khz``, ``gpu_hz``, ``emc_hz``; the figures ``latency_ms``, ``power_mw``, ``energy_mj`` and
-        ``idle_mw``; their uncertainty, ``latency_sigma`` and ``energy_sigma``; and ``guessed_share``, all as
-        :class:`~jetdvfs.kernels.surface.Surface` describes them.
+        ``idle_mw``; their uncertainty, ``latency_sigma`` and ``energy_sigma``; and ``guessed_share``, as in
+        :class:`~jetdvfs.kernels.surface.Surface`.
 
         Raises:
             InputError: pandas is missing.
@@ -233,14 +227,9 @@ class BoardSurface(Surface):
         return pandas.DataFrame(columns | {name: getattr(self, name).ravel() for name in figures})
 
     def plot(self, plan: Plan | None = None, *, ax: Axes | None = None) -> Axes:
-        """Draw the trade-off of latency and energy, every configuration a point; with a plan also its target and its choice.
+        """Draw latency against energy, a point per configuration, and a plan's target and choice; return the axes.
 
-        Args:
-            plan: a plan made from this surface.
-            ax: the axes to draw on; new ones of ``matplotlib.pyplot`` if not given, which a notebook shows.
-
-        Returns:
-            The axes drawn on.
+        Without ``ax``, draws on new axes of ``matplotlib.pyplot``, which a notebook shows.
 
         Raises:
             InputError: matplotlib is missing.

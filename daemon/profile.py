@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which profile the daemon predicts with."""
+"""Choice of the daemon's profile."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Profile:
-    """The bundle in use: its folder and which profile it is."""
+    """Folder and identity of the bundle in use."""
 
     path: Path
     identity: Identity
 
 
 def find_profile(name_or_dir: str, board: str) -> Profile:
-    """The bundle of this name or folder, for this board.
+    """Bundle of this name or folder, for this board.
 
     Raises:
-        BundleError: there is none, or it is malformed.
-        InputError: it was made for another board.
+        BundleError: missing or malformed.
+        InputError: made for another board.
     """
     path = resolve_bundle(name_or_dir).resolve()
     identity = read_identity(path)
@@ -39,13 +39,13 @@ def find_profile(name_or_dir: str, board: str) -> Profile:
 
 
 def choose_profile(wanted: str | None, board: str, *, running_system: bool) -> tuple[Profile | None, tuple[str, ...]]:
-    """The profile asked for, or the first one of such a board; and what is to be said where there is none.
+    """The wanted profile, or the board's first one, and notes if there is none.
 
-    On the running system, one that was measured on a simulated board is used only when it is asked for by name: its figures are
-    not that machine's. A file tree elsewhere stands for a board, and may be predicted by any profile of its kind.
+    On the running system, a profile from a simulated board is used only by name: its figures are not that machine's. In a file
+    tree elsewhere, any profile of the board's kind may predict.
 
     Raises:
-        BundleError: the one asked for does not exist or is malformed.
+        BundleError: the wanted one is missing or malformed.
         InputError: it was made for another board.
     """
     if wanted is not None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hooks for applications: say what is needed, measure what happens. Loads the standard library only.
+"""Hooks for applications: request clocks, and measure frames. Loads the standard library only.
 
 ::
 
@@ -12,19 +12,19 @@
                     image = resize(image)
                 network(image)
 
-A frame ends when the GPU is done. CUDA calls return before that: a frame that does not wait is a launch time, and the daemon
-does not count it. ``qos.frame(lease, wait=torch.cuda.synchronize)`` calls a function that waits. Without ``wait``, a frame
-waits for PyTorch's current stream if the application has used CUDA through PyTorch; if another CUDA library is loaded, a
-warning says once that it does not wait. ``wait=False`` is for a block that waits by itself (``output.cpu()``).
+A frame ends when the GPU is done. CUDA calls return before: a frame that does not wait is a launch time, and the daemon does
+not count it. ``qos.frame(lease, wait=torch.cuda.synchronize)`` calls a function that waits. Without ``wait``, a frame waits for
+PyTorch's current stream if the application has used CUDA through PyTorch; with another CUDA library, one warning says that it
+does not wait. ``wait=False`` is for a block that waits by itself (``output.cpu()``).
 
 ``@qos.frame(lease)`` makes a frame of every call of a function, and ``qos.timed(network, lease)`` of every call of a module.
-The target is the frame's: what spans take is part of it, and each is told in ``frame.spans``.
+The target is for the whole frame, including its spans; ``frame.spans`` has the time of each.
 
-With ``required=False`` the application runs the same where no daemon is, or none that lets it in, and has its lease as soon as
-there is one. A lease that is lost with the daemon is held again with the next (``lease.held`` says how it stands now). Nothing
-waits for the daemon between the start of the block and its end, and the end takes a second or so at most.
+With ``required=False`` the application also runs without a daemon or access to it, and gets its lease once there is one. A
+lease lost with the daemon is held again by the next one (``lease.held`` is its present state). Nothing waits for the daemon
+between the start and the end of the block; the end takes about a second at most.
 
-``lease.change(target="latency_ms=30")`` asks for something else from now on, in one call: a target, a rate, another model.
+``lease.change(target="latency_ms=30")`` changes the request in one call: the target, the rate, or the model.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def __dir__() -> list[str]:
 
 
 class Reported(Protocol):
-    """What frames are reported to: a lease of :func:`hold`, or of :meth:`jetdvfs.daemon.wire.client.Client.hold`."""
+    """Receiver of frames: a lease of :func:`hold`, or of :meth:`jetdvfs.daemon.wire.client.Client.hold`."""
 
     def report(self, latency_ms: float) -> None: ...
 
@@ -60,7 +60,7 @@ _warned: set[str] = set()
 
 
 def _wait_for_gpu() -> None:
-    """Wait for the GPU work of the current thread, as far as the application's libraries tell; warn once if they do not."""
+    """Wait for the current thread's GPU work, as far as its libraries tell; warn once if they do not."""
     torch = sys.modules.get("torch")
     cuda = getattr(torch, "cuda", None)
     if cuda is not None and cuda.is_initialized():
@@ -79,14 +79,13 @@ def _wait_for_gpu() -> None:
 
 
 class frame:
-    """Times one frame of the lease's application and notes it for another thread to report; it never waits for the daemon.
+    """Times one frame, and notes it for a thread to report; never waits for the daemon.
 
-    A frame that ends in an exception is not reported. As a decorator it makes a frame of every call.
-
-    After the block ``latency_ms`` says how long it took, and ``spans`` how long each of its spans.
+    A frame that ends in an exception is not reported. As a decorator, every call is a frame. Afterwards ``latency_ms`` and
+    ``spans`` hold the times of the frame and of its spans.
 
     Args:
-        lease: the lease that frames are reported for.
+        lease: receiver of the frame.
         wait: called at the end of the block, before the time is taken: a function that returns when the GPU is done, such as
             ``torch.cuda.synchronize``. None waits for PyTorch's current CUDA stream if the application uses CUDA through
             PyTorch. False does not wait.
@@ -113,7 +112,7 @@ class frame:
             self._lease.report(self.latency_ms)
 
     def __call__(self, function: F) -> F:
-        """The function, each of whose calls is a frame."""
+        """The function with each call as a frame."""
         lease, wait = self._lease, self._wait
 
         @functools.wraps(function)
@@ -124,12 +123,12 @@ class frame:
         return cast(F, framed)
 
     def span(self, name: str) -> span:
-        """Times a part of the frame, such as what comes before the inference: ``spans[name]``, in ms, added up."""
+        """Time a part of the frame, such as pre-processing: ``spans[name]``, in ms, added up."""
         return span(self.spans, name)
 
 
 class span:
-    """A part of a frame; made by :meth:`frame.span`."""
+    """A part of a frame, made by :meth:`frame.span`."""
 
     __slots__ = ("_name", "_spans", "_start")
 
@@ -145,13 +144,7 @@ class span:
 
 
 class timed:
-    """A module, or anything else that is called for an inference: every call is a frame; the rest is the module's own.
-
-    Args:
-        module: what is called.
-        lease: what its frames are reported to.
-        wait: as of :class:`frame`.
-    """
+    """A module, or another callable, whose every call is a frame (see :class:`frame`); all else is the module's own."""
 
     def __init__(
         self, module: Callable[..., Any], lease: Reported, wait: Callable[[], object] | Literal[False] | None = None

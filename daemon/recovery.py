@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Giving back what a daemon that died still held, without a daemon: for ``jetdvfs restore``, and for one that cannot start."""
+"""Restores the board after a dead daemon, for ``jetdvfs restore`` or a daemon that cannot start."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LAST_TRY_S = 1.0
 
 
 def keeper_of(files: Files, runtime_dir: Path, state_dir: Path) -> BaselineKeeper:
-    """What is kept of how a board was found, whoever left it there; to be used only where no daemon runs."""
+    """Keeper of the baseline that any daemon left; only while none runs."""
     clock = SystemClock()
 
     def stock(held: Marker) -> Stock:

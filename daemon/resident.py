@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The resident daemon: puts the parts together, opens the sockets, serves until it is told to stop, gives the board back."""
+"""The resident daemon: sets up its parts, opens the sockets, serves until stopped, restores the board."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ _ADMIN_LIMITS = ServerLimits(connections=16, connections_per_user=16)
 
 
 class Resident:
-    """Everything from the locks on its directories to the sockets; as a context manager it ends what it began."""
+    """All from the locks on its folders to the sockets; a context manager that ends it all."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         self._args = args
@@ -175,7 +175,7 @@ class Resident:
             memory=Memory(state_dir.resolve() / "learned.json"),
         )
         self._given = given = notify.listen_sockets()
-        # Last the socket that everybody waits for: who reaches it reaches the other one, too.
+        # The public socket is last: once it answers, so does the other one.
         self._admin = given.get("jetdvfs-admin") or stack.enter_context(listening(admin_socket(path), 0o600, UNCHANGED))
         self._public = given.get("jetdvfs") or stack.enter_context(listening(path, 0o660, _group_id(config.socket_group)))
         for note in notes:
@@ -190,7 +190,7 @@ class Resident:
         )
 
     async def serve(self, signals: Signals) -> None:
-        """Answer until a signal that ends comes, then give the board back; at once where one has come already."""
+        """Answer until an ending signal, past or future, then restore the board."""
         loop = asyncio.get_running_loop()
         said = Repeated(log, time.monotonic)
         loop.set_exception_handler(task_failures(lambda text, kind: said.say(logging.ERROR, text, kind=kind)))
@@ -238,14 +238,14 @@ class Resident:
             self._quota.sum_up()
 
     async def _reload(self, admin: AdminApi) -> None:
-        """Read the configuration again, and tell the service manager when that is done."""
+        """Read the configuration again, and notify the service manager."""
         notify.notify("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
         with contextlib.suppress(DaemonError):  # logged, and in the status
             await admin.reload()
         notify.notify("READY=1")
 
     async def _keep_default(self) -> None:
-        """Hold the target that the configuration names as its default, as a client of this daemon's own, until cancelled."""
+        """Hold the configuration's default target as the daemon's own client, until cancelled."""
         file, said = self._context.config_file, Repeated(log, time.monotonic)
         known: object = None
         lease: KeptLease | None = None
@@ -271,7 +271,7 @@ class Resident:
             await asyncio.sleep(_DEFAULT_S)
 
     async def _say_how_it_is(self) -> None:
-        """Tell the service manager that all is well, as long as the board's thread gets on, and what changes."""
+        """Send changes, and watchdog pings while the board's thread makes progress, to the service manager."""
         if not notify.has_manager():
             return
         watchdog_s = notify.watchdog_s()
@@ -296,7 +296,7 @@ class Resident:
 
 
 def _make_own_base() -> None:
-    """Make the folder of an ordinary user's daemon, where it is no other user's.
+    """Make the folder of an ordinary user's daemon, if it is no other user's.
 
     Raises:
         UsageError: it cannot be made.
@@ -308,12 +308,12 @@ def _make_own_base() -> None:
 
 
 def _operators() -> frozenset[int]:
-    """The users who may change more of the machine than their own leases."""
+    """Users who may change more of the machine than their own leases."""
     return frozenset({0, os.geteuid()})
 
 
 def _give_back_what_was_left(args: argparse.Namespace) -> None:
-    """Whatever keeps this daemon from starting, what one that died still holds is given back; not what a running one holds."""
+    """Restore the board after a dead daemon, if this one cannot start; never a running daemon's."""
     from .recovery import LAST_TRY_S, keeper_of
 
     runtime_dir = args.runtime_dir or default_runtime_dir(args.root)
@@ -321,7 +321,7 @@ def _give_back_what_was_left(args: argparse.Namespace) -> None:
     try:
         with locked_in_passing(args.root, runtime_dir, state_dir):
             report = keeper_of(Files(args.root, longest_s=LONGEST_S), runtime_dir, state_dir).restore(longest_s=LAST_TRY_S)
-    except HardwareBusy:  # a running daemon's
+    except HardwareBusy:  # a daemon runs
         return
     except DaemonError as error:
         log.error("what an earlier daemon held is not looked at: %s", error)
@@ -334,7 +334,7 @@ def _give_back_what_was_left(args: argparse.Namespace) -> None:
 
 @contextlib.contextmanager
 def _recording() -> Iterator[tuple[Record, LogQuota]]:
-    """The decisions from now on, kept for clients; and a bound on each user's lines, there and in the log."""
+    """Decisions from now on, for clients, with a limit on each user's lines, there and in the log."""
     record, quota, root = Record(), LogQuota(time.monotonic, _operators()), logging.getLogger()
     root.addHandler(record)
     handlers = tuple(root.handlers)
@@ -350,8 +350,10 @@ def _recording() -> Iterator[tuple[Record, LogQuota]]:
 
 @contextlib.contextmanager
 def _woken_by_signals(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
-    """Let every signal wake the loop. Python sees one only once the main thread goes on, and one that another thread took, or
-    that came just before the loop began to wait, would not make it do so.
+    """Let every signal wake the loop.
+
+    Python sees a signal only once the main thread goes on, which one in another thread, or just before the wait, would not
+    cause.
     """
     ours, pythons = socket.socketpair()
     with ours, pythons:
@@ -367,10 +369,10 @@ def _woken_by_signals(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
 
 
 def _group_id(wanted: str | None) -> int:
-    """The group whose members may ask for clocks: the one wanted, else the installation's if there is one and we are root.
+    """Group that may request clocks: the wanted one, else for root the installation's, if any.
 
     Raises:
-        UsageError: there is no group of the name wanted.
+        UsageError: the wanted group does not exist.
     """
     try:
         return grp.getgrnam(wanted or INSTALLED_GROUP).gr_gid if wanted or os.geteuid() == 0 else UNCHANGED

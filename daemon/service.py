@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``jetdvfsd``: starts the resident daemon. What takes time to load is loaded once it can be told to end in order."""
+"""``jetdvfsd``: starts the resident daemon. Slow modules load once signals are handled."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the daemon; returns its exit code. What keeps it from starting ends as one line on stderr."""
+    """Run the daemon; return its exit code. An error at the start is one line on stderr."""
     signals = Signals()
     os.environ.update(ONE_THREAD)
 

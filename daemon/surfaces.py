@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Networks that clients loaded, and their surfaces: made by the workers, checked, kept in memory and on disk.
+"""Clients' networks and their surfaces: made by workers, checked, kept in memory and on disk.
 
-A network is kept as a child packed it, and never read here. Its surfaces are kept, and shared by the digest of its bytes, and
-every child that sweeps it reads it again.
+A network stays as packed by a child, and is never read here. Its surfaces are shared by the digest of its bytes.
 """
 
 from __future__ import annotations
@@ -45,13 +44,11 @@ _PREPARED_AGAIN_S = 60.0
 
 @dataclass(frozen=True)
 class LoadedNetwork:
-    """A network somebody loaded, small enough to keep many.
+    """A client's network by its name for it, small enough to keep many.
 
     Attributes:
-        name: what its owner calls it.
-        key: the digest of its payload: equal for equal networks.
-        payload: itself, as :func:`.worker.packing.packed_network` packed it.
-        info: what is told of it.
+        key: digest of its payload: equal for equal networks.
+        payload: as packed by :func:`.worker.packing.packed_network`.
     """
 
     name: str
@@ -61,7 +58,7 @@ class LoadedNetwork:
 
 
 class _Kept(NamedTuple):
-    """By what a surface is known: its network's key, and how it was asked for."""
+    """Key of a surface: its network's, and the request."""
 
     network: str
     method: str
@@ -74,11 +71,10 @@ class Surfaces:
     """Makes and keeps surfaces for one profile.
 
     Args:
-        workers: what reads models and sweeps.
-        profile: the bundle in use; without one networks can be loaded, but nothing predicted.
-        tables: where converted node tables are kept; workers read them.
-        stored: where surfaces outlast this process; no worker gets there.
-        troubles: what keeps surfaces from being made from the start, such as why there is no profile.
+        profile: bundle in use; without one, networks can be loaded but not predicted.
+        tables: converted node tables, which workers read.
+        stored: surfaces that outlast this process, closed to workers.
+        troubles: initial obstacles, such as a missing profile.
     """
 
     def __init__(
@@ -102,9 +98,9 @@ class Surfaces:
         self._making: dict[tuple[_Kept, int], asyncio.Task[Surface]] = {}
 
     async def prepare(self) -> None:
-        """Have the profile's models converted, so that sweeps find them; what goes wrong is kept in ``troubles``.
+        """Convert the profile's models for sweeps; failures are kept in ``troubles``.
 
-        Done again where a node table was touched or removed since; where it failed, after a while.
+        Repeated if a node table was touched or removed, or a while after a failure.
         """
         if self.profile is None:
             return
@@ -139,7 +135,7 @@ class Surfaces:
             for _ in range(2):
                 with self._tables.fresh(self._tables.missing(digests)) as outputs:
                     unusable = await self._workers.prepare(profile.path, self._tables.path, outputs)
-                    # The child that wrote them has ended.
+                    # The child that wrote them has ended by now.
                     for digest in outputs:
                         await asyncio.to_thread(self._tables.take_in, digest)
                 if not (damaged := set(unusable) & set(digests)):
@@ -164,21 +160,20 @@ class Surfaces:
     async def decompose(
         self, attached: Attached, inputs: Sequence[TensorSpec], name: str, accepted: Sequence[str] = ()
     ) -> LoadedNetwork:
-        """Have the model that a client sent a descriptor of read by a worker.
+        """Read a client's model by its descriptor, in a worker.
 
         Raises:
-            InputError: the model was refused, or its list of launches ends early and not at one of ``accepted``.
-            LimitReached: the user has too many requests waiting.
+            InputError: the model was refused, or its launch list ends early and not at one of ``accepted``.
+            LimitReached: too many of the user's requests wait.
         """
         return _loaded(*await self._workers.decompose(attached, inputs, name, accepted))
 
     async def check(self, network: bytes, uid: int, accepted: Sequence[str] = ()) -> LoadedNetwork:
-        """Have a network that a client gave as JSON checked by a worker.
+        """Check a client's network in JSON, in a worker.
 
         Raises:
-            InputError: it is not of the documented form, launches nothing, or its list of launches ends early and not at one of
-                ``accepted``.
-            LimitReached: the user has too many requests waiting.
+            InputError: it is malformed, launches nothing, or its launch list ends early and not at one of ``accepted``.
+            LimitReached: too many of the user's requests wait.
         """
         return _loaded(*await self._workers.check(network, uid, accepted))
 
@@ -192,15 +187,15 @@ class Surfaces:
         gpu_share: float = 1.0,
         uid: int = 0,
     ) -> Surface:
-        """The network's surface; clients of a user who ask for the same one at the same time wait for one worker.
+        """The network's surface; simultaneous requests of a user for the same one share a worker.
 
         Args:
             method: one of :data:`jetdvfs.kernels.units.METHODS`.
             execution, beside, gpu_share: as for :func:`jetdvfs.kernels.cost.model.surface`.
 
         Raises:
-            InputError, WorkerFailed: there is no profile, it does not fit, or the worker failed.
-            LimitReached: the user has too many requests waiting.
+            InputError, WorkerFailed: no profile, or an unsuitable one, or the worker failed.
+            LimitReached: too many of the user's requests wait.
         """
         if self.profile is None:
             none = "no profile of this board: nothing can be predicted; hold a configuration instead"
@@ -213,16 +208,16 @@ class Surfaces:
         if kept in self._kept:
             self._kept.move_to_end(kept)
             return self._kept[kept]
-        key = (kept, uid)  # one user's turn does not come later for another's who asked first
+        key = (kept, uid)  # no user's turn is delayed by another's earlier request
         task = self._making.get(key)
         if task is None:
             task = self._making[key] = asyncio.create_task(self._make(network, kept, self.profile, uid))
             task.add_done_callback(lambda done: self._made(key, done))
-        # Whoever asked first may go away; the others still wait for it.
+        # The first client may go away while others still wait.
         return await asyncio.shield(task)
 
     def name(self, network: LoadedNetwork, method: str, execution: str | None, beside: Beside, gpu_share: float = 1.0) -> str:
-        """What a surface is known by where it outlasts this process: another profile's has another name."""
+        """Lasting name of a surface, different for each profile."""
         if self._named is None and self.profile is not None:
             self._named = surface_key(self.profile.identity, "", "")
         part = "" if gpu_share == 1 else f"{gpu_share:.3f}"
@@ -256,7 +251,7 @@ class Surfaces:
             same = read_identity(profile.path) == profile.identity
         except BundleError:
             same = False
-        if same:  # not if another bundle has taken its place meanwhile
+        if same:  # not if another bundle has replaced it
             buffer = io.BytesIO()
             surface.save(buffer)
             self._stored.put(key, buffer.getvalue())
@@ -275,7 +270,7 @@ def _loaded(info: NetworkInfo, payload: bytes) -> LoadedNetwork:
 
 
 def table_folder(folder: Path) -> TableFolder:
-    """The folder in which converted models are kept; ours, and read by workers.
+    """Folder of converted models: ours, and readable by workers.
 
     Raises:
         UsageError: it cannot be made.
