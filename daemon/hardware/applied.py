@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What became of a request: what was asked for, what the kernel holds, what the clocks measure."""
+"""Outcome of a request: requested, accepted and measured clocks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .clocks.driver import Reading, effective, obeyed
 
 
 class Level(NamedTuple):
-    """One clock in kHz, as in :class:`Applied`."""
+    """One clock in kHz."""
 
     requested: int
     accepted: int
@@ -23,20 +23,17 @@ class Level(NamedTuple):
 
 @dataclass(frozen=True)
 class Applied:
-    """What became of a request.
+    """Outcome of a request.
 
     Attributes:
-        requested: what was asked for.
-        accepted: what the kernel and firmware hold as our request; lower where they cut it down.
-        effective: what the clocks measure; as accepted where there is nothing to measure, 0 while power-gated.
-        clusters: the same of each CPU cluster that is set apart from the one of ``cpu_khz``, by its cpufreq policy.
+        accepted: request as held by the kernel and firmware; lower if they cut it.
+        effective: measured clocks; as accepted if unmeasured, 0 while power-gated.
+        clusters: levels of each CPU cluster set apart, by cpufreq policy.
         verified: all three agree.
-        reason: why it was asked for.
-        writes: every write made, in order.
         elapsed_ms: from the first check to the last read-back.
-        notes: what does not agree, or could not be checked.
-        waiting: the axes whose files are not there yet; they are set when these come.
-        governed: the axes that are left to their governors; the configurations say what they measured.
+        notes: disagreements, and unchecked clocks.
+        waiting: axes set once their missing files appear.
+        governed: axes left to their governors; the configurations hold their measured clocks.
     """
 
     requested: FrequencyConfiguration
@@ -52,16 +49,16 @@ class Applied:
     governed: frozenset[str] = frozenset()
 
     def differs(self, wanted: FrequencyConfiguration, governed: frozenset[str]) -> bool:
-        """True if the request was another one than this."""
+        """True if another request was made."""
         axes = (axis for axis in TITLES if axis not in governed)
         return self.governed != governed or any(getattr(self.requested, axis) != getattr(wanted, axis) for axis in axes)
 
     def leaves(self, axis: str) -> bool:
-        """True if an axis, or a CPU cluster that is set apart, is left to its governor."""
+        """True if an axis, or a cluster set apart, is left to its governor."""
         return (axis if axis in TITLES else "cpu_khz") in self.governed
 
     def held(self, axis: str) -> int | None:
-        """What was accepted for an axis or a cluster; None for a cluster that was not there."""
+        """Accepted level of an axis or cluster; None for a missing cluster."""
         if axis in FrequencyConfiguration._fields:
             return int(getattr(self.accepted, axis))
         return self.clusters[axis].accepted if axis in self.clusters else None
@@ -91,14 +88,12 @@ def outcome(
     governed: frozenset[str] = frozenset(),
     failed: tuple[str, ...] = (),
 ) -> Applied:
-    """What became of a request, from what every clock says of itself afterwards.
+    """Outcome of a request, from readings made afterwards, by axis or cluster set apart.
 
     Args:
-        requested, seen: by axis, or cluster that is set apart.
-        throttled: asked why the board is slow, where a clock is.
-        waiting: the axes whose files are not there yet.
-        governed: the axes that are left to their governors, of which ``requested`` says what they measure.
-        failed: why such a clock could not be given back.
+        throttled: returns the reasons for throttling; called if a clock is slow.
+        governed: axes left to their governors; ``requested`` holds their measured clocks.
+        failed: errors of such clocks that could not be restored.
     """
     accepted, measured = dict(requested), dict(requested)
     notes = [f"{title(axis)}: {megahertz(axis, requested[axis])} is set when its files come" for axis in waiting]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The clocks of a board: which can be controlled and by which driver, and which cannot."""
+"""The clocks of a board and their drivers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class _Axis(NamedTuple):
     observe: Callable[[Files, BoardDescription], int | None]
 
 
-# In the order in which they are given back: the memory first, for its lock is what starves others.
+# In restore order: the memory first, since its lock starves other units.
 _AXES = (
     _Axis("emc_hz", "memory clock", emc.probe, emc.observe),
     _Axis("gpu_hz", "GPU clock", gpu.probe, gpu.observe),
@@ -36,12 +36,12 @@ TITLES = {axis.name: axis.title for axis in _AXES}
 
 
 def title(axis: str) -> str:
-    """What an axis is called in messages, or a cluster that is set apart, by its cpufreq policy."""
+    """Name of an axis, or of a cluster set apart, for messages."""
     return TITLES.get(axis) or f"CPU clock of {axis}"
 
 
 def megahertz(axis: str, level: int | None) -> str:
-    """A level of an axis, or of a cluster that is set apart, for messages."""
+    """Level of an axis or cluster, for messages."""
     if level is None:
         return "nothing"
     return f"{mhz_text(axis, level)} MHz"
@@ -49,10 +49,10 @@ def megahertz(axis: str, level: int | None) -> str:
 
 @dataclass(frozen=True)
 class FixedAxis:
-    """A clock that cannot be controlled: the level at which it is taken to stay, whether it was seen there, and why.
+    """A clock that cannot be controlled, its assumed level (True if ``seen`` there), and the reason.
 
     Attributes:
-        waits: its files come once its unit is used; a request is kept until then.
+        waits: its files appear once its unit is used; a request is kept until then.
     """
 
     level: int
@@ -63,15 +63,11 @@ class FixedAxis:
 
 
 class Axes:
-    """The drivers of one board, found again where its nodes come and go.
-
-    Args:
-        leave: axes that are not to be set.
-        clusters: how the CPU's clusters are set.
+    """The drivers of one board, found again as nodes come and go; axes in ``leave`` are never set.
 
     Attributes:
-        drivers: by axis; those of CPU clusters that are set apart by cpufreq policy.
-        fixed: the axes without a driver.
+        drivers: by axis; CPU clusters set apart by cpufreq policy.
+        fixed: axes without a driver.
     """
 
     def __init__(self, files: Files, description: BoardDescription, leave: Collection[str], clusters: Clusters) -> None:
@@ -87,13 +83,13 @@ class Axes:
 
     @property
     def leader(self) -> str | None:
-        """The cpufreq policy that ``cpu_khz`` sets alone; None where it sets them all."""
+        """The cpufreq policy that ``cpu_khz`` sets alone; None if it sets all."""
         driver = self.drivers.get("cpu_khz")
         return driver.domains[0].name if self._clusters.apart and driver is not None else None
 
     @property
     def apart(self) -> tuple[str, ...]:
-        """The CPU clusters that are set apart, by cpufreq policy."""
+        """CPU clusters set apart, by cpufreq policy."""
         return tuple(name for name in self.drivers if name not in TITLES)
 
     @property
@@ -103,12 +99,12 @@ class Axes:
 
     @property
     def domains(self) -> list[ClockDomain]:
-        """Every clock domain under control, in the order in which they are given back."""
+        """Every clock domain under control, in restore order."""
         names = (*TITLES, *self.apart)
         return [domain for name in names if name in self.drivers for domain in self.drivers[name].domains]
 
     def firmware_notes(self) -> list[str]:
-        """Clocks that end below where the description's do: older firmware offers less than the model's name promises."""
+        """Clocks that end below the description's: older firmware offers less than the model's name promises."""
         notes: list[str] = []
         for name, driver in self.drivers.items() if not self._description.like else ():
             if name not in TITLES or not (table := driver.table()):
@@ -145,7 +141,7 @@ class Axes:
         return cpu.probe(self._files, self._description, lead=self._clusters.leader)
 
     def _find_clusters(self) -> None:
-        """Find the CPU clusters other than the leading one, where they are set apart and have cores online."""
+        """Find the other CPU clusters with cores online, if they are set apart."""
         known = {name for name in self.drivers if name not in TITLES}
         leader = self.leader
         there = cpu.online(self._files) if leader is not None else ()
@@ -158,7 +154,7 @@ class Axes:
                     self.drivers[name] = cpu.probe_cluster(self._files, self._description, path)
 
     def look_again(self) -> None:
-        """Find what appeared, went offline or came back since."""
+        """Find clocks that appeared, went offline or came back."""
         for axis in _AXES:
             driver, fixed = self.drivers.get(axis.name), self.fixed.get(axis.name)
             if (fixed and fixed.may_appear) or (driver and driver.stale()):

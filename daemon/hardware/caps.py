@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Caps of a board's clocks: the system's table, the power mode, and limits that others set."""
+"""Caps of a board's clocks: the system's table, the power mode, and limits of other programs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,7 @@ from .offered import Offered, mode_limits
 
 @dataclass(frozen=True)
 class Cap:
-    """One cap of one clock.
-
-    Attributes:
-        axis: ``cpu_khz``, ``gpu_hz`` or ``emc_hz``.
-        level: the highest level that it leaves, in the unit of the axis.
-        reason: what caps the clock.
-    """
+    """One cap of one clock, in the unit of its axis, and its reason."""
 
     axis: str
     level: int
@@ -27,11 +21,7 @@ class Cap:
 
 
 def find_caps(offered: Offered, description: BoardDescription, fixed: Mapping[str, FixedAxis]) -> Iterator[Cap]:
-    """Every cap of every clock, from what was read of the board last; a higher one first.
-
-    Args:
-        fixed: the clocks that cannot be controlled, and why.
-    """
+    """Every cap of every clock, highest first, from the last reading and the uncontrolled clocks."""
     for axis in TITLES:
         if axis in fixed:
             yield Cap(axis, fixed[axis].level, fixed[axis].reason)

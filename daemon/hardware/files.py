@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one way to the board's files: sysfs, debugfs, procfs and the device tree, under an injected root.
+"""Access to the board's files: sysfs, debugfs, procfs and the device tree, under an injected root.
 
-The root is ``/`` on a board and a mount point elsewhere. Paths are always given as the board knows them
-(``/sys/devices/...``); below another root, absolute links stay below it, as in a chroot.
+The root is ``/`` on a board and a mount point elsewhere. Paths are the board's own (``/sys/devices/...``); below another root,
+absolute links stay below it, as in a chroot.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ T = TypeVar("T")
 LONGEST_S = 0.5
 """How long a file may take to answer, for those who must not wait for ever. The slowest healthy one takes about 10 ms."""
 
-# How long a write is tried again that fails for a reason that may pass: devfreq makes its setpoint only once the governor that
-# takes it has started, and a governor that is being exchanged is busy.
+# Retry time of a write that may fail temporarily: devfreq makes its setpoint only after its governor has started, and a
+# governor is busy while being exchanged.
 _RETRIED_S = 0.1
 _RETRY_PAUSE_S = 0.002
 _MOST_LINKS = 40
 _READ_BYTES = 1 << 16
-# No figure of a board is as large; what is comes from a driver that has gone wrong, and fits into no answer.
+# No figure of a board is as large; a larger one comes from a faulty driver and fits no answer.
 _MOST = 1 << 53
 _FASTEST = 10**12
-# What may go away by itself: a node that is not there yet, a powered-off part, a firmware or bus that did not answer.
+# Errors that may pass: a missing node, a powered-off part, a firmware or bus that did not answer.
 _TRANSIENT = frozenset(
     {
         errno.EBUSY,
@@ -51,14 +51,14 @@ _TRANSIENT = frozenset(
 
 
 class Reader(ABC):
-    """Texts, numbers and rates of a board's files."""
+    """Text, number and rate of a board's files."""
 
     @abstractmethod
     def read_text(self, path: str) -> str:
         """The file's text without trailing white space and NULs.
 
         Raises:
-            HardwareBusy: the node is not there (yet), is powered off, or did not answer; HardwareHangs if at all.
+            HardwareBusy: the node is missing (yet), powered off, or did not answer; HardwareHangs if not at all.
             HardwareRefused: it cannot be read.
         """
 
@@ -67,7 +67,7 @@ class Reader(ABC):
 
         Raises:
             HardwareBusy: as for :meth:`read_text`.
-            HardwareRefused: it cannot be read, or holds no whole number, or one that is no figure of a board.
+            HardwareRefused: it cannot be read, or holds no plausible whole number.
         """
         text = self.read_text(path)
         try:
@@ -78,21 +78,21 @@ class Reader(ABC):
         raise HardwareRefused(f"{path}: holds {text[:40]!r}, expected a whole number")
 
     def find_text(self, path: str) -> str | None:
-        """The file's text, or None where it cannot be read now."""
+        """The file's text; None if it cannot be read now."""
         try:
             return self.read_text(path)
         except DaemonError:
             return None
 
     def find_int(self, path: str) -> int | None:
-        """The file's number, or None where it cannot be read now or holds a word such as ``<unsupported>``."""
+        """The file's number; None if it cannot be read now or holds a word such as ``<unsupported>``."""
         try:
             return self.read_int(path)
         except DaemonError:
             return None
 
     def find_rate(self, path: str) -> int | None:
-        """The file's frequency, or None where it cannot be read now or is none: a word, below zero, or beyond all clocks."""
+        """The file's frequency; None if it cannot be read now, or is a word, negative, or beyond all clocks."""
         rate = self.find_int(path)
         return rate if rate is not None and 0 <= rate <= _FASTEST else None
 
@@ -101,13 +101,12 @@ class Files(Reader):
     """Reads and writes a board's files.
 
     Args:
-        root: directory that stands for the board's ``/``.
+        root: directory of the board's ``/``.
         observer: called with ``(path, value)`` after every write that the kernel took, in order.
-        longest_s: how long a file may take to answer until it is taken to hang; None waits for ever.
-        clock: bounds how long a write is tried again.
+        longest_s: time without an answer after which a file counts as hanging; None waits for ever.
 
     Attributes:
-        ended: how many reads and writes have come back or were given up; it grows for as long as the board's files move on.
+        ended: reads and writes completed or given up; it grows while the files make progress.
     """
 
     def __init__(
@@ -126,7 +125,7 @@ class Files(Reader):
 
     @property
     def hanging(self) -> tuple[str, ...]:
-        """The files that do not answer, one line each."""
+        """Files that do not answer, one line each."""
         return () if self._patience is None else self._patience.hanging
 
     def read_text(self, path: str) -> str:
@@ -136,15 +135,7 @@ class Files(Reader):
             raise _failure(error, path, "reading it") from error
 
     def write_text(self, path: str, value: str, valid: Iterable[object] = ()) -> None:
-        """Write a value and a newline in one system call, to a file that exists; again for a while where that may help.
-
-        Args:
-            valid: values that would be taken, to be listed if this one is refused.
-
-        Raises:
-            HardwareBusy: the node is still not there, or busy, or it did not answer; HardwareHangs if at all.
-            HardwareRefused: the kernel refused the value, or this process may not write.
-        """
+        """Write a value and a newline in one system call to an existing file, with retries; an error lists ``valid`` values."""
         line = f"{value}\n".encode()
 
         def write() -> int:
@@ -175,14 +166,14 @@ class Files(Reader):
         return place if self.root == "/" else f"/{os.path.relpath(place, self.root)}"
 
     def may_write(self, path: str) -> bool:
-        """Whether this process has the right to write a file that exists; the kernel may refuse a value all the same."""
+        """True if this process may write an existing file; the kernel may still refuse a value."""
         try:
             return os.access(self._locate(path), os.W_OK)
         except OSError:
             return False
 
     def list_names(self, path: str) -> tuple[str, ...]:
-        """The names in a directory, ``policy10`` after ``policy9``; empty where it cannot be listed."""
+        """Names in a directory, ``policy10`` after ``policy9``; empty if it cannot be listed."""
         try:
             names = self._scan(path)
         except OSError:
@@ -190,7 +181,7 @@ class Files(Reader):
         return tuple(sorted(names, key=lambda name: (len(name), name)))
 
     def glob(self, pattern: str) -> tuple[str, ...]:
-        """The existing paths that match a pattern; ``*`` and ``?`` stay within one component."""
+        """Existing paths that match a pattern; ``*`` and ``?`` stay within one component."""
         found, checked = [""], False
         for part in pattern.strip("/").split("/"):
             checked = any(sign in part for sign in "*?[")
@@ -210,7 +201,7 @@ class Files(Reader):
         descriptor = self._open(path, os.O_RDONLY)
         try:
             chunks = [os.read(descriptor, _READ_BYTES)]
-            # An attribute below /sys is a page at most and comes whole (Linux, Documentation/filesystems/sysfs.rst).
+            # An attribute below /sys is at most a page and comes whole (Linux, Documentation/filesystems/sysfs.rst).
             while chunks[-1] and not path.startswith("/sys/"):
                 chunks.append(os.read(descriptor, _READ_BYTES))
             return b"".join(chunks)
@@ -218,7 +209,7 @@ class Files(Reader):
             os.close(descriptor)
 
     def _write(self, path: str, line: bytes) -> int:
-        # Attributes take one value per write call. Creating would turn a wrong path into a silent success.
+        # Attributes take one value per write call. Creating a file would hide a wrong path.
         descriptor = self._open(path, os.O_WRONLY)
         try:
             return os.write(descriptor, line)
@@ -226,7 +217,7 @@ class Files(Reader):
             os.close(descriptor)
 
     def _open(self, path: str, access: int) -> int:
-        """Open a file where it was found last, or look for it again: nodes come, go and are renumbered."""
+        """Open a file at its last place, or look for it again: nodes come, go and are renumbered."""
         if self.root == "/":
             return os.open(path, access | os.O_CLOEXEC)
         known = self._located.get(path)
@@ -252,7 +243,7 @@ class Files(Reader):
         return names
 
     def _locate(self, path: str) -> str:
-        """Where a board path lies on this machine, every link resolved below the root."""
+        """Place of a board path on this machine, every link resolved below the root."""
         if self.root == "/":
             return path
         todo, done, links = path.split("/")[::-1], [self.root], 0
@@ -278,11 +269,7 @@ class Files(Reader):
 
 
 class JustRead(Reader):
-    """A board's files, some of which were read a moment ago for the same change and are not read again.
-
-    Args:
-        texts: what those hold, by path; None for a file whose text could not be told, which is read again.
-    """
+    """A board's files, some just read: ``texts`` by path; None for an unknown text, which is read again."""
 
     def __init__(self, files: Reader, texts: Mapping[str, str | None]) -> None:
         self._files = files
@@ -294,7 +281,7 @@ class JustRead(Reader):
 
 
 def rate_in(text: str | None) -> int | None:
-    """The frequency that a text is; None for a word, and for a number beyond all clocks."""
+    """The frequency in a text; None for a word or a number beyond all clocks."""
     if text is None or not text.isdecimal() or len(text) > len(str(_FASTEST)):
         return None
     return int(text)

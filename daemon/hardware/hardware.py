@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One board: what it offers now, what it measures, and the one way to change its clocks."""
+"""One board: its levels, its sensors, and the one way to change its clocks."""
 
 from __future__ import annotations
 
@@ -43,13 +43,7 @@ LOCKED = "memory clock is locked by somebody else"
 
 
 class Hardware:
-    """A board's clocks, rails and temperatures. Use :meth:`probe`.
-
-    Attributes:
-        description: the board's description.
-        identity: what the running system says of itself.
-        sensors: what it measures.
-    """
+    """A board's clocks, rails and temperatures. Use :meth:`probe`."""
 
     def __init__(
         self,
@@ -88,23 +82,22 @@ class Hardware:
         clusters: Clusters | None = None,
         sensing: Callable[[BoardDescription], Sensing] | None = None,
     ) -> Hardware:
-        """Find out which board this is and what of it can be controlled.
+        """Identify the board and find its controllable clocks.
 
         Args:
-            boards: the descriptions to choose from; by default all that there are.
-            board: a description's name, instead of what the device tree says.
-            baseline: the folder that keeps the board as it was found. Without one, nothing can be set. What an earlier
-                process of this boot left there is taken over, to be given back by :meth:`restore`; what is damaged of it
-                is set aside, and :attr:`notes` says so.
-            older: the file in which earlier versions kept it, which is honoured once.
-            leave: axes (``emc_hz``) that are not to be set, on the operator's wish.
-            clusters: whether the CPU's clusters are set together, which they are by default.
-            sensing: makes what reads the sensors of a board of this description; by default each is read when it is asked for.
+            boards: descriptions to choose from; all by default.
+            board: name of a description, instead of the device tree's.
+            baseline: folder of the baseline, needed to set clocks. An earlier process's of this boot is taken over for
+                :meth:`restore`.
+            older: earlier versions' baseline file, honoured once.
+            leave: axes (``emc_hz``) that the operator excludes from control.
+            clusters: control of the CPU's clusters; set together by default.
+            sensing: makes the reader of the board's sensors; by default each is read on request.
 
         Raises:
             HardwareBusy: the device tree does not answer.
             InputError: no description fits this machine.
-            UsageError: there is no board of that name.
+            UsageError: no board has that name.
         """
         if board is None:
             identity, description = identify(files, clock, boards)
@@ -116,13 +109,13 @@ class Hardware:
             description = named[board]
         hardware = cls(files, clock, description, identity, baseline, older, leave, clusters, sensing)
         if hardware._keeper is not None:
-            with contextlib.suppress(DaemonError):  # its notes say so; tried again before anything is set
+            with contextlib.suppress(DaemonError):  # reported in its notes; tried again before anything is set
                 hardware._keeper.recall()
         return hardware
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What cannot be controlled or measured, and why."""
+        """Clocks and sensors that cannot be controlled or measured, and why."""
         like, board = self.description.like, self.description.name
         notes = [f"{board} is not described: its files are read as those of {like}, and nothing is predicted"] if like else []
         for name, fixed in self._axes.fixed.items():
@@ -140,7 +133,7 @@ class Hardware:
         return tuple(notes)
 
     def moved_limits(self) -> tuple[str, ...]:
-        """Limits that somebody has moved since the power mode set them; while anything is held, some may be ours.
+        """Limits moved since the power mode set them; while clocks are held, some may be ours.
 
         Raises:
             HardwareBusy, HardwareRefused: a clock's table cannot be read.
@@ -151,7 +144,7 @@ class Hardware:
         )
 
     def closed_files(self) -> dict[str, tuple[str, ...]]:
-        """The files of each axis under control that are there now and that this process may not write."""
+        """Existing files of each controlled axis that this process may not write."""
         found: dict[str, tuple[str, ...]] = {}
         for name, driver in self._axes.drivers.items():
             there = (path for domain in driver.domains for path in domain.paths if self._files.exists(path))
@@ -159,13 +152,13 @@ class Hardware:
         return found
 
     def paths(self, axis: str) -> tuple[str, ...]:
-        """The files by which an axis, or a cluster that is set apart, is set."""
+        """Files that set an axis, or a cluster set apart."""
         driver = self._axes.drivers.get(axis)
         return () if driver is None else tuple(path for domain in driver.domains for path in domain.paths)
 
     @property
     def touched(self) -> bool:
-        """Whether anything may stand otherwise than it was found."""
+        """True if any clock may differ from its baseline."""
         return self._keeper is not None and self._keeper.touched
 
     def grid(self) -> FrequencyGrid:
@@ -173,7 +166,7 @@ class Hardware:
         return self.offered().grid
 
     def offered(self) -> Offered:
-        """Read the levels that the board, its mode and its firmware allow now: once for a change, and passed to :meth:`apply`.
+        """Read the levels that the board, its mode and its firmware allow now: once per change, for :meth:`apply`.
 
         Raises:
             HardwareBusy, HardwareRefused: a clock's table or limit cannot be read any more.
@@ -182,26 +175,22 @@ class Hardware:
         return read_offered(self._axes, self.description, self.mode(), self._others)
 
     def seen(self) -> tuple[FrequencyGrid, tuple[str, ...]]:
-        """The grid as far as it can be read, for people, and a line for each clock whose limits are unknown."""
+        """The grid as far as readable, for display, and a line for each clock with unknown limits."""
         self._axes.look_again()
         failed: list[str] = []
         return read_offered(self._axes, self.description, self.mode(), self._others, failed).grid, tuple(failed)
 
     def caps(self, offered: Offered) -> tuple[Cap, ...]:
-        """What keeps the highest level of each clock down.
-
-        Args:
-            offered: what was read of :meth:`offered` last.
-        """
+        """Caps of each clock, from the last :meth:`offered`."""
         return tuple(find_caps(offered, self.description, self._axes.fixed))
 
     @property
     def leader(self) -> str | None:
-        """The cpufreq policy that ``cpu_khz`` sets alone; None where it sets them all."""
+        """The cpufreq policy that ``cpu_khz`` sets alone; None if it sets all."""
         return self._axes.leader
 
     def levels(self, axis: str) -> tuple[int, ...]:
-        """What an axis, or a cluster that is set apart, offers now.
+        """Levels that an axis, or a cluster set apart, offers now.
 
         Raises:
             HardwareBusy, HardwareRefused: as for :meth:`offered`.
@@ -211,7 +200,7 @@ class Hardware:
         return offered_levels_of(self._axes.drivers[axis], self.mode(), self._others)
 
     def read(self) -> dict[str, tuple[Reading, ...]]:
-        """What every clock under control says of itself, by axis or cluster that is set apart; one reading per domain.
+        """Readings of every controlled clock, by axis or cluster set apart; one per domain.
 
         Raises:
             HardwareHangs: a clock's files do not answer.
@@ -220,11 +209,7 @@ class Hardware:
         return {name: driver.read() for name, driver in self._axes.drivers.items()}
 
     def current(self, readings: Mapping[str, tuple[Reading, ...]] | None = None) -> FrequencyConfiguration:
-        """The clocks as measured; where there is nothing to measure, as requested.
-
-        Args:
-            readings: what :meth:`read` said just now.
-        """
+        """The clocks as measured, or as requested if unmeasured, from the last :meth:`read`."""
         levels = {name: self._fixed_level(name) for name in self._axes.fixed}
         for name, found in (self.read() if readings is None else readings).items():
             if name in TITLES:
@@ -232,7 +217,7 @@ class Hardware:
         return FrequencyConfiguration(**levels)
 
     def unmeasured(self, readings: Mapping[str, tuple[Reading, ...]]) -> dict[str, str]:
-        """The clocks of :meth:`current` that are not measured, by axis: ``unknown``, ``at most``, or ``not measured``."""
+        """Unmeasured clocks of :meth:`current`, by axis: ``unknown``, ``at most``, or ``not measured``."""
         found = {name: "not measured" for name, fixed in self._axes.fixed.items() if not fixed.seen}
         for name, several in readings.items():
             if name in TITLES and any(one.effective is None for one in several):
@@ -242,25 +227,25 @@ class Hardware:
         return found
 
     def memory_hz(self) -> int:
-        """The memory clock as measured, or else as requested; 0 where neither can be read."""
+        """The memory clock as measured, or else as requested; 0 if neither can be read."""
         if "emc_hz" in self._axes.fixed:
             return self._fixed_level("emc_hz")
         return next((effective(reading) for reading in self._readings("emc_hz")), 0)
 
     def gpu_load(self) -> float | None:
-        """How busy the GPU is, 0 to 1; None where that cannot be seen."""
+        """GPU load from 0 to 1; None if unknown."""
         driver = self._axes.drivers.get("gpu_hz")
         return driver.load() if isinstance(driver, gpu.GpuClock) else None
 
     def throttled(self) -> tuple[str, ...]:
-        """Why the board runs slower than its clocks say now (see :meth:`Sensing.throttled`)."""
+        """Reasons why the board runs slower than its clocks say (see :meth:`Sensing.throttled`)."""
         reasons = self.sensors.throttled(now=True)
         if reasons and self._keeper is not None and self._keeper.baseline is not None:
             self._keeper.baseline.heat_seen()
         return reasons
 
     def fan(self) -> Fan | None:
-        """How hard the fan is driven and how fast it turns; None where there is none."""
+        """The fan's drive and speed; None without a fan."""
         return read_fan(self._files)
 
     def engines(self) -> dict[str, int]:
@@ -268,21 +253,21 @@ class Hardware:
         return self._engines.read()
 
     def mode(self) -> PowerMode | None:
-        """The power mode in force, or None where the system does not say; its caps bound the grid."""
+        """The power mode in force, whose caps bound the grid; None if unknown."""
         return self._modes.active()
 
     @property
     def mode_note(self) -> str:
-        """Why the power modes, or the one in force, are not known; empty if they are, or if nvpmodel tells nothing."""
+        """Why the power modes, or the one in force, are unknown; empty if known, or if nvpmodel reports nothing."""
         return self._modes.note
 
     @property
     def modes(self) -> ModeSet | None:
-        """All power modes; None where they are not known."""
+        """All power modes; None if unknown."""
         return self._modes.modes
 
     def transition_ms(self) -> dict[str, float]:
-        """What one change of each clock under control costs, by axis."""
+        """Time of one change of each controlled clock, by axis."""
         return {name: driver.transition_ms for name, driver in self._axes.drivers.items()}
 
     def apply(
@@ -293,20 +278,19 @@ class Hardware:
         offered: Offered | None = None,
         governed: Collection[str] = (),
     ) -> Applied:
-        """Set the clocks, wait (bounded) until they obey, and say what became of the request.
+        """Set the clocks, wait (bounded) until they obey, and return the outcome.
 
-        Where a file refuses, everything already written is put back and the error is raised. A clock that the firmware
-        cuts down is no error: the answer is not ``verified`` and its notes say why.
+        If a file refuses, everything written is undone and the error is raised. If the firmware cuts a clock, the answer is not
+        ``verified`` and its notes say why.
 
         Args:
-            reason: why; kept in the answer.
-            clusters: for CPU clusters that are set apart, their clocks in kHz by cpufreq policy; the lowest by default.
-            offered: what was read of :meth:`offered` for this change; read now by default.
-            governed: axes that are not set; those that were go back to their governors.
+            clusters: clocks in kHz of CPU clusters set apart, by cpufreq policy; the lowest by default.
+            offered: last result of :meth:`offered`; read now by default.
+            governed: axes that are not set; previously set ones return to their governors.
 
         Raises:
             NotOffered: a frequency is not offered; nothing was written.
-            HardwareRefused, HardwareBusy: a file refused; the text says which, and whether everything could be put back.
+            HardwareRefused, HardwareBusy: a file refused; the text names it, and says if everything could be undone.
         """
         started = self._clock.monotonic()
         offered = self.offered() if offered is None else offered
@@ -364,7 +348,7 @@ class Hardware:
         )
 
     def keep_memory(self) -> bool:
-        """Lock the memory clock where the kernel was left to keep it at its level and no longer does; whether that was so.
+        """Lock the memory clock if the kernel no longer keeps its level; return True if so.
 
         Raises:
             HardwareRefused, HardwareBusy: a file refused.
@@ -383,16 +367,13 @@ class Hardware:
         return True
 
     def keep_baseline(self) -> str:
-        """Store what could not be stored of how the board was found, or has been removed; what keeps it from being stored."""
+        """Store baseline data that could not be stored or was removed; return the error, if any."""
         return self._keeper.keep() if self._keeper else ""
 
     def restore(self, longest_s: float = 0.0) -> RestoreReport:
-        """Give the board back as it was found; nothing to do is no error.
+        """Restore the board's baseline, retrying for ``longest_s``; nothing to do is no error.
 
-        Where it is lost how it was found, clocks that look held get the kernel's governors, the mode's limits and no lock.
-
-        Args:
-            longest_s: for how long to try again what does not take at once.
+        If the baseline is lost, clocks that look held get the kernel's governors, the mode's limits and no lock.
         """
         before = self.touched
         report = self._keeper.restore(longest_s=longest_s) if self._keeper else RestoreReport()
@@ -402,7 +383,7 @@ class Hardware:
         locks = self._memory_locks().difference(self._locks_found) if before else frozenset()
         if not locks or TITLES["emc_hz"] in report.clocks:
             return report
-        # Limits hold the clock no more: a lock was taken, which is none of the files that they are.
+        # Limits no longer hold the clock: a lock was taken, which is not one of their files.
         left = (f"{path}: left at 1, which somebody else has set" for path in sorted(locks))
         return replace(report, left=(*report.left, *left), clocks=(TITLES["emc_hz"], *report.clocks))
 
@@ -413,12 +394,8 @@ class Hardware:
         return frozenset(one.path for one in switches if self._files.find_text(one.path) == one.value)
 
     def stock(self, held: Marker) -> Stock:
-        """The clocks that look held, and what they are by themselves (see :mod:`.baseline.stock`).
-
-        Args:
-            held: what is known of what was held.
-        """
-        from .baseline.stock import stock  # only where a baseline is lost
+        """Clocks that look held, given the known ones, and their defaults (see :mod:`.baseline.stock`)."""
+        from .baseline.stock import stock  # only for a lost baseline
 
         self._axes.look_again()
         found = stock(self._files, self._axes.drivers.values(), self.mode(), self.description, held.domains)
@@ -427,10 +404,7 @@ class Hardware:
         return found
 
     def unlock_memory(self, *, dry_run: bool = False) -> tuple[Write, ...]:
-        """End a lock of the memory clock, whoever took it: by hand, for one that a dead process left behind.
-
-        Returns:
-            The writes made; none where the clock is not locked.
+        """End any program's lock of the memory clock, as one that a dead process left; return the writes made.
 
         Raises:
             HardwareRefused, HardwareBusy: a file refused.
@@ -455,7 +429,7 @@ class Hardware:
         return self._keeper.baseline.others if self._keeper and self._keeper.baseline else self._files.read_text
 
     def _limits_by_mode(self, offered: Offered, domain: ClockDomain) -> tuple[int, int] | None:
-        """The limits that the power mode gives a domain; None if unknown, or if heat limits nothing."""
+        """Limits of a domain by the power mode; None if unknown, or if heat limits nothing."""
         for axis, driver in self._axes.drivers.items():
             if domain in driver.domains and axis != "emc_hz" and axis in offered.tables:
                 return mode_limits(axis, offered.tables[axis], offered.mode)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which board this is, and which software it runs: from the device tree and the L4T release file."""
+"""Identity of the board and its software, from the device tree and the L4T release file."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from .files import Files
 # Containers often lack the second.
 DEVICE_TREES = ("/sys/firmware/devicetree/base", "/proc/device-tree")
 RELEASE_FILE = "/etc/nv_tegra_release"
-# Where nvpmodel keeps the name of the configuration it was given, which names the module where no device tree is visible.
+# nvpmodel's configuration name, which names the module if no device tree is visible.
 MODES_FILE = "/var/lib/nvpmodel/conf_file_path"
-# For how long a device tree is read again that is there and does not answer, and how long after each time.
+# Retry time and interval for a device tree that does not answer.
 _READ_AGAIN_S, _PAUSE_S = 5.0, 0.25
-# NVIDIA's release notes; a release that is not listed is known by its first number.
+# NVIDIA's release notes; an unlisted release is known by its first number.
 JETPACK_BY_L4T = {
     "32": "4",
     "32.7": "4.6",
@@ -43,11 +43,11 @@ JETPACK_BY_L4T = {
 
 @dataclass(frozen=True)
 class Identity:
-    """What a running system says of itself; empty where it does not.
+    """Identity of a running system; unknown fields are empty.
 
     Attributes:
-        modes_conf: the path of nvpmodel's configuration.
-        unread: the device tree's files that are there and could not be read, a line each that says why.
+        modes_conf: path of nvpmodel's configuration.
+        unread: unreadable device-tree files, with the error, a line each.
     """
 
     model: str
@@ -60,7 +60,7 @@ class Identity:
 
 
 def read_identity(files: Files) -> Identity:
-    """Read the device tree's names and the L4T release, from which follows the JetPack."""
+    """Read the device tree's names and the L4T release, which determines the JetPack."""
     found = {"model": "", "compatible": ""}
     unread = []
     for path in (f"{tree}/{name}" for tree in DEVICE_TREES for name in found):
@@ -79,15 +79,12 @@ def read_identity(files: Files) -> Identity:
 
 
 def identify(files: Files, clock: Clock, boards: Sequence[BoardDescription] | None = None) -> tuple[Identity, BoardDescription]:
-    """What the running system says of itself, and which board it is.
+    """Identity of the running system, and its board: one of ``boards``, or of all.
 
-    A device tree that is there and does not answer is read again for a while.
-
-    Args:
-        boards: the descriptions to choose from; by default all that there are.
+    A device tree that does not answer is read again for a while.
 
     Raises:
-        HardwareBusy: the device tree is there, and still cannot be read.
+        HardwareBusy: the device tree exists and still cannot be read.
         InputError: no description fits this machine.
     """
     deadline = clock.monotonic() + _READ_AGAIN_S
@@ -104,14 +101,12 @@ def identify(files: Files, clock: Clock, boards: Sequence[BoardDescription] | No
 
 
 def described_boards() -> tuple[BoardDescription, ...]:
-    """Every board that has a description."""
+    """Every described board."""
     return tuple(load_board(name) for name in list_boards())
 
 
 def likely_boards(identity: Identity) -> tuple[BoardDescription, ...]:
-    """Those of the described boards whose files hold a name that a device tree lists, all where none does: reading one takes
-    milliseconds.
-    """
+    """Boards whose files hold a name that the device tree lists, else all: loading one takes milliseconds."""
     texts = {name: (BOARDS_DIR / f"{name}.yaml").read_text(encoding="utf-8") for name in list_boards()}
     named = [name for name, text in texts.items() if any(one in text for one in identity.compatible)]
     found = tuple(load_board(name) for name in named)
@@ -127,14 +122,13 @@ def parts_in(text: str) -> set[str]:
 def match_board(identity: Identity, boards: Sequence[BoardDescription]) -> BoardDescription:
     """The description of the board that a device tree names.
 
-    A device tree lists names from the most to the least specific; a description's last name is its chip's, which other
-    boards share, and is not enough. A module's part number within a name tells it on a carrier of any make
-    (``vendor,carrier+p3767-0003``). If a device tree names no module, or there is none, as in a container, the file of
-    nvpmodel's modes may name it, of the device tree's chip. A module without a description, of a chip that a described board
-    has, is taken to have the files of that board (:attr:`BoardDescription.like`).
+    A device tree lists names from most to least specific; a description's last name is its chip's, which does not suffice. A
+    module's part number identifies it on any vendor's carrier (``vendor,carrier+p3767-0003``). If no name tells the module, as
+    in a container, nvpmodel's file may name one of the chip. An undescribed module of a known chip uses the files of a
+    described board (:attr:`BoardDescription.like`).
 
     Raises:
-        InputError: no description fits, and the chip is unknown, too; the text lists the boards there are.
+        InputError: no description fits and the chip is unknown; the text lists the boards.
     """
 
     def rank(board: BoardDescription) -> int | None:
@@ -165,11 +159,7 @@ def match_board(identity: Identity, boards: Sequence[BoardDescription]) -> Board
 
 
 def _undescribed(identity: Identity, parts: set[str], of_chip: Sequence[BoardDescription]) -> BoardDescription | None:
-    """A module without a description, like one of its series, or else of its chip; None if none has that chip.
-
-    Args:
-        parts: part numbers in the device tree, of the module and perhaps of an unknown carrier.
-    """
+    """An undescribed module, by part number like one of its series, or else of its chip; None if no board has that chip."""
     series = {part.partition("-")[0] for part in parts}
     related = [board for board in of_chip if series.intersection(module.partition("-")[0] for module in board.modules)]
     if not of_chip:

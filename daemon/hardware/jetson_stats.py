@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the jetson-stats service says, where it runs. It is never needed.
+"""Optional data from the jetson-stats service, if it runs.
 
-Its client tells the module by name, which the device tree does not, and lets its group's members change the power mode. The
-client is imported only where the service's socket is there.
+Its client knows the module's name, which the device tree lacks, and lets its group's members change the power mode. The client
+is imported only if the service's socket exists.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LOOK_S = 0.1
 
 
 class Modes(Protocol):
-    """The client's view of nvpmodel. The service finds a mode's place by its name, and its range by how many there are."""
+    """The client's view of nvpmodel. The service finds a mode's place by its name, and its range by their number."""
 
     @property
     def name(self) -> str: ...
@@ -37,7 +37,7 @@ class Modes(Protocol):
 
     @property
     def status(self) -> Sequence[bool]:
-        """By place: whether a mode can be had without a reboot."""
+        """By place: True if a mode needs no reboot."""
         ...
 
     def set_nvpmodel_id(self, nvpmodel_id: int, force: bool = False) -> None: ...
@@ -56,11 +56,7 @@ class JtopClient(Protocol):
 
 
 class JetsonStats:
-    """The service, through its client. To make one may take as long as the client takes to look the libraries up.
-
-    Attributes:
-        module: the module's name, or an empty string where the service does not know it.
-    """
+    """The service, through its client. Construction takes as long as the client's library lookup; unknown modules are empty."""
 
     def __init__(self, client: JtopClient, sleep: Callable[[float], None] = time.sleep) -> None:
         self._client = client
@@ -71,15 +67,12 @@ class JetsonStats:
         self._client.close()
 
     def switch(self, mode: PowerMode, masks: Sequence[str] = ()) -> ModeSwitch:
-        """Ask the service for a mode; one that it knows to need a reboot is not asked for.
+        """Request a mode from the service, unless it knows that the mode needs a reboot.
 
-        Args:
-            masks: the units' masks that differ from those in force. The service knows about one of them only, and does not
-                tell why a mode did not come into force.
+        The service knows only one of the differing unit ``masks``, and does not say why a mode did not come into force.
 
         Raises:
-            HardwareRefused: the service has no nvpmodel, or cannot be asked for this mode: it takes identifiers up to the
-                number of modes only.
+            HardwareRefused: the service has no nvpmodel, or not this mode: it takes identifiers up to the number of modes only.
         """
         modes = self._client.nvpmodel
         if modes is None:
@@ -119,7 +112,7 @@ def _open_client() -> JtopClient | None:
 def connect(
     open_client: Callable[[], JtopClient | None] = _open_client, socket: Path = SOCKET, longest_s: float = _CONNECT_S
 ) -> Iterator[JetsonStats | None]:
-    """The service, or None where there is none, it does not answer in time, or its client is not installed."""
+    """The service; None if absent, silent for too long, or without its client installed."""
 
     def reach() -> JetsonStats | None:
         client = open_client()

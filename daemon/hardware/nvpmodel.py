@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program that sets NVIDIA's power modes, asked without ever agreeing to a reboot."""
+"""NVIDIA's power-mode program, run without ever agreeing to a reboot."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ...profiles.board import PowerMode
 from ..errors import HardwareBusy, HardwareRefused
 
 PROGRAM = "/usr/sbin/nvpmodel"
-# A mode change waits for cores to come and go; a question that nobody answers takes forever.
+# A mode change waits for cores to come and go; an unanswered prompt waits forever.
 _LONGEST_S = 30.0
 _DYING_S = 1.0
 _MOST_SAID = 1 << 16
 
 
 class Finished(NamedTuple):
-    """What became of running a program: its exit code, None where it did not end in time, and all it printed."""
+    """Result of a program run: its exit code, None if it timed out, and all output."""
 
     code: int | None
     text: str
@@ -34,10 +34,10 @@ RunProgram = Callable[[Sequence[str]], Finished]
 
 
 def run_program(command: Sequence[str], longest_s: float = _LONGEST_S) -> Finished:
-    """Run a program without anything to read from, not even a terminal, for a bounded time.
+    """Run a program without input or terminal, for a bounded time.
 
     Raises:
-        HardwareRefused: it is not there, or may not be run.
+        HardwareRefused: it is missing, or may not be run.
     """
     with tempfile.TemporaryFile() as said:
         try:
@@ -56,7 +56,7 @@ def run_program(command: Sequence[str], longest_s: float = _LONGEST_S) -> Finish
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill a program and all that it has started. One that is stuck in the kernel does not die: it is not waited for."""
+    """Kill a program and all its children. One stuck in the kernel does not die and is not waited for."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     with contextlib.suppress(subprocess.TimeoutExpired):
@@ -65,12 +65,12 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 @dataclass(frozen=True)
 class ModeSwitch:
-    """What became of a wish for a mode.
+    """Outcome of a mode request.
 
     Attributes:
-        active: the name of the mode in force afterwards.
-        needs_reboot: the change was refused because it needs a reboot, to which nobody agreed.
-        text: what nvpmodel said.
+        active: name of the mode in force afterwards.
+        needs_reboot: refused, since the change needs a reboot.
+        text: nvpmodel's output.
     """
 
     requested: str
@@ -84,23 +84,18 @@ class ModeSwitch:
 
 
 class Nvpmodel:
-    """The program that sets modes.
-
-    Args:
-        program: its path.
-        run: runs it; by default :func:`run_program`.
-    """
+    """The program that sets modes, run by ``run``."""
 
     def __init__(self, program: str = PROGRAM, run: RunProgram = run_program) -> None:
         self._program = program
         self._run = run
 
     def query(self) -> str:
-        """The name of the mode in force.
+        """Name of the mode in force.
 
         Raises:
             HardwareBusy: it did not answer in time.
-            HardwareRefused: it said something else.
+            HardwareRefused: unexpected output.
         """
         finished = self._run((self._program, "-q"))
         if finished.code is None:
@@ -111,10 +106,9 @@ class Nvpmodel:
         return told[1]
 
     def switch(self, mode: PowerMode) -> ModeSwitch:
-        """Ask for a mode; a question whether to reboot is never answered.
+        """Request a mode; a reboot prompt is never answered.
 
-        What counts is which mode is in force afterwards: the exit code may say success when nothing was changed and failure
-        when everything was.
+        The mode in force afterwards counts: the exit code may report success without a change, and failure after one.
 
         Raises:
             HardwareBusy, HardwareRefused: as for :meth:`query`.

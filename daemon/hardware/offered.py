@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Levels that a board's clocks may be set to now: its tables, cut by its power mode and by the limits that others set."""
+"""Levels that a board offers now: its tables, cut by its power mode and by limits of other programs."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Offered:
     """Levels that the board offers, read once for one change.
 
     Attributes:
-        grid: of every axis, in the axis's unit; an axis that cannot be controlled has one.
-        clusters: in kHz, of each CPU cluster that is set apart, by cpufreq policy.
-        mode: the power mode in force; None if unknown.
-        tables: every frequency that the running system lists, whatever the limits, by axis or cluster under control.
+        grid: levels of every axis; one for an axis that cannot be controlled.
+        clusters: in kHz, of each CPU cluster set apart, by cpufreq policy.
+        mode: power mode in force; None if unknown.
+        tables: every listed frequency regardless of limits, by axis or cluster under control.
     """
 
     grid: FrequencyGrid
@@ -33,7 +33,7 @@ class Offered:
 
     @property
     def levels(self) -> dict[str, tuple[int, ...]]:
-        """The levels of every axis, and of every cluster that is set apart."""
+        """Levels of every axis, and of every cluster set apart."""
         return {**{axis: self.grid.levels(axis) for axis in TITLES}, **self.clusters}
 
 
@@ -44,12 +44,11 @@ def read_offered(
     others: OthersValue,
     failed: list[str] | None = None,
 ) -> Offered:
-    """Read what the board offers.
+    """Read the levels that the board offers within the caps of its power mode.
 
     Args:
-        mode: the power mode in force; its caps bound the levels.
-        others: tells a limit as others left it.
-        failed: takes a line for each clock whose limit cannot be read, in place of the error; all of its levels count then.
+        others: returns a limit as other programs left it.
+        failed: takes a line for each clock with an unreadable limit, instead of the error; all of its levels count then.
 
     Raises:
         HardwareBusy, HardwareRefused: a clock's table or limit cannot be read any more.
@@ -72,7 +71,7 @@ def read_offered(
 
 
 def offered_levels_of(driver: Driver, mode: PowerMode | None, others: OthersValue) -> tuple[int, ...]:
-    """The levels of one axis or cluster under control, rising.
+    """Levels of one axis or cluster under control, rising.
 
     Raises:
         HardwareBusy, HardwareRefused: as for :func:`read_offered`.
@@ -81,7 +80,7 @@ def offered_levels_of(driver: Driver, mode: PowerMode | None, others: OthersValu
 
 
 def fixed_level(axes: Axes, description: BoardDescription, axis: str, mode: PowerMode | None) -> int:
-    """The level at which a clock that cannot be controlled is taken to be; unseen, the highest that the mode leaves it."""
+    """Assumed level of a clock that cannot be controlled; if unseen, the highest that the mode allows."""
     fixed = axes.fixed[axis]
     if fixed.seen or mode is None:
         return fixed.level
@@ -89,18 +88,14 @@ def fixed_level(axes: Axes, description: BoardDescription, axis: str, mode: Powe
 
 
 def fixed_levels(axes: Axes, description: BoardDescription, axis: str, mode: PowerMode | None) -> tuple[int, ...]:
-    """The one level of a clock that cannot be controlled; all that the mode allows of one that only waits for its files."""
+    """The one level of a clock that cannot be controlled; all that the mode allows if it only waits for its files."""
     if axes.fixed[axis].waits:
         return _within_mode(getattr(description.grid, axis), axis, mode)
     return (fixed_level(axes, description, axis, mode),)
 
 
 def moved_limits(files: Files, drivers: Iterable[tuple[str, Driver]], mode: PowerMode | None) -> Iterator[str]:
-    """One line for each clock whose limits leave one frequency, or another highest one than the mode does.
-
-    Args:
-        drivers: each clock's name in messages, and its driver.
-        mode: the power mode in force, if known.
+    """One line for each named clock whose limits leave one frequency, or a highest one other than the mode's.
 
     Raises:
         HardwareBusy, HardwareRefused: a clock's table cannot be read.
@@ -124,19 +119,14 @@ def moved_limits(files: Files, drivers: Iterable[tuple[str, Driver]], mode: Powe
 
 
 def mode_limits(axis: str, table: tuple[int, ...], mode: PowerMode | None) -> tuple[int, int]:
-    """The limits that a power mode sets; those of the hardware if the mode is unknown or sets none.
-
-    Args:
-        axis: an axis, or a CPU cluster that is set apart.
-        table: all of its frequencies, rising.
-    """
+    """Limits by the power mode of an axis or cluster with this table; the hardware's if the mode is unknown or sets none."""
     highest = bound_levels(table, getattr(mode, _mode_axis(axis), None))[-1]
     floor = mode.cpu_min_khz if mode is not None and _mode_axis(axis) == "cpu_khz" else None
     return min(bound_levels(table, floor)[-1] if floor else table[0], highest), highest
 
 
 def _mode_axis(axis: str) -> str:
-    """The name of a clock in a power mode: a CPU cluster that is set apart has the limits of them all."""
+    """Name of a clock in a power mode: a CPU cluster set apart has the common CPU limits."""
     return axis if axis in TITLES else "cpu_khz"
 
 

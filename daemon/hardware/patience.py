@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls that may never come back (a firmware, a bus, a stuck service), waited for with a bound; and calls made again."""
+"""Bounded waits for calls that may hang (a firmware, a bus, a stuck service), and retries."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class _Call:
     def __init__(self, name: str, function: Callable[[], Any]) -> None:
         self.name = name
         self.ended = False
-        self._over = threading.Lock()  # held until the call has come back; an Event costs several times as much
+        self._over = threading.Lock()  # held until the call returns; an Event costs several times as much
         self._over.acquire()
         self._function = function
         self._result: Any = None
@@ -34,7 +34,7 @@ class _Call:
         self._over.release()
 
     def wait(self, longest_s: float) -> bool:
-        """Whether it came back in time; to be called once."""
+        """True if it returned in time; call once."""
         return self._over.acquire(timeout=longest_s)
 
     def outcome(self) -> Any:
@@ -44,10 +44,9 @@ class _Call:
 
 
 class Patience:
-    """Makes calls on a thread kept for them, and waits for each no longer than agreed.
+    """Makes calls on its own thread, and waits a bounded time for each.
 
-    After one that hangs, no call into the same directory is made until it comes back: what one file of a device waits for, the
-    others would wait for too.
+    After a call that hangs, none into the same directory is made until it returns: other files of the device would wait too.
     """
 
     def __init__(self, longest_s: float) -> None:
@@ -57,17 +56,14 @@ class Patience:
 
     @property
     def hanging(self) -> tuple[str, ...]:
-        """What the calls that have not come back were about."""
+        """Subjects of the calls that have not returned."""
         return tuple(call.name for call in tuple(self._stuck.values()) if not call.ended)
 
     def call(self, path: str, doing: str, function: Callable[[], T]) -> T:
-        """Call a function that touches a file.
-
-        Args:
-            path, doing: what is said of it should it hang.
+        """Call a function that touches a file; ``path`` and ``doing`` are for the error.
 
         Raises:
-            HardwareHangs: it has not come back yet.
+            HardwareHangs: it has not returned yet.
         """
         place = posixpath.dirname(path)
         before = self._stuck.get(place)
@@ -88,7 +84,7 @@ class Patience:
         return result
 
     def end(self) -> None:
-        """Let the thread end; the next call starts another one."""
+        """End the thread; the next call starts another."""
         if self._calls is not None:
             self._calls.put(None)
             self._calls = None
@@ -100,15 +96,11 @@ def _work(calls: queue.SimpleQueue[_Call | None]) -> None:
 
 
 def retried(call: Callable[[], T], clock: Clock, *, longest_s: float, pause_s: float) -> T:
-    """What a call returns, which is made again until it succeeds or the time is over.
-
-    Args:
-        longest_s: from the first failure on; the last try is not cut short.
-        pause_s: between the first two tries; every further pause is twice as long.
+    """Result of a call, retried for ``longest_s`` after the first failure, at pauses that double from ``pause_s``.
 
     Raises:
-        TransientError: the last one, once the time is over. :class:`HardwareHangs` comes at once: it was waited for already,
-            and what hangs may yet take effect.
+        TransientError: the last one, once the time is over. :class:`HardwareHangs` at once: it already waited, and may yet take
+            effect.
         Exception: any other one, at once.
     """
     deadline: float | None = None

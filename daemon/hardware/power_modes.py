@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NVIDIA's power modes: what nvpmodel's configuration says, which mode is in force, and what it leaves of a clock.
+"""NVIDIA's power modes: nvpmodel's configuration, the mode in force, and its caps.
 
-The configuration is a sequence of ``< KIND KEY=VALUE ... >`` headers, each followed by words: pairs of argument and path
-after PARAM, triples of parameter, argument and value after POWER_MODEL. ``#`` starts a comment; lines may be wrapped anywhere
-between words, and identifiers may have gaps.
+The configuration is a sequence of ``< KIND KEY=VALUE ... >`` headers, each followed by words: pairs of argument and path after
+PARAM, triples of parameter, argument and value after POWER_MODEL. ``#`` starts a comment; lines may be wrapped between words,
+and identifiers may have gaps.
 """
 
 from __future__ import annotations
@@ -23,11 +23,7 @@ _MASKS = ("TPC_PG_MASK", "FBP_PG_MASK", "GPC_PG_MASK", "GPU_PG_MASK")
 
 
 class RunningModes:
-    """The power modes of the running system.
-
-    Attributes:
-        modes: all of them; None if they are not known, or of another module, or it has no nvpmodel.
-    """
+    """The power modes of the running system; None if unknown, of another module, or without nvpmodel."""
 
     def __init__(self, files: Files, board: BoardDescription, identity: Identity) -> None:
         self.modes: ModeSet | None = None
@@ -45,19 +41,19 @@ class RunningModes:
 
     @property
     def note(self) -> str:
-        """Why the modes, or the one in force, are not known; empty if they are, or if nvpmodel tells nothing."""
+        """Why the modes, or the one in force, are unknown; empty if known, or if nvpmodel reports nothing."""
         if self.modes is None or (number := told_mode(self._files)) is None:
             return self._unknown
         known = any(mode.id == number for mode in self.modes.table)
         return "" if known else f"power mode {number} is in force, which {self.modes.conf} does not list"
 
     def active(self) -> PowerMode | None:
-        """The mode in force, or None where the system does not say."""
+        """The mode in force; None if unknown."""
         return None if self.modes is None else active_mode(self._files, self.modes)
 
 
 def written_for_another(files: Files, board: BoardDescription, identity: Identity) -> str:
-    """A line if the file of modes is that of another module by its name; empty if it is not, or its name does not tell."""
+    """A line if the modes file is another module's by its name; else empty."""
     for path in dict.fromkeys((files.resolved(CONF), identity.modes_conf)):
         name = path.rpartition("/")[2]
         parts = parts_in(name)
@@ -71,10 +67,7 @@ def written_for_another(files: Files, board: BoardDescription, identity: Identit
 
 
 def parse_modes(text: str, cores: int, name: str = CONF) -> ModeSet:
-    """The modes of a configuration file.
-
-    Args:
-        cores: how many the board has; a mode says which of them it takes offline.
+    """Modes of a configuration file, for a board with this number of cores.
 
     Raises:
         InputError: it is not such a file; the text names the line.
@@ -94,23 +87,23 @@ def parse_modes(text: str, cores: int, name: str = CONF) -> ModeSet:
 
 
 def read_modes(files: Files, cores: int) -> ModeSet | None:
-    """The running system's modes, or None where it has no nvpmodel.
+    """The running system's modes; None without nvpmodel.
 
     Raises:
-        InputError: its configuration cannot be understood.
+        InputError: its configuration cannot be parsed.
     """
     text = files.find_text(CONF)
     return None if text is None else parse_modes(text, cores)
 
 
 def active_mode(files: Files, modes: ModeSet) -> PowerMode | None:
-    """The mode that nvpmodel says it set last, or None where it does not say or has no such mode."""
+    """The mode that nvpmodel set last; None if unknown."""
     number = told_mode(files)
     return next((mode for mode in modes.table if mode.id == number), None)
 
 
 def told_mode(files: Files) -> int | None:
-    """The number of the mode that nvpmodel says it set last; None if it does not say."""
+    """Number of the mode that nvpmodel set last; None if unknown."""
     told = re.match(r"pmode:(\d+)\b", files.find_text(STATUS) or "")
     return int(told[1]) if told else None
 
@@ -119,7 +112,7 @@ def find_mode(modes: ModeSet, wanted: str) -> PowerMode:
     """The mode of this identifier or name.
 
     Raises:
-        UsageError: there is none; the text lists those there are.
+        UsageError: none matches; the text lists the modes.
     """
     for mode in modes.table:
         if wanted == mode.name or (wanted.isdecimal() and int(wanted) == mode.id):
@@ -129,7 +122,7 @@ def find_mode(modes: ModeSet, wanted: str) -> PowerMode:
 
 
 def changed_masks(before: PowerMode | None, after: PowerMode) -> tuple[str, ...]:
-    """The units' masks that differ between two modes: changing them may need a reboot."""
+    """Units' masks that differ between two modes: changing them may need a reboot."""
     if before is None:
         return tuple(after.masks)
     names = {**before.masks, **after.masks}
@@ -137,12 +130,12 @@ def changed_masks(before: PowerMode | None, after: PowerMode) -> tuple[str, ...]
 
 
 def bound_levels(levels: tuple[int, ...], cap: int | None) -> tuple[int, ...]:
-    """The levels below a mode's cap; the lowest one where the cap is below them all."""
+    """Levels up to a mode's cap; the lowest one if all exceed it."""
     return levels if cap is None else tuple(level for level in levels if level <= cap) or levels[:1]
 
 
 def _sections(text: str, name: str) -> Iterable[tuple[str, dict[str, str], list[str], int]]:
-    """Every header with its words and the line that it begins in."""
+    """Every header with its words and first line."""
     lines = [line.partition("#")[0] for line in text.splitlines()]
     clean = "\n".join(lines)
     headers = list(re.finditer(r"<([^<>]*)>", clean))
@@ -169,7 +162,7 @@ def _mode(keys: dict[str, str], words: list[str], cores: int, where: str) -> Pow
         elif argument in _MASKS:
             masks[argument.lower()] = _number(value, f"{where}: {argument}")
         elif axis and argument in ("MAX_FREQ", "MIN_FREQ"):
-            # Zero and minus one are no limit. All clusters move together, so that the lowest cap is that of all.
+            # Zero and minus one are no limit. All clusters move together, so that the lowest cap applies to all.
             limit = _number(value, f"{where}: {parameter} {argument}")
             if limit > 0 and argument == "MAX_FREQ":
                 caps[axis] = min(limit, caps.get(axis, limit))

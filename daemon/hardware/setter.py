@@ -18,12 +18,7 @@ _POLL_S = 0.002
 
 
 class Step(NamedTuple):
-    """What one clock is to be set to.
-
-    Attributes:
-        valid: the levels that it offers, to be listed should one be refused.
-        writes: those that set it, in order.
-    """
+    """Target of one clock: its writes in order, and the ``valid`` levels to list after a refusal."""
 
     driver: Driver
     level: int
@@ -32,11 +27,7 @@ class Step(NamedTuple):
 
 
 class Setter:
-    """Sets clocks one after the other.
-
-    Attributes:
-        done: every write made so far, in order.
-    """
+    """Sets clocks one after the other; ``done`` holds every write in order."""
 
     def __init__(self, files: Files, clock: Clock) -> None:
         self.done: list[Write] = []
@@ -44,7 +35,7 @@ class Setter:
         self._clock = clock
 
     def set(self, step: Step) -> tuple[Reading, ...]:
-        """Make the writes and wait until they show; what the clock says of itself then.
+        """Make the writes and wait until they show; return the clock's readings.
 
         Raises:
             HardwareRefused, HardwareBusy: a file refused.
@@ -59,7 +50,7 @@ class Setter:
         return self.settle(step)
 
     def settle(self, step: Step) -> tuple[Reading, ...]:
-        """Wait (bounded) until the clock is at its level; what it says of itself then.
+        """Wait (bounded) until the clock is at its level; return its readings.
 
         Raises:
             HardwareHangs: its files do not answer.
@@ -71,7 +62,7 @@ class Setter:
             if all(obeyed(reading, step.level) for reading in readings) or self._clock.monotonic() >= deadline:
                 return readings
             self._clock.sleep(_POLL_S)
-            # The clock moves last: while it does, nothing else is read.
+            # The clock moves last: until then, nothing else is read.
             while self._moves(step) and self._clock.monotonic() < deadline:
                 self._clock.sleep(_POLL_S)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A change of the board's clocks: planned, made in an order that is safe at every step, read back, and undone if refused."""
+"""A change of the board's clocks: planned, made in a safe order, read back, and undone if refused."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from .setter import Setter, Step
 
 
 class Transition:
-    """One change from how the clocks stand to how they are wanted. Making it reads the board and writes nothing.
+    """One change from the current clocks to the wanted level of each axis or cluster.
+
+    Construction reads the board and writes nothing.
 
     Args:
-        drivers: the clocks under control.
-        wanted: the level of each, by axis or cluster.
-        offered: the levels that each offers now; the wanted one is among them.
-        read: files that were just read for this change, and what they hold.
+        offered: current levels of each, including the wanted one.
+        read: values of files just read for this change.
 
     Raises:
-        HardwareBusy, HardwareRefused: a file that decides about the writes or their order cannot be read.
+        HardwareBusy, HardwareRefused: a file that decides the writes or their order cannot be read.
     """
 
     def __init__(
@@ -53,20 +53,20 @@ class Transition:
 
     @property
     def done(self) -> tuple[Write, ...]:
-        """Every write that was made, in order, those that undid others included."""
+        """Every write made, in order, including those that undid others."""
         return tuple(self._setter.done)
 
     def carry_out(self) -> dict[str, tuple[Reading, ...]]:
-        """Make the change; what every clock says of itself afterwards, by axis or cluster.
+        """Make the change; return every clock's readings, by axis or cluster.
 
         Raises:
-            HardwareRefused, HardwareBusy: a file refused; :meth:`undo` puts back what was written until then.
+            HardwareRefused, HardwareBusy: a file refused; :meth:`undo` reverts the writes made until then.
         """
         memory = next((step.driver for step in self._steps if isinstance(step.driver, EmcClock)), None)
         kept_before = memory.kept_hz if memory else None
         wanted, offered = self._wanted, self._offered
         if memory and memory.trust_kernel(wanted["emc_hz"], wanted["cpu_khz"], offered["emc_hz"], self._read):
-            # The kernel raises the memory when the CPU rises: that is waited for first.
+            # The kernel raises the memory with the CPU: wait for that first.
             self._steps.sort(key=lambda step: step.driver is memory)
         try:
             return {step.driver.axis: self._set(step) for step in self._steps}
@@ -76,11 +76,7 @@ class Transition:
             raise
 
     def undo(self, before: Mapping[str, str]) -> list[str]:
-        """Put back what was written, in reverse; returns what each file failed with that could not be.
-
-        Args:
-            before: what every file held.
-        """
+        """Undo the writes in reverse, to the value of every file ``before``; return the errors."""
         written = {write.path for write in self._setter.done}
         failed = []
         for domain in (domain for step in reversed(self._steps) for domain in reversed(step.driver.domains)):
@@ -103,15 +99,15 @@ class Transition:
             driver.kept_hz = None
         readings = self._setter.set(step)
         if any(reading.accepted != step.level for reading in readings):
-            # Somebody wrote, or a node came and went, at the same moment; a limit gives the same answer again.
+            # A write or a vanishing node interfered; a limit gives the same answer again.
             readings = self._setter.set(step)
         return readings
 
 
 def _in_turn(drivers: Iterable[Driver], wanted: Mapping[str, int]) -> list[Driver]:
-    """The memory clock rises before and falls after those whose traffic it carries, so that they never starve.
+    """The memory clock rises before and falls after the clocks whose traffic it carries, so that they never starve.
 
-    Of the others, what falls goes before what rises, so that power never exceeds both ends of the transition.
+    Of the others, falling clocks go first, so that power never exceeds both ends of the transition.
 
     Raises:
         HardwareHangs: a clock's files do not answer.
@@ -120,7 +116,7 @@ def _in_turn(drivers: Iterable[Driver], wanted: Mapping[str, int]) -> list[Drive
     def turn(driver: Driver) -> int:
         found = driver.measured()
         rates = [rate for rate in found if rate is not None]
-        if len(rates) < len(found) or not found:  # of some domain only what was asked for is known
+        if len(rates) < len(found) or not found:  # only the request is known for some domain
             rates = [effective(reading) for reading in driver.read()]
         lowest = min(rates, default=0)
         rises = wanted[driver.axis] > lowest

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The board as it was found: kept before the first write, and the way back to it."""
+"""The baseline: the board's clocks before the first write, and their restoration."""
 
 from .baseline import RestoreReport as RestoreReport
 from .keeper import BaselineKeeper as BaselineKeeper

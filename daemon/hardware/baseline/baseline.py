@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The board as it was found: kept before the first write, and the way back to it.
+"""The baseline: the board's clocks before the first write, and their restoration.
 
-Beside the values that were found stands a journal of what was written since. A file is restored only while it holds
-what the journal says is ours, so that a clock that somebody else set in between stays as they set it. Intended values
-are journalled before they are written: whatever the moment at which the process dies, the next one knows what is its
-own.
+A file is restored only while it holds a value from the journal of our writes, so that clocks set by another program stay.
+Values are journalled before they are written: if the process dies, the next one knows its own.
 """
 
 from __future__ import annotations
@@ -22,20 +20,20 @@ from .record import BaselineEntry, BaselineRecord, Marker
 from .store import BaselineStore
 
 _CLOCKS = {"emc": "memory clock", "gpu": "GPU clock"}
-# How often what did not take is tried again at once, and how long before the first time; each wait is twice the last.
+# Immediate retries, and the wait before the first; each wait is twice the last.
 _TRIES = 3
 _PAUSE_S = 0.004
-# For how long the kernel may go on to raise limits, a step at a time, when it is no longer hot.
+# Time for which the kernel may go on raising limits after the heat.
 _COOLS_S = 60.0
 
 
 @dataclass(frozen=True)
 class RestoreReport:
-    """What a restore did: what it wrote, what it left because somebody else had set it, what refused and why.
+    """Values restored, values left to other programs, and refusals.
 
     Attributes:
-        notes: why the board is not simply as it was found.
-        clocks: those that are left as somebody else set them.
+        notes: reasons why the board is not simply at its baseline.
+        clocks: clocks left as another program set them.
     """
 
     restored: tuple[Write, ...] = ()
@@ -47,13 +45,7 @@ class RestoreReport:
 
 @dataclass
 class _Look:
-    """What one look at the board says is still to be done.
-
-    Attributes:
-        plans: the writes of each domain.
-        left: what somebody else has set.
-        failed: what cannot be seen.
-    """
+    """Remaining work of a restore: writes of each domain, values of other programs, errors of unreadable files."""
 
     plans: list[tuple[Write, ...]] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
@@ -65,14 +57,14 @@ class _Look:
 
 
 class Baseline:
-    """The values found in every file that may be written, and the journal of what was.
+    """Values found in every writable file, and the journal of writes.
 
     Args:
-        record: what an earlier process kept, or a new one; nothing of it is stored before the first change.
-        held: what else is held, and by which description.
+        record: an earlier process's record, or a new one; stored with the first change.
+        held: other held domains, and the board's description.
 
     Attributes:
-        unsaved: why the last change is not on disk, only here; empty where it is.
+        unsaved: reason why the last change is not on disk, or empty.
     """
 
     def __init__(self, files: Files, clock: Clock, store: BaselineStore, record: BaselineRecord, held: Marker) -> None:
@@ -87,22 +79,21 @@ class Baseline:
         self._hot_s = -_COOLS_S
 
     def heat_seen(self) -> None:
-        """The kernel throttles now: for a while, limits may read lower than they stand."""
+        """Note that the kernel throttles: limits may read low for a while."""
         self._hot_s = self._clock.monotonic()
 
     @property
     def used(self) -> bool:
-        """Whether anything was written, or meant to be."""
+        """True if anything was written or meant to be."""
         return bool(self._record.journal)
 
     def include(
         self, domains: Iterable[ClockDomain], limits: Callable[[ClockDomain], tuple[int, int] | None]
     ) -> dict[str, str | None]:
-        """Note how the files of further domains stand, and return what they were just read as (see :meth:`intend`).
+        """Record the values of further domains' files; return the values just read (see :meth:`intend`).
 
         Args:
-            limits: both limits of a domain by the power mode, where heat may lower them: one is taken for the one found while
-                heat hides that.
+            limits: power-mode limits of a domain, taken as the baseline while heat hides a limit; None if heat lowers none.
         """
         known = self._record.domains
         new = tuple(domain for domain in domains if domain not in known)
@@ -120,19 +111,16 @@ class Baseline:
         return read
 
     def intend(self, writes: Iterable[Write], read: Mapping[str, str | None] | None = None) -> dict[str, str]:
-        """Journal the values about to be written; they count as ours from now on.
+        """Journal the values about to be written, which are ours from now on; return the files' current values.
 
-        Where a file holds what others set since, that is what will be given back.
+        A value that another program set since becomes the one to restore.
 
         Args:
-            read: how files stand that were read for this change already.
-
-        Returns:
-            What the files hold now, those that can be read.
+            read: files already read for this change.
 
         Raises:
-            HardwareBusy: it cannot be told how a file stands, so that it could not be given back.
-            HardwareRefused: the journal cannot be written. Either way nothing may be set.
+            HardwareBusy: a file's value is unknown, so that it could not be restored; nothing may be set.
+            HardwareRefused: the journal cannot be written; nothing may be set.
         """
         before = self._record
         values, journal, confirmed = dict(before.values), dict(before.journal), dict(before.journal)
@@ -144,7 +132,7 @@ class Baseline:
             current = (read or {}).get(path) or self._settled(domain, path)
             hidden = current is not None and self._cut_by_heat(domain, path, current, (values.get(path, ""),))
             if current is not None and not hidden and not self._is_ours(domain, path, current):
-                # What we wrote stays ours: a file may have said something else for a while, although nobody wrote to it.
+                # Our values stay ours: a file may read differently for a while without a write.
                 values[path] = current
                 if before.journal and before.values.get(path, current) != current:
                     self._take_over(domain, path, current, values, taken)
@@ -164,9 +152,9 @@ class Baseline:
         return held
 
     def confirm(self, writes: Iterable[Write]) -> None:
-        """Journal that these of the intended writes were made, and what they read back as; the others were not.
+        """Journal which intended writes were made, and the values they read back as.
 
-        Where that cannot be stored (see ``unsaved``), the intended values that are on disk are enough to go by.
+        If that cannot be stored (see ``unsaved``), the intended values on disk suffice.
         """
         journal = dict(self._confirmed)
         for path, value in writes:
@@ -179,19 +167,19 @@ class Baseline:
         self.save()
 
     def save(self) -> None:
-        """Store everything as it is now; what keeps it from being stored is in ``unsaved``."""
+        """Store everything; an error is kept in ``unsaved``."""
         try:
             self._store_record(self._record)
         except HardwareRefused as error:
             self.unsaved = f"{error}; what is held is known from before the last change"
 
     def keep(self) -> None:
-        """Store what could not be stored before, and what somebody has removed since."""
+        """Store what could not be stored before or was removed since."""
         if self.unsaved or not self._store.intact:
             self.save()
 
     def others(self, path: str) -> str:
-        """The file's value as others left it: the one found, if what is there now is ours, else the one there now.
+        """The file's value as other programs left it: the one found if the current one is ours, else the current one.
 
         Raises:
             HardwareBusy, HardwareRefused: it cannot be read.
@@ -202,15 +190,14 @@ class Baseline:
     def restore(
         self, *, dry_run: bool = False, longest_s: float = 0.0, only: Collection[ClockDomain] | None = None
     ) -> RestoreReport:
-        """Give the board back: every file that still holds what is ours, in an order that is safe at every step.
+        """Restore every file that still holds our value, in an order that is safe at every step.
 
-        Every file is read again afterwards, and written again for a while where it did not take. One that refuses does not keep
-        the others from being restored. Unless one did, nothing is ours afterwards; calling again then does nothing, and tries
-        again where one refused. A dry run only reports.
+        Files are read back, and rewritten for a while if the value did not take. A refusal does not stop the other files.
+        Without a refusal nothing is ours afterwards; else another call tries again.
 
         Args:
-            longest_s: for how long to try again; a few times within some milliseconds in any case.
-            only: the clocks to give back; all by default.
+            longest_s: time for retries; a few follow within milliseconds in any case.
+            only: clocks to restore; all by default.
         """
         which = self._record.domains if only is None else tuple(only)
         ours = {path for domain in which for path in domain.paths}
@@ -250,7 +237,7 @@ class Baseline:
         return RestoreReport(tuple(dict.fromkeys(restored)), tuple(look.left), tuple(dict.fromkeys(failed)), clocks=clocks)
 
     def _left_alone(self, known: Sequence[str]) -> list[str]:
-        """Lines for what somebody else has set and no known line names: given back as theirs, or never ours."""
+        """Lines for values of other programs that no known line names: restored as theirs, or never ours."""
         found, told, record = dict(self._record.taken), {text.partition(": ")[0] for text in known}, self._record
         for domain in record.domains:
             for path in sorted(filter(None, {domain.low, domain.high} & record.values.keys() - record.journal.keys())):
@@ -261,18 +248,12 @@ class Baseline:
         return [f"{path}: left at {found[path]}, which somebody else has set" for path in still]
 
     def _not_taken(self, write: Write) -> str:
-        """A value that was written back and not taken: a cap of the memory clock may fall and yet not rise again."""
+        """Error for a value that did not take: a cap of the memory clock may fall and not rise again."""
         now = self._files.find_text(write.path)
         return f"{write.path}: stays at {now}, though {write.value} was written"
 
     def _look(self, given: dict[str, str], ours: Set[str], refused: Collection[str] = ()) -> _Look:
-        """What is still to be given back.
-
-        Args:
-            given: what was given back before.
-            ours: the files that are to be.
-            refused: the files that refused what they were given.
-        """
+        """Find the remaining work: ``ours`` less the files ``given`` before; ``refused`` are files that refused."""
         look = _Look()
         for domain in (one for one in self._record.domains if not ours.isdisjoint(one.paths)):
             seen: dict[str, str | None] = {}
@@ -288,7 +269,7 @@ class Baseline:
         return look
 
     def _still_ours(self, domain: ClockDomain, given: dict[str, str], look: _Look, seen: dict[str, str | None]) -> set[str]:
-        """The files of a domain to restore; notes what somebody else has set, what cannot be seen, and what each holds."""
+        """Files of a domain to restore; notes values of other programs, unreadable files, and each file's value."""
         touch: set[str] = set()
         theirs: set[str] = set()
         setpoint_counts = self._setpoint_counts(domain, seen)
@@ -298,14 +279,14 @@ class Baseline:
             try:
                 seen[path] = current = self._read(domain, path, given, seen.get(path))
             except DaemonError as error:
-                # A setpoint is not there while another mode is in force.
+                # A setpoint is missing while another mode is in force.
                 if not _follows_mode(domain, path):
                     look.failed.append(str(error))
                 continue
             found = self._record.values.get(path)
             if current in (found, given.get(path)) or self._cut_since(domain, path, current, given):
                 continue
-            # Given back, a setpoint outside the limits reads as the nearest of them; ours may read the same until then.
+            # A restored setpoint outside the limits reads as the nearest of them; ours may read the same until then.
             if path in given and self._reads_as(domain, path, current, (given[path],)):
                 continue
             if self._is_ours(domain, path, current):
@@ -316,7 +297,7 @@ class Baseline:
                 theirs.add(path)
                 look.left.append(f"{path}: left at {current}, which somebody else has set")
         if domain.setpoint in theirs:
-            # Somebody uses the mode we chose for a clock of their own: taking the mode away would take that clock away.
+            # Another program uses our mode for a clock of its own: taking the mode away would take that clock away.
             return set()
         mode = domain.mode
         if (
@@ -325,12 +306,12 @@ class Baseline:
             and mode.path not in touch
             and mode.path not in self._record.taken
         ):
-            # Without our mode the setpoint is nobody's: a governor or the firmware moves it.
+            # Without our mode a governor or the firmware moves the setpoint.
             touch.discard(domain.setpoint or "")
         return touch
 
     def _take_over(self, domain: ClockDomain, path: str, current: str, values: dict[str, str], taken: dict[str, str]) -> None:
-        """Note what somebody else has set; with a frequency of theirs, the lock that they took for it is theirs, too."""
+        """Note a value that another program set; with its frequency, the lock taken for it is also its own."""
         mode = domain.mode if _follows_mode(domain, path) else None
         if mode is None:
             taken[path] = current
@@ -339,21 +320,21 @@ class Baseline:
             values[mode.path] = mode.value
 
     def _asked_for(self, path: str, current: str) -> bool:
-        """Whether what a setpoint holds is a frequency that somebody can have asked for, not a word or something misread."""
+        """True if a setpoint holds a frequency that a program can have requested, not a word or a misread value."""
         return rate_in(current) is not None and self._files.find_text(path) == current
 
     def _setpoint_counts(self, domain: ClockDomain, seen: dict[str, str | None]) -> bool:
-        """Whether a setpoint says what anybody has asked for: under another mode, a governor or the firmware moves it."""
+        """True if a setpoint holds a request: under another mode, a governor or the firmware moves it."""
         if domain.mode is None or domain.early:
             return True
         seen[domain.mode.path] = mode = self._files.find_text(domain.mode.path)
         return mode == domain.mode.value
 
     def _read(self, domain: ClockDomain, path: str, given: dict[str, str], seen: str | None) -> str:
-        """What a file holds, or was just seen to; what would count as somebody else's is read twice.
+        """A file's value, read now or before; another program's is read twice.
 
         Raises:
-            HardwareBusy, HardwareRefused: it cannot be read, or not twice alike, or holds what nobody can have set.
+            HardwareBusy, HardwareRefused: it cannot be read, two reads differ, or no program can have set the value.
         """
         current = self._files.read_text(path) if seen is None else seen
         if current in (self._record.values.get(path), given.get(path)) or self._is_ours(domain, path, current):
@@ -365,7 +346,7 @@ class Baseline:
         return current
 
     def _settled(self, domain: ClockDomain, path: str) -> str | None:
-        """What a file holds, where it can be told: read twice alike and of some sense."""
+        """A file's value if two reads agree and it is plausible; else None."""
         current = self._files.find_text(path)
         if current is None or _follows_mode(domain, path) or self._is_ours(domain, path, current):
             return current
@@ -387,26 +368,26 @@ class Baseline:
             return True
         if self._cut_by_heat(domain, path, current, entry.values):
             return True
-        # A limit that was moved since cuts what our setpoint reads back as, without the setpoint being anybody else's.
+        # A limit moved since then cuts the value that our setpoint reads back; the setpoint is still ours.
         return self._reads_as(domain, path, current, entry.values)
 
     def _reads_as(self, domain: ClockDomain, path: str, current: str, values: Sequence[str]) -> bool:
-        """Whether a setpoint that holds one of these values may read like this, cut by the limits as they are now."""
+        """True if a setpoint holding one of these values may read like this, cut by the current limits."""
         if path != domain.setpoint or not current.isdecimal():
             return False
         bounds = domain.bounds(self._files)
         return int(current) in {clamp(int(value), bounds) for value in values if value.isdecimal()}
 
     def _cut_since(self, domain: ClockDomain, path: str, current: str, given: dict[str, str]) -> bool:
-        """Whether a limit that was given back reads lower only because of heat."""
+        """True if a restored limit reads lower only because of heat."""
         return path in given and self._cut_by_heat(domain, path, current, (given[path],))
 
     def _cut_by_heat(self, domain: ClockDomain, path: str, current: str, values: Sequence[str]) -> bool:
-        """Whether a limit reads lower than one of these values because the kernel throttles, not because of anybody.
+        """True if a limit reads lower than one of these values because the kernel throttles.
 
-        Thermal limits are apart from the one a file takes; taken for somebody's, they would outlast the heat. They stay for a
-        while after a trip is left: a lower limit that reads as the upper one is then taken to be pressed down by it.
-        Whoever set both finds his upper one again, and that counts.
+        Taken for another program's, such a limit would outlast the heat. It remains for a while after a trip is left: a lower
+        limit that equals the upper one then counts as pressed down by it. A program that set both still gets its upper one
+        back.
         """
         if path not in (domain.low, domain.high) or not current.isdecimal():
             return False
@@ -414,7 +395,7 @@ class Baseline:
         return lowered and (self._is_hot() or (path == domain.low and current == self._files.find_text(domain.high or "")))
 
     def _is_hot(self) -> bool:
-        """Whether the kernel throttles, or did a short while ago, and limits may still be lowered."""
+        """True if the kernel throttles or did recently, so that limits may still be lowered."""
         if thermal.reached(thermal.read_trips(self._files), thermal.read_temperatures_mc(self._files)) or any(
             (state := device.read(self._files)) is not None and state.state > 0 for device in find_devices(self._files)
         ):
@@ -422,7 +403,7 @@ class Baseline:
         return self._clock.monotonic() - self._hot_s < _COOLS_S
 
     def _store_record(self, record: BaselineRecord) -> None:
-        """Store a record, and after it the marker.
+        """Store a record, then the marker.
 
         Raises:
             HardwareRefused: nothing could be stored.
@@ -436,5 +417,5 @@ class Baseline:
 
 
 def _follows_mode(domain: ClockDomain, path: str) -> bool:
-    """Whether a file is a setpoint that holds a frequency only in one mode, and may hold a word or be missing in another."""
+    """True if a file is a setpoint that holds a frequency in one mode only; in others it may hold a word or be missing."""
     return path == domain.setpoint and domain.mode is not None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one process has of a baseline: the one that an earlier process of this boot left, the one it takes itself, or none."""
+"""Baseline of one process: left by an earlier process of this boot, its own, or none."""
 
 from __future__ import annotations
 
@@ -28,16 +28,15 @@ class BaselineKeeper:
     """Keeps the baseline of one board.
 
     Args:
-        folder: holds it on disk (see :class:`BaselineStore`).
-        older: where an earlier version may have left one.
-        board: the name of the description in use.
-        stock: tells what looks held now and what it would be by itself, for when a baseline is lost; it is given what is known
-            of what was held.
+        folder: its place on disk (see :class:`BaselineStore`).
+        older: an earlier version's file.
+        board: name of the description in use.
+        stock: returns the clocks that look held and their defaults, for a lost baseline; given the known held clocks.
 
     Attributes:
-        baseline: how the board was found; None while nothing is held.
-        lost: why that is not known although something was held, until everything that looks held has been given back.
-        notes: what was wrong with what an earlier process left.
+        baseline: None while nothing is held.
+        lost: reasons why the baseline of held clocks is unknown, until all that look held are restored.
+        notes: faults in an earlier process's baseline.
     """
 
     def __init__(
@@ -57,15 +56,15 @@ class BaselineKeeper:
 
     @property
     def touched(self) -> bool:
-        """Whether anything may stand otherwise than it was found."""
+        """True if any clock may differ from its baseline."""
         unknown = not self._boot_id and not self._store.empty
         return self.baseline is not None or bool(self.lost) or unknown
 
     def recall(self) -> None:
-        """Find what an earlier process of this boot left, once.
+        """Find an earlier process's baseline of this boot, once.
 
         Raises:
-            HardwareBusy, HardwareRefused: the boot's id cannot be read.
+            HardwareBusy, HardwareRefused: the boot id cannot be read.
         """
         if self._boot_id:
             return
@@ -76,7 +75,7 @@ class BaselineKeeper:
             raise
         if self.lost:
             with contextlib.suppress(HardwareRefused):
-                self._store.mark(self._marker)  # before what shows that something was held is set aside
+                self._store.mark(self._marker)  # before the evidence of held clocks is set aside
         said = self._store.tidy(kept)
         self.notes = tuple(f"{line}; the other copy is used" if self.baseline and not kept.older else line for line in said)
         if self.baseline is not None and (kept.older or kept.damaged or not self._store.intact):
@@ -87,13 +86,10 @@ class BaselineKeeper:
     def ready(
         self, domains: Sequence[ClockDomain], limits: Callable[[ClockDomain], tuple[int, int] | None]
     ) -> tuple[Baseline, dict[str, str | None]]:
-        """The baseline to write by, which covers these domains: the one there is, or a new one; and the files just read for it.
-
-        Args:
-            limits: as for :meth:`Baseline.include`.
+        """The baseline that covers these domains, and the files just read for it; ``limits`` as in :meth:`Baseline.include`.
 
         Raises:
-            HardwareBusy, HardwareRefused: the boot's id cannot be read; nothing may be set then.
+            HardwareBusy, HardwareRefused: the boot id cannot be read; nothing may be set then.
         """
         try:
             self._forget_earlier_boot()
@@ -107,16 +103,16 @@ class BaselineKeeper:
         return self.baseline, self.baseline.include(domains, limits)
 
     def abandon(self) -> None:
-        """Forget a baseline by which nothing was written; what of it stays on disk does no harm."""
+        """Forget a baseline without writes; its remains on disk are harmless."""
         self.baseline = None
         with contextlib.suppress(HardwareRefused):
             self._store.remove(marker=not self.lost)
 
     def restore(self, *, dry_run: bool = False, longest_s: float = 0.0) -> RestoreReport:
-        """Give the board back as it was found (see :meth:`Baseline.restore`), or where that is lost, as it is by itself."""
+        """Restore the board to its baseline (see :meth:`Baseline.restore`), or to its defaults if that is lost."""
         if not self.touched:
             return RestoreReport()
-        with contextlib.suppress(DaemonError):  # unreadable: of the same boot, as far as is known
+        with contextlib.suppress(DaemonError):  # unreadable: the same boot is assumed
             self._forget_earlier_boot()
         try:
             if not dry_run:
@@ -130,7 +126,7 @@ class BaselineKeeper:
             report = self.baseline.restore(dry_run=dry_run, longest_s=longest_s)
         unread: list[str] = []
         if self.lost and not report.failed:
-            # Also after a hold in between: what it found may be what was held before.
+            # Also after a lease in between: its baseline may be of held clocks.
             found = self._stock(self._marker)
             unread = found.unread
             report = _together(report, self._by_itself(found, dry_run=dry_run, longest_s=longest_s))
@@ -139,30 +135,30 @@ class BaselineKeeper:
         return replace(report, failed=tuple(report.failed or self._end(unread)))
 
     def keep(self) -> str:
-        """Store what could not be stored before, and what somebody has removed since; what keeps it from being stored."""
+        """Store what could not be stored before or was removed since; return the error, if any."""
         if self.baseline is None:
             return ""
         self.baseline.keep()
         return self.baseline.unsaved
 
     def _forget_earlier_boot(self) -> None:
-        """Forget a baseline of an earlier boot: clocks do not survive a restart of the board.
+        """Forget a baseline of an earlier boot: clocks do not survive a restart.
 
         Raises:
-            HardwareBusy, HardwareRefused: the boot's id cannot be read.
+            HardwareBusy, HardwareRefused: the boot id cannot be read.
         """
         if self._boot_id and read_boot_id(self._files) != self._boot_id:
             self._boot_id, self.baseline, self.lost = "", None, ()
 
     def _look(self) -> Kept:
-        """Take over what is on disk, and change nothing there.
+        """Take over the baseline on disk without changing it.
 
         Raises:
-            HardwareBusy, HardwareRefused: the boot's id cannot be read.
+            HardwareBusy, HardwareRefused: the boot id cannot be read.
         """
         boot_id = read_boot_id(self._files)
         if self._machine is None or self._machine[0] != boot_id:
-            self._machine = boot_id, _machine(self._files)  # the same for as long as the board is up
+            self._machine = boot_id, _machine(self._files)  # constant while the board is up
         kept = self._store.look(boot_id)
         record = kept.record
         self.lost = kept.lost if record is None else record.lost
@@ -175,12 +171,12 @@ class BaselineKeeper:
         return kept
 
     def _elsewhere(self, record: BaselineRecord) -> bool:
-        """Whether a baseline is another machine's: of what it covers, nothing is here."""
+        """True if a baseline is another machine's and none of its files exist here."""
         other = record.machine not in ("", self._machine[1] if self._machine else "")
         return other and not any(self._files.exists(path) for domain in record.domains for path in domain.paths)
 
     def _by_itself(self, found: Stock, *, dry_run: bool, longest_s: float) -> RestoreReport:
-        """Set what looks held as it is by itself."""
+        """Set the clocks that look held to their defaults."""
         why = f"{LOST}: {'; '.join(self.lost)}"
         if not found.domains:
             self.baseline = None
@@ -196,14 +192,14 @@ class BaselineKeeper:
         return _together(said, baseline.restore(dry_run=dry_run, longest_s=longest_s))
 
     def _said(self, note: str) -> RestoreReport:
-        """A note, where it is a new one."""
+        """Report a note, if new."""
         if note in self.notes:
             return RestoreReport()
         self.notes = (*self.notes, note)
         return RestoreReport(notes=(note,))
 
     def _end(self, unread: Sequence[str]) -> Sequence[str]:
-        """Forget what has been given back; what keeps that from being done, or is still to be given back."""
+        """Forget the restored baseline; return the errors and the unread clocks."""
         try:
             self._store.remove(marker=not unread)
         except HardwareRefused as error:
@@ -224,7 +220,7 @@ class BaselineKeeper:
 
 
 def _together(first: RestoreReport, second: RestoreReport) -> RestoreReport:
-    """What two restores did, one after the other."""
+    """Merge two consecutive restores."""
     return RestoreReport(
         (*first.restored, *second.restored),
         (*first.left, *second.left),
@@ -235,6 +231,6 @@ def _together(first: RestoreReport, second: RestoreReport) -> RestoreReport:
 
 
 def _machine(files: Files) -> str:
-    """What the device tree calls this machine."""
+    """The machine's name in the device tree."""
     identity = read_identity(files)
     return " ".join(filter(None, (identity.model, *identity.compatible)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is kept of a board as it was found, and its form on disk: a line with the checksum, then JSON."""
+"""A board's baseline and its form on disk: a line with the checksum, then JSON."""
 
 from __future__ import annotations
 
@@ -22,15 +22,14 @@ T = TypeVar("T")
 
 
 class Damaged(Exception):
-    """What was read is not what was written; the text says in which way."""
+    """The stored data is damaged; the text says how."""
 
 
 @dataclass(frozen=True)
 class BaselineEntry:
-    """What is ours in one file.
+    """Our values in one file: written or intended, and the read-back of the last one.
 
     Attributes:
-        values: values we wrote or meant to write, and what the last one read back as.
         confirmed: the last write was seen to take effect; until then another value proves nothing.
     """
 
@@ -40,17 +39,16 @@ class BaselineEntry:
 
 @dataclass(frozen=True)
 class BaselineRecord:
-    """Everything that is needed to give a board back.
+    """All data that restores a board.
 
     Attributes:
-        boot_id: the boot that it counts for; clocks do not survive a reboot.
-        domains: the clock domains that it covers.
-        values: what each file of theirs held when it was found.
-        journal: what was written to each since.
-        machine: what the device tree calls the machine; empty where it did not say.
+        boot_id: boot it is valid for; clocks do not survive a reboot.
+        values: value of each file when found.
+        journal: values written to each since.
+        machine: name in the device tree; empty if unknown.
         generation: rises with every change.
-        lost: why it is not known how the board was found before; what then looks held is not how it is by itself.
-        taken: what somebody else has set meanwhile, by file; it is given back in place of what was found.
+        lost: why the earlier baseline is unknown; clocks that then look held are not at their defaults.
+        taken: values set since by other programs, by file; restored in place of those found.
     """
 
     boot_id: str
@@ -66,7 +64,7 @@ class BaselineRecord:
 
 @dataclass(frozen=True)
 class Marker:
-    """Says that clocks are held, in which boot, by which board's description, and of which domains."""
+    """Marker of held clocks: the boot, the board's description, and the domains."""
 
     boot_id: str
     board: str
@@ -77,7 +75,7 @@ def read_boot_id(files: Files) -> str:
     """The running boot's id.
 
     Raises:
-        HardwareBusy: it cannot be read, or is no such id.
+        HardwareBusy: it cannot be read or is malformed.
     """
     text, again = files.read_text(BOOT_ID), files.read_text(BOOT_ID)
     if text != again or not _UUID.fullmatch(text):
@@ -86,7 +84,7 @@ def read_boot_id(files: Files) -> str:
 
 
 def encoded(value: BaselineRecord | Marker) -> bytes:
-    """A record or marker as it is kept."""
+    """Record or marker in its stored form."""
     text = msgspec.json.encode(value)
     return b"%s\n%s\n" % (_checksum(text), text)
 
@@ -95,7 +93,7 @@ def decoded(data: bytes, kind: type[T]) -> T:
     """The inverse of :func:`encoded`.
 
     Raises:
-        Damaged: it is not whole, or not of this version.
+        Damaged: it is incomplete, or of another version.
     """
     checksum, _, text = data.partition(b"\n")
     text = text.removesuffix(b"\n")
@@ -108,7 +106,7 @@ def decoded(data: bytes, kind: type[T]) -> T:
 
 
 def decoded_older(data: bytes) -> BaselineRecord:
-    """A record as earlier versions kept it, without a checksum.
+    """A record of earlier versions, without a checksum.
 
     Raises:
         Damaged: it is not one.

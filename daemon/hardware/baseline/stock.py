@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a board is set to by itself: for clocks that were held when it got lost how they were found.
+"""Default state of a board, for clocks held when their baseline got lost.
 
-Governors as the kernel starts them, limits as the power mode sets them, no lock on the memory clock. Only a clock that looks as
-if it was held is touched: one that stands under our governor or lock, or at a single frequency by its limits.
+The kernel's initial governors, the power mode's limits, no memory lock. Only clocks that look held are set: under our governor
+or lock, or limited to one frequency.
 """
 
 from __future__ import annotations
@@ -18,20 +18,13 @@ from ..clocks.emc import EmcClock
 from ..files import Files
 from ..offered import mode_limits
 
-# Governors that hold a frequency, which no kernel starts with.
+# Governors that hold a frequency; no kernel starts with them.
 _HOLDING = ("userspace", "performance", "powersave")
 
 
 @dataclass
 class Stock:
-    """What shows that it is held, and what it is by itself.
-
-    Attributes:
-        values: what each file of a clock that looks held would hold otherwise.
-        held: what it holds.
-        domains: those clocks.
-        unread: what could not be seen, a line each.
-    """
+    """Clocks that look held: default and current value of each file, and errors of unreadable clocks."""
 
     values: dict[str, str] = field(default_factory=dict)
     held: dict[str, str] = field(default_factory=dict)
@@ -46,12 +39,12 @@ def stock(
     description: BoardDescription,
     held: Collection[str] = (),
 ) -> Stock:
-    """Look at every clock for marks of having been held.
+    """Check every clock for signs of being held.
 
     Args:
-        mode: the power mode in force, where it is known.
-        held: names of domains that were held: pinned by its limits, one of them was pinned by us, also if it is set in
-            another way now.
+        mode: power mode in force, if known.
+        held: names of held domains: such a domain, if pinned by its limits, was pinned by us, even if it is set another way
+            now.
     """
     found = Stock()
     for driver in drivers:
@@ -102,27 +95,27 @@ def _values(
     if domain.mode is None:
         yield from _unpinned(files, domain, low, high)
     elif low_now < min(low, high_now):
-        yield domain.low, str(min(low, high_now))  # lowered to reach a level below; the upper one is never ours
+        yield domain.low, str(min(low, high_now))  # lowered to reach a lower level; the upper limit is never ours
 
 
 def _unpinned(files: Files, domain: ClockDomain, low: int, high: int) -> Iterator[tuple[str, str]]:
-    """Both limits, if they leave one frequency now."""
+    """Both limits, if they leave one frequency."""
     assert domain.low is not None and domain.high is not None
     if _sensible(files, domain, domain.low) == _sensible(files, domain, domain.high) and low < high:
         yield from ((domain.low, str(low)), (domain.high, str(high)))
 
 
 def _governor(files: Files, domain: ClockDomain, described: str) -> str:
-    """The governor that the kernel starts with, or else the first that it has and that holds no frequency."""
+    """The kernel's initial governor, or else the first available one that holds no frequency."""
     names = files.read_text(domain.choices).split() if domain.choices else [described]
     return next((name for name in (described, *names) if name in names and name not in _HOLDING), described)
 
 
 def _sensible(files: Files, domain: ClockDomain, path: str) -> str:
-    """What a file holds, read twice alike.
+    """A file's value, read twice alike.
 
     Raises:
-        HardwareBusy, HardwareRefused: it cannot be read, or holds what it cannot hold.
+        HardwareBusy, HardwareRefused: it cannot be read, or holds an impossible value.
     """
     text, again = files.read_text(path), files.read_text(path)
     if text != again or not domain.could_hold(files, path, text):

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where it is kept how a board was found: twice, in a folder of root's that lasts for one boot.
+"""Storage of the baseline: two copies in a folder of root's that lasts for one boot.
 
-Both copies are written one after the other, each in one step, before anything else is done. So whatever the moment, and
-whichever of them is damaged, the other one knows all that is ours. Beside the folder stands a marker: where it remains and both
-copies are lost, something was held all the same. And should all of the runtime directory go, a witness in the state directory,
-written once in a boot, tells that it is missing. Nothing is synced: a baseline is worth nothing after the boot that it was of.
+Both copies are written in turn, each atomically, before anything else: if one is damaged, the other holds all that is ours. A
+marker next to the folder shows that clocks were held if both are lost. A witness in the state directory, written once per boot,
+shows if the whole runtime directory was removed. Nothing is synced: a baseline is worthless after its boot.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _MOST_SET_ASIDE = 8
 
 
 class Damage(NamedTuple):
-    """Something that should be one of our files and is not."""
+    """A damaged file of ours."""
 
     path: Path
     why: str
@@ -38,15 +37,15 @@ class Damage(NamedTuple):
 
 @dataclass(frozen=True)
 class Kept:
-    """What is found of a baseline.
+    """Baseline found on disk.
 
     Attributes:
-        record: the newest whole one of this boot.
-        older: it is an earlier version's, and stands elsewhere.
-        lost: why it is not known how the board was found, although something was held; empty where nothing was.
-        marker: what the marker says, where it is whole and of this boot.
-        damaged: what is to be set aside.
-        outdated: what is of another boot.
+        record: newest complete one of this boot.
+        older: it is an earlier version's file.
+        lost: why the baseline is unknown although clocks were held, or empty.
+        marker: None unless complete and of this boot.
+        damaged: files to set aside.
+        outdated: files of another boot.
     """
 
     record: BaselineRecord | None = None
@@ -58,11 +57,10 @@ class Kept:
 
 
 class BaselineStore:
-    """The two copies, their marker, and the one file of earlier versions.
+    """The two copies in a folder of their own, their marker, and the file of earlier versions.
 
     Args:
-        folder: holds the copies, and nothing else; made where it is missing.
-        older: where an earlier version may have left its baseline: honoured once. Beside it stands the witness.
+        older: earlier versions' baseline, honoured once; the witness is next to it.
     """
 
     def __init__(self, folder: Path, older: Path | None = None) -> None:
@@ -70,13 +68,13 @@ class BaselineStore:
         self._copies = tuple(folder / name for name in COPIES)
         self._marker = folder.with_name(f"{folder.name}.held")
         self._older = older
-        # Neither is removed in this boot: where only the outer one is left, the folder was taken away.
+        # Neither is removed in this boot: if only the outer one is left, the folder was removed.
         self._inner_witness = folder.with_name(_WITNESS)
         self._outer_witness = older.with_name(_WITNESS) if older else None
 
     @property
     def intact(self) -> bool:
-        """Whether both copies and the marker are where they were put."""
+        """True if both copies and the marker are in place."""
         return all(os.path.lexists(path) for path in (*self._copies, self._marker))
 
     @property
@@ -85,18 +83,18 @@ class BaselineStore:
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing that might say that something is held."""
+        """True if no file suggests that clocks are held."""
         alone = self._outer_witness is not None and os.path.lexists(self._outer_witness)
         missed = alone and not os.path.lexists(self._inner_witness)
         return not missed and not any(os.path.lexists(path) for path in self._all)
 
     @property
     def _all(self) -> tuple[Path, ...]:
-        # The marker goes first: without it, a copy that remains is read as it stands, and does no harm.
+        # The marker goes first: without it, a remaining copy is read as it is, which is harmless.
         return (self._marker, *self._copies, *((self._older,) if self._older else ()))
 
     def look(self, boot_id: str) -> Kept:
-        """Read what there is, and change nothing. What is no file of root's own is not believed."""
+        """Read all files without changing them; only root's own files are trusted."""
         records: list[BaselineRecord] = []
         damaged: list[Damage] = []
         outdated: list[Path] = []
@@ -138,7 +136,7 @@ class BaselineStore:
         )
 
     def _look_at_older(self, boot_id: str, damaged: list[Damage], outdated: list[Path]) -> BaselineRecord | str | None:
-        """An earlier version's baseline of this boot; why it is lost, where it is damaged and was of this boot."""
+        """An earlier version's baseline of this boot, or the reason for its loss if damaged and of this boot."""
         if self._older is None:
             return None
         data = None
@@ -147,7 +145,7 @@ class BaselineStore:
             record = None if data is None else decoded_older(data)
         except Damaged as damage:
             damaged.append(Damage(self._older, str(damage)))
-            # That folder outlasts boots: damage alone says nothing of this one.
+            # That folder outlasts boots: damage alone says nothing about this one.
             return str(damaged[-1]) if data is not None and boot_id.encode() in data else None
         if record is not None and record.boot_id != boot_id:
             outdated.append(self._older)
@@ -155,7 +153,7 @@ class BaselineStore:
         return record
 
     def _was_taken_away(self, boot_id: str) -> bool:
-        """Whether something was held in this boot and the folder does not know of it."""
+        """True if clocks were held in this boot and the folder has no trace of it."""
         if self._outer_witness is None or os.path.lexists(self._inner_witness):
             return False
         with contextlib.suppress(Damaged):
@@ -164,7 +162,7 @@ class BaselineStore:
         return False
 
     def _witnessed(self) -> Marker | None:
-        """What the outer witness says was held; None where it does not say."""
+        """Marker in the outer witness; None if unknown."""
         with contextlib.suppress(Damaged):
             data = _read(self._outer_witness) if self._outer_witness else None
             return None if data is None else decoded(data, Marker)
@@ -177,13 +175,13 @@ class BaselineStore:
             known = self._witnessed()
             if known is None or known.boot_id != marker.boot_id or set(marker.domains) <= set(known.domains):
                 return
-        with contextlib.suppress(OSError):  # a disk that is full or read-only: one sign less
+        with contextlib.suppress(OSError):  # full or read-only disk: one sign less
             for path in (self._inner_witness, self._outer_witness):
                 if path.parent.is_dir():
                     self._put(path, encoded(marker))
 
     def tidy(self, kept: Kept) -> tuple[str, ...]:
-        """Set aside what is damaged and remove what is of another boot; what became of it, a line each."""
+        """Set damaged files aside and remove those of another boot; return a line for each."""
         for path in kept.outdated:
             with contextlib.suppress(OSError):
                 path.unlink()
@@ -197,10 +195,10 @@ class BaselineStore:
         return tuple(said)
 
     def mark(self, marker: Marker) -> None:
-        """Note that something is held.
+        """Record that clocks are held.
 
         Raises:
-            HardwareRefused: that cannot be written.
+            HardwareRefused: the marker cannot be written.
         """
         try:
             self._put(self._marker, encoded(marker))
@@ -209,10 +207,7 @@ class BaselineStore:
             raise HardwareRefused(f"baseline {self._marker}: cannot be written ({error.strerror})") from error
 
     def save(self, record: BaselineRecord) -> str:
-        """Write both copies.
-
-        Returns:
-            What kept one of them from being written; empty where nothing did.
+        """Write both copies; return the error of one of them, or an empty text.
 
         Raises:
             HardwareRefused: neither could be written.
@@ -229,7 +224,7 @@ class BaselineStore:
         return "".join(failed)
 
     def forget_older(self) -> None:
-        """Remove the earlier version's baseline, now that it is kept here; where that cannot be done, later."""
+        """Remove the earlier version's baseline, now stored here; after an error, later."""
         if self._older is not None and os.path.lexists(self._older):
             with contextlib.suppress(OSError):
                 self._older.unlink()
@@ -238,7 +233,7 @@ class BaselineStore:
         """Remove everything, or everything but the marker.
 
         Raises:
-            HardwareRefused: something cannot be removed.
+            HardwareRefused: a file cannot be removed.
         """
         for path in self._all if marker else self._all[1:]:
             try:
@@ -251,7 +246,7 @@ class BaselineStore:
         self._tidy_folder()
 
     def _tidy_folder(self) -> None:
-        """Remove what was begun and not ended, and the folder where that is all."""
+        """Remove partial files, and the folder if empty."""
         for path in (self._marker, *self._copies):
             with contextlib.suppress(OSError):
                 _partial(path).unlink()
@@ -259,7 +254,7 @@ class BaselineStore:
             self.folder.rmdir()
 
     def _put(self, path: Path, data: bytes) -> None:
-        """Write a file in one step."""
+        """Write a file atomically."""
         partial = _partial(path)
         try:
             _write_new(partial, data)
@@ -297,7 +292,7 @@ def _noting(damaged: list[Damage], path: Path) -> Iterator[None]:
 
 
 def _check_folder(folder: Path) -> None:
-    """See that a folder, where there is one, is ours; its files are looked at one by one.
+    """Check that a folder, if present, is ours; its files are checked one by one.
 
     Raises:
         Damaged: it is not.
@@ -324,15 +319,15 @@ def _check_owner(status: os.stat_result) -> None:
 
 
 def _read(path: Path) -> bytes | None:
-    """A file of ours; None where there is none.
+    """Contents of a file of ours; None if absent.
 
     Raises:
-        Damaged: what is there is no regular file, somebody else's, too large, or cannot be read.
+        Damaged: it is no regular file, another user's, too large, or unreadable.
     """
     status = _status(path)
     if status is None:
         return None
-    if not stat.S_ISREG(status.st_mode):  # opening a device may already do something
+    if not stat.S_ISREG(status.st_mode):  # opening a device may have effects
         raise Damaged("is no regular file")
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -374,7 +369,7 @@ def _out_of_the_way(path: Path) -> None:
 
 
 def _set_aside(path: Path) -> Path:
-    """Rename something, for people to look at; where it is now.
+    """Rename a file for inspection; return its new place.
 
     Raises:
         OSError: it cannot be renamed.

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One small driver per clock domain, and the order in which its files may be written."""
+"""Drivers of the clock domains, and the write order of their files."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the clusters of a CPU are set: an operator's decision."""
+"""Operator's choice for the CPU clusters."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Clusters:
-    """How the CPU clusters of a board are set.
+    """Control of a board's CPU clusters.
 
     Attributes:
-        apart: ``cpu_khz`` sets the leading cluster alone, and each other one is an axis of its own, by its cpufreq policy.
-        leader: the leading cluster's policy; by default the one with most cores, of several the first.
+        apart: ``cpu_khz`` sets the leading cluster alone; each other cluster is an axis of its own, by its cpufreq policy.
+        leader: the leading cluster's policy; by default the first with most cores.
     """
 
     apart: bool = False

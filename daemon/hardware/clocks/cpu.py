@@ -21,11 +21,7 @@ POLICIES = "/sys/devices/system/cpu/cpufreq/policy*"
 
 @dataclass(frozen=True)
 class CpuClock:
-    """Several cpufreq policies that have cores online, as one clock.
-
-    Attributes:
-        everybody: every such policy of the board when this one was probed.
-    """
+    """Several cpufreq policies with cores online, as one clock; ``everybody`` are all of the board's at probe time."""
 
     files: Files
     policies: tuple[str, ...]
@@ -40,12 +36,12 @@ class CpuClock:
         return online(self.files) != self.everybody
 
     def table(self) -> tuple[int, ...]:
-        """The frequencies in kHz that every policy lists, rising."""
+        """Frequencies in kHz that every policy lists, rising."""
         names = (f"{policy}/scaling_available_frequencies" for policy in self.policies)
         return tuple(sorted(set.intersection(*(listed_levels(self.files, name, self.described_khz) for name in names))))
 
     def levels(self, table: tuple[int, ...], others: OthersValue) -> tuple[int, ...]:
-        """The frequencies in kHz that every policy offers, rising."""
+        """Frequencies in kHz that every policy offers, rising."""
         if not table:
             raise HardwareRefused(f"{', '.join(self.policies)}: have no frequency in common")
         return min((offered_levels(domain, table, others) for domain in self.domains), key=len)
@@ -69,11 +65,7 @@ class CpuClock:
 
 
 def probe(files: Files, description: BoardDescription, *, lead: str | None = "") -> CpuClock:
-    """Find the policies.
-
-    Args:
-        lead: take one policy alone, the one of this name or, for None or where it has no core online, the one with most cores.
-            By default all are taken.
+    """Find the policies, or for ``lead`` one: the named one or, for None or if it has no core online, the one with most cores.
 
     Raises:
         HardwareBusy: there are none (yet).
@@ -90,7 +82,7 @@ def probe(files: Files, description: BoardDescription, *, lead: str | None = "")
 
 
 def probe_cluster(files: Files, description: BoardDescription, policy: str) -> CpuClock:
-    """One policy as a clock of its own, called by the policy's name.
+    """One policy as a clock of its own, named after the policy.
 
     Raises:
         HardwareBusy, HardwareRefused: as for :func:`probe`.
@@ -121,11 +113,11 @@ def _clock(
 
 
 def online(files: Files) -> tuple[str, ...]:
-    """The policies that have cores online."""
+    """Policies with cores online."""
     return tuple(path for path in files.glob(POLICIES) if files.find_text(f"{path}/affected_cpus"))
 
 
 def observe(files: Files, description: BoardDescription) -> int | None:
-    """The CPU clock in kHz without any control over it, or None where it cannot be seen."""
+    """The CPU clock in kHz without control over it; None if unknown."""
     seen = [files.find_rate(f"{path}/scaling_cur_freq") for path in files.glob(POLICIES)]
     return min((khz for khz in seen if khz), default=None)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A clock domain's files, and the order in which they may be written.
+"""A clock domain's files and their write order.
 
-cpufreq policies, devfreq devices and the memory controller's debugfs node have one shape: a *mode* file that hands the
-clock to us (governor ``userspace``, rate lock ``1``), a *setpoint* that takes the frequency, and two limits.
+cpufreq policies, devfreq devices and the memory controller's debugfs node have one shape: a *mode* file that hands the clock to
+us (governor ``userspace``, rate lock ``1``), a *setpoint* for the frequency, and two limits.
 """
 
 from __future__ import annotations
@@ -27,19 +27,20 @@ class Write(NamedTuple):
 
 @dataclass(frozen=True)
 class ClockDomain:
-    """The files of one clock. A domain without mode and setpoint is pinned by setting both limits; one with a setpoint
-    alone is set by it.
+    """The files of one clock.
+
+    Without mode and setpoint it is pinned by both limits; with a setpoint alone it is set by that.
 
     Attributes:
         mode: the mode file and the value that hands the clock to us.
-        setpoint: takes the frequency once the mode is ours; reads as a word, or is missing, in other modes.
-        low, high: the lower and upper limit that others set too.
+        setpoint: takes the frequency once the mode is ours; a word or missing in other modes.
+        low, high: limits that other programs set too.
         companions: further files that must hold these values while we set the clock.
-        floors, ceilings: files that hold limits within which a setpoint reads back (a ceiling of 0 is none).
-        readback: tells the setpoint in place of its own file, which may only be written.
-        early: the setpoint takes a frequency while the mode is not ours yet, so that the mode never holds another one.
-        choices: the file that lists what the mode may be; without one, it is a number.
-        positive: True if the kernel never shows 0 as one of its frequencies, as cpufreq does not.
+        floors, ceilings: limits within which a setpoint reads back (a ceiling of 0 is none).
+        readback: file that shows the setpoint if its own can only be written.
+        early: the setpoint is written before the mode, so that the mode never holds another frequency.
+        choices: file that lists the modes; without one, the mode is a number.
+        positive: True if the kernel never shows 0 as a frequency, as in cpufreq.
     """
 
     name: str
@@ -64,11 +65,11 @@ class ClockDomain:
     def plan(self, files: Reader, level: int) -> tuple[Write, ...]:
         """The writes that set the clock to ``level``, in order.
 
-        Modes and limits that are right already are left out. The setpoint never is: what it reads as may be what a
-        throttled clock is cut down to, not what the kernel keeps as the request.
+        Correct modes and limits are omitted. The setpoint never is: it may read as the value to which a throttled clock is cut,
+        not the kernel's request.
 
         Raises:
-            HardwareBusy, HardwareRefused: a file that decides about the order cannot be read.
+            HardwareBusy, HardwareRefused: a file that decides the order cannot be read.
         """
         value = str(level)
         if self.setpoint is None:
@@ -92,17 +93,13 @@ class ClockDomain:
         strict: bool = False,
         seen: Mapping[str, str | None] | None = None,
     ) -> tuple[Write, ...]:
-        """The writes, in order, that bring the files in ``touch`` back to ``values``; those already there are left out.
+        """The writes, in order, that restore the files in ``touch`` to ``values``; correct ones are omitted.
 
-        Limits first, so that the mode that comes back acts within them; the setpoint while the mode that takes it is
-        still ours, and the mode last; the other way round where the setpoint comes early. A setpoint saved as a word
-        (``<unsupported>``) had no value to come back to.
-
-        A lower limit goes back above an upper one that is not ours, too: that may be heat's, and pass. The kernel keeps what
-        was asked for, and the upper one wins meanwhile; one that refuses that (``strict``, Linux 4.9) gets the upper one.
-
-        Args:
-            seen: what files were just read to hold, which are not read again for it.
+        Limits first, so that the restored mode acts within them; then the setpoint while its mode is still ours, and the mode
+        last; reversed if the setpoint comes early. A setpoint saved as a word (``<unsupported>``) had no value.
+        A lower limit is restored even above an upper one that is not ours, which may be due to heat and pass: the kernel keeps
+        the request, and the upper one wins meanwhile. A kernel that refuses that (``strict``, Linux 4.9) gets the upper one.
+        Values in ``seen`` were just read.
         """
         numbers = (self.low, self.high, self.setpoint)
         touch = {path for path in touch if path in values and (path not in numbers or values[path].isdecimal())}
@@ -120,8 +117,7 @@ class ClockDomain:
             return [Write(path, values[path]) for path in (self.high, self.low) if path in touch]
         low = int(values[self.low]) if self.low in touch else low_now
         high = int(values[self.high]) if self.high in touch else high_now
-        # The limit that is somebody else's stands; ours gives way to it where the kernel would not do so by itself. An upper
-        # one of 0 is none.
+        # Another program's limit remains; ours gives way if the kernel would not do so itself. An upper one of 0 is none.
         if low > high > 0 and self.low not in touch:
             high = low
         elif low > high > 0 and strict:
@@ -131,18 +127,16 @@ class ClockDomain:
         return [write for write in pair if write.path in touch and write.value != now[write.path]]
 
     def bounds(self, files: Files) -> tuple[int, int | None]:
-        """The limits within which a setpoint reads back now; an upper one of None is none."""
+        """Limits within which a setpoint reads back now; an upper one of None is none."""
         floors = [value for path in self.floors if (value := files.find_int(path))]
         ceilings = [value for path in self.ceilings if (value := files.find_int(path))]
         return max(floors, default=0), min(ceilings, default=None)
 
     def request(self, files: Files) -> tuple[str | None, int | None]:
-        """The mode in force (None for a domain without), and the fixed frequency the kernel holds for us.
-
-        The latter is None while a governor or the firmware decides.
+        """The mode in force (None without), and the frequency held for us (None while a governor or the firmware decides).
 
         Raises:
-            HardwareHangs: a file does not answer; what it would say is not to be guessed.
+            HardwareHangs: a file does not answer.
         """
         if self.setpoint is not None:
             mode = _told(files, self.mode.path) if self.mode else None
@@ -152,7 +146,7 @@ class ClockDomain:
         return None, low if low and self.high and low == rate_in(_told(files, self.high)) else None
 
     def could_hold(self, files: Files, path: str, text: str) -> bool:
-        """Whether one of its files can hold such a text: a frequency, a switch, or one of the mode's values, or was misread."""
+        """True if one of its files can hold such a text: a frequency, a switch, or a mode; else it was misread."""
         if path in (self.low, self.high, self.setpoint):
             number = text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS
             return number and not (self.positive and int(text) == 0)
@@ -173,15 +167,15 @@ def _told(files: Files, path: str) -> str | None:
 
 
 def in_safe_order(files: Reader, low: Write, high: Write) -> tuple[Write, Write]:
-    """Both limits in the order in which the lower never stands above the upper: raising the upper first, else the lower.
+    """Both limits in the order in which the lower never exceeds the upper: raise the upper, or drop the lower, first.
 
-    Kernel 4.9 refuses the other order with EINVAL, 5.10 and later cut the value silently.
+    Kernel 4.9 refuses the other order with EINVAL; 5.10 and later cut the value silently.
     """
     return (high, low) if int(high.value) >= files.read_int(high.path) else (low, high)
 
 
 def write_each(files: Files, writes: Iterable[Write]) -> tuple[list[Write], list[str]]:
-    """Make every write that can be made; returns those that were, and what the others failed with."""
+    """Make every write that succeeds; return those made, and the errors of the rest."""
     done, failed = [], []
     for write in writes:
         try:
@@ -193,6 +187,6 @@ def write_each(files: Files, writes: Iterable[Write]) -> tuple[list[Write], list
 
 
 def clamp(level: int, bounds: tuple[int, int | None]) -> int:
-    """A level cut to limits; where they contradict each other, the upper one wins, as in the kernel."""
+    """A level cut to limits; if they contradict each other, the upper one wins, as in the kernel."""
     low, high = bounds
     return max(level, low) if high is None else min(max(level, low), high)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every driver of a clock offers, and what the clock it drives says of itself."""
+"""Interface of clock drivers, and readings of their clocks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...errors import HardwareRefused
 from ..files import Reader
 from .domain import ClockDomain, Write
 
-# A counter reads a little below the rate it was set to (EMC: 0.2%); neighbouring frequencies lie further apart.
+# A counter reads slightly below its set rate (EMC: 0.2%); neighbouring frequencies lie further apart.
 _TOLERANCE = 0.02
 
 OthersValue = Callable[[str], str]
@@ -18,13 +18,12 @@ OthersValue = Callable[[str], str]
 
 
 class Reading(NamedTuple):
-    """What a clock domain says of itself, in the unit of its axis.
+    """Reading of a clock domain, in the unit of its axis.
 
     Attributes:
-        accepted: the fixed frequency that the kernel took as ours; None while a governor decides.
-        effective: the measured frequency; None where it cannot be measured, 0 while the unit is power-gated.
-        mode: the governor or lock in force.
-        domain: whose reading it is, where there are several.
+        accepted: fixed frequency that the kernel took as ours; None while a governor decides.
+        effective: measured frequency; None if unmeasurable, 0 while power-gated.
+        mode: governor or lock in force.
     """
 
     accepted: int | None
@@ -34,7 +33,7 @@ class Reading(NamedTuple):
 
 
 def whole_number(path: str, text: str) -> int:
-    """The number that a file holds.
+    """The number in a file.
 
     Raises:
         HardwareRefused: it holds none.
@@ -45,31 +44,31 @@ def whole_number(path: str, text: str) -> int:
 
 
 def effective(reading: Reading) -> int:
-    """What a clock runs at; as accepted where there is nothing to measure."""
+    """Measured clock; as accepted if unmeasured."""
     return reading.effective if reading.effective is not None else reading.accepted or 0
 
 
 def obeyed(reading: Reading, level: int) -> bool:
-    """Whether a clock was accepted and runs; a power-gated one (0) runs as accepted when it wakes."""
+    """True if a clock was accepted and runs; a power-gated one (0) runs as accepted when it wakes."""
     return reading.accepted == level and agrees(reading.effective, level)
 
 
 def agrees(measured: int | None, level: int) -> bool:
-    """Whether a measurement is that of a clock set to ``level``, as far as it can be told."""
+    """True if a measurement fits a clock set to ``level``, or if there is none."""
     return not measured or abs(measured - level) <= _TOLERANCE * level
 
 
 class Driver(Protocol):
-    """One axis of the board's grid: knows paths and rules."""
+    """Driver of one axis of the board's grid."""
 
     @property
     def axis(self) -> str:
-        """The field of a configuration that it sets, ``cpu_khz``, ``gpu_hz`` or ``emc_hz``; or the policy of a CPU cluster."""
+        """Field of a configuration that it sets, ``cpu_khz``, ``gpu_hz`` or ``emc_hz``; or the policy of a CPU cluster."""
         ...
 
     @property
     def transition_ms(self) -> float:
-        """What one change costs, as the board's description says."""
+        """Cost of one change, from the board's description."""
         ...
 
     @property
@@ -77,19 +76,19 @@ class Driver(Protocol):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What this way to the clock cannot do."""
+        """Limitations of this way of control."""
         ...
 
     def stale(self) -> bool:
-        """Whether its files are not those of the running system any more: a cluster went offline, or came back."""
+        """True if its files no longer match the system: a cluster went offline or came back."""
         ...
 
     def table(self) -> tuple[int, ...]:
-        """Every frequency that the running system lists, rising, whatever the limits."""
+        """Every frequency that the running system lists, rising, regardless of limits."""
         ...
 
     def levels(self, table: tuple[int, ...], others: OthersValue) -> tuple[int, ...]:
-        """The frequencies of the table that the running system offers within everybody else's limits, rising."""
+        """Frequencies of the table within other programs' limits, rising."""
         ...
 
     def read(self) -> tuple[Reading, ...]:
@@ -97,9 +96,9 @@ class Driver(Protocol):
         ...
 
     def measured(self) -> tuple[int | None, ...]:
-        """The measured frequency of each domain alone, in one read each; None where a full reading is needed to tell."""
+        """Measured frequency of each domain, in one read each; None if only a full reading can tell."""
         ...
 
     def plan(self, level: int, files: Reader) -> tuple[Write, ...]:
-        """The writes that set every domain to ``level``, in order, by how its files stand."""
+        """The writes that set every domain to ``level``, in order, given its files' values."""
         ...

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The memory controller's clock, by one of the board's ways to it that this system has (see :mod:`.emc_ways`).
+"""The memory controller's clock, through one of the board's interfaces (see :mod:`.emc_ways`).
 
-Beside being set it can be left to the kernel: where the CPU's clock brings the memory to the level asked for by itself, a lock,
-which cameras and displays would suffer from, is taken only when that does not show, or no longer does.
+A lock would harm cameras and displays: it is taken only if the CPU's clock does not bring the memory to the requested level.
 """
 
 from __future__ import annotations
@@ -22,16 +21,14 @@ class EmcClock:
     """The EMC clock.
 
     Attributes:
-        way: the name of the way to it.
-        counter: the file that measures the clock, if there is one.
-        rate: the file that says where it stands while nobody holds it.
-        trained_hz: the rates that the running system lists.
-        floors: the lowest rate that the kernel asks for at each CPU clock: (CPU at least this many kHz, EMC Hz), falling.
-        past_limits: the rate lock, and the bandwidth manager's halt, that make the clock ignore its limits; empty for a clock
-            that has no limits.
-        halt: the bandwidth manager's halt, which a lock goes with.
-        why: why debugfs, a way that sets more, is not had.
-        kept_hz: the level asked for, while the kernel is trusted to keep it and nothing is locked.
+        way: name of its interface.
+        counter: file that measures the clock, if any.
+        rate: file with the clock while it is not held.
+        floors: lowest rate that the kernel requests by CPU clock: (CPU at least this many kHz, EMC Hz), falling.
+        past_limits: rate lock and bandwidth manager's halt that override the limits; empty without limits.
+        halt: the bandwidth manager's halt that accompanies a lock.
+        why: reason why debugfs, which sets more, is unavailable.
+        kept_hz: requested level while the kernel is trusted to keep it without a lock.
     """
 
     files: Files
@@ -60,14 +57,14 @@ class EmcClock:
         return (f"memory clock can only be capped{why}: it moves below what is asked for",)
 
     def stale(self) -> bool:
-        """True if a rate lock was taken that makes limits useless, or the lock by which the clock is set was given up."""
+        """True if a rate lock now makes limits useless, or the lock that sets the clock was released."""
         return bool(self.past_limits) and any(_is_set(self.files, one) for one in self.past_limits) == (self.way in LIMITS)
 
     def table(self) -> tuple[int, ...]:
         return self.trained_hz
 
     def levels(self, table: tuple[int, ...], others: OthersValue) -> tuple[int, ...]:
-        """The frequencies in Hz that the memory is trained for, between the firmware's limits and below every cap."""
+        """Frequencies in Hz that the memory is trained for, within the firmware's limits and below every cap."""
         low, high = self.domain.bounds(self.files)
         shared = self.domain.high or (self.domain.setpoint if self.domain.mode is None else None)
         # Zero is no limit.
@@ -79,9 +76,9 @@ class EmcClock:
         return offered
 
     def read(self) -> tuple[Reading, ...]:
-        """One reading; a set rate is the firmware's bookkeeping, the counter a measurement of the clock.
+        """One reading; a set rate is the firmware's bookkeeping, the counter a measurement.
 
-        A level that the kernel keeps is accepted for as long as it is measured.
+        A level that the kernel keeps is accepted while it is measured.
         """
         mode, accepted = self.domain.request(self.files)
         measured = self.files.find_rate(self.counter) if self.counter else None
@@ -99,10 +96,7 @@ class EmcClock:
         return self.domain.plan(files, level)
 
     def trust_kernel(self, level: int, cpu_khz: int, offered: tuple[int, ...], files: Reader) -> bool:
-        """Leave a level to the kernel from now on where it keeps the memory there by itself at this CPU clock; whether it does.
-
-        That is so at the highest level offered, where the floor that comes with the CPU clock is not below it.
-        """
+        """True if the highest level offered is left to the kernel: this CPU clock's floor for the memory is not below it."""
         floor = next((emc for khz, emc in self.floors if cpu_khz >= khz), 0)
         mode = self.domain.mode
         unlocked = mode is not None and files.find_text(mode.path) != mode.value
@@ -111,7 +105,7 @@ class EmcClock:
         return kept
 
     def no_longer_kept(self) -> bool:
-        """Whether the kernel was trusted with a level and does not keep it any more.
+        """True if the kernel was trusted with a level and no longer keeps it.
 
         Raises:
             HardwareHangs: the clock's files do not answer.
@@ -119,7 +113,7 @@ class EmcClock:
         return self.kept_hz is not None and any(reading.accepted is None for reading in self.read())
 
     def unlock(self) -> tuple[Write, ...]:
-        """The writes that end a lock, whoever took it, and give the memory clock back to the firmware; none where none is."""
+        """The writes that end any program's lock and return the memory clock to the firmware; none without a lock."""
         mode = self.domain.mode
         if mode is None or not _is_set(self.files, mode):
             return ()
@@ -128,17 +122,17 @@ class EmcClock:
 
 
 def probe(files: Files, description: BoardDescription) -> EmcClock:
-    """Find the first way that works: limits, unless a lock makes the clock ignore them; else in the description's order.
+    """Find the first working interface: limits, unless a lock makes the clock ignore them; else in the description's order.
 
     Raises:
-        HardwareBusy: none does (yet): no root, debugfs not mounted, or a locked-down kernel.
-        HardwareRefused: the board's description names a way there is no driver for.
+        HardwareBusy: none works (yet): no root, debugfs not mounted, or a locked-down kernel.
+        HardwareRefused: the description names an interface without a driver.
     """
     section = description.section("emc")
     failed = []
     drivers = (*section["drivers"], *(("mainline",) if files.exists(MAINLINE) else ()))
     past_limits = find_past_limits(files, section)
-    # Limits leave the bandwidth manager in charge; a lock goes past it. One that is taken already is the only way that works.
+    # Limits leave the bandwidth manager in charge; a lock bypasses it. A lock already taken is the only interface that works.
     locked = any(_is_set(files, one) for one in past_limits)
     for name in sorted(drivers, key=lambda way: (way in LIMITS) == locked):
         if name not in WAYS:
@@ -162,7 +156,7 @@ def _is_set(files: Files, switch: Write) -> bool:
 
 
 def observe(files: Files, description: BoardDescription) -> int | None:
-    """The memory clock in Hz without any control over it, or None where it cannot be seen."""
+    """The memory clock in Hz without control over it; None if unknown."""
     section = description.section("emc")
     places = {"bpmp": "rate", "override": "clk_rate", "devfreq": "cur_freq"}
     seen = (files.find_rate(f"{section[way]}/{name}") for way, name in places.items() if way in section)

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ways to the memory controller's clock: the files of each.
+"""Interfaces to the memory controller's clock, and the files of each.
 
-``bpmp``: a rate under a lock in the firmware's debugfs node (Tegra186 and later). While it is held the firmware ignores what
-cameras, displays and the bandwidth manager ask for, and it outlives the process that took it. ``override``: the override
-clock of Tegra210, which takes a rate before it is in force. ``devfreq``: equal limits of the bandwidth manager (JetPack 7).
-``mainline``: equal limits in debugfs, of kernels
-without NVIDIA's drivers (Linux, drivers/memory/tegra/tegra186-emc.c); every board may run one.
-``cap``: nvpmodel's upper limit (JetPack 6), below which the clock goes on moving. Rates asked for are rounded up to one the
-memory is trained for.
+``bpmp``: a rate under a lock in the firmware's debugfs node (Tegra186 and later). The lock outlives its process, and under it
+the firmware ignores requests of cameras, displays and the bandwidth manager. ``override``: the override clock of Tegra210,
+which takes a rate before it is in force. ``devfreq``: equal limits of the bandwidth manager (JetPack 7). ``mainline``: equal
+limits in debugfs, of kernels without NVIDIA's drivers (Linux, drivers/memory/tegra/tegra186-emc.c); any board may run one.
+``cap``: nvpmodel's upper limit (JetPack 6), below which the clock goes on moving. Requested rates are rounded up to a trained
+one.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ MODE_WORDS = {"bpmp": {"0": "unlocked", "1": "locked"}, "override": {"0": "unloc
 
 
 class Way(NamedTuple):
-    """One way: the domain, the file that measures the clock, and the one that says where it stands while nobody holds it."""
+    """One interface: the domain, the file that measures the clock, and the one with its rate while not held."""
 
     domain: ClockDomain
     counter: str | None
@@ -86,10 +85,7 @@ def _cap(files: Files, section: Mapping[str, Any]) -> Way:
 
 
 def find_past_limits(files: Files, section: Mapping[str, Any]) -> tuple[Write, ...]:
-    """The switches that make the clock ignore its limits, if this system has them: the lock and the bandwidth manager's halt.
-
-    Empty if the system has no limits of the clock.
-    """
+    """The lock and the bandwidth manager's halt, if present, which override limits; empty if the system has no limits."""
     if not any(files.exists(str(path)) for path in (section.get("devfreq"), MAINLINE) if path):
         return ()
     paths = [section["halt"]] if "halt" in section else []
@@ -98,7 +94,7 @@ def find_past_limits(files: Files, section: Mapping[str, Any]) -> tuple[Write, .
 
 
 def trained_hz(files: Files, section: Mapping[str, Any]) -> tuple[int, ...]:
-    """The rates in Hz that the firmware lists: as files named by their kHz, or as lines of number and rate."""
+    """Rates in Hz that the firmware lists: as files named by their kHz, or as lines of number and rate."""
     names = files.list_names(str(section["tables"])) if "tables" in section else ()
     lines = (files.find_text(str(section["table"])) or "").splitlines() if "table" in section else []
     listed = (files.find_text(f"{MAINLINE}/available_rates") or "").split()
@@ -110,11 +106,7 @@ def trained_hz(files: Files, section: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def why_no_debugfs(files: Files, failed: Iterable[str]) -> str:
-    """Why debugfs does not lead to the memory clock; empty if that was not tried, or is root's to see.
-
-    Args:
-        failed: the ways' errors.
-    """
+    """Why debugfs does not lead to the memory clock, from the interfaces' errors; empty if untried, or visible only to root."""
     said = next((text for text in failed if text.startswith(_DEBUGFS)), "")
     if "EPERM" in said:
         return "the kernel is locked down and closes debugfs, as with secure boot"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What cpufreq policies and devfreq devices have in common: a governor between two limits."""
+"""Common part of cpufreq policies and devfreq devices: a governor between two limits."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .driver import OthersValue, whole_number
 def governed_domain(
     files: Files, name: str, *, governor: str, governors: str, low: str, high: str, setpoint: str
 ) -> ClockDomain:
-    """The domain of a governed clock: by the userspace governor where the kernel has it, else by equal limits.
+    """Domain of a governed clock: set by the userspace governor if the kernel has it, else by equal limits.
 
     Raises:
-        HardwareBusy: its limits are not there (yet).
+        HardwareBusy: its limits are missing (yet).
         HardwareRefused: they cannot be read.
     """
     limited = limited_domain(files, name, low, high)
@@ -26,10 +26,10 @@ def governed_domain(
 
 
 def limited_domain(files: Files, name: str, low: str, high: str) -> ClockDomain:
-    """The domain of a clock that is set by equal limits.
+    """Domain of a clock that is set by equal limits.
 
     Raises:
-        HardwareBusy: they are not there (yet).
+        HardwareBusy: they are missing (yet).
         HardwareRefused: they cannot be read.
     """
     files.read_int(low), files.read_int(high)
@@ -37,18 +37,15 @@ def limited_domain(files: Files, name: str, low: str, high: str) -> ClockDomain:
 
 
 def listed_levels(files: Files, table: str, otherwise: tuple[int, ...]) -> set[int]:
-    """The frequencies in a file, or those of the board's description for kernels without that list."""
+    """Frequencies in a file; the description's for kernels without it."""
     return {rate for word in (files.find_text(table) or "").split() if (rate := rate_in(word))} or set(otherwise)
 
 
 def offered_levels(domain: ClockDomain, table: tuple[int, ...], others: OthersValue) -> tuple[int, ...]:
-    """A governed clock's own frequencies, up to the limit that others set, rising.
+    """A governed clock's frequencies (``table``, rising) up to the limit of other programs.
 
-    The upper limit binds, for a power mode caps the board with it. The lower one does not: it is where a governor
-    stops, not what the board needs, and it is lowered when a request is below. An upper one of 0 is none (devfreq, Linux 4.9).
-
-    Args:
-        table: all of its frequencies, rising.
+    The upper limit binds, since a power mode caps the board with it. The lower one is only a governor's, and is lowered for a
+    lower request. An upper one of 0 is none (devfreq, Linux 4.9).
 
     Raises:
         HardwareBusy, HardwareRefused: the limit cannot be read, or leaves nothing.

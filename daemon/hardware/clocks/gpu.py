@@ -36,13 +36,13 @@ class GpuClock:
         return tuple(sorted(listed_levels(self.files, f"{self.path}/available_frequencies", self.described_hz)))
 
     def levels(self, table: tuple[int, ...], others: OthersValue) -> tuple[int, ...]:
-        """The frequencies in Hz that the device offers, rising."""
+        """Frequencies in Hz that the device offers, rising."""
         return offered_levels(self.domain, table, others)
 
     def read(self) -> tuple[Reading, ...]:
-        """One reading; an idle GPU that was power-gated measures 0 Hz."""
+        """One reading; an idle, power-gated GPU measures 0 Hz."""
         mode, asked = self.domain.request(self.files)
-        # The setpoint reads as it was written; the device runs it within the limits.
+        # The setpoint reads as written; the device runs it within the limits.
         accepted = None if asked is None else clamp(asked, self.domain.bounds(self.files))
         effective = self.files.find_rate(f"{self.path}/cur_freq")
         return (Reading(accepted, effective, mode or self.files.find_text(f"{self.path}/governor") or ""),)
@@ -51,7 +51,7 @@ class GpuClock:
         return (self.files.find_rate(f"{self.path}/cur_freq"),)
 
     def load(self) -> float | None:
-        """How busy it is, 0 to 1; None where it does not say (Thor)."""
+        """Load from 0 to 1; None if unavailable (Thor)."""
         load = self.files.find_int(f"{self.path}/device/load")
         return None if load is None else min(max(load / 1000, 0.0), 1.0)
 
@@ -60,10 +60,10 @@ class GpuClock:
 
 
 def probe(files: Files, description: BoardDescription) -> GpuClock:
-    """Find the device at one of the places where the board's JetPack releases put it.
+    """Find the device at one of the places used by the board's JetPack releases.
 
     Raises:
-        HardwareBusy: it is not there (yet): it may appear only once the GPU has been powered.
+        HardwareBusy: it is missing (yet): it may appear only once the GPU has been powered.
         HardwareRefused: its limits cannot be read.
     """
     section = description.section("gpu")
@@ -83,13 +83,13 @@ def probe(files: Files, description: BoardDescription) -> GpuClock:
 
 
 def observe(files: Files, description: BoardDescription) -> int | None:
-    """The GPU clock in Hz without any control over it, or None where it cannot be seen."""
+    """The GPU clock in Hz without control over it; None if unknown."""
     path = _find(files, description)
     return files.find_rate(f"{path}/cur_freq") if path else None
 
 
 def waits(files: Files, description: BoardDescription) -> bool:
-    """True if the GPU is there and its clock is not yet: after a boot without a desktop it comes with the first use."""
+    """True if the GPU is present without its clock: after a boot without a desktop it appears with the first use."""
     section = description.section("gpu")
     places = (path.rpartition("/devfreq/")[0] for path in section["devfreq"])
     return _find(files, description) is None and any(place and files.exists(place) for place in places)

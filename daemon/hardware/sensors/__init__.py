@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a board measures: one small driver per sensor. Nothing is written."""
+"""Drivers of the board's sensors. Nothing is written."""

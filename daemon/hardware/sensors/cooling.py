@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cooling devices: which clocks the kernel or the firmware lowers now, and by how much.
+"""Cooling devices: clocks that the kernel or the firmware lowers now, and by how much.
 
 Linux, Documentation/driver-api/thermal/sysfs-api.rst; the alerts (``gpu-throttle-alert``) are those of NVIDIA's firmware.
 """
@@ -18,7 +18,7 @@ _AXES = {"cpu": ("cpu_khz",), "gpu": ("gpu_hz",)}
 
 
 class CoolingDevice(NamedTuple):
-    """A cooling device that lowers clocks: its type, and its folder."""
+    """A cooling device that lowers clocks: its type and folder."""
 
     name: str
     folder: str
@@ -38,7 +38,7 @@ class Cooling(NamedTuple):
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """The clocks that it lowers; empty if its name does not tell."""
+        """Clocks that it lowers; empty if its name does not tell."""
         return next((axes for part, axes in _AXES.items() if part in self.name), ())
 
     def __str__(self) -> str:
@@ -52,5 +52,5 @@ def find_devices(files: Files) -> tuple[CoolingDevice, ...]:
 
 
 def active(states: tuple[Cooling, ...]) -> tuple[Cooling, ...]:
-    """Those that lower clocks now."""
+    """The devices that lower clocks now."""
     return tuple(one for one in states if one.state > 0)

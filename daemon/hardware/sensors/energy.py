@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Energy from power readings: between two readings that are not too far apart, their mean."""
+"""Energy from power readings: the mean of two readings that are close enough in time."""
 
 from __future__ import annotations
 
@@ -10,18 +10,13 @@ from typing import NamedTuple
 
 
 def total_mw(rails_mw: Mapping[str, float], energy_rails: Sequence[str]) -> float | None:
-    """Sum of the energy rails; None if one of them is not read: the others' sum is not the board's power."""
+    """Sum of the energy rails; None if one is unread: the others' sum is not the board's power."""
     known = energy_rails and all(rail in rails_mw for rail in energy_rails)
     return sum(rails_mw[rail] for rail in energy_rails) if known else None
 
 
 class Energy:
-    """Energy of one rail. For one thread that adds; another one that reads sees one of the values there were.
-
-    Attributes:
-        energy_mj: up to the last reading.
-        last: the last reading in mW, and when it was made.
-    """
+    """Energy of one rail up to the last reading (mW and time). One thread adds; another may read a past value."""
 
     def __init__(self, longest_s: float) -> None:
         self.energy_mj = 0.0
@@ -29,13 +24,13 @@ class Energy:
         self._longest_s = longest_s
 
     def add(self, power_mw: float, time_s: float) -> None:
-        """Take in a reading; a gap longer than ``longest_s`` counts as nothing."""
+        """Add a reading; a gap longer than ``longest_s`` counts as nothing."""
         if self.last is not None and 0 < (elapsed_s := time_s - self.last[1]) <= self._longest_s:
             self.energy_mj += elapsed_s * (self.last[0] + power_mw) / 2
         self.last = (power_mw, time_s)
 
     def up_to_mj(self, time_s: float) -> float:
-        """Energy up to a moment after the last reading, as if that still held."""
+        """Energy up to a moment after the last reading, which is extrapolated."""
         if self.last is None:
             return self.energy_mj
         power_mw, read_s = self.last
@@ -50,14 +45,14 @@ class Metered(NamedTuple):
 
 
 class PowerTrace:
-    """All readings of one rail, to be integrated between any two moments. For one thread."""
+    """All readings of one rail, integrated between any two moments. For one thread."""
 
     def __init__(self) -> None:
         self._times_s: list[float] = []
         self._powers_mw: list[float] = []
 
     def add(self, power_mw: float, time_s: float) -> None:
-        """Take in a reading, later than those before."""
+        """Add a reading, later than those before."""
         self._times_s.append(time_s)
         self._powers_mw.append(power_mw)
 
@@ -66,9 +61,9 @@ class PowerTrace:
         return sum(begin_s <= time_s <= end_s for time_s in self._times_s)
 
     def between(self, begin_s: float, end_s: float) -> tuple[float, float] | None:
-        """Energy in mJ and highest power in mW between two moments, with power linear from reading to reading.
+        """Energy in mJ and highest power in mW between two moments, with power linear between readings; None without readings.
 
-        Before the first reading and after the last one, that reading holds. None without readings.
+        The first and last readings extend beyond their times.
         """
         if not self._times_s or end_s <= begin_s:
             return None

@@ -13,7 +13,7 @@ _CLOCKS = {"vic": "vic", "nvdec": "nvdec", "nvenc": "nvenc", "nvjpg": "nvjpg", "
 
 
 class Engines:
-    """The units of one board that the kernel shows: as devfreq devices (``gpu-nvd-0``), else among the firmware's clocks."""
+    """The units that the kernel shows: as devfreq devices (``gpu-nvd-0``), else among the firmware's clocks."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
@@ -25,7 +25,7 @@ class Engines:
                 self._rates[unit], self._states[unit] = f"{_BPMP}/{clock}/rate", f"{_BPMP}/{clock}/state"
 
     def read(self) -> dict[str, int]:
-        """The clock of each unit in Hz, 0 while it is off; those that cannot be read are absent."""
+        """Clock of each unit in Hz, 0 while off; unreadable ones are absent."""
         found = {}
         for unit, path in self._rates.items():
             on = unit not in self._states or self._files.find_text(self._states[unit]) != "0"

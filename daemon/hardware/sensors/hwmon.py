@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""hwmon nodes by their driver's name, since their numbers follow the order in which drivers load; and over-current events.
+"""hwmon nodes by driver name, since their numbers follow the load order; and over-current events.
 
-Over-current events cut CPU and GPU clocks without showing in any clock file. The counters (hwmon ``soctherm_oc``:
-1 under-voltage, 2 average current, 3 instantaneous current) are published about every two seconds, on Orin and Thor.
-
-The fan is read only: its speed belongs to the board's own fan service.
+Over-current events cut CPU and GPU clocks without showing in any clock file. The counters (hwmon ``soctherm_oc``: 1
+under-voltage, 2 average current, 3 instantaneous current) are published about every two seconds, on Orin and Thor. The fan is
+read only: its speed belongs to the board's own fan service.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ def find_hwmon(files: Files, name: str) -> str | None:
 
 
 def read_over_current(files: Files) -> dict[str, int]:
-    """How often each over-current event has happened since boot, by its name (``oc3``); empty where nothing counts them."""
+    """Count of each over-current event since boot, by name (``oc3``); empty without counters."""
     node = find_hwmon(files, _NAME)
     if node is None:
         return {}
@@ -39,14 +38,14 @@ def _counts(name: str) -> bool:
 
 
 class Fan(NamedTuple):
-    """How hard the fan is driven, from 0 to 1, and how fast it turns; None where no tachometer tells."""
+    """Fan drive, from 0 to 1, and speed; None without a tachometer."""
 
     drive: float
     rpm: int | None
 
 
 def read_fan(files: Files) -> Fan | None:
-    """The fan as hwmon shows it since JetPack 5, or as JetPack 4's driver does; None where there is none."""
+    """The fan as hwmon shows it since JetPack 5, or JetPack 4's driver; None without a fan."""
     node, tachometer = find_hwmon(files, "pwmfan"), find_hwmon(files, "pwm_tach")
     pwm = files.find_int(f"{node}/pwm1") if node else files.find_int(f"{_LEGACY}/cur_pwm")
     if pwm is None:

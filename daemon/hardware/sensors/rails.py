@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A board's power rails, and the chips that measure them.
 
-INA3221: three rails, as hwmon shows them since JetPack 5 (Linux, Documentation/hwmon/ina3221.rst) and as the industrial I/O
-driver of JetPack 4 does; its limits and averaging are never written. INA238: one rail, whose power the chip itself works out
-(Linux, Documentation/hwmon/ina238.rst).
+INA3221: three rails, through hwmon since JetPack 5 (Linux, Documentation/hwmon/ina3221.rst) or JetPack 4's industrial I/O
+driver; its limits and averaging are never written. INA238: one rail, whose power the chip computes (Linux,
+Documentation/hwmon/ina238.rst).
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from dataclasses import dataclass
 from ....profiles.board import BoardDescription, PowerMonitor
 from ..files import Files
 
-# The label of an input that is wired to nothing.
+# Label of an unconnected input.
 UNUSED = "NC"
 _LEGACY_DRIVER = "/sys/bus/i2c/drivers/ina3221x"
 _DEVICES = "/sys/bus/i2c/devices"
-# No rail of a Jetson comes near it; a reading beyond, or below zero, is no power.
+# No rail of a Jetson comes near it; a reading beyond it, or below zero, is invalid.
 _MOST_MW = 1e6
 
 
 @dataclass(frozen=True)
 class Channel:
-    """One rail: its power in mW is the product of what its files hold, times a scale."""
+    """One rail: its power in mW is the product of its files' values and a scale."""
 
     label: str
     paths: tuple[str, ...]
     scale: float
 
     def read_mw(self, files: Files) -> float | None:
-        """Power in mW, or None where it cannot be read now or makes no sense."""
+        """Power in mW; None if unreadable or implausible."""
         power = self.scale
         for path in self.paths:
             value = files.find_int(path)
@@ -42,7 +42,7 @@ class Channel:
 
 
 def hwmon_node(files: Files, address: str, driver: str) -> str | None:
-    """A monitor's hwmon node; hwmon numbers its nodes as drivers load, so that only the I2C address names one for good."""
+    """A monitor's hwmon node; hwmon numbers nodes in load order, so that only the I2C address is stable."""
     for place in (f"{driver}/{address}", f"{_DEVICES}/{address}"):
         if nodes := files.glob(f"{place}/hwmon/hwmon*"):
             return nodes[0]
@@ -50,7 +50,7 @@ def hwmon_node(files: Files, address: str, driver: str) -> str | None:
 
 
 def _ina3221(files: Files, monitor: PowerMonitor, driver: str) -> Iterator[Channel]:
-    """The rails that this monitor measures, by the labels the running system gives them, else by the description's."""
+    """The monitor's rails, by the running system's labels, else the description's."""
     node = hwmon_node(files, monitor.address, driver)
     legacy = None if node else next(iter(files.glob(f"{_LEGACY_DRIVER}/{monitor.address}/iio:device*")), None)
     for index, described in enumerate(monitor.channels):
@@ -68,7 +68,7 @@ def _ina3221(files: Files, monitor: PowerMonitor, driver: str) -> Iterator[Chann
 
 
 def _ina238(files: Files, monitor: PowerMonitor, driver: str) -> Iterator[Channel]:
-    """The rail that this monitor measures, in microwatts."""
+    """The monitor's rail, in microwatts."""
     node = hwmon_node(files, monitor.address, driver)
     if node is not None and files.exists(power := f"{node}/power1_input"):
         yield Channel(monitor.channels[0], (power,), 1e-3)
@@ -81,13 +81,13 @@ _CHIPS: dict[str, Callable[[Files, PowerMonitor, str], Iterator[Channel]]] = {
 
 
 def find_channels(files: Files, description: BoardDescription) -> tuple[Channel, ...]:
-    """Every rail that the board's monitors measure, as far as their drivers are loaded."""
+    """Every rail of the board's monitors whose drivers are loaded."""
     driver = str(description.section("rails")["driver"])
     return tuple(channel for monitor in description.monitors for channel in _CHIPS[monitor.chip](files, monitor, driver))
 
 
 def energy_rails(description: BoardDescription, channels: Iterable[Channel]) -> tuple[str, ...]:
-    """The rails whose sum is the board's power: the description's, with the parts of one whose monitor is absent."""
+    """Rails whose sum is the board's power: the description's, with the parts of one whose monitor is absent."""
     there = {channel.label for channel in channels}
     found: list[str] = []
     for rail in description.energy_rails:
@@ -97,6 +97,6 @@ def energy_rails(description: BoardDescription, channels: Iterable[Channel]) -> 
 
 
 def read_rails_mw(files: Files, channels: Iterable[Channel]) -> dict[str, float]:
-    """Power of every rail that can be read now, in mW, by label. Rails may lie within each other: do not add them up."""
+    """Power of every readable rail, in mW, by label. Rails may contain each other: do not add them up."""
     read = {channel.label: channel.read_mw(files) for channel in channels}
     return {label: power for label, power in read.items() if power is not None}

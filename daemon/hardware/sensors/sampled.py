@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A board's sensors as a thread of their own read them last: whoever asks never waits for one.
+"""A board's sensors, read on a thread of their own: clients never wait for one.
 
-A zone or a monitor may take half a second to answer, or not answer at all. Each sensor has its own last value and time, so that
-a slow one makes the others older and no more; a value that is too old counts as none, and is said to be.
+A zone or monitor may take half a second to answer, or hang. Each sensor has its own last value and time; a value that is too
+old is dropped and reported.
 """
 
 from __future__ import annotations
@@ -38,18 +38,14 @@ _ROUNDS_KEPT = 64
 
 
 class Sample(NamedTuple, Generic[N]):
-    """A value and the time at which it was read."""
+    """A value and the time of its reading."""
 
     value: N
     time_s: float
 
 
 class SampledSensors:
-    """The last values of a board's sensors. Its methods may be called on any thread, and read no file.
-
-    Args:
-        files: for its thread alone.
-    """
+    """Last values of a board's sensors, read by one thread with ``files``. Its methods read no file and suit any thread."""
 
     def __init__(self, files: Files, description: BoardDescription, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.trips: tuple[thermal.Trip, ...] = ()
@@ -79,12 +75,12 @@ class SampledSensors:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread as soon as what it reads answers; nobody waits for that."""
+        """End the thread once its current read returns, without waiting."""
         self._over = True
         self._wake.set()
 
     def want(self) -> None:
-        """Somebody looks: have the sensors read about once a second for a while."""
+        """Have the sensors read about once a second for a while, for a watching client."""
         now = self._monotonic()
         self._wanted_s = now
         if now - self._round_s >= WATCHED_S:
@@ -92,16 +88,16 @@ class SampledSensors:
 
     @property
     def round_age_s(self) -> float:
-        """Time since the sensors were last read; infinite before the first reading."""
+        """Age of the last reading; infinite before the first."""
         return self._monotonic() - self._round_s
 
     @property
     def is_slow(self) -> bool:
-        """True if the last reading of all sensors took so long that no client should wait for the next."""
+        """True if the last round was so slow that no client should wait for the next."""
         return self._took_s > _MOMENT_S
 
     def next_round(self) -> Future[None]:
-        """Have the sensors read at once; the future is done when they have been."""
+        """Have the sensors read at once; the future completes with the round."""
         future: Future[None] = Future()
         with self._lock:
             self._waiting.append(future)
@@ -110,7 +106,7 @@ class SampledSensors:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What cannot be measured, and why."""
+        """Unmeasured quantities, and why."""
         old = [name for name, sample in self._rails.items() if not self._fresh(sample)]
         old += [name for name, sample in self._zones.items() if not self._fresh(sample)]
         said = (f"{', '.join(old)}: not read for {TOO_OLD_S:g} s",) if old else ()
@@ -121,18 +117,17 @@ class SampledSensors:
         return {name: sample.value for name, sample in self._rails.items() if self._fresh(sample)}
 
     def rails_sampled(self) -> Mapping[str, Sample[float]]:
-        """What the rails drew when each was read last, in mW."""
+        """Last power of each rail, in mW."""
         return self._rails
 
     def energy_mj(self) -> dict[str, float]:
-        """Energy of every rail since it was read first; none yet of the board's own until all were read once, so that what
-        begins with the daemon has something to count from."""
+        """Energy of every rail since its first reading; the board's own are 0 before the first round, for counters to begin."""
         now = self._monotonic()
         unread = self.energy_rails if self._round_s == float("-inf") else ()
         return {**dict.fromkeys(unread, 0.0), **{rail: energy.up_to_mj(now) for rail, energy in self._energies.items()}}
 
     def metered(self, since_s: float) -> tuple[Metered, Metered] | None:
-        """The first reading of all energy rails since a moment (of those kept), and the last; None without two of them."""
+        """First reading of all energy rails since a moment (of those kept), and the last; None without two."""
         found = [one for one in tuple(self._metered) if one.time_s >= since_s]
         return (found[0], found[-1]) if len(found) > 1 else None
 
@@ -143,7 +138,7 @@ class SampledSensors:
         asked_s = self._monotonic()
         if now and asked_s - self._round_s > _MOMENT_S and not self.is_slow and self._thread.is_alive():
             wait({self.next_round()}, _MOMENT_S)
-        # Asked with every report: told anew only where a zone was read since, or has become too old.
+        # Requested with every report: renewed only after a zone was read or became too old.
         known, until_s, said = self._told
         zones, cooling = self._zones, self._cooling
         if known != (id(zones), cooling) or asked_s > until_s:
@@ -174,7 +169,7 @@ class SampledSensors:
             started_s = self._monotonic()
             try:
                 if sensors is None or started_s - found_s > _ZONES_AGAIN_S:
-                    # Of zones and trips, too, a read may fail: fewer than before are not taken over.
+                    # Reads of zones and trips may fail too: a smaller number is not taken over.
                     zones, found_s = max(thermal.find_zones(self._files), zones, key=len), started_s
                     devices = max(find_devices(self._files), devices, key=len)
                     self.trips = max(thermal.read_trips(self._files), self.trips, key=len)
@@ -221,10 +216,9 @@ class SampledSensors:
         self._cooling = active(tuple(one for device in devices if (one := device.read(self._files) or before.get(device.name))))
         for zone in zones:
             self._zones = self._with(self._zones, zone.name, zone.read_mc(self._files))
-        # The zone of a powered-off part fails for as long as that is off, and is no fault.
+        # The zone of a powered-off part fails until power returns, which is no fault.
         self._zones = {name: sample for name, sample in self._zones.items() if self._fresh(sample)}
 
     def _with(self, samples: Mapping[str, Sample[N]], name: str, value: N | None) -> Mapping[str, Sample[N]]:
-        """The samples with this one; after a failed read the last one stays until it is too old. A new mapping, for the
-        old one is being read."""
+        """The samples with this one, if read, as a new mapping: the old one may be in use."""
         return samples if value is None else {**samples, name: Sample(value, self._monotonic())}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a board measures: power rails, temperatures, throttling, over-current events. Nothing is written."""
+"""Sensors of a board: power rails, temperatures, throttling, over-current events. Nothing is written."""
 
 from __future__ import annotations
 
@@ -15,41 +15,37 @@ from .rails import Channel, energy_rails, find_channels, read_rails_mw
 
 
 class Sensing(Protocol):
-    """What a board measures, whoever reads it; what does not answer reads as nothing."""
+    """Measurements of a board, from any reader; silent sensors read as nothing."""
 
     @property
     def trips(self) -> tuple[thermal.Trip, ...]:
-        """The temperatures at which the kernel does something, of every zone."""
+        """Temperatures at which the kernel acts, of every zone."""
         ...
 
     @property
     def energy_rails(self) -> tuple[str, ...]:
-        """The rails whose sum is the board's power (see :func:`energy_rails`)."""
+        """Rails whose sum is the board's power (see :func:`energy_rails`)."""
         ...
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What cannot be measured, and why."""
+        """Unmeasured quantities, and why."""
         ...
 
     def rails_mw(self) -> Mapping[str, float]:
-        """Power of every rail that can be read, in mW."""
+        """Power of every readable rail, in mW."""
         ...
 
     def energy_mj(self) -> Mapping[str, float]:
-        """Energy of every rail since it was read first, in mJ; empty where nobody adds it up."""
+        """Energy of every rail since its first reading, in mJ; empty if not accumulated."""
         ...
 
     def temperatures_mc(self) -> Mapping[str, int]:
-        """Temperature of every zone that can be read, in thousandths of a degree Celsius."""
+        """Temperature of every readable zone, in thousandths of a degree Celsius."""
         ...
 
     def throttled(self, *, now: bool = False) -> tuple[str, ...]:
-        """Why the board runs slower than its clocks say, as far as it can be seen; empty while nothing is known.
-
-        Args:
-            now: from temperatures of this moment, where they can be had without a wait to speak of.
-        """
+        """Reasons why the board is slower than its clocks say; for ``now`` by current temperatures, unless these are slow."""
         ...
 
     def cooling(self) -> tuple[Cooling, ...]:
@@ -57,12 +53,12 @@ class Sensing(Protocol):
         ...
 
     def over_current(self) -> Mapping[str, int]:
-        """Over-current events since boot, by name; empty where nothing counts them."""
+        """Over-current events since boot, by name; empty without counters."""
         ...
 
 
 class Sensors:
-    """The sensors of one board, each read when it is asked for."""
+    """The sensors of one board, each read on request."""
 
     def __init__(self, files: Files, description: BoardDescription) -> None:
         self.trips = thermal.read_trips(files)
@@ -79,7 +75,7 @@ class Sensors:
         return self.notes_of(self.rails_mw())
 
     def notes_of(self, read: Container[str]) -> tuple[str, ...]:
-        """What cannot be measured, and why, if these rails were read."""
+        """Unmeasured quantities, and why, given the rails read."""
         missing, counted = self._missing(), self.energy_rails
         known = f"are the sum of {', '.join(counted)}" if not set(missing).intersection(counted) else "are unknown"
         absent = (f"power rails {', '.join(missing)} are not there: power and energy {known}",) if missing else ()
@@ -87,7 +83,7 @@ class Sensors:
         return (*absent, f"power rails {failed} cannot be read: power and energy are unknown") if failed else absent
 
     def channels(self) -> tuple[Channel, ...]:
-        """Every rail that is measured; monitors whose drivers load late are looked for again."""
+        """Every measured rail; monitors whose drivers load late are looked for again."""
         if self._missing():
             self._channels = find_channels(self._files, self._description)
         return self._channels
@@ -115,7 +111,7 @@ class Sensors:
 
 
 def told(trips: tuple[thermal.Trip, ...], temperatures_mc: Mapping[str, int], cooling: tuple[Cooling, ...]) -> tuple[str, ...]:
-    """The trips at which the kernel throttles now, and the cooling devices that lower clocks, one line each."""
+    """Trips at which the kernel throttles now, and cooling devices that lower clocks, one line each."""
     hot = thermal.reached(trips, temperatures_mc)
     reached = (f"{trip.zone} is past its {trip.kind} trip at {trip.temperature_mc / 1000:g} C" for trip in hot)
     return (*reached, *map(str, cooling))

@@ -10,26 +10,26 @@ from typing import NamedTuple
 from ..files import Files
 
 ZONES = "/sys/class/thermal/thermal_zone*"
-# What a chip can have. The zone of a powered-off part reads -256000 on JetPack 5; later releases fail the read instead.
+# Range of a chip. The zone of a powered-off part reads -256000 on JetPack 5; later releases fail the read instead.
 _COLDEST_MC, _HOTTEST_MC = -100_000, 300_000
 _THROTTLING = ("passive", "hot")
 _OF_DIE = re.compile("cpu|gpu|^tj|junction", re.IGNORECASE)
 
 
 class Zone(NamedTuple):
-    """A thermal zone: its type, by which it is called, and the file that tells its temperature."""
+    """A thermal zone: its type, used as its name, and its temperature file."""
 
     name: str
     path: str
 
     def read_mc(self, files: Files) -> int | None:
-        """Its temperature in thousandths of a degree Celsius, or None where it cannot be read now or makes no sense."""
+        """Temperature in thousandths of a degree Celsius; None if unreadable or implausible."""
         value = files.find_int(self.path)
         return value if value is not None and _COLDEST_MC <= value <= _HOTTEST_MC else None
 
 
 class Trip(NamedTuple):
-    """A temperature in thousandths of a degree Celsius at which something happens: ``passive``, ``active``, ``critical``."""
+    """A temperature in thousandths of a degree Celsius and its kind: ``passive``, ``active``, ``critical``."""
 
     zone: str
     kind: str
@@ -37,19 +37,19 @@ class Trip(NamedTuple):
 
 
 def find_zones(files: Files) -> tuple[Zone, ...]:
-    """Every zone that says what it is."""
+    """Every zone that has a type."""
     named = ((zone, files.find_text(f"{zone}/type")) for zone in files.glob(ZONES))
     return tuple(Zone(name, f"{zone}/temp") for zone, name in named if name)
 
 
 def read_temperatures_mc(files: Files) -> dict[str, int]:
-    """Temperature of every zone that can be read now, in thousandths of a degree Celsius, by the zone's type."""
+    """Temperature of every readable zone, in thousandths of a degree Celsius, by type."""
     read = {zone.name: zone.read_mc(files) for zone in find_zones(files)}
     return {name: value for name, value in read.items() if value is not None}
 
 
 def read_trips(files: Files) -> tuple[Trip, ...]:
-    """The trip points of every zone. Which of them is the higher is not always which of them acts first: mind the kind."""
+    """The trip points of every zone. A higher one may act first: mind the kind."""
     return tuple(trip for zone in files.glob(ZONES) for trip in _trips(files, zone))
 
 
@@ -61,9 +61,9 @@ def reached(trips: tuple[Trip, ...], temperatures_mc: Mapping[str, int]) -> tupl
 
 
 def hottest_mc(trips: tuple[Trip, ...], temperatures_mc: Mapping[str, int]) -> int | None:
-    """The hottest zone that throttles; if none can be read, of the CPU, the GPU and the junction; None without those.
+    """The hottest zone that throttles, else of the CPU, the GPU and the junction; None if none is readable.
 
-    Other zones are of other chips, or no sensors at all: that of the power supply reads 50 or 100 C always.
+    Other zones belong to other chips, or are no sensors: the power supply's always reads 50 or 100 C.
     """
     throttling = {trip.zone for trip in trips if trip.kind in _THROTTLING}
     of_die = {name for name in temperatures_mc if _OF_DIE.search(name)}
@@ -77,6 +77,6 @@ def _trips(files: Files, zone: str) -> Iterator[Trip]:
     name = files.find_text(f"{zone}/type")
     for path in files.glob(f"{zone}/trip_point_*_temp"):
         kind, temperature = files.find_text(path.removesuffix("temp") + "type"), files.find_int(path)
-        # Trips that are switched off read zero or below.
+        # Disabled trips read zero or below.
         if name and kind and temperature is not None and temperature > 0:
             yield Trip(name, kind, temperature)
