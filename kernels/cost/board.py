@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cost models of one board: those of its kernels, and what idling and the host cost."""
+"""Cost models of one board: its kernels, idle power, and host."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from .region import Pair, Region
 from .roofline import NO_FLOOR, DeviceRates, LaunchFloor
 from .totals import NO_SHARES, Shares
 
-# How much less certain a kernel is whose fused epilogue its model has not seen (standard deviation of the logarithm, added in
-# quadrature): what is added to a launch's work is free at best and costs as much as its own traffic at worst.
+# Added uncertainty of a kernel whose fused epilogue its model has not seen (standard deviation of the logarithm, in
+# quadrature): the added work is free at best and costs as much as its own traffic at worst.
 STAND_IN_SIGMA = 0.15
 UNSCALED = Pair(1.0, 1.0)
 EPILOGUE = "epilogue"
@@ -42,7 +42,7 @@ class Regressor(Protocol):
 
 
 class Unpowered:
-    """In place of a model of power where power was not measured: next to nothing, so that only times mean something."""
+    """Stand-in for a missing power model: almost zero power, so that only times are meaningful."""
 
     def sweep(
         self, features: NDArray[np.float32], levels: tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]], /
@@ -64,13 +64,13 @@ class KernelModel:
     """The models of one kernel kind.
 
     Attributes:
-        kind: the kind, or ``"elementwise"`` for pointwise kinds without a model of their own.
-        time: predicts log(GPU ms / roofline bound, the board's floor with it).
+        kind: the kind, or ``"elementwise"`` for pointwise kinds without their own model.
+        time: predicts log(GPU ms / roofline bound, including the board's floor).
         power: predicts log(mW above idle on the board's energy rails while the kernel runs).
         time_sigma, power_sigma: standard deviation of log(measured / predicted) of one kernel.
-        dtypes: the element types it was trained on; kernels of other types count as unmodelled.
-        features: what it is told, by name, the clocks last; empty: all that is known of its kind.
-        region: where it was trained; None where nobody knows, and every kernel is taken to be inside.
+        dtypes: trained element types; kernels of other types count as unmodelled.
+        features: input names, the clocks last; empty: all features of its kind.
+        region: trained region; None if unknown, so that every kernel counts as inside.
     """
 
     kind: str
@@ -88,28 +88,24 @@ class BoardCost:
     """The cost models of one board over its grid.
 
     Attributes:
-        grid: the board's frequency configurations.
-        chip: the rates its roofline bound is made of.
+        chip: rates of its roofline bound.
         kernels: kernel models by kind.
         host: the host's issue times.
         idle_mw: power of the energy rails while nothing runs, shape of the grid.
-        host_active_mw: what they draw above that while the host issues work, one per CPU level.
-        leakage_mw: the part of the idle power that grows with the die's temperature, shape of the grid; None where nobody
-            knows.
-        heat: how it does, and at which temperature the idle power was measured.
-        sigma_latency, sigma_energy: standard deviation of log(measured / predicted) common to a whole network or board,
-            whatever its latency and energy are spent on.
-        latency_shares, energy_shares: the same for what the host, computation and memory traffic take, each by itself.
-        floor: what a launch takes that does next to nothing: part of the bound that the models of time refer to.
-        waiting: by how much longer the host's calls take where kernels use all of the memory's bandwidth.
-        host_traffic: what the host's calls move takes the memory so large a part of the time that they take themselves, both
-            at the highest clocks.
-        own_scale: what kernels' own deviations make of a latency and an energy is multiplied by these.
-        tails: how networks' errors exceed their deviations; None where they are taken to be log-normal.
-        engines: what kernels take inside of engines, and how uncertain that is; None where nobody measured it.
-        in_engine: whether they are those of an engine's kernels.
-        observed: whether observations of whole networks, as the board runs them, have corrected them.
-        gpu_share: the part of the GPU that the power mode leaves on; the models are of all of it.
+        host_active_mw: their power above that while the host issues work, one per CPU level.
+        leakage_mw: part of the idle power that grows with the die's temperature, shape of the grid; None if unknown.
+        heat: that growth, and the temperature of the idle power.
+        sigma_latency, sigma_energy: standard deviation of log(measured / predicted) common to a whole network or board.
+        latency_shares, energy_shares: the same for host, computation and memory traffic, each by itself.
+        floor: time of an almost empty launch: part of the bound of the time models.
+        waiting: relative slowdown of the host's calls while kernels use the full memory bandwidth.
+        host_traffic: time that the host's calls occupy the memory, relative to their own time, both at the highest clocks.
+        own_scale: scale of the kernels' own deviations in latency and energy.
+        tails: networks' errors relative to their deviations; None for log-normal ones.
+        engines: kernels' cost in engines, and its uncertainty; None if unmeasured.
+        in_engine: the costs are those of an engine's kernels.
+        observed: corrected by observations of whole networks.
+        gpu_share: part of the GPU that the power mode leaves on; the models are of all of it.
 
     Raises:
         CostModelError: an array has not the grid's shape.
@@ -146,7 +142,7 @@ class BoardCost:
         """The costs at another temperature of the die.
 
         Raises:
-            CostModelError: idle power is known at one temperature only, or there is no such temperature.
+            CostModelError: idle power is known at one temperature only, or the temperature is out of range.
         """
         if self.heat is None or self.leakage_mw is None:
             raise CostModelError("temperature: idle power is known at one temperature only")
@@ -154,7 +150,7 @@ class BoardCost:
         return replace(self, idle_mw=idle_mw, leakage_mw=None, heat=None)
 
     def gated(self, gpu_share: float) -> BoardCost:
-        """The costs with a part of the GPU's units off: rates of computation fall with it; those of the memory stay.
+        """The costs with a part of the GPU's units on: computation rates fall with it; the memory's stay.
 
         Raises:
             CostModelError: the part is not between 0 and 1.
@@ -167,8 +163,7 @@ class BoardCost:
         return replace(self, chip=_Rates(flops, self.chip.bytes_per_emc_cycle), gpu_share=gpu_share)
 
     def run_by(self, execution: str) -> BoardCost:
-        """The costs as an execution (:data:`jetdvfs.kernels.execution.EXECUTIONS`)
-        makes them: of engines where one runs the network."""
+        """The costs under an execution (:data:`jetdvfs.kernels.execution.EXECUTIONS`): an engine's if one runs the network."""
         if execution != "engine" or self.in_engine:
             return self
         running, own = replace(self, in_engine=True), self.engines
@@ -185,21 +180,20 @@ class BoardCost:
         )
 
     def modelled_as(self, invocation: KernelInvocation) -> KernelInvocation:
-        """The kernel for which models are asked: in an engine, a product without the bias that it adds on its way out."""
+        """The kernel as the models see it: in an engine, a product without its bias, which is added in its epilogue."""
         return without_bias(invocation) if self.in_engine and self.engines is not None else invocation
 
     def model_for(self, invocation: KernelInvocation) -> KernelModel | None:
-        """The model that serves a kernel; None where there is none.
+        """The model that serves a kernel; None if there is none.
 
-        It is the kind's own, else that of the kind or family by which its row says it is served
-        (:data:`jetdvfs.kernels.kinds.KINDS`); for a fused kernel that one is less certain by :data:`STAND_IN_SIGMA`, unless it
-        was trained on such, and so is any for a kernel that does something else on its way out (its parameter ``epilogue``).
+        It is the kind's own, else the one that its row names (:data:`jetdvfs.kernels.kinds.KINDS`). Untrained on fused kernels,
+        it is less certain for them by :data:`STAND_IN_SIGMA`, as for any kernel with an ``epilogue``.
         """
         model = self.kind_model(invocation)
         return model if model is not None and invocation.dtype in model.dtypes else None
 
     def kind_model(self, invocation: KernelInvocation) -> KernelModel | None:
-        """The same, whatever the kernel's element type."""
+        """The same for any element type."""
         model = self.kernels.get(invocation.kind)
         row = KINDS.get(invocation.kind)
         if model is None and row is not None:
@@ -209,13 +203,13 @@ class BoardCost:
         return model
 
     def stands_in(self, invocation: KernelInvocation) -> bool:
-        """Whether a kernel that does more on its way out is served by the model of those that do not."""
+        """True if a kernel with an epilogue is served by a model of kernels without."""
         fused = invocation.kind not in self.kernels and is_fused(invocation.kind)
         return fused or bool(invocation.params.get("epilogue"))
 
     @cached_property
     def _stand_ins(self) -> dict[str, KernelModel]:
-        """The models that stand in for fused kernels, by the kind of those."""
+        """Models that stand in for fused kernels, by their kind."""
         return {
             row.name: model if EPILOGUE in model.features else _less_certain(model)
             for row in KINDS.values()
@@ -224,7 +218,7 @@ class BoardCost:
 
     @cached_property
     def _finishing(self) -> dict[str, KernelModel]:
-        """The models of kernels that do more on their way out than those did that were measured, by kind."""
+        """Models of kernels with a larger epilogue than was measured, by kind."""
         return {kind: _less_certain(model) for kind, model in self.kernels.items()}
 
 

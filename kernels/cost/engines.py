@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What kernels take and draw inside of an engine, beside what models say of them that were trained under a framework.
+"""Time and power of kernels inside an engine, relative to models trained under a framework.
 
-An engine starts its kernels together and chooses those of products by measuring. So what a launch takes in any case is
-multiplied by a factor, and what a kernel takes beyond that by another: for convolutions with a window, of which there are most
-ways, other products, and other kernels, for each element type. Two things that a framework does are not done at all: a bias is
-added on a product's way out, in no launch of its own, so models are asked for the product without one; and images are kept in
-the layout that tensor cores want, so the copies into it and back are taken off, as so many times what a convolution's images
-take to move. Copies between layers are listed where published engines have them (:mod:`jetdvfs.kernels.engine.ported`), which
-is more or less than a given engine has: they have a factor of their own, of all that they take.
+An engine starts its kernels together and chooses those of products by measuring. So a launch's fixed time has one factor, and
+the rest of a kernel's time another per element type: for windowed convolutions, which have most algorithms, other products, and
+other kernels. A bias is added in a product's epilogue without a launch, so models see the product without one. Images stay in
+the layout of tensor cores, so the copies into and out of it are subtracted, as a multiple of the time to move a convolution's
+images. Copies between layers are listed as in published engines (:mod:`jetdvfs.kernels.engine.ported`), which is more or less
+than a given engine has: a factor scales all their time.
 """
 
 from __future__ import annotations
@@ -30,19 +29,19 @@ Sort: TypeAlias = Literal["window", "product", "other", "copy"]
 _CONVOLUTION_FEATURES = frozenset(["conv2d", "conv_nd"])
 _PRODUCT_FEATURES = _CONVOLUTION_FEATURES | {"matmul", "attention"}
 _COPIES = frozenset(["clone"])
-_LEAST_LEFT = 0.25  # of a convolution, whatever copies are taken off it
+_LEAST_LEFT = 0.25  # of a convolution, at least, after copies are subtracted
 
 
 @dataclass(frozen=True)
 class EngineRates:
-    """What kernels of one element type take and draw in an engine, as factors of what they do under a framework.
+    """Time and power of kernels of one element type in an engine, as factors of those under a framework.
 
     Attributes:
-        floor: of the time that a launch takes which does next to nothing.
-        windows: of the time beyond that of dense convolutions with a window.
+        floor: of the time of an almost empty launch.
+        windows: of the further time of dense convolutions with a window.
         products, others: the same of other convolutions, matrix products and attention; and of other kernels.
         copies: of all the time of copies.
-        layouts: how many times what dense convolutions' images take to move at the memory's rate is taken off them.
+        layouts: multiple of the time to move dense convolutions' images that is subtracted from them.
         product_power, other_power: of power above idle.
 
     Raises:
@@ -66,12 +65,12 @@ class EngineRates:
 
 @dataclass(frozen=True)
 class Engines:
-    """What a profile knows of engines on its board.
+    """Engine costs of a board.
 
     Attributes:
-        rates: by element type, the narrowest last; it stands for types that are not there.
-        own_scale, latency_shares, energy_shares, sigma_latency, sigma_energy, tails: how uncertain predictions of engines are,
-            as of :class:`.board.BoardCost`.
+        rates: by element type, the narrowest last, which serves missing types.
+        own_scale, latency_shares, energy_shares, sigma_latency, sigma_energy, tails: uncertainty of predicted engines, as in
+            :class:`.board.BoardCost`.
     """
 
     rates: Mapping[str, EngineRates]
@@ -83,12 +82,12 @@ class Engines:
     tails: Tails | None
 
     def rates_of(self, dtype: str) -> EngineRates:
-        """The factors of kernels of an element type."""
+        """Factors for an element type."""
         return self.rates.get(dtype) or list(self.rates.values())[-1]
 
 
 def sort_of(kernel: KernelInvocation) -> Sort:
-    """Which of the factors are a kernel's."""
+    """Sort of a kernel, which selects its factors."""
     if kernel.kind in _COPIES:
         return "copy"
     if _features(kernel) not in _PRODUCT_FEATURES:
@@ -98,12 +97,12 @@ def sort_of(kernel: KernelInvocation) -> Sort:
 
 
 def without_bias(kernel: KernelInvocation) -> KernelInvocation:
-    """A product as an engine runs it: where a framework adds a bias in a launch of its own, it does so on the way out."""
+    """A product as an engine runs it, with the bias added in the epilogue."""
     return replace(kernel, params={**kernel.params, "bias": False}) if kernel.params.get("bias") else kernel
 
 
 def images_ms(kernel: KernelInvocation, emc_mhz: NDArray[Any], chip: DeviceRates) -> NDArray[np.float64]:
-    """What the images that a dense convolution reads and writes take to move once at each memory clock; nothing for others."""
+    """Time to move a dense convolution's input and output images once at each memory clock; 0 for other kernels."""
     elements = numel(kernel.inputs[0]) + numel(kernel.output) if _is_dense(kernel) else 0
     moved = tensor_bytes(elements, kernel.dtype)
     return np.asarray(moved / chip.bytes_per_emc_cycle / (np.asarray(emc_mhz, np.float64) * 1e3))
@@ -112,12 +111,12 @@ def images_ms(kernel: KernelInvocation, emc_mhz: NDArray[Any], chip: DeviceRates
 def time_in_engine(
     gpu_ms: NDArray[Any], floor_ms: NDArray[Any], images: NDArray[Any], sort: Sort, rates: EngineRates
 ) -> NDArray[Any]:
-    """The time of one kernel in an engine; arrays that broadcast against each other.
+    """Time of one kernel in an engine; arrays that broadcast against each other.
 
     Args:
-        gpu_ms: what it takes under a framework.
-        floor_ms: what a launch takes there in any case.
-        images: what its images take to move (:func:`images_ms`).
+        gpu_ms: its time under a framework.
+        floor_ms: fixed time of a launch there.
+        images: time to move its images (:func:`images_ms`).
     """
     if sort == "copy":
         return np.asarray(rates.copies * gpu_ms)
@@ -127,7 +126,7 @@ def time_in_engine(
 
 
 def power_in_engine(sort: Sort, rates: EngineRates) -> float:
-    """By what the power above idle of a kernel is multiplied in an engine."""
+    """Factor of a kernel's power above idle in an engine."""
     return rates.product_power if sort in ("window", "product") else rates.other_power
 
 
@@ -140,11 +139,11 @@ def run_in_engine(
     chip: DeviceRates,
     clocks_mhz: tuple[NDArray[Any], NDArray[Any]],
 ) -> None:
-    """Make of what k kernels take and draw under a framework what they do in an engine, in place.
+    """Convert time and power of k kernels from a framework to an engine, in place.
 
     Args:
         gpu_ms, dynamic_mw: over the grid, ``(k, n_cpu, n_gpu, n_emc)``.
-        floor: what a launch takes in any case, under the framework.
+        floor: fixed time of a launch under the framework.
         clocks_mhz: the GPU's clocks, ``(n_gpu,)``, and the memory's, ``(n_emc,)``.
     """
     gpu_mhz, emc_mhz = clocks_mhz
@@ -161,7 +160,7 @@ def _is_dense(kernel: KernelInvocation) -> bool:
 
 
 def _features(kernel: KernelInvocation) -> str:
-    """The family of features of the model that serves a kernel; empty where none does."""
+    """Feature family of the model that serves a kernel; empty without one."""
     row = KINDS.get(kernel.kind)
     served = row if row is None or row.features else KINDS.get(row.served_by)
     return "" if served is None else served.features

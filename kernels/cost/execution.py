@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cost to the host of each way of execution (:mod:`jetdvfs.kernels.execution`).
+"""Host cost of each execution (:mod:`jetdvfs.kernels.execution`).
 
-In a graph or an engine the host issues one thing, which takes a little longer with each kernel that it starts, and calls that
-launch nothing cost nothing.
+A graph or an engine is issued once, a little slower per kernel; calls that launch nothing cost nothing.
 """
 
 from __future__ import annotations
@@ -17,20 +16,19 @@ from ..execution import NOTHING_BESIDE, Beside, Execution
 from ..network import KernelInvocation, Network
 from .board import BoardCost
 
-_START_SIGMA = 0.7  # of a start that nobody measured: off by a factor of two
+_START_SIGMA = 0.7  # of an unmeasured start: off by a factor of two
 
 
 @dataclass(frozen=True, eq=False)
 class HostTimes:
-    """What the host does for one inference.
+    """Host times of one inference.
 
     Attributes:
-        issued_ms: when it has issued each launch, and in the last row when it has made all calls, ``(launches + 1, n_cpu,
-            n_emc)``.
-        once_ms: what an inference costs it besides, one after the other with all else, ``(n_cpu, n_emc)``.
-        variance: in ms^2, what is uncertain of it because nobody measured it, ``(n_cpu, n_emc)``.
-        slower: how many times as long its calls take as with the GPU at rest, ``(n_cpu, n_emc)``; ``issued_ms`` has it in it.
-        taken_ms: how much longer kernels take together because its calls use the memory too, ``(n_cpu, n_emc)``.
+        issued_ms: when it has issued each launch, and in the last row all calls, ``(launches + 1, n_cpu, n_emc)``.
+        once_ms: further sequential time per inference, ``(n_cpu, n_emc)``.
+        variance: in ms^2, of the unmeasured parts, ``(n_cpu, n_emc)``.
+        slower: time of its calls relative to an idle GPU, ``(n_cpu, n_emc)``; included in ``issued_ms``.
+        taken_ms: slowdown of all kernels because its calls use the memory too, ``(n_cpu, n_emc)``.
     """
 
     issued_ms: NDArray[np.float64]
@@ -41,15 +39,15 @@ class HostTimes:
 
 
 def memory_use(times: NDArray[np.intp], gpu_ms: NDArray[np.float32], memory_ms: NDArray[np.float64]) -> NDArray[np.float64]:
-    """How much of the memory's bandwidth a network's kernels use while they run, from 0 to 1, shape ``(n_cpu, n_emc)``.
+    """Share (0 to 1) of the memory's bandwidth that a network's running kernels use, shape ``(n_cpu, n_emc)``.
 
-    It is the mean over the GPU's clocks: where the host is what limits, kernels move the same in the same time at each of them.
-    It does not rise with the memory clock, so that no network gets slower by a faster memory.
+    It is the mean over GPU clocks: if the host limits, kernels move the same in the same time at each. It does not rise with
+    the memory clock, so that a faster memory slows no network.
 
     Args:
-        times: how often each kernel is launched, shape ``(n,)``.
-        gpu_ms: what each takes, shape ``(n, n_cpu, n_gpu, n_emc)``.
-        memory_ms: what its traffic alone would take, of a shape that spreads to that of ``gpu_ms``.
+        times: launches of each kernel, shape ``(n,)``.
+        gpu_ms: time of each, shape ``(n, n_cpu, n_gpu, n_emc)``.
+        memory_ms: time of its traffic alone, broadcast to the shape of ``gpu_ms``.
     """
     moving, running = (np.einsum("k,kcge->cge", times, np.broadcast_to(each, gpu_ms.shape)) for each in (memory_ms, gpu_ms))
     use = np.minimum(moving / np.maximum(running, np.finfo(np.float32).tiny), 1.0).mean(axis=1)
@@ -59,8 +57,7 @@ def memory_use(times: NDArray[np.intp], gpu_ms: NDArray[np.float32], memory_ms: 
 def host_times(
     network: Network, cost: BoardCost, execution: Execution, use: NDArray[np.float64], beside: Beside = NOTHING_BESIDE
 ) -> HostTimes:
-    """What the host does for one inference at every CPU and memory clock, while kernels use so much of the memory
-    (:func:`memory_use`)."""
+    """Host times of one inference at every CPU and memory clock, for the kernels' memory use (:func:`memory_use`)."""
     cpu_mhz, _, emc_mhz = cost.grid.levels_mhz()
     once_us = cost.host.once_us(cpu_mhz, emc_mhz)
     launches = [index for index, call in enumerate(network.calls) if isinstance(call, KernelInvocation)]
@@ -74,7 +71,7 @@ def host_times(
         known = cost.host.knows(execution)
         variance = np.zeros(once_us.shape) if known else (_START_SIGMA * start_us / 1e3) ** 2
     slower = 1.0 + cost.waiting * use
-    # What calls move is the same at all clocks, and where the memory is slower it is taken for as much longer.
+    # Calls move the same at all clocks, and occupy a slower memory for longer.
     moving_us = cost.host_traffic * issued_us[-1, -1, -1] * (emc_mhz[-1].astype(np.float64) / emc_mhz)
     return HostTimes(
         issued_ms=issued_us / 1e3 * slower,
@@ -86,7 +83,7 @@ def host_times(
 
 
 def beside_ms(cost: BoardCost, beside: Beside) -> NDArray[np.float64]:
-    """What a frame takes beside its launches, ``(n_cpu, n_emc)``."""
+    """Frame overhead outside the launches, ``(n_cpu, n_emc)``."""
     cpu_mhz, _, emc_mhz = (axis.astype(np.float64) for axis in cost.grid.levels_mhz())
     moved_ms = 2 * beside.copied_bytes / cost.chip.bytes_per_emc_cycle / (emc_mhz * 1e3)
     ms: NDArray[np.float64] = beside.host_ms * (cpu_mhz[-1] / cpu_mhz)[:, None] + moved_ms[None, :]
@@ -94,7 +91,7 @@ def beside_ms(cost: BoardCost, beside: Beside) -> NDArray[np.float64]:
 
 
 def execution_note(network: Network, cost: BoardCost, execution: Execution) -> str:
-    """Unmeasured parts of a prediction: the host's share of an execution, and a GPU of which a part is off; empty if none."""
+    """Unmeasured parts of a prediction: the host's share of an execution, and a partly disabled GPU; empty if none."""
     notes = []
     if cost.gpu_share < 1:
         notes.append(
@@ -117,7 +114,7 @@ def execution_note(network: Network, cost: BoardCost, execution: Execution) -> s
 
 
 def parts(network: Network, cost: BoardCost, execution: Execution, at: tuple[int, int]) -> dict[str, tuple[int, float]]:
-    """What the host does at one CPU and memory clock: how many calls of each name there are, and what they take in ms."""
+    """Number of calls of each name, and their time in ms, at one CPU and memory clock."""
     cpu_mhz, _, emc_mhz = cost.grid.levels_mhz()
     cpu, emc = cpu_mhz[at[0] : at[0] + 1], emc_mhz[at[1] : at[1] + 1]
     if execution != "eager":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where an inference's time and energy go at one configuration, kernel by kernel, and what a step of each clock changes."""
+"""Time and energy of one inference kernel by kernel, and the effect of a step of each clock."""
 
 from __future__ import annotations
 
@@ -28,19 +28,17 @@ _Index: TypeAlias = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class KernelPart:
-    """One distinct kernel's part in an inference, all its launches together.
+    """All launches of one distinct kernel in an inference.
 
     Attributes:
         kernel: its first launch.
-        launches: how often it is launched.
-        gpu_ms: how long it runs.
-        waited_ms: how long the GPU stood idle before it, because the host had not issued it yet.
+        launches: their number.
+        waited_ms: idle GPU time before it, while the host had not issued it.
         energy_mj: its energy above idle.
-        limit: ``launch`` where the GPU waits for it longer than it runs; else what its roofline bound is made of there,
-            ``compute`` or ``memory``.
-        roofline_share: that bound as a share of the time it runs; above 1 only if its model or the chip's rates are off.
-        modelled: whether a model served it.
-        guessed: why its cost is a guess; empty where kernels like it were measured.
+        limit: ``launch`` if the GPU waits for it longer than it runs; else its roofline limit, ``compute`` or ``memory``.
+        roofline_share: that bound as a share of its time; above 1 only if its model or the chip's rates are off.
+        modelled: True if a model served it.
+        guessed: why its cost is a guess; empty if similar kernels were measured.
     """
 
     kernel: KernelInvocation
@@ -56,7 +54,7 @@ class KernelPart:
 
 @dataclass(frozen=True)
 class HostPart:
-    """All calls of one name, kernels and host-only calls alike: how many, and what issuing them costs the host in ms."""
+    """All calls of one name, kernels and host-only calls: their number, and the host's issue time in ms."""
 
     name: str
     calls: int
@@ -65,7 +63,7 @@ class HostPart:
 
 @dataclass(frozen=True)
 class ClockStep:
-    """One step of one clock: ``axis`` (``gpu_hz``), whether up or down, and the prediction there."""
+    """One step of one clock: ``axis`` (``gpu_hz``), direction, and the prediction there."""
 
     axis: str
     up: bool
@@ -74,22 +72,21 @@ class ClockStep:
 
 @dataclass(frozen=True)
 class Explanation:
-    """One configuration's prediction taken apart.
+    """Breakdown of one configuration's prediction.
 
     Attributes:
         prediction: the whole.
-        method: by which it was made; with ``sum`` the host costs nothing.
-        kernels: the distinct kernels, those that take most of the latency (running and waited for) first.
-        host: the host's calls by name, the most expensive first; what is paid once stands under ``"inference"``, what a frame
-            takes besides under ``"beside"``, a graph's or an engine's start under ``"graph"`` or ``"engine"``.
-        gpu_ms: how long the GPU runs.
-        waited_ms: how long it waits for the host between the first call and the last kernel.
-        host_ms: how long the host works. It overlaps with the GPU's time.
-        after_ms: what is left of the latency when the last kernel has ended, and what an inference costs once.
-        idle_mj, host_mj, kernels_mj: the parts of its energy.
-        steps: what one step of each clock changes.
-        guessed: the kernels whose cost is guessed, those that take most of the GPU's time first.
-        execution, execution_note: as of :class:`jetdvfs.kernels.surface.Surface`.
+        method: its method; with ``sum`` the host costs nothing.
+        kernels: distinct kernels by descending latency (running and waited for).
+        host: calls by name, the most expensive first; ``"inference"`` is paid once, ``"beside"`` is frame overhead, ``"graph"``
+            or ``"engine"`` a start.
+        waited_ms: GPU time spent waiting for the host between the first call and the last kernel.
+        host_ms: the host's working time, which overlaps with the GPU's.
+        after_ms: rest of the latency after the last kernel, and the cost per inference.
+        idle_mj, host_mj, kernels_mj: parts of its energy.
+        steps: effect of one step of each clock.
+        guessed: kernels with guessed costs, by descending GPU time.
+        execution, execution_note: as in :class:`jetdvfs.kernels.surface.Surface`.
     """
 
     prediction: Prediction
@@ -110,7 +107,7 @@ class Explanation:
 
     @property
     def limits_ms(self) -> dict[Limit, float]:
-        """How much of the latency each of the three limits, the most first; what the GPU waits counts as launch."""
+        """Latency due to each of the three limits, the largest first; GPU waits count as launch."""
         shares: dict[Limit, float] = {"compute": 0.0, "memory": 0.0, "launch": self.after_ms}
         for part in self.kernels:
             shares[part.limit] += part.gpu_ms
@@ -119,7 +116,7 @@ class Explanation:
 
     @property
     def limit(self) -> Limit:
-        """What limits the inference: what limits the kernels that take most of its latency together."""
+        """The limit of the kernels that take most of the latency together."""
         return next(iter(self.limits_ms))
 
 
@@ -132,11 +129,10 @@ def explain(
     execution: str | None = None,
     beside: Beside = NOTHING_BESIDE,
 ) -> Explanation:
-    """Take the prediction for one configuration apart; ``execution`` and ``beside`` as for
-    :func:`jetdvfs.kernels.cost.model.surface`.
+    """Break down the prediction for one configuration; arguments as in :func:`jetdvfs.kernels.cost.model.surface`.
 
     Raises:
-        GridError: the configuration is not one of the board's.
+        GridError: the configuration is not on the board's grid.
         CostModelError: as :func:`jetdvfs.kernels.cost.model.surface`.
     """
     index = cost.grid.index(configuration)
@@ -203,7 +199,7 @@ def _kernel_parts(costs: KernelCosts, cost: BoardCost, waited_ms: NDArray[np.flo
 
 
 def _waits_ms(issued_ms: NDArray[np.float64], costs: KernelCosts, index: _Index) -> NDArray[np.float64]:
-    """How long the GPU stands idle before each launch."""
+    """Idle GPU time before each launch."""
     durations_ms = costs.gpu_ms[:, index[0], index[1], index[2]][costs.order]
     done_ms, waits = 0.0, []
     for ready_ms, duration_ms in zip(issued_ms, durations_ms, strict=True):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a kernel model is told about a kernel invocation: its work, its shape as the device tiles it, its alignment, by kind.
+"""Features of a kernel invocation by kind: its work, its shape as tiled by the device, its alignment.
 
-Every kind's last three features are the board's clocks in MHz. They stand as NaN in the rows made here: a sweep takes them from
-the grid's levels, a training set fills them in.
+Every kind's last three features are the board's clocks in MHz, NaN in the rows made here: a sweep takes them from the grid's
+levels, a training set fills them in.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ MODELLED_KINDS: tuple[str, ...] = tuple(row.name for row in KINDS.values() if ro
 
 
 def feature_names(kind: str) -> tuple[str, ...]:
-    """The names of a kind's features, in the order of the columns of :func:`feature_rows`; the clocks come last.
+    """Names of a kind's features, in the column order of :func:`feature_rows`; the clocks come last.
 
     Raises:
-        CostModelError: no features are defined for this kind.
+        CostModelError: the kind has no features.
     """
     return _definition(kind)[0] + FREQUENCY_FEATURES
 
 
 def columns(kind: str, names: Sequence[str]) -> list[int]:
-    """Where features stand among those of a kind.
+    """Columns of features among those of a kind.
 
     Raises:
-        CostModelError: one is not among them, or the clocks are not the last three.
+        CostModelError: one is unknown, or the clocks are not the last three.
     """
     known = feature_names(kind)
     strange = [name for name in names if name not in known]
@@ -64,7 +64,7 @@ def columns(kind: str, names: Sequence[str]) -> list[int]:
 
 
 def can_be_modelled(invocation: KernelInvocation) -> bool:
-    """Whether a profile of this release could have a model for a kernel: its kind, or the elementwise family, has features."""
+    """True if a profile of this release could model a kernel: its kind, or the elementwise family, has features."""
     row = KINDS.get(invocation.kind)
     return bool(family_of(invocation.kind)) or (row is not None and bool(row.served_by))
 
@@ -72,12 +72,10 @@ def can_be_modelled(invocation: KernelInvocation) -> bool:
 def feature_rows(kind: str, invocations: Sequence[KernelInvocation]) -> NDArray[np.float32]:
     """One row per invocation, float32 of shape ``(n, len(feature_names(kind)))``, with NaN in the three clock columns.
 
-    Args:
-        kind: the model's kind; with ``"elementwise"`` the invocations may be of any pointwise kind.
-        invocations: kernel invocations of that kind.
+    With kind ``"elementwise"`` the invocations may be of any pointwise kind.
 
     Raises:
-        CostModelError: no features are defined for this kind, or an invocation lacks a parameter or has an unexpected shape.
+        CostModelError: the kind has no features, or an invocation lacks a parameter or has an unexpected shape.
     """
     names = feature_names(kind)
     rows = np.full((len(invocations), len(names)), np.nan, np.float32)
@@ -93,7 +91,7 @@ def feature_rows(kind: str, invocations: Sequence[KernelInvocation]) -> NDArray[
 
 @lru_cache(maxsize=8192)
 def _row(kind: str, signature: tuple[Any, ...], flops: int, moved: int) -> tuple[float, ...]:
-    """The features of one kernel without the clocks; cached, because networks repeat kernels and daemons repeat networks."""
+    """Features of one kernel without the clocks; cached, because networks repeat kernels and daemons repeat networks."""
     _, inputs, output, dtype, params = signature
     return tuple(_definition(kind)[1](Described(inputs, output, dtype, dict(params), flops, moved)))
 
@@ -102,7 +100,7 @@ _ROWS_OF = (*WORK, "log2_elements", "log2_last", "log2_rows", "last_alignment", 
 
 
 def _rows(call: Described) -> Row:
-    """Norms of rows and softmax: how long a row is, in memory and as it is normalised."""
+    """Row norms and softmax: row length, in memory and as normalised."""
     elements, last = numel(call.output), call.output[-1] if call.output else 1
     groups, shape = call.params.get("groups"), call.params.get("normalized_shape")
     dim = call.params.get("dim")

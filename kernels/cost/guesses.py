@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of a network's cost is guessed: kernels without a model, and kernels unlike those that models were trained on."""
+"""Guessed parts of a network's cost: kernels without a model, and kernels unlike the trained ones."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from .region import Pair, of_new_kind, outside
 # A kernel without a model is off its bound by a factor of two (one standard deviation).
 UNMODELLED_SIGMA = 0.7
 NO_MODEL = "no model"
-# What stands in for a launch that an engine fused is off by a third where nobody measured engines: on simulated boards,
-# networks were predicted from 4% too fast to 112% too slow.
+# A stand-in for a launch that an engine fused is off by a third if engines were not measured: on simulated boards, networks
+# were predicted from 4% too fast to 112% too slow.
 FUSED_SIGMA = Pair(0.35, 0.15)
 FUSED = "fused by an engine: engines were not measured"
 
 
 class Trust(NamedTuple):
-    """How far the figures of a kernel can be relied on.
+    """Reliability of a kernel's figures.
 
     Attributes:
-        sigma: standard deviations of log(measured / predicted), of its time and its power, where kernels like it were measured.
-        more: by how much, in quadrature, they are greater where none were. In that guessed kernels err together.
-        guessed: why they are a guess; empty where kernels like it were measured.
+        sigma: standard deviations of log(measured / predicted), of its time and power, if similar kernels were measured.
+        more: their increase in quadrature if none were. In that part guessed kernels err together.
+        guessed: why they are a guess; empty if similar kernels were measured.
     """
 
     sigma: Pair
@@ -41,7 +41,7 @@ class Trust(NamedTuple):
 
 
 def trust_in(kernel: KernelInvocation, cost: BoardCost) -> Trust:
-    """How far the figures of a kernel can be relied on.
+    """Reliability of a kernel's figures.
 
     Raises:
         CostModelError: the kernel does not fit its kind's features.
@@ -67,12 +67,12 @@ def trust_in(kernel: KernelInvocation, cost: BoardCost) -> Trust:
 
 
 def guessed_share(launches: NDArray[np.intp], gpu_ms: NDArray[np.float32], trust: Sequence[Trust]) -> NDArray[np.float64]:
-    """The part of the GPU's time that guessed kernels take, of the grid's shape.
+    """Share of GPU time in guessed kernels, of the grid's shape.
 
     Args:
-        launches: how often each distinct kernel is launched, (k,).
-        gpu_ms: how long each takes, ``(k, n_cpu, n_gpu, n_emc)``.
-        trust: how far each can be relied on, k of them.
+        launches: of each distinct kernel, (k,).
+        gpu_ms: time of each, ``(k, n_cpu, n_gpu, n_emc)``.
+        trust: reliability of each, k of them.
     """
     guessed = np.array([bool(each.guessed) for each in trust])
     if not guessed.any():
@@ -89,7 +89,7 @@ def guessed_share(launches: NDArray[np.intp], gpu_ms: NDArray[np.float32], trust
 def guesses(
     kernels: Sequence[KernelInvocation], launches: NDArray[np.intp], gpu_ms: NDArray[np.float32], trust: Sequence[Trust]
 ) -> tuple[Guess, ...]:
-    """The guessed ones of these kernels, those that take most of the GPU's time at the top clocks first; as above."""
+    """The guessed kernels, by descending GPU time at the top clocks; arguments as above."""
     top_ms = gpu_ms[:, -1, -1, -1] * launches
     found: dict[tuple[str, str], tuple[int, float]] = {}
     for row, each in enumerate(trust):
@@ -106,11 +106,11 @@ def guesses(
 
 @dataclass(frozen=True)
 class GuessedKind:
-    """Launches of one kind that a profile has a model for, trained on nothing like them.
+    """Launches of one modelled kind, unlike all trained ones.
 
     Attributes:
-        why: what they are or have, and what was measured.
-        launches: how many they are.
+        why: their properties, and the range measured.
+        launches: their number.
         flops_share, bytes_share: their part of the network's FLOPs and bytes, 0 to 1.
     """
 
@@ -122,7 +122,7 @@ class GuessedKind:
 
 
 def guessed_kinds(network: Network, cost: BoardCost) -> tuple[GuessedKind, ...]:
-    """What a profile would guess of a network though it has models for it, what moves most bytes first.
+    """Guessed launches of modelled kinds, by descending bytes.
 
     Raises:
         CostModelError: a kernel does not fit its kind's features.
@@ -147,7 +147,7 @@ def guessed_kinds(network: Network, cost: BoardCost) -> tuple[GuessedKind, ...]:
 
 
 def unmodelled_kinds(network: Network, model_for: Callable[[KernelInvocation], object]) -> tuple[UnmodelledKind, ...]:
-    """The kinds of which ``model_for`` finds no model, most frequent first, with their share of the network's work."""
+    """Kinds for which ``model_for`` finds no model, most frequent first, with their share of the network's work."""
     without = [launch for launch in network.launches if not model_for(launch)]
     flops = sum(launch.flops for launch in network.launches) or 1
     moved = sum(launch.bytes for launch in network.launches) or 1

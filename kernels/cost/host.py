@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What issuing a network's calls costs the host: the framework's dispatcher, the library and the driver."""
+"""Host cost of issuing a network's calls: the framework's dispatcher, the library and the driver."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ NO_TIME: Coefficients = (0.0, 0.0, 0.0, 0.0)
 
 
 def issue_key(call: Call) -> tuple[str, int]:
-    """What a call's issue time depends on: its name in a host model, and how many tensors it gathers.
+    """Key of a call's issue time: its name in a host model, and the number of tensors it gathers.
 
-    The name is a kernel's kind or a host-only call's name, with the way by which it goes (``conv2d.depthwise``) and with
-    ``biased`` where a bias is added, which often is a launch of its own (``matmul.vector.biased``). Each tensor of a
-    concatenation is prepared by itself.
+    The name is a kernel's kind or a host-only call's name, with its library path (``conv2d.depthwise``) and ``biased`` if a
+    bias is added, which often is a launch of its own (``matmul.vector.biased``). Each tensor of a concatenation is prepared
+    separately.
     """
     if isinstance(call, HostOp):
         return call.name, 0
@@ -41,16 +41,16 @@ def issue_key(call: Call) -> tuple[str, int]:
 
 @dataclass(frozen=True)
 class HostModel:
-    """What a call costs the host: ``a + b / cpu_mhz + (c + d * cpu_mhz) / emc_mhz`` microseconds.
+    """Host time of a call: ``a + b / cpu_mhz + (c + d * cpu_mhz) / emc_mhz`` microseconds.
 
-    The last is what cache misses cost: slow cores hide a part of each behind their own cycles.
+    The last term is cache misses: slow cores hide part of each behind their own cycles.
 
     Attributes:
-        calls: (a, b, c, d) by names of :func:`issue_key`, ``"inference"`` for what is paid once, ``"graph"`` and ``"engine"``
-            for starting a network as a whole, ``"engine.launch"`` for each kernel that such a start hands over. A name that is
-            not there counts as what stands before its last dot, or as one that goes further.
-        default: the same of every other call.
-        per_tensor: the same of each tensor that a call gathers, besides the call itself.
+        calls: (a, b, c, d) by names of :func:`issue_key`, ``"inference"`` for the cost per inference, ``"graph"`` and
+            ``"engine"`` for a start of a whole network, ``"engine.launch"`` for each kernel in it. A missing name falls back to
+            the part before its last dot, or to a longer name.
+        default: of every other call.
+        per_tensor: of each gathered tensor, in addition.
     """
 
     calls: Mapping[str, Coefficients]
@@ -58,7 +58,7 @@ class HostModel:
     per_tensor: Coefficients = NO_TIME
 
     def scaled(self, factor: float) -> HostModel:
-        """A host on which every call takes so many times as long."""
+        """A host whose calls all take this multiple of the time."""
 
         def times(one: Coefficients) -> Coefficients:
             return one[0] * factor, one[1] * factor, one[2] * factor, one[3] * factor
@@ -66,7 +66,7 @@ class HostModel:
         return HostModel({name: times(one) for name, one in self.calls.items()}, times(self.default), times(self.per_tensor))
 
     def falling(self, grid: FrequencyGrid) -> HostModel:
-        """The same, where no call takes longer at a higher CPU clock of this grid."""
+        """The same, with no call slower at a higher CPU clock of this grid."""
         cpu_levels, _, emc_levels = grid.levels_mhz()
         most = float(emc_levels[0]) / float(cpu_levels[-1]) ** 2
 
@@ -77,7 +77,7 @@ class HostModel:
         return HostModel({name: held(one) for name, one in self.calls.items()}, held(self.default), held(self.per_tensor))
 
     def coefficients(self, name: str) -> Coefficients:
-        """(a, b, c, d) of a call by name, without the tensors it gathers; a fused kernel's are those of what it comes from."""
+        """(a, b, c, d) of a call by name, without gathered tensors; a fused kernel's are those of its origin."""
         names = [name]
         while "." in names[-1]:
             names.append(names[-1].rpartition(".")[0])
@@ -86,7 +86,7 @@ class HostModel:
         return self.calls.get(next(known, ""), self.default)
 
     def _ways(self, name: str) -> list[str]:
-        """The names that go further than this one."""
+        """Longer names that begin with this one."""
         return sorted(key for key in self.calls if key.startswith(f"{name}."))
 
     def issue_us(
@@ -98,25 +98,24 @@ class HostModel:
     def elapsed_us(
         self, calls: Sequence[Call], after: Sequence[int], cpu_mhz: NDArray[np.float32], emc_mhz: NDArray[np.float32]
     ) -> NDArray[np.float64]:
-        """Time from the first call to the end of some of them, in microseconds, shape ``(after, n_cpu, n_emc)``."""
+        """Time from the first call to the end of each ``after`` call, in microseconds, shape ``(after, n_cpu, n_emc)``."""
         # Sums of coefficients are the coefficients of sums.
         return _over_clocks(self._table(calls).cumsum(axis=0)[list(after)], cpu_mhz, emc_mhz)
 
     def once_us(self, cpu_mhz: NDArray[np.float32], emc_mhz: NDArray[np.float32]) -> NDArray[np.float64]:
-        """What an inference costs once, in microseconds, shape ``(n_cpu, n_emc)``; nothing if the model does not say."""
+        """Cost per inference in microseconds, shape ``(n_cpu, n_emc)``; 0 if unknown."""
         return np.asarray(_over_clocks(np.array([self.calls.get(ONCE, NO_TIME)]), cpu_mhz, emc_mhz)[0])
 
     def knows(self, start: str) -> bool:
-        """Whether it was measured what starting a network as a whole costs, in this way (``graph``, ``engine``)."""
+        """True if the cost of this start (``graph``, ``engine``) of a whole network was measured."""
         return start in self.calls
 
     def start_us(self, start: str, cpu_mhz: NDArray[np.float32], emc_mhz: NDArray[np.float32]) -> NDArray[np.float64]:
-        """What starting a network as a whole costs, in microseconds, shape ``(n_cpu, n_emc)``; as much as a call of a name that
-        is not known where nobody measured it."""
+        """Time to start a whole network in microseconds, shape ``(n_cpu, n_emc)``; if unmeasured, that of an unknown call."""
         return np.asarray(_over_clocks(np.array([self.calls.get(start, self.default)]), cpu_mhz, emc_mhz)[0])
 
     def handing_us(self, start: str, cpu_mhz: NDArray[np.float32], emc_mhz: NDArray[np.float32]) -> NDArray[np.float64]:
-        """What such a start costs for each kernel besides, in the same shape; nothing where nobody measured it."""
+        """Further time of such a start per kernel, in the same shape; 0 if unmeasured."""
         return np.asarray(_over_clocks(np.array([self.calls.get(handing(start), NO_TIME)]), cpu_mhz, emc_mhz)[0])
 
     def _table(self, calls: Sequence[Call]) -> NDArray[np.float64]:
@@ -131,7 +130,7 @@ class HostModel:
 
 
 def handing(start: str) -> str:
-    """The name of what a start (``graph``, ``engine``) costs the host for each kernel."""
+    """Name of a start's (``graph``, ``engine``) host cost per kernel."""
     return f"{start}.launch"
 
 

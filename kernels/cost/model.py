@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a network costs on a board: kernel models and host times, put together into its surface.
+"""Surface of a network on a board, from kernel models and host times.
 
-Kernel models say how far from its roofline bound a kernel runs and what it draws; each distinct kernel of a network is swept
-the whole grid once. A network is then either a timeline of host and GPU or, as in MIRAGE (SEC '21, section 4), a sum.
+Kernel models predict a kernel's power and its distance from the roofline bound; each distinct kernel is swept over the grid
+once. A network is then either a timeline of host and GPU or, as in MIRAGE (SEC '21, section 4), a sum.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .region import hold_batches
 from .roofline import bound_ms, least_latency_ms, terms_ms
 from .totals import Group, add_up, common_variance, together_variance
 
-# Boards of one kind differ by more than nothing, whatever their bundle has seen of it.
+# Boards of one kind always differ somewhat, whatever their bundle has seen.
 LEAST_SIGMA = 0.03
 
 
@@ -43,14 +43,14 @@ def terms(
     cost: BoardCost,
     own_sigma: tuple[NDArray[np.float64], NDArray[np.float64]],
 ) -> Terms:
-    """The terms of a network.
+    """The latency terms of a network.
 
     Args:
-        launches: how often each distinct kernel is launched.
-        gpu_ms: its time over the grid, and ``memory_share``, the part of that which its traffic makes.
-        host_ms: what issuing everything takes, of a shape that spreads over the grid.
+        launches: of each distinct kernel.
+        gpu_ms: its time over the grid, and ``memory_share``, the part of it due to traffic.
+        host_ms: time to issue everything, broadcast over the grid.
         cost: its shares are the spread of each term's rate.
-        own_sigma: of latency and energy over the grid, what is uncertain besides.
+        own_sigma: further uncertainty of latency and energy over the grid.
     """
     times = launches.astype(np.float32)
     whole_ms = np.einsum("k,kcge->cge", times, gpu_ms)
@@ -72,13 +72,12 @@ def terms(
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
-    """How an inference went, over a grid.
+    """Timeline of an inference, over a grid.
 
     Attributes:
         latency_ms: from the first call to the end of host and GPU, shape ``(n_cpu, n_gpu, n_emc)``.
-        critical: the first launch from which on the GPU never waited for the host; 0 where the GPU was the bottleneck from the
-            start, the number of launches where the host finished last. Launches from there on lie on the critical path, before
-            it the host's time does.
+        critical: first launch from which the GPU never waited for the host; 0 if the GPU was the bottleneck throughout, the
+            number of launches if the host finished last. Later launches are on the critical path, before it the host's time.
     """
 
     latency_ms: NDArray[np.floating[Any]]
@@ -88,13 +87,13 @@ class Timeline:
 def play(host_ms: NDArray[np.float64], gpu_ms: NDArray[np.floating[Any]], order: NDArray[np.intp]) -> Timeline:
     """Play the recurrence.
 
-    Args:
-        host_ms: cumulative host time, shape ``(launches + 1, n_cpu, n_emc)``: row i when the host has issued launch i, the last
-            row when it has made all its calls.
-        gpu_ms: GPU time of each distinct kernel, shape ``(kernels, n_cpu, n_gpu, n_emc)``.
-        order: which kernel each launch is, shape ``(launches,)``.
-
     Times are added in the type of ``gpu_ms``: in float32 a thousand launches lose a few millionths of the latency.
+
+    Args:
+        host_ms: cumulative host time, shape ``(launches + 1, n_cpu, n_emc)``: row i when launch i is issued, the last row when
+            all calls are made.
+        gpu_ms: GPU time of each distinct kernel, shape ``(kernels, n_cpu, n_gpu, n_emc)``.
+        order: kernel of each launch, shape ``(launches,)``.
     """
     kernels, cpu, gpu, emc = gpu_ms.shape
     # The host's time has no GPU axis: with that axis first, the inner loops run over CPU x EMC without a break.
@@ -118,8 +117,7 @@ def play(host_ms: NDArray[np.float64], gpu_ms: NDArray[np.floating[Any]], order:
     )
 
 
-# A kernel without a model is assumed to reach this part of its roofline bound, and to hold the GPU for at least this many
-# cycles.
+# Assumed share of the roofline bound that a kernel without a model reaches, and its least GPU cycles.
 UNMODELLED_EFFICIENCY = 0.5
 UNMODELLED_CYCLES = 4000.0
 
@@ -132,14 +130,13 @@ Each: TypeAlias = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
 @dataclass(frozen=True, eq=False)
 class KernelCosts:
-    """What each distinct kernel of a network costs over the grid.
+    """Costs of a network's distinct kernels over the grid.
 
     Attributes:
-        kernels: the distinct kernels, k of them; those of one model stand together, among them those as uncertain as each
-            other, and those in order of first launch.
-        order: which of them each launch is, shape ``(launches,)``.
-        models: the model of each run of kernels, None where there is none, and the run.
-        trust: how far each one's figures can be relied on, k of them.
+        kernels: the k distinct kernels, grouped by model, then by uncertainty, then in order of first launch.
+        order: kernel of each launch, shape ``(launches,)``.
+        models: each run of kernels with its model, or None.
+        trust: reliability of each one's figures, k of them.
         gpu_ms: GPU time, shape ``(k, n_cpu, n_gpu, n_emc)``.
         dynamic_mw: power above idle while it runs, the same shape.
     """
@@ -156,12 +153,11 @@ def kernel_costs(network: Network, cost: BoardCost, each: Each = map) -> KernelC
     """Time and power of each distinct kernel of a network at every configuration.
 
     Args:
-        each: sweeps the models, one item each, those of most kernels first; sweeps of different models do not depend on each
-            other and leave Python's lock.
+        each: maps over the models, those of most kernels first; sweeps of different models are independent and release Python's
+            lock.
 
     Raises:
-        CostModelError: the network launches nothing, a kernel does not fit its kind's features, or a model predicts a value
-            that is not finite.
+        CostModelError: the network launches nothing, a kernel does not fit its kind's features, or a prediction is not finite.
     """
     launches = network.launches
     if not launches:
@@ -214,18 +210,17 @@ def surface(
     """Latency, power and energy of one inference at every configuration of the board.
 
     Args:
-        network: the network, host-only calls included.
-        cost: the board's cost models.
+        network: with its host-only calls.
         method: ``timeline`` plays host and GPU against each other and charges idle power for the time elapsed, the host's
-            active power for the time it issues calls, and each kernel's power above idle for its GPU time. ``sum`` adds kernel
-            times, and kernel power times kernel time, as in MIRAGE; the host costs nothing.
-        each: as of :func:`kernel_costs`.
-        execution: one of :data:`jetdvfs.kernels.execution.EXECUTIONS`; by default the one that the launches are listed for.
-        beside: what a frame takes besides; with ``sum`` it is left out like all that the host does.
-        gpu_share: the part of the GPU that is on (:meth:`.board.BoardCost.gated`).
+            active power for its issue time, and each kernel's power above idle for its GPU time. ``sum`` adds kernel times, and
+            kernel power times kernel time, as in MIRAGE; the host costs nothing.
+        each: as in :func:`kernel_costs`.
+        execution: one of :data:`jetdvfs.kernels.execution.EXECUTIONS`; by default that of the launches' list.
+        beside: frame overhead; ignored with ``sum``, like all host work.
+        gpu_share: part of the GPU that is on (:meth:`.board.BoardCost.gated`).
 
     Raises:
-        CostModelError: as :func:`kernel_costs`; or there is no such method, execution or part.
+        CostModelError: as :func:`kernel_costs`; or an unknown method, execution or part.
     """
     if method not in METHODS:
         raise CostModelError(f"method {method!r}; valid: {', '.join(METHODS)}")
@@ -242,7 +237,7 @@ def assemble(
     execution: Execution,
     beside: Beside = NOTHING_BESIDE,
 ) -> Surface:
-    """The surface of a network whose kernels' costs are known already, as :func:`surface` describes it."""
+    """The surface of a network with known kernel costs, as in :func:`surface`."""
     idle_mw = cost.idle_mw.astype(np.float64)
     launches = np.bincount(costs.order)
     host_variance = np.zeros(())
@@ -301,7 +296,7 @@ def assemble(
 
 
 def _sweeps(model: KernelModel, costs: KernelCosts, run: slice, cost: BoardCost) -> tuple[Callable[[], None], ...]:
-    """What fills in the times, and what the powers, of the kernels that a model serves."""
+    """Functions that fill in the times and powers of the kernels that a model serves."""
     levels = cost.grid.levels_mhz()
     kernels = costs.kernels[run]
     features = feature_rows(model.kind, [cost.modelled_as(kernel) for kernel in kernels])
@@ -331,13 +326,13 @@ def _sweeps(model: KernelModel, costs: KernelCosts, run: slice, cost: BoardCost)
 def _fall_with_clocks(gpu_ms: NDArray[np.float32]) -> None:
     """Let no time rise with a clock, in place: between the least time at lower clocks and the greatest at higher ones.
 
-    Trees know nothing of clocks; where few kernels were measured, they can have a kernel end sooner at a lower clock. The
-    geometric mean of the closest that never rise from below and from above is one itself, and leaves what never rose as it was.
+    Trees do not know that; with few measured kernels, one may end sooner at a lower clock. The geometric mean of the closest
+    bounds that never rise, from below and from above, never rises itself, and keeps times that never rose.
     """
     axes = (1, 2, 3)
     backwards = (slice(None), *[slice(None, None, -1)] * len(axes))
     above = gpu_ms[backwards].copy()
-    for axis in axes:  # level by level, which is a third of the time of ufunc.accumulate along short axes
+    for axis in axes:  # level by level: a third of the time of ufunc.accumulate along short axes
         below, beyond = np.moveaxis(gpu_ms, axis, 0), np.moveaxis(above, axis, 0)
         for level in range(1, len(below)):
             np.minimum(below[level], below[level - 1], out=below[level])
@@ -351,7 +346,7 @@ def _length(run: slice) -> int:
 
 
 def _bound_unmodelled(costs: KernelCosts, run: slice, cost: BoardCost) -> None:
-    """Fill in kernels that no model serves: what is left of their bound, at the power that the others draw."""
+    """Fill in unmodelled kernels: a share of their bound, at the power of the others."""
     levels = cost.grid.levels_mhz()
     bound = np.float32(bound_ms(costs.kernels[run], levels, cost.chip, cost.floor)[:, :1])
     modelled = np.ones(len(costs.kernels), bool)
@@ -364,7 +359,7 @@ def _bound_unmodelled(costs: KernelCosts, run: slice, cost: BoardCost) -> None:
 
 
 def _as_measured(costs: KernelCosts, row: int, cost: BoardCost) -> None:
-    """A kernel whose element type was not measured, from the time and the power of one that was."""
+    """Cost of a kernel of an unmeasured element type, from a measured one."""
     kernel = costs.kernels[row]
     model = cost.kind_model(kernel)
     measured = measured_type(kernel.dtype, model.dtypes) if model is not None else None
@@ -380,7 +375,7 @@ def _as_measured(costs: KernelCosts, row: int, cost: BoardCost) -> None:
 
 
 def _as_products(costs: KernelCosts, row: int, cost: BoardCost) -> None:
-    """A recurrent layer, whose steps wait for each other: what its products take and draw one after the other."""
+    """Cost of a recurrent layer, whose steps are sequential: its products one after the other."""
     products = products_of(costs.kernels[row])
     if not products or not all(cost.model_for(product) for product, _ in products):
         return
@@ -391,7 +386,7 @@ def _as_products(costs: KernelCosts, row: int, cost: BoardCost) -> None:
 
 
 def used_memory(costs: KernelCosts, cost: BoardCost) -> NDArray[np.float64]:
-    """How much of the memory's bandwidth a network's kernels use while they run, ``(n_cpu, n_emc)``."""
+    """Share of the memory's bandwidth that a network's running kernels use, ``(n_cpu, n_emc)``."""
     if not len(costs.order):
         return np.zeros((cost.grid.shape[0], cost.grid.shape[2]))
     _, gpu_mhz, emc_mhz = cost.grid.levels_mhz()
@@ -400,8 +395,7 @@ def used_memory(costs: KernelCosts, cost: BoardCost) -> NDArray[np.float64]:
 
 
 def beside_host(costs: KernelCosts, host: HostTimes) -> KernelCosts:
-    """A network's kernels while the host's calls use the memory too: they take longer, each by as much as it moves itself, and
-    wait on the power of idling."""
+    """A network's kernels while host calls use the memory too: each waits, at idle power, in proportion to its traffic."""
     if not np.any(host.taken_ms):
         return costs
     moved = np.array([max(kernel.bytes, 1) for kernel in costs.kernels], np.float64)
@@ -419,14 +413,14 @@ def _least_ms(costs: KernelCosts, launches: NDArray[np.intp], cost: BoardCost) -
 
 
 def _memory_share(costs: KernelCosts, cost: BoardCost) -> NDArray[np.float32]:
-    """The part of each kernel's roofline terms that is memory traffic, ``(kernels, 1, n_gpu, n_emc)``."""
+    """Memory traffic's part of each kernel's roofline terms, ``(kernels, 1, n_gpu, n_emc)``."""
     _, gpu_mhz, emc_mhz = cost.grid.levels_mhz()
     compute_ms, memory_ms = terms_ms(costs.kernels, gpu_mhz[None, None, :, None], emc_mhz[None, None, None, :], cost.chip)
     return np.asarray(memory_ms / (compute_ms + memory_ms), np.float32)
 
 
 def _groups(costs: KernelCosts) -> Iterator[Group]:
-    """Runs of kernels that are as uncertain as each other."""
+    """Runs of kernels of equal uncertainty."""
     start = 0
     for (sigma, more), run in groupby(costs.trust, key=lambda trust: trust[:2]):
         end = start + len(list(run))
@@ -435,7 +429,7 @@ def _groups(costs: KernelCosts) -> Iterator[Group]:
 
 
 def _usual_dynamic_mw(gpu_ms: NDArray[np.float32], dynamic_mw: NDArray[np.float32], cost: BoardCost) -> NDArray[np.float32]:
-    """What the network's other kernels draw above idle, averaged over their time; with none modelled, as much again as idle."""
+    """Power above idle of the network's other kernels, averaged over their time; with none modelled, as much again as idle."""
     if not len(gpu_ms):
         return np.asarray(cost.idle_mw, np.float32)
     return np.asarray((gpu_ms * dynamic_mw).sum(axis=0) / gpu_ms.sum(axis=0), np.float32)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times of kernels in element types without measurements, from those of a measured type.
+"""Times of kernels in unmeasured element types, from those of a measured type.
 
-Fewer bits are never slower than more at the same work, but for unpacking: a kernel takes the part of the measured type's time
-that its roofline bound is of that type's. Weights in packed types are multiplied in half precision, after instructions that
-unpack them; both overlap with their transfer as the measured tokens of real boards do (docs/tokens.md): third powers add up.
+Fewer bits are never slower at the same work, except for unpacking: a kernel's time scales with its roofline bound relative to
+the measured type's. Weights in packed types are multiplied in half precision, after unpacking; both overlap with their transfer
+as in the measured tokens of real boards (docs/tokens.md): third powers add up.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _EIGHT_BITS = ("int8", "uint8", "qint8", "quint8")
 OVERLAP = 3.0
 """Power to which times add up that overlap in part."""
 
-#: Instructions for each weight of a product, by its element type: loads, unpacking, products of four bytes and scales, counted
-#: in llama.cpp's kernels for one column (``vecdotq.cuh``). A saturating difference of four bytes, of which Q6_K has one for
-#: every four weights, counts as the eight that GPUs make of it. The kernels of Edge-LLM are not public: as Q4_K.
+#: Instructions per weight of a product, by element type: loads, unpacking, products of four bytes and scales, counted in
+#: llama.cpp's kernels for one column (``vecdotq.cuh``). A saturating difference of four bytes, one per four weights in Q6_K,
+#: counts as the eight that GPUs make of it. Edge-LLM's kernels are not public: as Q4_K.
 INSTRUCTIONS: Mapping[str, float] = {"q8_0": 2.1, "iq4_xs": 2.8, "q4_K": 3.6, "q5_K": 4.8, "q6_K": 6.75, "int4": 3.6}
 _USUAL_INSTRUCTIONS, _OF_EIGHT_BITS = 3.6, 2.1
 
 
 def measured_type(dtype: str, measured: Sequence[str]) -> str | None:
-    """The measured type from which the time of another follows; None if none has as many bits."""
+    """The measured type that determines another's time; None if none has as many bits."""
     if dtype in _HALVES:
         wider: Sequence[str] = (*_HALVES, "float32")
     elif dtype in _EIGHT_BITS or dtype in PACKED_TYPES:
@@ -42,7 +42,7 @@ def measured_type(dtype: str, measured: Sequence[str]) -> str | None:
 
 
 def in_type(call: KernelInvocation, dtype: str) -> KernelInvocation:
-    """The same work in another element type; of a packed type the weights alone change, of any other all that moves."""
+    """The same work in another element type; for a packed type only the weights change, otherwise all traffic."""
     if call.dtype in PACKED_TYPES:
         weights = _weights(call)
         moved = call.bytes - tensor_bytes(weights, call.dtype) + weights * DTYPE_BYTES[dtype]
@@ -65,7 +65,6 @@ def narrowed(
         call, wide: the kernel, and the same work in the measured type.
         wide_ms: the latter's time, ``(n_cpu, n_gpu, n_emc)``.
         clocks_mhz: GPU and memory clocks.
-        chip: the board's rates.
         floor: time of an empty launch.
     """
     gpu, emc = np.asarray(clocks_mhz[0], np.float64)[:, None], np.asarray(clocks_mhz[1], np.float64)[None, :]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Features of products of matrices: convolutions, products proper, attention.
+"""Features of matrix products: convolutions, products proper, attention.
 
-Matrix dimensions, tile counts and the share of each tile that does useful work follow the way GEMM libraries cut their work
-(NVIDIA, "Matrix Multiplication Background").
+Matrix dimensions, tile counts and the useful share of each tile follow GEMM libraries (NVIDIA, "Matrix Multiplication
+Background").
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Row: TypeAlias = list[float]
 
 
 class Described:
-    """An invocation taken apart for the functions below."""
+    """Fields of an invocation, for the functions below."""
 
     def __init__(
         self, inputs: tuple[Shape, ...], output: Shape, dtype: str, params: Mapping[str, ParamValue], flops: int, moved: int
@@ -43,7 +43,7 @@ class Described:
         return value[0], value[-1]
 
     def steps(self, name: str, dimensions: int) -> tuple[int, ...]:
-        """A parameter of an integer for each dimension, or of one for all."""
+        """A parameter with an integer per dimension, or one for all."""
         value = self.params[name]
         steps = value if isinstance(value, tuple) else (self.integer(name),)
         return steps if len(steps) == dimensions else steps[:1] * dimensions
@@ -68,7 +68,7 @@ def log2(value: float) -> float:
 
 
 def alignment(value: int) -> int:
-    """The largest power of two, up to 32, that divides ``value``: what vector loads and tensor tiles can make use of."""
+    """The largest power of two, up to 32, that divides ``value``: usable by vector loads and tensor tiles."""
     return math.gcd(value, _MAX_ALIGNMENT) if value else _MAX_ALIGNMENT
 
 
@@ -81,7 +81,7 @@ _GEMM = (
 
 
 def _gemm(m: int, n: int, k: int, count: int) -> Row:
-    """A product of (m, k) by (k, n) matrices, ``count`` of them, as a library that computes square output tiles sees it."""
+    """Features of ``count`` products of (m, k) by (k, n) matrices in square output tiles."""
     tiles = [max(math.ceil(m / tile) * math.ceil(n / tile) * count, 1) for tile in _TILES]
     use = [m * n * count / (number * tile * tile) for number, tile in zip(tiles, _TILES, strict=True)]
     return [
@@ -98,13 +98,10 @@ _TRAFFIC = (
 def _traffic(
     m: int, n: int, k: int, groups: int, flops: int, image: float, weights: float, output: float, element: float
 ) -> Row:
-    """Bytes that a convolution moves as a product of (m, k) by (k, n) matrices in square output tiles, ``groups`` of them.
+    """Bytes that a convolution moves as ``groups`` products of (m, k) by (k, n) matrices in square output tiles.
 
-    Each row of tiles reads all weights and each column all of the unfolded image: to the multiprocessors always, from memory
-    (how many times the plain sum of the tensors' bytes) where a cache does not hold them.
-
-    Args:
-        image, weights, output: bytes of the tensors.
+    Each row of tiles reads all weights and each column all of the unfolded image: always to the multiprocessors, and from
+    memory (in multiples of the tensors' bytes, ``image, weights, output``) if no cache holds them.
     """
     rows, columns = ([math.ceil(size / tile) for tile in _TILES] for size in (m, n))
     moved = [element * groups * (m * k * across + k * n * down + m * n) for down, across in zip(rows, columns, strict=True)]
@@ -125,10 +122,9 @@ _WINOGRAD = (
 
 
 def _winograd(possible: bool, batch: int, height: int, width: int, channels: int, filters: int, element: float) -> Row:
-    """A 3x3 convolution as Winograd's minimal filtering does it in output tiles of 2x2 or 4x4 (Lavin and Gray, CVPR 2016).
+    """A 3x3 convolution by Winograd's minimal filtering in output tiles of 2x2 or 4x4 (Lavin and Gray, CVPR 2016).
 
-    How many tiles there are, the part of them that is output, and the bytes of the transformed image, filters and output.
-    Zeros where it cannot be done.
+    Number of tiles, their share of output, and the bytes of the transformed image, filters and output; zeros if impossible.
     """
     if not possible:
         return [0.0] * len(_WINOGRAD)
@@ -158,7 +154,7 @@ def conv2d(call: Described) -> Row:
     product = (batch * out_height * out_width, filters // groups, per_group * taps)
     image, weights, output = (numel(shape) * call.element for shape in (call.inputs[0], weight, call.output))
     plain = groups == 1 and weight[2:] == (3, 3) and call.pair("stride") == call.pair("dilation") == (1, 1)
-    # What is done to each output on its way out, by a fused kernel.
+    # Epilogue operations per output of a fused kernel.
     epilogue = max(call.flops / max(numel(call.output), 1) - 2 * per_group * taps, 0)
     return [
         *work(call),
@@ -179,7 +175,7 @@ CONV_ND = (
 
 
 def conv_nd(call: Described) -> Row:
-    """A convolution of any number of dimensions, also a transposed one: as a product, and what its last dimension is like."""
+    """A convolution of any dimensions, also transposed: as a product, with its last dimension's shape."""
     weight, groups = call.params["weight"], call.integer("groups")
     if not isinstance(weight, tuple) or len(weight) < 3 or groups < 1:
         raise ValueError("weight has no window")
@@ -221,7 +217,7 @@ ATTENTION = (
 
 
 def attention(call: Described) -> Row:
-    """Attention: of its two products the one that makes the scores, and the scores."""
+    """Attention: the scores, and the product that makes them."""
     query, key = call.inputs[0], call.inputs[1] if len(call.inputs) > 1 else call.inputs[0]
     heads, (queries, width), keys = numel(query[:-2]), query[-2:], key[-2]
     return [

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the models of a kernel kind were trained, and how far outside of it a kernel lies.
+"""Trained region of a kernel kind's models, and a kernel's distance from it.
 
-A model may serve other kinds than its own (that of copies serves pads). What a library does by other means has another form
-(a grouped convolution); kernels of one form with other settings are its varieties (a window of 7x7); within a variety sizes
-vary. A kernel is inside where kernels of its kind and of its variety were measured and none of its sizes is beyond theirs by
-more than :data:`SLACK`. Sizes count in doublings: twice the largest is one doubling beyond.
+A model may serve further kinds (that of copies serves pads). Kernels that a library implements differently have another form (a
+grouped convolution); other settings within a form are varieties (a window of 7x7), within which sizes vary. A kernel is inside
+if its kind and variety were measured and no size exceeds theirs by more than :data:`SLACK`. Sizes count in doublings: twice the
+largest is one doubling beyond.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ MOST_SIGMA = 0.7
 
 _TYPE = ("element_bytes", "bfloat16")
 _TYPES: Mapping[float, str] = {1: "int8", 2: "float16", 4: "float32"}
-_IN_PART = 1.5  # times as many bytes as tensors of the output's size have are more than is read of them
-# What follows from other features, or is a share or an alignment: there a new value is nothing new.
+_IN_PART = 1.5  # ratio of bytes to those of output-sized tensors above which a tensor is read in part
+# Derived features, shares and alignments: a new value there is nothing new.
 _DERIVED = ("alignment", "tile", "_use", "traffic", "intensity", "reread", "winograd", "share", "unfolding", "_last")
 
 
 class Pair(NamedTuple):
-    """One figure for the model of time and one for that of power."""
+    """One figure for the time model and one for the power model."""
 
     time: float
     power: float
@@ -46,12 +46,12 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True)
 class Span:
-    """The kernels of one variety that were measured.
+    """Measured kernels of one variety.
 
     Attributes:
-        kernels: how many they are.
-        low, high: the ends of each size's range, in doublings.
-        types: how many are of each element type.
+        kernels: their number.
+        low, high: ends of each size's range, in doublings.
+        types: number of each element type.
     """
 
     kernels: int
@@ -62,12 +62,12 @@ class Span:
 
 @dataclass(frozen=True)
 class Outside:
-    """How a kernel lies outside.
+    """A kernel outside the region.
 
     Attributes:
-        why: in words: what it is or has, and what was measured.
-        new: of what no kernel was measured, or none of its element type; None where sizes alone are beyond.
-        doublings: how far beyond the ranges they are.
+        why: its properties, and the range measured.
+        new: the level without measured kernels, or without its element type; None if only sizes are beyond.
+        doublings: distance beyond the ranges.
     """
 
     why: str
@@ -77,16 +77,16 @@ class Outside:
 
 @dataclass(frozen=True)
 class Region:
-    """Where the models of a kind were trained.
+    """Trained region of a kind's models.
 
     Attributes:
-        kinds: how many kernels were measured of each kind, its own and those that its models serve, by element type.
-        spans: what was measured, by variety.
-        kind_sigma: standard deviation of log(measured / predicted) of kernels whose kind was left out of training; all kinds
+        kinds: measured kernels of each kind that its models serve, by element type.
+        spans: measured ranges, by variety.
+        kind_sigma: standard deviation of log(measured / predicted) of kernels whose kind was held out of training; all kinds
             weigh alike.
-        form_sigma: of those whose form was.
-        variety_sigma: of those whose variety was; it stands for varieties that were measured with other element types as well.
-        doubling_sigma: what it grows by with each doubling beyond the ranges, found by leaving the largest kernels out.
+        form_sigma: the same for held-out forms.
+        variety_sigma: the same for held-out varieties; also for varieties measured with other element types.
+        doubling_sigma: its growth per doubling beyond the ranges, found by holding out the largest kernels.
     """
 
     kinds: Mapping[str, Mapping[str, int]]
@@ -97,21 +97,21 @@ class Region:
     doubling_sigma: Pair
 
     def more_sigma(self, outside: Outside) -> Pair:
-        """By how much, in quadrature, a kernel that lies outside is less certain than one inside."""
+        """Added uncertainty, in quadrature, of a kernel outside."""
         new = {"kind": self.kind_sigma, "form": self.form_sigma, "variety": self.variety_sigma}
         grown = new[outside.new] if outside.new else Pair(*(each * outside.doublings for each in self.doubling_sigma))
         return Pair(*(min(each, MOST_SIGMA) for each in grown))
 
 
 def form_of(variety: str) -> str:
-    """The form that kernels of a variety have."""
+    """The form of a variety."""
     return variety.partition(", ")[0]
 
 
 def of_new_kind(kind: str, dtype: str, region: Region) -> Outside | None:
-    """That models serve kernels of a kind, or of a type of that, and were trained on none; None where they were on some.
+    """Outside, if models serve this kind or element type without training on it; else None.
 
-    How far the models can be relied on that stand in for what fusion makes is known otherwise.
+    The uncertainty of stand-ins for fused kernels is known otherwise.
     """
     types = region.kinds.get(kind, {})
     if dtype in types or is_fused(kind):
@@ -120,7 +120,7 @@ def of_new_kind(kind: str, dtype: str, region: Region) -> Outside | None:
 
 
 def outside(kind: str, row: Sequence[float], region: Region) -> Outside | None:
-    """How a kernel with these features lies outside what was measured of a model's kind; None where it is inside."""
+    """A kernel's distance from the measured region of a model's kind; None if inside."""
     names, sizes = names_and_sizes(kind)
     variety = variety_of(kind, names, row)
     span = region.spans.get(variety)
@@ -148,10 +148,10 @@ def outside(kind: str, row: Sequence[float], region: Region) -> Outside | None:
 
 
 def hold_batches(kind: str, rows: NDArray[np.float32], region: Region) -> None:
-    """Let no row say a larger batch than was measured of its variety, in place; rows as of :func:`.features.feature_rows`.
+    """Limit the batch of each row to the largest measured in its variety, in place; rows as in :func:`.features.feature_rows`.
 
-    Beyond, trees take a kernel for one of another variety that has such batches (norms of as many rows as there are points);
-    how much more there is to do stands in the other features and in the bound.
+    Beyond that, trees mistake a kernel for another variety with such batches (norms of as many rows as points); the further
+    work is in the other features and in the bound.
     """
     names, sizes = names_and_sizes(kind)
     if "batch" not in names or not region.spans:
@@ -165,14 +165,14 @@ def hold_batches(kind: str, rows: NDArray[np.float32], region: Region) -> None:
 
 
 def size_names(kind: str) -> tuple[str, ...]:
-    """The features whose ranges are kept, in the order of :attr:`Span.low`."""
+    """Features with recorded ranges, in the order of :attr:`Span.low`."""
     names, sizes = names_and_sizes(kind)
     return tuple(names[at] for at in sizes)
 
 
 @cache
 def names_and_sizes(kind: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """The features of a kind's kernels but for the clocks, and the places of those that are sizes."""
+    """Features of a kind's kernels without the clocks, and the indices of sizes."""
     names = feature_names(kind)[:-3]
     told = _VARIETIES.get(family_of(kind), _Told((), lambda _: ""))
     sizes = tuple(
@@ -184,7 +184,7 @@ def names_and_sizes(kind: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
 
 
 def type_of(names: Sequence[str], row: Sequence[float]) -> str:
-    """The element type of a kernel with these features."""
+    """Element type of a kernel with these features."""
     element_bytes, bfloat16 = (row[names.index(name)] for name in _TYPE)
     return "bfloat16" if bfloat16 else _TYPES.get(element_bytes, f"elements of {element_bytes:g} bytes")
 
@@ -200,7 +200,7 @@ def _size(name: str, doublings: float) -> str:
 
 
 class _Told(NamedTuple):
-    """By which features varieties are told apart, and how one is called: its form, and after a comma its settings."""
+    """Features that distinguish varieties, and the name of one: its form, and after a comma its settings."""
 
     by: tuple[str, ...]
     called: Callable[[Mapping[str, Any]], str]
@@ -225,14 +225,14 @@ def _pool(row: Mapping[str, Any]) -> str:
 
 def _pointwise(row: Mapping[str, Any]) -> str:
     tensors = int(row["tensors"])
-    # Of what is read in part, such as a table or an image made smaller, the bytes count all.
+    # For a partly read tensor, such as a table or an image made smaller, all bytes count.
     times = 2 ** (row["log2_bytes"] - row["log2_elements"]) / row["element_bytes"]
     more = ", broadcast" if row["broadcast"] else ""
     return f"{tensors} tensors{more}" + (", read in part" if times > _IN_PART * (tensors + 1) else "")
 
 
 def _batch_norm(row: Mapping[str, Any]) -> str:
-    """Rows of features are as many as there are points or words, images come a few at a time."""
+    """Rows of features number as many as points or words; images come a few at a time."""
     return ("of images" if row["log2_plane"] else "of rows") + ("" if row["affine"] else ", not affine")
 
 
@@ -263,6 +263,6 @@ _VARIETIES: Mapping[FeatureFamily, _Told] = {
 
 
 def variety_of(kind: str, names: Sequence[str], row: Sequence[float]) -> str:
-    """The variety of a kernel with these features."""
+    """Variety of a kernel with these features."""
     told = _VARIETIES.get(family_of(kind))
     return told.called(dict(zip(names, row, strict=False))) if told else ""

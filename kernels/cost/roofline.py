@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The roofline bound: the least time a kernel can take on a chip of given rates (Williams et al., CACM 52(4), 2009).
+"""The roofline bound: the least time of a kernel on a chip of given rates (Williams et al., CACM 52(4), 2009).
 
-``max(flops / (flops per cycle x GPU clock), bytes / (bytes per cycle x memory clock))``, each byte moved once, after what a
-launch that does next to nothing takes on the board (:class:`LaunchFloor`). Kernel models predict how far from it a kernel runs,
-so they need not learn what it already says.
+``max(flops / (flops per cycle x GPU clock), bytes / (bytes per cycle x memory clock))``, each byte moved once, after the time
+of an almost empty launch on the board (:class:`LaunchFloor`). Kernel models predict a kernel's distance from it.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..network import PACKED_TYPES, KernelInvocation, numel, tensor_bytes
 
-#: Real numbers kept in 8 bits or fewer are multiplied as integers of eight, or in half precision, which bounds no tighter.
+#: Real numbers in 8 bits or fewer are multiplied as 8-bit integers, or in half precision, which bounds no tighter.
 _RATED_AS = {"qint8": "int8", "quint8": "int8", **dict.fromkeys(PACKED_TYPES, "int8")}
 _CYCLES_PER_MS = 1e3  # of a 1 MHz clock
 CACHED_BYTES = 8 << 20
@@ -27,7 +26,7 @@ _WINOGRAD = 2.25
 
 @dataclass(frozen=True)
 class LaunchFloor:
-    """What a launch takes that does next to nothing, as the campaign found it: microseconds, and GPU cycles besides."""
+    """Time of an almost empty launch, from the campaign: microseconds, and GPU cycles in addition."""
 
     us: float = 0.0
     gpu_cycles: float = 0.0
@@ -52,14 +51,12 @@ class DeviceRates(Protocol):
 def terms_ms(
     invocations: Sequence[KernelInvocation], gpu_mhz: ArrayLike, emc_mhz: ArrayLike, chip: DeviceRates
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The least time in ms of each invocation's operations, and of its transfers, at its own clocks.
+    """Least time in ms of each invocation's operations, and of its transfers, at its own clocks.
 
     Args:
-        invocations: n kernel invocations. Types the chip has no rate for count at its float32 rate.
-        gpu_mhz: GPU clocks in MHz that broadcast against ``(n, ...)``.
-        emc_mhz: memory clocks in MHz that broadcast against ``(n, ...)``.
-        chip: the rates; those of ``tf32`` are of convolutions in single precision, which libraries take to tensor cores where
-            there are such.
+        invocations: n kernel invocations. Types without a rate count at the float32 rate.
+        gpu_mhz, emc_mhz: clocks in MHz that broadcast against ``(n, ...)``.
+        chip: rates; ``tf32`` is for convolutions in single precision, which libraries run on tensor cores if present.
     """
     rates = chip.flops_per_gpu_cycle
     gpu, emc = np.asarray(gpu_mhz, np.float64), np.asarray(emc_mhz, np.float64)
@@ -80,16 +77,15 @@ def least_latency_ms(
 ) -> NDArray[np.float64]:
     """Time in ms that no execution of a network can undercut, at each pair of clocks.
 
-    Weaker than :func:`bound_ms`, since a library may do better than one launch after the other through DRAM: no launch takes
-    time of its own, single precision counts at the rate of TF32, dense 3x3 convolutions of stride 1 may run with fewer
-    multiplications (Winograd's F(2x2, 3x3): 2.25 times; Lavin and Gray, CVPR 2016), and a cache of :data:`CACHED_BYTES` may
-    hold activations from kernel to kernel and weights from frame to frame. Equal kernels may share a weight, which counts once.
+    Weaker than :func:`bound_ms`, since a library may beat sequential launches through DRAM: no launch has a fixed time, single
+    precision counts at TF32's rate, dense 3x3 convolutions of stride 1 may use fewer multiplications (Winograd's F(2x2, 3x3):
+    2.25 times; Lavin and Gray, CVPR 2016), and a cache of :data:`CACHED_BYTES` may hold activations from kernel to kernel and
+    weights from frame to frame. Equal kernels may share a weight, which counts once.
 
     Args:
         invocations: n distinct kernel invocations.
-        launches: how often each runs, n of them.
+        launches: of each, n of them.
         gpu_mhz, emc_mhz: clocks in MHz that broadcast against each other.
-        chip: the rates.
     """
     rates = chip.flops_per_gpu_cycle
     gpu, emc = np.asarray(gpu_mhz, np.float64), np.asarray(emc_mhz, np.float64)
@@ -112,7 +108,7 @@ def _activation_bytes(call: KernelInvocation) -> int:
 
 
 def _may_be_winograd(call: KernelInvocation) -> bool:
-    """True if a library may run a convolution with fewer multiplications than it has."""
+    """True if a library may run a convolution with fewer multiplications."""
     weight, groups = call.params.get("weight"), call.params.get("groups", 1)
     dense = call.kind == "conv2d" and isinstance(weight, tuple) and weight[2:] == (3, 3) and groups == 1
     return dense and all(_is_one(call.params.get(name, 1)) for name in ("stride", "dilation"))
@@ -135,8 +131,7 @@ def bound_at_ms(
     chip: DeviceRates,
     floor: LaunchFloor = NO_FLOOR,
 ) -> NDArray[np.float64]:
-    """The bound in ms of each invocation at its own clocks: the larger of :func:`terms_ms`, with the same arguments, and the
-    floor before it."""
+    """Bound in ms of each invocation at its own clocks: the larger of :func:`terms_ms`, plus the floor."""
     bound: NDArray[np.float64] = np.maximum(*terms_ms(invocations, gpu_mhz, emc_mhz, chip)) + floor.ms(gpu_mhz)
     return bound
 
@@ -147,13 +142,10 @@ def bound_ms(
     chip: DeviceRates,
     floor: LaunchFloor = NO_FLOOR,
 ) -> NDArray[np.float64]:
-    """The bound in ms of each invocation over a whole grid: a read-only array of shape ``(n, n_cpu, n_gpu, n_emc)``.
+    """Bound in ms of each invocation over a whole grid: a read-only array of shape ``(n, n_cpu, n_gpu, n_emc)``.
 
-    Args:
-        invocations: n kernel invocations.
-        grid_levels: the CPU, GPU and memory clocks in MHz, as :meth:`jetdvfs.kernels.grid.FrequencyGrid.levels_mhz` gives them.
-        chip: the rates.
-        floor: what a launch takes in any case.
+    ``grid_levels`` are those of :meth:`jetdvfs.kernels.grid.FrequencyGrid.levels_mhz`, in MHz; ``floor`` is a launch's fixed
+    time.
     """
     cpu, gpu, emc = (np.asarray(axis, np.float64) for axis in grid_levels)
     bound = bound_at_ms(invocations, gpu[None, None, :, None], emc[None, None, None, :], chip, floor)

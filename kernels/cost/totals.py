@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a network's kernels add up to over the grid: where latency and energy go, and what errors make of them.
+"""Sums of a network's kernels over the grid, and the effect of errors on latency and energy.
 
-To first order, a kernel that runs a share s longer delays the inference by s times the time it spends on the critical path, and
-costs that delay's idle energy besides its own. Launches of one kernel err together, distinct kernels apart, but for what they
-err more because nothing like them was measured: in that all err together. Beyond that, whole networks and boards err in what
-the host, computation and memory traffic take (:class:`Shares`).
+To first order, a kernel slower by a share s delays the inference by s times its time on the critical path, and costs that
+delay's idle energy besides its own. Launches of one kernel err together, distinct kernels independently, except for the added
+error of kernels unlike measured ones, which is common. Whole networks and boards also err in host, computation and memory
+traffic (:class:`Shares`).
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ BLOCK = 32
 
 @dataclass(frozen=True)
 class Shares:
-    """One number for each of the three things that latency and energy are spent on.
+    """One number for each part of latency and energy.
 
     Attributes:
-        host: the host's time, where it is the bottleneck, and its energy.
-        compute, memory: the kernels' time on the critical path, and their energy; the two terms of its roofline bound divide
-            each kernel among them.
+        host: the host's time as the bottleneck, and its energy.
+        compute, memory: the kernels' time on the critical path, and their energy, divided by the two terms of their roofline
+            bound.
     """
 
     host: float = 0.0
@@ -41,12 +41,12 @@ _RARELY = NormalDist().inv_cdf(0.95)
 
 @dataclass(frozen=True)
 class Group:
-    """Kernels that are as uncertain as each other.
+    """Kernels of equal uncertainty.
 
     Attributes:
-        rows: which they are.
-        time_sigma, power_sigma: standard deviations of log(measured / predicted) of one of them by itself.
-        more_time_sigma, more_power_sigma: of what they err besides, together with all others that do.
+        rows: their rows.
+        time_sigma, power_sigma: standard deviations of log(measured / predicted) of each by itself.
+        more_time_sigma, more_power_sigma: of their error common to all such kernels.
     """
 
     rows: slice
@@ -62,11 +62,11 @@ class Totals:
 
     Attributes:
         dynamic_mj: their energy above idle.
-        path_ms, memory_ms: their time on the critical path, and the part of it that memory traffic takes.
-        energy_mj, memory_mj: their energy above idle and the idle energy of their time on the path; the memory traffic's part.
-        latency_variance, energy_variance: what their own errors make, in ms^2 and mJ^2.
-        together_ms, together_mj, together_power_mj: by how much latency and energy exceed what is expected where all that err
-            together take, and draw, as much more as in one case of twenty.
+        path_ms, memory_ms: their time on the critical path, and the memory traffic's part.
+        energy_mj, memory_mj: their energy above idle plus the idle energy of their path time; the memory traffic's part.
+        latency_variance, energy_variance: due to their own errors, in ms^2 and mJ^2.
+        together_ms, together_mj, together_power_mj: excess of latency and energy if all common errors of time, and of power,
+            are at their one-in-twenty values.
     """
 
     dynamic_mj: NDArray[np.float64]
@@ -94,16 +94,16 @@ def add_up(
 
     Args:
         gpu_ms, dynamic_mw: time and power above idle of each distinct kernel, ``(kernels, n_cpu, n_gpu, n_emc)``.
-        memory_share: the part of each kernel that its memory traffic makes, ``(kernels, 1, n_gpu, n_emc)``.
+        memory_share: memory traffic's part of each, ``(kernels, 1, n_gpu, n_emc)``.
         groups: all kernels, group by group.
-        order: which kernel each launch is.
-        critical: the first launch on the critical path, of the grid's shape.
-        idle_mw: idle power, of the grid's shape.
+        order: kernel of each launch.
+        critical: first launch on the critical path, of the grid's shape.
+        idle_mw: of the grid's shape.
     """
     kernels, shape, size = len(gpu_ms), idle_mw.shape, idle_mw.size
     launched = np.zeros((kernels, len(order) + 1), np.float32)
     launched[order, np.arange(len(order))] = 1
-    # How many of a kernel's launches are at or after each launch: those lie on the path where that launch is the critical one.
+    # Number of a kernel's launches from each launch on: those on the path if that launch is the critical one.
     remaining = np.cumsum(launched[:, ::-1], axis=1)[:, ::-1]
     dynamic_mj, path_ms, memory_ms, memory_own, latency_variance, energy_variance = np.zeros((6, *shape))
     together_ms, together_mj, together_power_mj = np.zeros((3, *shape))
@@ -150,10 +150,10 @@ def add_up(
 
 
 def together_variance(excess: NDArray[np.float64], whole: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The variance of log(measured / predicted) of a whole that exceeds what is expected by so much in one case of twenty.
+    """Variance of log(measured / predicted) of a whole with this excess in one case of twenty.
 
-    Errors of kernels that nobody measured are too large for the first order: where a part b of the whole is off by
-    exp(sigma z), the whole is off by 1 + b (exp(sigma z) - 1).
+    Errors of unmeasured kernels exceed the first order: if a part b of the whole is off by exp(sigma z), the whole is off by 1
+    + b (exp(sigma z) - 1).
     """
     variance: NDArray[np.float64] = (np.log1p(excess / whole) / _RARELY) ** 2
     return variance
@@ -162,7 +162,7 @@ def together_variance(excess: NDArray[np.float64], whole: NDArray[np.float64]) -
 def common_variance(
     shares: Shares, host: NDArray[np.float64], kernels: NDArray[np.float64], memory: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """The variance that errors common to a network or board make of what its host, its kernels, and their traffic take."""
+    """Variance due to errors common to a network or board in host, kernels and traffic."""
     variance: NDArray[np.float64] = (
         (shares.host * host) ** 2 + (shares.compute * (kernels - memory)) ** 2 + (shares.memory * memory) ** 2
     )
