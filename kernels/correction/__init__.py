@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What observation tells of a surface: corrected predictions, and first ones where no model is known."""
+"""Corrections of surfaces by observations, and first surfaces for unmodelled programs."""

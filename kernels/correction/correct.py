@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The correction of a surface by what was observed, and what observations say without it.
+"""Correction of a surface by observations, and a fit of observations alone.
 
-A prediction that holds needs few observations, one that does not is worse than none. So where three configurations or more were
-observed, what a fit of them alone makes of the board stands beside the corrected prediction. At each configuration both count
-by how probable they find the observations near to it, each by all others (a pseudo Bayesian average; Yao and others 2018,
-Using stacking to average Bayesian predictive distributions), and the more the surer they are there. So a prediction that is
-wrong at some clocks stays where it holds, and where nothing was observed: a fit says nothing of a host that it never saw slow.
+A prediction that holds needs few observations, a wrong one is worse than none. So from three configurations on, a fit of the
+observations alone is combined with the corrected prediction. At each configuration both weigh by the probability they give each
+nearby observation from all others (a pseudo Bayesian average; Yao and others 2018, Using stacking to average Bayesian
+predictive distributions), and by their certainty there. So a prediction that is wrong at some clocks stays where it holds, and
+where no observation was made.
 """
 
 from __future__ import annotations
@@ -26,28 +26,24 @@ from .observation import Corrected, Observation
 
 Array = NDArray[np.float64]
 
-_FEW = 3  # configurations; of fewer, a fit of them alone says nothing
+_FEW = 3  # configurations; a fit of fewer is useless alone
 _LEAST_VARIANCE = 1e-6
-_CERTAIN = 50.0  # logarithms of odds beyond this are as good as certainty
-_BEFORE = 2.0  # so much (the logarithm of odds) speaks for the prediction where nothing is known
-_MOST_LEAKED = 0.9  # of a power that was observed
+_CERTAIN = 50.0  # larger log odds count as certainty
+_BEFORE = 2.0  # log odds of the prediction before any evidence
+_MOST_LEAKED = 0.9  # of an observed power
 
 
 def correct(surface: Surface, observations: Sequence[Observation]) -> Corrected:
-    """Correct a surface.
+    """Correct a surface; latency or power without observations stays (power follows the latency).
 
     Args:
-        surface: as it was predicted, or :func:`.flat.flat_surface`; always the same one, with all observations: a corrected
-            surface has no terms any more.
-        observations: what was observed, in any order; best one for each configuration, of many frames.
-
-    Returns:
-        The surface with its sigmas as they now are, and the correction. Latency stays as it was where none was observed, and
-        power (but for what follows from the latency) where no power was.
+        surface: the predicted one, or :func:`.flat.flat_surface`; always the same with all observations: a corrected surface
+            has no terms.
+        observations: in any order; best one per configuration, of many frames.
 
     Raises:
         CostModelError: there is no observation.
-        GridError: one is of a configuration that the surface has not.
+        GridError: one is of a configuration outside the surface.
     """
     if not observations:
         raise CostModelError("correction: expected at least one observation")
@@ -55,14 +51,14 @@ def correct(surface: Surface, observations: Sequence[Observation]) -> Corrected:
     unpredicted = surface.terms is not None and surface.terms.unpredicted
     if unpredicted or predicted.correction.configurations < _FEW:
         return Corrected(predicted.surface, predicted.correction)
-    # Of power over the frames' period a fit alone does not know what part is idle power.
+    # A fit alone cannot split power over the frames' period into idle and dynamic power.
     paced = any(one.power_mw and one.period_ms for one in observations)
     alone = Correcting(flat_surface(surface.grid), _as_cool(surface, observations), powered=not paced).result()
     return _averaged(predicted, alone)
 
 
 def _averaged(predicted: Result, alone: Result) -> Corrected:
-    """Both together, in the logarithm."""
+    """Combine both, in the logarithm."""
     surface, correction = predicted.surface, predicted.correction
     latency = _Average.of(predicted.latency, alone.latency, surface.grid)
     power = _Average.of(predicted.power, alone.power, surface.grid)
@@ -88,11 +84,11 @@ def _averaged(predicted: Result, alone: Result) -> Corrected:
 
 @dataclass(frozen=True, eq=False)
 class _Average:
-    """A figure by the prediction and without it.
+    """Average of the prediction's and the fit's figure.
 
     Attributes:
-        counts: how much the prediction counts, in the mean over the grid.
-        value, variance: over the grid; what both differ by is a part of the variance.
+        counts: mean weight of the prediction over the grid.
+        value, variance: over the grid; the variance includes their difference.
         error: mean |log(observed / predicted)|.
     """
 
@@ -120,7 +116,7 @@ class _Average:
 
 
 def _as_cool(surface: Surface, observations: Sequence[Observation]) -> list[Observation]:
-    """Observations without what a warm die leaks more than at the surface's temperature: a fit of them alone knows no heat."""
+    """Observations reduced to the surface's temperature: a fit of them alone ignores heat."""
     cooled = []
     for one in observations:
         if one.power_mw is not None and one.temperature_c is not None and surface.heat is not None:
@@ -140,15 +136,11 @@ _NOISE = 0.01
 def information(
     surface: Surface, observations: Sequence[Observation], candidates: NDArray[np.bool_], wanted: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """By how much an observation would lower the variance of the latency's and the power's logarithms, on average.
+    """Mean fall of the variance of the latency's and power's logarithms by a further observation; -1 if impossible or untried.
 
     Args:
-        surface, observations: as of :func:`.correct.correct`.
-        candidates: where one could be made, of the grid's shape.
-        wanted: how much each configuration's figures matter, of the grid's shape.
-
-    Returns:
-        The fall of the mean variance, of the grid's shape: -1 where none can be made or, of larger grids, was tried.
+        candidates: possible places, of the grid's shape.
+        wanted: weight of each configuration's figures, of the grid's shape.
     """
     correcting = Correcting(surface, observations)
     grid = surface.grid
@@ -168,7 +160,7 @@ def information(
         covariance = found.together(model, correcting.alike(places, correcting.places[rows]), own)
         shared = covariance[: len(tried), len(tried) :]
         gained = shared**2 / (np.diag(covariance)[: len(tried), None] + _NOISE**2)
-        # Where nothing is known a variance is huge, and would hide all others: of each place, no more than the whole counts.
+        # An unknown place has a huge variance that would hide all others: limit each to its whole.
         known = np.diag(covariance)[len(tried) :] + _NOISE**2
         fall += (gained / (1 + known)) @ weights / weights.sum()
     result = np.full(grid.size, -1.0)

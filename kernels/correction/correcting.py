@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One correction of a surface by what was observed: physics first, then what it does not explain.
+"""One correction of a surface by observations: physical rates first, then a smooth residual.
 
-What latency and power are made of comes in rates that differ from board to board and from network to network; those are
-corrected first. What they leave is smooth over the clocks as far as observations say so, and vanishes away from them.
+The rates of latency and power differ between boards and networks, and are corrected first. The residual is smooth over the
+clocks as far as observations show, and vanishes away from them.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ Array = NDArray[np.float64]
 MOST_OBSERVATIONS = 32
 """More are not looked at: the latest of each configuration come first, then the latest of all."""
 
-# Standard deviations of logarithms: of a single frame, of one that is known to be untypical, and of what changes within an hour
-# (square root of time).
+# Standard deviations of logarithms: of a single frame, of an untypical one, and of the drift within an hour (square root of
+# time).
 _FRAME, _DISTURBED, _DRIFT_PER_HOUR = 0.02, 0.5, 0.02
 # Of the constant's and the overlap's logarithms; a predicted surface's constant is a part of its host's.
 _CONSTANT_SIGMA, _OVERLAP_SIGMA, _PREDICTED_CONSTANT_SIGMA = 1.2, 0.75, 0.3
-# The part of it (of its variance) that a configuration has for itself: clocks that are tied to others change by steps.
+# Part of its variance that is a configuration's own: dependent clocks change by steps.
 _OWN = 0.15
-# By how much the model of a program that nobody predicted may be wrong, as a logarithm: so much for each e that a clock is away
-# from all that were observed, beyond the next level or so. On an AGX Orin fits by overlap were 25% off half of that away.
+# Possible error of an unpredicted program's model, as a logarithm: per factor e between a clock and all observed ones, beyond
+# about the next level. On an AGX Orin fits by overlap were 25% off half of that away.
 _WRONG, _NEXT = 0.2, 0.15
-# What is observed of so many frames, and is off by more than so many standard deviations, was predicted wrong altogether.
+# Observations of this many frames, off by more standard deviations than that, refute the prediction.
 _TELLING, _SURPRISING = 3, 2.5
 _UNEVEN = 0.25  # of that
 _ALL_TIMES = LATENCY_UNKNOWNS.index("all")
-_NO_RESIDUAL = 1e-4  # where nothing but rates is learned
+_NO_RESIDUAL = 1e-4  # if only rates are learned
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure that observations may have.
+    """A figure of observations.
 
     Attributes:
         name: the member of :class:`Observation`.
-        systematic: the standard deviation of its logarithm that many frames still have in common.
-        residuals, residual: those tried for what the rates do not explain of it, and the one expected.
+        systematic: standard deviation of its logarithm common to many frames.
+        residuals, residual: those tried for the part that rates do not explain, and the expected one.
     """
 
     name: str
@@ -66,12 +66,12 @@ POWER = Figure("power_mw", 0.01, (0.015, 0.04, 0.08, 0.15), 0.04)
 
 @dataclass(frozen=True, eq=False)
 class Told:
-    """What observations of a figure have told.
+    """Evidence from the observations of a figure.
 
     Attributes:
         value: the figure over the grid, and ``variance``, its logarithm's; both of the grid's shape.
-        cells: where it was observed, ``(n,)``, and ``left``, how far each observation is still off, as a logarithm.
-        densities: the logarithm of how probable each of them is by all others, ``(n,)``.
+        cells: observed places, ``(n,)``, and ``left``, the remaining error of each, as a logarithm.
+        densities: log probability of each given all others, ``(n,)``.
     """
 
     value: Array
@@ -83,7 +83,7 @@ class Told:
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """What one correction came to."""
+    """Result of one correction."""
 
     surface: Surface
     correction: Correction
@@ -92,11 +92,11 @@ class Result:
 
 
 class Correcting:
-    """One correction: which observations, where they are, and what each step of it found.
+    """One correction: its observations, their places, and the result of each step.
 
     Args:
-        smooth: whether what the rates do not explain is learned too.
-        powered: whether powers are.
+        smooth: True if the residual is learned too.
+        powered: True if powers are.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Correcting:
         self._load = False
 
     def timing(self) -> tuple[NDArray[np.intp], Fit | None]:
-        """Which observations have a latency, and what they say of it."""
+        """Observations with a latency, and their fit."""
         rows = self.rows(LATENCY)
         if not len(rows):
             return rows, None
@@ -136,7 +136,7 @@ class Correcting:
         return rows, found
 
     def drawing(self, powering: Powering) -> tuple[NDArray[np.intp], Fit | None]:
-        """Which observations have a power, and what they say of it."""
+        """Observations with a power, and their fit."""
         rows = self.rows(POWER)
         if not len(rows) or not self._powered:
             return rows[:0], None
@@ -155,9 +155,9 @@ class Correcting:
         return rows, found
 
     def _surprise(self, rows: NDArray[np.intp], figure: Figure, model: Model, sigma: Array) -> float:
-        """How far what was observed is from what was predicted, as a logarithm, where its errors do not explain that; else 0.
+        """Distance of the observations from the prediction, as a logarithm, if its errors do not explain them; else 0.
 
-        Then it is no outlier, but another load, or a network that was predicted wrong altogether.
+        Then they are no outliers, but another load or an entirely wrong prediction.
         """
         telling = np.array([one.frames >= _TELLING and not one.disturbed and not one.doubt for one in self.of(rows)])
         if self.terms.unpredicted or not telling.any():
@@ -168,13 +168,13 @@ class Correcting:
         return apart if apart > _SURPRISING * float(np.median(expected)) else 0.0
 
     def powering(self, unknowns: Array | None, latency_ms: Array) -> Powering:
-        """What the power is made of, the latency known, and its unknowns where it was observed."""
+        """The power model for a known latency, and its unknowns at the observations."""
         if unknowns is None:
             unknowns = np.zeros(len(LATENCY_UNKNOWNS))
         return Powering(self.surface, self.terms, self._everywhere.busy(unknowns, np.log(latency_ms)), latency_ms)
 
     def latency(self, rows: NDArray[np.intp], found: Fit | None) -> tuple[Array, Array]:
-        """The logarithm of the latency and its variance over the grid."""
+        """Logarithm of the latency and its variance over the grid."""
         if found is None:
             return np.log(self.surface.latency_ms).ravel(), self.surface.latency_sigma.ravel() ** 2
         alike = self._alike_everywhere(rows)
@@ -257,7 +257,7 @@ class Correcting:
         )
 
     def _know(self, rows: NDArray[np.intp], figure: Figure, left: Array, logs: Array, variance: Array) -> None:
-        """Let what was observed of a configuration stand for itself, be it an outlier by what others say."""
+        """Let an observed configuration stand for itself, even as an outlier."""
         noise = self.noise(rows, figure)
         shift, precision = np.zeros(self.grid.size), np.zeros(self.grid.size)
         undisturbed = np.flatnonzero(noise < _DISTURBED)
@@ -292,14 +292,14 @@ class Correcting:
         return float(np.log(self.surface.latency_ms.ravel()[-1]))
 
     def _residuals(self, figure: Figure, surprise: float) -> tuple[tuple[float, ...], float]:
-        """Those tried for what the rates do not explain, and the one expected: what is wrong altogether is not so evenly."""
+        """Residuals tried, and the expected one; a refuted prediction is less evenly wrong."""
         if not self._smooth:
             return (_NO_RESIDUAL,), _NO_RESIDUAL
         here_and_there = max(figure.residual, _UNEVEN * surprise)
         return figure.residuals, min(figure.residuals, key=lambda one: abs(np.log(one / here_and_there)))
 
     def latency_sigma(self) -> Array:
-        """How far each unknown of the latency may be from what was predicted, before anything was observed."""
+        """Prior deviation of each unknown of the latency."""
         terms = self.terms
         there = [float(array.max() > 0) for array in terms.arrays.values()]
         rates = np.array([terms.compute_sigma, terms.memory_sigma, terms.host_sigma]) * there
@@ -308,30 +308,30 @@ class Correcting:
         return np.array([*rates, terms.all_sigma, constant, _OVERLAP_SIGMA if flat else 0.0])
 
     def rows(self, figure: Figure) -> NDArray[np.intp]:
-        """Which observations have this figure."""
+        """Indices of observations with this figure."""
         return np.array([row for row, one in enumerate(self.observations) if getattr(one, figure.name) is not None], np.intp)
 
     def of(self, rows: NDArray[np.intp]) -> list[Observation]:
         return [self.observations[row] for row in rows]
 
     def seen(self, rows: NDArray[np.intp], figure: Figure) -> Array:
-        """The figure's logarithms."""
+        """Logarithms of the figure."""
         return np.log(np.array([getattr(one, figure.name) for one in self.of(rows)], np.float64))
 
     def noise(self, rows: NDArray[np.intp], figure: Figure) -> Array:
-        """The standard deviations of these logarithms."""
+        """Standard deviations of these logarithms."""
         chosen = self.of(rows)
         frames, age_s, doubt = (
             np.array([getattr(one, name) for one in chosen], np.float64) for name in ("frames", "age_s", "doubt")
         )
         disturbed = np.array([one.disturbed for one in chosen])
-        # What repeated observations of one configuration have in common does not become less by repeating them.
+        # The common error of repeated observations of one configuration does not fall with repetition.
         _, which, often = np.unique(self.cells[rows], return_inverse=True, return_counts=True)
         variance = often[which] * figure.systematic**2 + _FRAME**2 / frames + _DRIFT_PER_HOUR**2 * age_s / 3600
         return np.sqrt(variance + doubt**2 + disturbed * _DISTURBED**2)
 
     def alike(self, places: NDArray[np.intp], others: NDArray[np.intp]) -> Array:
-        """How much places, by their grid indices, have in common of what the rates do not explain."""
+        """Correlation of the residual between places, by their grid indices."""
         product = np.ones((len(places), len(others)))
         for axis, near in enumerate(self._near):
             product *= near[places[:, axis][:, None], others[:, axis][None, :]]
@@ -340,13 +340,13 @@ class Correcting:
 
     @cached_property
     def _alike_all(self) -> Array:
-        """How alike each cell of the grid is to each observation's."""
+        """Correlation of each cell of the grid with each observation's."""
         alike: Array = (1 - _OWN) * nearness(self.grid, self.cells)
         alike[self.cells, np.arange(len(self.cells))] += _OWN
         return alike
 
     def _away(self, rows: NDArray[np.intp]) -> Array:
-        """How far each cell of the grid is from the nearest observation, by the clock that is farthest, in logarithms."""
+        """Distance of each cell from the nearest observation, by the farthest clock, in logarithms."""
         logs = [np.log(np.array(self.grid.levels(axis), np.float64)) for axis in AXES]
         cpu, gpu, emc = (np.abs(one[:, None] - one[self.places[rows, axis]]) for axis, one in enumerate(logs))
         farthest = np.maximum(np.maximum(cpu[:, None, None], gpu[:, None]), emc[None])
@@ -358,14 +358,14 @@ class Correcting:
 
 
 def _all_in_one(surface: Surface) -> Terms:
-    """The terms of a surface that has none: all of it is one."""
+    """Terms of a surface without any: all of it is one."""
     nothing = np.zeros(surface.grid.shape, np.float32)
     latency, energy = (max(float(sigma.mean()), 0.03) for sigma in (surface.latency_sigma, surface.energy_sigma))
     return Terms(surface.latency_ms.astype(np.float32), nothing, nothing, 0.0, 0.0, 0.0, latency, energy, energy)
 
 
 def _latest(observations: Sequence[Observation]) -> list[int]:
-    """Which observations are looked at, by position: the latest of each configuration first."""
+    """Positions of the observations used: the latest of each configuration first."""
     order = sorted(range(len(observations)), key=lambda number: observations[number].age_s)
     seen: set[object] = set()
     first: list[int] = []
@@ -378,7 +378,7 @@ def _latest(observations: Sequence[Observation]) -> list[int]:
 
 
 def latency_rates(unpredicted: bool, sigma: Array, found: Fit) -> list[Rate]:
-    """What a fit of latencies says of the rates that could be told; of a surface that nobody predicted, without the whole's."""
+    """Fitted rates of the latency that could be determined; without the overall rate if unpredicted."""
     spread = np.sqrt(np.diag(found.covariance))
     names = LATENCY_UNKNOWNS[:4] if not unpredicted else LATENCY_UNKNOWNS[:3]
     return [
@@ -393,5 +393,5 @@ def _outliers(found: Fit) -> NDArray[np.intp]:
 
 
 def mean_error(left: Array) -> float:
-    """The mean of how far observations are off, as logarithms."""
+    """Mean absolute error of observations, as logarithms."""
     return float(np.abs(left).mean()) if len(left) else 0.0

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Unknowns of a physical model and what it leaves unexplained, from few observations: a Bayesian fit in log space.
+"""Unknowns of a physical model and its residual, from few observations: a Bayesian fit in log space.
 
-An observation is ``log y = f(unknowns) + r(clocks) + noise``: unknowns are Gaussian before, r is a Gaussian process over the
-logarithms of the clocks, the noise has Student's t distribution, so that an outlier counts less the farther out it is. The
-unknowns are found by Levenberg and Marquardt's method, the process's amplitude by its evidence in Laplace's approximation
-(Rasmussen and Williams, Gaussian Processes for Machine Learning, 2.7 and 5.4; Tipping and Lawrence 2005 on the noise).
+An observation is ``log y = f(unknowns) + r(clocks) + noise``: unknowns have a Gaussian prior, r is a Gaussian process over the
+logarithms of the clocks, the noise has Student's t distribution, so that outliers count less. The unknowns are found by
+Levenberg and Marquardt's method, the process's amplitude by its evidence in Laplace's approximation (Rasmussen and Williams,
+Gaussian Processes for Machine Learning, 2.7 and 5.4; Tipping and Lawrence 2005 on the noise).
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from .models import ClockedLatency, LatencyModel
 
 Array = NDArray[np.float64]
 
-# How far apart clocks are (in natural logarithms) that have what the rates do not explain in common.
+# Correlation length of the residual between clocks, in natural logarithms.
 _REACH = 1.0
 
 
 def nearness(grid: FrequencyGrid, cells: NDArray[np.intp]) -> Array:
-    """How much each configuration of a grid and those at some places have in common, ``(grid.size, cells)``, up to 1."""
+    """Correlation of each configuration of a grid with given cells, ``(grid.size, cells)``, up to 1."""
     places = np.unravel_index(cells, grid.shape)
     cpu, gpu, emc = (near[:, at] for near, at in zip(of_levels(grid), places, strict=True))
     product: Array = (cpu[:, None, None] * (gpu[:, None] * emc[None])).reshape(grid.size, len(cells))
@@ -35,7 +35,7 @@ def nearness(grid: FrequencyGrid, cells: NDArray[np.intp]) -> Array:
 
 
 def of_levels(grid: FrequencyGrid) -> list[Array]:
-    """How alike the levels of each axis are, ``(levels, levels)``: Matern's function with 3/2, which lets clocks have steps."""
+    """Correlation of the levels of each axis, ``(levels, levels)``: Matern's function with 3/2, which allows steps."""
     logs = [np.log(np.array(grid.levels(axis), np.float64)) for axis in AXES]
     apart = [np.sqrt(3) / _REACH * np.abs(one[:, None] - one[None, :]) for one in logs]
     return [(1 + one) * np.exp(-one) for one in apart]
@@ -50,13 +50,12 @@ _COUNTS = 1e-4  # of all weight
 def sampled(
     found: Fit, at_observations: LatencyModel, everywhere: ClockedLatency, sigma: Array, observed: Array, alike: Array
 ) -> tuple[Array, Array]:
-    """Logarithms over the grid and their variance, as :meth:`.fitting.Fit.predict` has them where all is linear.
+    """Logarithms over the grid and their variance by sampling; :meth:`.fitting.Fit.predict` is its linear case.
 
     Args:
-        found: what observations say.
         at_observations, everywhere: the model at the observations, and over the grid.
-        sigma, observed: what was fitted to, as of :func:`.fitting.fit`.
-        alike: as of :meth:`.fitting.Fit.predict`.
+        sigma, observed: as fitted (:func:`.fitting.fit`).
+        alike: as in :meth:`.fitting.Fit.predict`.
     """
     free = np.flatnonzero(sigma)
     factor = _WIDER * np.linalg.cholesky(found.covariance[np.ix_(free, free)])
@@ -72,7 +71,7 @@ def sampled(
     weight = weight[counting] / weight[counting].sum()
     shared = _single(alike) @ _single(found.amplitude**2 * found.inverse.T)
     smooth, part = _single(left[counting]) @ shared.T, _single(weight)
-    # About the first draw, so that squares keep their digits.
+    # Relative to the first draw, so that squares keep their digits.
     about = everywhere.drawn(unknowns[counting[:1]])[0] + smooth[0]
     smooth -= about
     mean, square = np.zeros_like(about), np.zeros_like(about)
@@ -92,17 +91,17 @@ def _single(array: Array) -> NDArray[np.float32]:
 
 # Degrees of freedom of the noise: with 4, one observation at five times the expected error counts as a seventh.
 _FREEDOM = 4.0
-# An observation that counts less than this part of what it would is told as an outlier.
+# An observation with less than this part of its weight is reported as an outlier.
 OUTLIER = 0.25
 _ROUNDS, _TRIES = 25, 6
 _LONGEST_STEP = 1.0
 _ENOUGH, _SAME_WEIGHTS = 1e-2, 0.05
-# Of the logarithm of the amplitude, about the one expected.
+# Of the amplitude's logarithm, around the expected one.
 _AMPLITUDE_SIGMA = 1.0
 
 
 class Model(Protocol):
-    """The logarithm of a figure at some places, and its derivatives."""
+    """Logarithm of a figure at some places, and its derivatives."""
 
     def __call__(self, unknowns: Array, /) -> tuple[Array, Array]:
         """Values, shape ``(n,)``, and derivatives by each unknown, ``(n, p)``."""
@@ -110,15 +109,15 @@ class Model(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """What was found.
+    """Result of a fit.
 
     Attributes:
-        unknowns: their most probable values, and ``covariance``.
-        weights: how much each observation counted, 1 for what agrees.
-        amplitude: standard deviation of what the unknowns do not explain.
+        unknowns: most probable values, and ``covariance``.
+        weights: of each observation, 1 if it agrees.
+        amplitude: standard deviation of the residual.
         inverse: of the lower Cholesky factor of the observations' covariance; ``whitened`` and ``slopes`` are the residuals and
-            the derivatives multiplied by it.
-        sigma, noise: standard deviations of the unknowns before, and of the observations' noise.
+            derivatives multiplied by it.
+        sigma, noise: prior deviations of the unknowns, and the observations' noise.
     """
 
     unknowns: Array
@@ -132,22 +131,23 @@ class Fit:
     noise: Array
 
     def densities(self) -> Array:
-        """The logarithm of how probable each observation is by all the others, but for a constant: how well a model predicts
-        (Vehtari and others 2017, Practical Bayesian model evaluation), the unknowns' part taken to be linear."""
+        """Log probability of each observation given all others, up to a constant, with the unknowns' part linearised.
+
+        It rates a model's predictions (Vehtari and others 2017, Practical Bayesian model evaluation).
+        """
         spread = self.slopes * self.sigma
         among = np.linalg.inv(np.eye(len(spread)) + spread @ spread.T) @ self.inverse
         precision = np.einsum("ij,ij->j", self.inverse, among)  # of each, the others known
         apart = among.T @ (self.whitened + self.slopes @ self.unknowns) / precision
-        # An outlier is none to those who do not know it yet.
+        # Without knowledge of it, an observation is no outlier.
         variance = 1 / precision + self.noise**2 * (1 - 1 / self.weights)
         found: Array = -(_FREEDOM + 1) / 2 * np.log1p(apart**2 / variance / _FREEDOM) - np.log(variance) / 2
         return found
 
     def predict(self, model: Model, alike: Array) -> tuple[Array, Array, Array]:
-        """Logarithms at other places, their variance, and what of them the unknowns do not explain.
+        """Logarithms at other places, their variance, and their residual.
 
         Args:
-            model: the model at those places.
             alike: correlation of each place with each observation, shape ``(n, observations)``.
         """
         values, slopes = model(self.unknowns)
@@ -159,13 +159,7 @@ class Fit:
         return values + smooth, np.maximum(variance, 0.0), smooth
 
     def together(self, model: Model, alike: Array, own: Array) -> Array:
-        """The covariance between other places, ``(n, n)``.
-
-        Args:
-            model: the model at those places.
-            alike: as of :meth:`predict`.
-            own: correlation between those places, ``(n, n)``.
-        """
+        """Covariance between other places, ``(n, n)``; ``alike`` as in :meth:`predict`, ``own`` between those places."""
         _, slopes = model(self.unknowns)
         shared = (self.amplitude**2) * (alike @ self.inverse.T)
         free = slopes - shared @ self.slopes
@@ -184,17 +178,17 @@ def fit(
     *,
     averaged: bool = False,
 ) -> Fit:
-    """Find the unknowns, whose values are 0 before anything is observed.
+    """Find the unknowns, which are 0 before any observation.
 
     Args:
         model: the model at the observations.
-        sigma: standard deviation of each unknown before; 0 holds it at 0.
-        observed: the logarithms observed.
+        sigma: prior deviation of each unknown; 0 holds it at 0.
+        observed: observed logarithms.
         noise: standard deviation of each observation's noise.
         alike: correlation between the observations' places, ``(n, n)``.
-        amplitudes: those tried for what the unknowns do not explain, and the one ``expected``.
-        averaged: whether the mean of their logarithms is taken, as probable as each is, instead of the most probable: few
-            observations that agree do not prove that others will.
+        amplitudes: those tried for the residual, and the ``expected`` one.
+        averaged: use the mean of their logarithms by probability, instead of the most probable: few agreeing observations prove
+            little.
     """
     start = np.zeros(len(sigma)), np.ones(len(observed))
     found = _at(model, sigma, observed, noise, alike, expected, start)
@@ -213,11 +207,11 @@ def fit(
 
 
 def _evidence(sigma: Array, unknowns: Array, inverses: Array, left: Array, slopes: Array) -> Array:
-    """The logarithm of each amplitude's evidence, but for a constant, where the unknowns are one step away from the best.
+    """Log evidence of each amplitude, up to a constant, with the unknowns one step from the best.
 
     Args:
-        inverses: as of :class:`Fit`, of each amplitude, shape ``(amplitudes, n, n)``.
-        left, slopes: the residuals and the derivatives at the unknowns.
+        inverses: as in :class:`Fit`, of each amplitude, shape ``(amplitudes, n, n)``.
+        left, slopes: residuals and derivatives at the unknowns.
     """
     free = np.flatnonzero(sigma)
     precision = sigma[free] ** -2.0
@@ -234,13 +228,13 @@ def _evidence(sigma: Array, unknowns: Array, inverses: Array, left: Array, slope
 
 
 def _log_diagonal(matrices: NDArray[Any]) -> Array:
-    """The sum of the logarithms on each matrix's diagonal."""
+    """Sum of the logarithms on each matrix's diagonal."""
     logs: Array = np.log(np.einsum("aii->ai", matrices)).sum(axis=1)
     return logs
 
 
 def _whitening(shared: Array, noise: Array, weights: Array) -> Array:
-    """The inverse of the lower Cholesky factor of the observations' covariance, or of several."""
+    """Inverse of the lower Cholesky factor of the observations' covariance, or of several."""
     covariance = shared.copy()
     np.einsum("...ii->...i", covariance)[:] += noise**2 / weights
     inverse: Array = np.linalg.inv(np.linalg.cholesky(covariance))
@@ -256,7 +250,7 @@ def _at(
     amplitude: float,
     start: tuple[Array, Array],
 ) -> Fit:
-    """The fit with one amplitude, which starts from unknowns and weights."""
+    """Fit with one amplitude, from these unknowns and weights."""
     unknowns, weights = start
     free = np.flatnonzero(sigma)
     precision = sigma[free] ** -2.0
@@ -291,11 +285,11 @@ def _at(
         gained = 0.0
         if moved:
             unknowns, values, slopes, gained = candidate, new_values, new_slopes, float(cost - new_cost)
-        # What the noise of each one seems to have been, the smooth part taken away.
+        # Apparent noise of each, without the smooth part.
         solved = inverse.T @ (inverse @ (observed - values))
         own = noise**2 / weights
         residual = own * solved
-        # Its expected square holds what is not known of it either.
+        # Its expected square includes its own uncertainty.
         doubt = own - own**2 * np.einsum("ij,ij->j", inverse, inverse)
         again = (_FREEDOM + 1) / (_FREEDOM + (residual**2 + np.maximum(doubt, 0)) / noise**2)
         changed = np.abs(again - weights).max()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The surface of a program of which nothing is known: three clocks, and that time falls and power rises with them."""
+"""Surface of an unknown program: time falls and power rises with three clocks."""
 
 from __future__ import annotations
 
@@ -10,21 +10,18 @@ from ..grid import FrequencyGrid
 from ..surface import Surface, Terms
 from ..units import AXES
 
-# Standard deviations of logarithms: nobody knows how long a frame takes or what it draws; none of the three terms is more than
-# a few times another one at the top clocks, or it does not matter.
+# Standard deviations of logarithms: a frame's time and power are unknown; each of the three terms is at most a few times
+# another at the top clocks, or irrelevant.
 ANYTHING, RATE = 4.0, 1.2
 METHOD = "flat"
 
 
 def flat_surface(grid: FrequencyGrid, top_ms: float = 10.0, top_mw: float = 10_000.0) -> Surface:
-    """A surface to correct where no model says anything.
+    """A surface to correct if no model applies.
 
-    Latency is what the overlap of three terms makes, each inverse to a clock and as large as the others at the top; power a
-    constant and parts that grow with the clocks. An axis of one level has no term.
-
-    Args:
-        grid: the board's configurations.
-        top_ms, top_mw: a guess of latency and power at the top clocks; one observation replaces it.
+    Latency is an overlap of three terms, each inverse to a clock and equal at the top; power is a constant plus parts that grow
+    with the clocks. An axis of one level has no term. ``top_ms`` and ``top_mw`` are guesses at the top clocks; one observation
+    replaces them.
     """
     parts = [np.array(grid.levels(axis), np.float64) / grid.levels(axis)[-1] for axis in AXES]
     host, compute, memory = (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What latency and power are made of, as models whose unknowns are rates: the logarithm of each and its derivatives."""
+"""Models of latency and power with rates as unknowns: the logarithm of each and its derivatives."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ LATENCY_UNKNOWNS = ("compute", "memory", "host", "all", "constant", "overlap")
 NOTHING = -60.0
 """The logarithm of a term that there is not."""
 
-# What a constant may take, as a part of the latency at the top clocks, before anything is known of it.
+# Prior constant, as a part of the latency at the top clocks.
 CONSTANT = 0.05
-# One term hides another by a norm, the k-th root of the sum of k-th powers; k = 1 is their sum. Where it is unknown, k - 1 is
-# about 1.5: 2 to 4 fit networks on a TX2 within 1%. Host and GPU of a predicted network were played against each other.
+# Overlap of terms by a norm, the k-th root of the sum of k-th powers; k = 1 is their sum. If unknown, k - 1 is about 1.5: 2 to
+# 4 fit networks on a TX2 within 1%. A predicted network's host and GPU overlap by the timeline.
 _USUAL_OVERLAP = 1.5
 _PLAYED_OVERLAP = 8.0
-# A constant below what was predicted of it cannot take away more than this of the latency.
+# A constant below its prediction leaves at least this part of the latency.
 _LEAST_LEFT = 0.2
-# Up to which power of e single precision holds a sum of some.
+# Largest exponent of e that leaves room for sums in single precision.
 _SINGLE = 80.0
 
 
@@ -34,10 +34,9 @@ class LatencyModel:
 
     Attributes:
         terms: logarithms of the compute, memory and host terms in ms, shape ``(3, n)``.
-        predicted: logarithm of the latency predicted, ``(n,)``; None where it is the terms' norm, whose exponent is unknown.
-        top: logarithm of the latency at the top clocks, which the constant is a part of.
-        load: whether the rate of all is that of what the GPU has to do: more of it, such as larger images, leaves the host its
-            time.
+        predicted: logarithm of the predicted latency, ``(n,)``; None if it is the terms' norm of unknown exponent.
+        top: logarithm of the latency at the top clocks, which scales the constant.
+        load: True if the overall rate is the GPU's load: more of it, such as larger images, leaves the host's time.
     """
 
     terms: Array
@@ -51,7 +50,7 @@ class LatencyModel:
         constant = CONSTANT * np.exp(unknowns[4] + self.top)
         if self.predicted is not None:
             played += self._beyond
-            more = constant - CONSTANT * np.exp(self.top)  # what was predicted of it is in there
+            more = constant - CONSTANT * np.exp(self.top)  # which includes its prediction
         else:
             more = constant = constant * np.exp(unknowns[3])
         moving = np.exp(played)
@@ -65,9 +64,9 @@ class LatencyModel:
         return np.log(whole), derivatives
 
     def drawn(self, unknowns: Array) -> Array:
-        """The values, without derivatives, for several draws of the unknowns ``(draws, p)``: ``(draws, n)``.
+        """Values, without derivatives, for several draws of the unknowns ``(draws, p)``: ``(draws, n)``.
 
-        Only where the norm's exponent is unknown.
+        Only for an unknown exponent of the norm.
         """
         logs = self.terms + unknowns[:, :3, None]
         exponent = _exponent(unknowns[:, 5])[:, None]
@@ -78,7 +77,7 @@ class LatencyModel:
         return values
 
     def busy(self, unknowns: Array, latency: Array) -> Array:
-        """The part of the latency, of which this is the logarithm, in which host, GPU and memory are at work, ``(3, n)``."""
+        """Share of the latency (given as a logarithm) in which host, GPU and memory are busy, ``(3, n)``."""
         compute, memory, host = self.terms + self._rates(unknowns) + (0.0 if self.load else unknowns[3])
         gpu, _ = _norm(np.stack([compute, memory]), 1.0 if self.predicted is not None else _exponent(unknowns[5]))
         busy: Array = np.exp(np.minimum(np.stack([host, gpu, memory]) - latency, 0.0))
@@ -86,7 +85,7 @@ class LatencyModel:
 
     @cached_property
     def _beyond(self) -> Array:
-        """The logarithm of what is predicted over the norm of what is."""
+        """Logarithm of the prediction over its norm."""
         assert self.predicted is not None
         beyond: Array = self.predicted - self._norm(np.zeros(len(LATENCY_UNKNOWNS)))[0]
         return beyond
@@ -98,7 +97,7 @@ class LatencyModel:
         return rates
 
     def _norm(self, unknowns: Array) -> tuple[Array, Array]:
-        """The norm's logarithm, and its derivatives by the three rates and the overlap, ``(4, n)``."""
+        """Logarithm of the norm, and its derivatives by the three rates and the overlap, ``(4, n)``."""
         logs = self.terms + self._rates(unknowns)
         if self.predicted is None:
             exponent = _exponent(unknowns[5])
@@ -111,11 +110,11 @@ class LatencyModel:
 
 @dataclass(frozen=True, eq=False)
 class ClockedLatency:
-    """Latency over a whole grid where each term follows one clock alone, as nobody knows better of what was not predicted.
+    """Latency over a whole grid with each term following one clock, for unpredicted programs.
 
     Attributes:
         cpu, gpu, emc: logarithms of the host, compute and memory terms in ms, at each level of the clock.
-        top: as of :class:`LatencyModel`.
+        top: as in :class:`LatencyModel`.
     """
 
     cpu: Array
@@ -124,12 +123,12 @@ class ClockedLatency:
     top: float
 
     def drawn(self, unknowns: Array) -> NDArray[np.float32]:
-        """As :meth:`LatencyModel.drawn` over the grid, to seven digits, in a tenth of the time."""
+        """:meth:`LatencyModel.drawn` over the grid, to seven digits, in a tenth of the time."""
         exponent = _exponent(unknowns[:, 5:6])
         compute, memory, host = (
             term + unknowns[:, rate : rate + 1] for rate, term in enumerate((self.gpu, self.emc, self.cpu))
         )
-        # In times of the top clocks' frame, below which no cell's is.
+        # In units of the top clocks' frame time, the least of all cells.
         least = np.maximum(np.maximum(compute.min(axis=1), memory.min(axis=1)), host.min(axis=1))[:, None]
         powers = [exponent * (logs - least) for logs in (host, compute, memory)]
         kind = np.float32 if max(float(one.max()) for one in powers) < _SINGLE else np.float64
@@ -147,14 +146,14 @@ class ClockedLatency:
 
 @dataclass(frozen=True, eq=False)
 class PowerModel:
-    """Power at n places: a sum of parts, each with its rate, and with the power of its clock by which it grows.
+    """Power at n places: a sum of parts, each with a rate and a power law of its clock.
+
+    Its unknowns are the parts' rates, then the increase of each clock's exponent, then an overall rate.
 
     Attributes:
-        parts: logarithms of what each is expected to draw in mW, ``(parts, n)``.
+        parts: logarithms of the expected power of each in mW, ``(parts, n)``.
         clocks: logarithms of the clocks over their tops, ``(clocks, n)``.
-        clock_of: which of those each part follows, -1 where its growth with them is not unknown.
-
-    Its unknowns are the parts' rates, then by how much each clock's power is greater, then a rate of all.
+        clock_of: clock of each part, -1 if its growth is known.
     """
 
     parts: Array
@@ -174,7 +173,7 @@ class PowerModel:
         return whole, derivatives
 
     def of(self, chosen: list[int], unknowns: Array) -> Array:
-        """The logarithm of what some of the parts draw together, ``(n,)``."""
+        """Logarithm of the power of some parts together, ``(n,)``."""
         drawn: Array = _norm(self._logs(unknowns)[chosen], 1.0)[0]
         return drawn
 
@@ -187,12 +186,12 @@ class PowerModel:
 
 
 def _exponent(overlap: Any) -> Any:
-    """The norm's, of the overlap's logarithm or several."""
+    """Exponent of the norm, from the overlap's logarithm or several."""
     return 1.0 + _USUAL_OVERLAP * np.exp(overlap)
 
 
 def _norm(logs: Array, exponent: float) -> tuple[Array, Array]:
-    """The logarithm of ``(sum exp(k logs))^(1/k)`` over the first axis, and each one's part of that sum."""
+    """Logarithm of ``(sum exp(k logs))^(1/k)`` over the first axis, and each one's part of that sum."""
     largest = logs.max(axis=0)
     powers = np.exp(exponent * (logs - largest))
     total = powers.sum(axis=0)

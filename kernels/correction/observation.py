@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was observed of frames, and what it changed about a surface."""
+"""Observations of frames, and the corrections that follow from them."""
 
 from __future__ import annotations
 
@@ -10,29 +10,27 @@ from ..errors import CostModelError
 from ..grid import FrequencyConfiguration
 from ..surface import Surface
 
-_ALL_BUT = 0.9  # of what a fit of the observations alone counts less than the rest of, nothing is said
+_ALL_BUT = 0.9  # a prediction of at least this weight is not mentioned
 
 
 @dataclass(frozen=True)
 class Observation:
-    """What was observed of some frames at one configuration.
+    """Observation of frames at one configuration.
 
     Attributes:
-        configuration: the clocks they ran at, one of the surface's grid.
-        latency_ms: the typical one (the median of several); None where nobody told.
-        power_mw: mean power of the energy rails, None where they were not read: during the inferences, or, with ``period_ms``,
-            from one frame's start to the next one's.
-        frames: how many frames it is of.
-        age_s: how long ago that was.
-        period_ms: from one frame's start to the next one's; None where frames follow each other without a break.
-        temperature_c: the die's; None where nobody knows.
-        doubt: standard deviation of what may besides be wrong with it, as a logarithm: where it was not seen, but follows from
-            what was.
-        disturbed: whether something is known that makes it untypical: the first frame after idling or after a change of clocks,
-            throttling, an over-current event. It counts little.
+        latency_ms: typical latency (the median of several); None if unknown.
+        power_mw: mean power of the energy rails, None if unknown: during the inferences, or, with ``period_ms``, over the
+            period.
+        frames: their number.
+        age_s: time since then.
+        period_ms: time between starts of frames; None if they follow without a break.
+        temperature_c: the die's; None if unknown.
+        doubt: standard deviation of further errors, as a logarithm, if it is inferred from other observations.
+        disturbed: True if known to be untypical (first frame after idling or a clock change, throttling, over-current): counts
+            little.
 
     Raises:
-        CostModelError: a figure is not a positive number, or neither latency nor power was observed.
+        CostModelError: a figure is not a positive number, or both latency and power are missing.
     """
 
     configuration: FrequencyConfiguration
@@ -60,12 +58,9 @@ class Observation:
 
 @dataclass(frozen=True)
 class Rate:
-    """One unknown: by which factor what is predicted of it was too low, and how sure that is.
+    """One unknown: the factor by which its prediction was too low, and the deviation of its logarithm.
 
-    Attributes:
-        name: ``compute``, ``memory``, ``host``, ``all`` (all three alike), ``idle`` or ``dynamic``.
-        factor: 1 where nothing is to be corrected.
-        sigma: the standard deviation of the factor's logarithm.
+    ``name`` is ``compute``, ``memory``, ``host``, ``all`` (all three alike), ``idle`` or ``dynamic``.
     """
 
     name: str
@@ -78,16 +73,15 @@ class Rate:
 
 @dataclass(frozen=True)
 class Correction:
-    """How much observations changed a surface, and why. ``str()`` is one line.
+    """Effect of observations on a surface. ``str()`` is one line.
 
     Attributes:
-        observations: how many there were, of ``configurations`` different configurations.
-        rates: what they say of each unknown.
-        left_out: which of the observations are outliers and were all but left out, by position.
+        observations: their number, of ``configurations`` different configurations.
+        left_out: positions of outliers, which hardly count.
         latency_error, power_error: mean |log(observed / predicted)|, before and after.
-        residual_latency, residual_power: standard deviation of what the rates do not explain.
-        prediction_counts: how much the prediction counts, of latency and of power, beside a fit of the observations alone, in
-            the mean over the grid.
+        residual_latency, residual_power: standard deviation of the part that rates do not explain.
+        prediction_counts: mean weight over the grid of the prediction of latency and power, relative to a fit of the
+            observations alone.
     """
 
     observations: int
@@ -115,7 +109,7 @@ class Correction:
 
 @dataclass(frozen=True, eq=False)
 class Corrected:
-    """A surface as observations leave it, and what they changed."""
+    """A corrected surface, and its correction."""
 
     surface: Surface
     correction: Correction

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was seen at a configuration stands, whatever a correction makes of all observations together."""
+"""Observed configurations take precedence over a correction by all observations."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ TELLING = 3
 
 
 def pinned(surface: Surface, observations: Sequence[Observation]) -> Surface:
-    """The surface, nowhere at odds with what was seen: at its CPU clock, lower clocks take no less time, higher no more.
+    """The surface, consistent with observations: at an observed CPU clock, lower clocks take no less time, higher no more.
 
-    Of two that contradict each other the newer one stands; of the same age, the one that comes first.
-
-    Of the CPU's clock nothing follows: a faster host leaves less of the board's power, and of its memory, to the GPU.
+    Of two that conflict the newer one counts; of the same age, the first. Other CPU clocks are unaffected: a faster host leaves
+    less of the board's power and memory to the GPU.
     """
     latency_ms = surface.latency_ms.copy()
     for _, seen in sorted(enumerate(observations), key=lambda one: (-one[1].age_s, -one[0])):

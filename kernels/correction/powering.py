@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which parts the power of a surface has, and what is observed of it: idle and dynamic, or what grows with three clocks."""
+"""Power parts of a surface, and their observation: idle and dynamic, or growing with three clocks."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from .observation import Observation, Rate
 
 Array = NDArray[np.float64]
 
-# Where nothing was predicted: power is a constant and, for each clock, a part that is drawn all the time and one while its unit
-# is at work; each about this part of the whole at the top clocks, give or take a factor of e.
+# Without a prediction, power is a constant and, for each clock, a permanent part and one while its unit is busy; each about
+# this part of the whole at the top clocks, within a factor of e.
 _PART, _PART_SIGMA = 0.15, 1.3
-# A part grows as its clock and the voltage squared, and the voltage rises with the clock from some point on.
+# A part grows with its clock and the voltage squared; the voltage rises with the clock beyond some point.
 _GROWTH, _GROWTH_SIGMA = 2.0, 0.7
 
 
 class Powering:
-    """The power model of a surface whose latency is corrected already.
+    """Power model of a surface with a corrected latency.
 
     Args:
-        busy: the part of the latency in which host, GPU and memory are at work, ``(3, cells)``.
-        latency_ms: as corrected, ``(cells,)``.
+        busy: share of the latency in which host, GPU and memory are busy, ``(3, cells)``.
+        latency_ms: corrected, ``(cells,)``.
 
     Attributes:
-        idle: which of its parts are drawn while nothing runs.
+        idle: parts drawn while nothing runs.
         sigma: of its unknowns.
     """
 
@@ -47,7 +47,7 @@ class Powering:
         surface = self._surface
         idle_mw, before_ms = surface.idle_mw.ravel(), surface.latency_ms.ravel()
         dynamic_mj = np.maximum(surface.energy_mj.ravel() - idle_mw * before_ms / 1e3, 1e-6 * surface.energy_mj.ravel())
-        # A kernel that takes longer draws as much for longer.
+        # A slower kernel draws the same power for longer.
         gpu_ms = (terms.compute_ms + terms.memory_ms).astype(np.float64).ravel()
         longer = np.where(gpu_ms > 0, busy[1] * self._latency_ms / np.maximum(gpu_ms, 1e-12), 1.0)
         dynamic_mw = dynamic_mj * np.clip(longer, 0.1, 10.0) / self._latency_ms * 1e3
@@ -77,11 +77,11 @@ class Powering:
         self.sigma = np.array([*parts, *slopes, terms.dynamic_sigma])
 
     def model(self, cells: slice | NDArray[np.intp]) -> PowerModel:
-        """The power during an inference at some cells."""
+        """Power during an inference at some cells."""
         return PowerModel(self._parts[:, cells], self._clocks[:, cells], self._clock_of)
 
     def observed(self, cells: NDArray[np.intp], observations: Sequence[Observation]) -> PowerModel:
-        """The same as observed: with a period, what works does so for a part of the time; idle power is that of such a die."""
+        """The same as observed: with a period, busy parts count for their share; idle power is at the die's temperature."""
         model = self.model(cells)
         parts = model.parts.copy()
         for row, (cell, one) in enumerate(zip(cells, observations, strict=True)):
@@ -95,6 +95,6 @@ class Powering:
         return PowerModel(parts, model.clocks, model.clock_of)
 
     def rates(self, found: Fit) -> list[Rate]:
-        """What was found of the parts that have a name."""
+        """Fitted rates of the named parts."""
         spread = np.sqrt(np.diag(found.covariance))
         return [Rate(name, float(np.exp(found.unknowns[row])), float(spread[row])) for row, name in enumerate(self._names)]

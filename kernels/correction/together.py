@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What observations of several networks say together of the board that they ran on.
+"""Rates of a board from observations of several networks.
 
-A network's rates are the board's times its own: what one network's kernels are predicted too fast or too slow by, the next
-one's need not be. Both are unknown, so that few networks say less of the board than many, however often each was observed (a
-hierarchical prior; Gelman and others, Bayesian Data Analysis, chapter 5).
+A network's rates are the board's times its own: errors of one network's kernels need not recur in the next. Both are unknown,
+so that few networks say less about the board than many, however often each was observed (a hierarchical prior; Gelman and
+others, Bayesian Data Analysis, chapter 5).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Rows = NDArray[np.intp]
 
 OF_LATENCY, OF_POWER = LATENCY_UNKNOWNS[:3], ("idle", "dynamic")
 """The rates of a board."""
-# Standard deviations of the logarithms of a network's own rates of latency and of power, beside the board's.
+# Standard deviations of the logarithms of a network's own rates of latency and power, in addition to the board's.
 _OWN_LATENCY, _OWN_POWER = 0.2, 0.1
 _DRAWN_BY_THE_BOARD = OF_POWER.index("idle")
 
@@ -33,12 +33,10 @@ _DRAWN_BY_THE_BOARD = OF_POWER.index("idle")
 def rates_together(
     observed: Sequence[tuple[Surface, Sequence[Observation]]], before: Mapping[str, float] | None = None
 ) -> tuple[Rate, ...]:
-    """The board's rates by which the observations of all networks agree best.
+    """The board's rates that agree best with the observations of all networks, over one grid.
 
     Args:
-        observed: networks' surfaces, over one grid, each with its observations.
-        before: rates that these surfaces were predicted with, by name, where they were fitted already; what is returned has
-            them in it. Without, surfaces are as they were expected before anything was observed.
+        before: rates already in the surfaces' predictions, by name, which the result includes; by default none.
     """
     each = [Correcting(surface, observations) for surface, observations in observed]
     if not each:
@@ -47,7 +45,7 @@ def rates_together(
     times = [one.latency_model(one.cells[rows]) for one, rows in zip(each, timed, strict=True)]
     sigma = np.array([one.latency_sigma() for one in each]).max(axis=0)
     board, own = sigma.copy(), sigma.copy()
-    board[len(OF_LATENCY) :] = 0.0  # what all of a latency has in common is a network's
+    board[len(OF_LATENCY) :] = 0.0  # an overall latency rate is a network's
     own[: len(OF_LATENCY)] = _OWN_LATENCY * (sigma[: len(OF_LATENCY)] > 0)
     started = _logs(before, OF_LATENCY, len(sigma))
     timing = _fitted(each, timed, times, (board, own), started, LATENCY)
@@ -65,11 +63,7 @@ def rates_together(
 
 @dataclass(frozen=True, eq=False)
 class _OfNetworks:
-    """Several networks' models, one below the other; their unknowns are the board's, then each network's own beside them.
-
-    Attributes:
-        before: those that the models have in them, of the board.
-    """
+    """Several networks' models stacked; unknowns are the board's (now ``before``), then each network's own."""
 
     models: tuple[Model, ...]
     before: Array
@@ -87,7 +81,7 @@ class _OfNetworks:
 
 
 def _of_network(unknowns: Array, number: int, before: Array) -> Array:
-    """The unknowns of one network's model."""
+    """Unknowns of one network's model."""
     width = len(before)
     found: Array = unknowns[:width] - before + unknowns[(number + 1) * width : (number + 2) * width]
     return found
@@ -100,7 +94,7 @@ def _logs(rates: Mapping[str, float] | None, names: Sequence[str], count: int) -
 
 
 def _rates(found: Fit | None, names: Sequence[str], sigma: Array) -> list[Rate]:
-    """What a fit says of those of a board's rates that could be told."""
+    """Fitted rates of a board that could be determined."""
     if found is None:
         return []
     spread = np.sqrt(np.diag(found.covariance))
@@ -115,7 +109,7 @@ def _fitted(
     before: Array,
     figure: Figure,
 ) -> Fit | None:
-    """The fit of all networks' figures of one kind, the sigmas being those of a board and of a network; None without any."""
+    """Fit of one figure of all networks, with sigmas of board and network; None without observations."""
     count = sum(map(len, rows))
     if not count:
         return None
