@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tree ensembles in few bytes: what a bundle keeps of a model, half of what treelite's form compresses to and less.
+"""Compact tree ensembles in a bundle: at most half the size of compressed treelite models.
 
-Nodes stand in the order of their depth, of all trees at once: the roots first, then the two children of each split, the left
-one before the right. So a bit for each node, whether it is a leaf, says all about the trees' shapes. Splits that compare the
-same feature with the same threshold, and leaves of the same value, have the same number in a table. Little endian::
+Nodes are in order of depth, over all trees: the roots, then the two children of each split, left before right. So one bit per
+node, set for a leaf, determines the shape. Splits of equal feature and threshold, and leaves of equal value, share a number in
+a table. Little endian::
 
     8 bytes   "jdtrees1"
     header    features, trees, nodes, different splits, different leaves (5 x uint32), base score (float64)
@@ -41,10 +41,7 @@ class Header(NamedTuple):
 
 
 def read_compact(data: bytes, axes: int = len(FREQUENCIES)) -> NodeTable:
-    """The node table in such a file's content.
-
-    Args:
-        axes: how many of the features, the last ones, are frequencies.
+    """The node table in a file's content; the last ``axes`` features are frequencies.
 
     Raises:
         EnsembleError: it is damaged, or not of this form.
@@ -105,7 +102,7 @@ def _tree_by_tree(
     default_left: NDArray[np.bool_],
     value: NDArray[np.float64],
 ) -> Forest:
-    """The same nodes with those of each tree together."""
+    """The same nodes grouped by tree."""
     tree = np.empty(len(leaf), np.int64)
     tree[:trees] = np.arange(trees)
     nodes = np.arange(trees)
@@ -122,5 +119,5 @@ def _tree_by_tree(
 
 
 def number_type(table: int) -> str:
-    """The type of numbers into a table of this length."""
+    """Type of numbers into a table of this length."""
     return "<u2" if table <= 1 << 16 else "<u4"

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tree ensembles evaluated on a whole frequency grid at once.
 
-With a kernel's own features fixed, the splits that are left in a tree are on the frequencies, so every leaf that can still be
-reached is a box of the grid. Its value is added at the corners of its box, with signs such that prefix sums along the axes
-spread it over the box: the exact prediction at every configuration, for the price of a few.
+With a kernel's own features fixed, only splits on frequencies remain, so every reachable leaf is a box of the grid. Its value
+is added at the corners of its box, with signs such that prefix sums along the axes spread it over the box: the exact prediction
+at every configuration, for the price of a few.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ except ImportError:
 
 
 class TreeEnsemble:
-    """A regression model of summed trees whose last features are frequencies: by default three, those of CPU, GPU and EMC.
+    """A regression model of summed trees whose last features are frequencies: by default those of CPU, GPU and EMC.
 
     Comparisons are XGBoost's: float32, ``feature < threshold`` goes left, a missing (NaN) feature the split's default way. Sums
     are exact (64-bit integers in units far below float32's), so results do not depend on the order of trees.
     """
 
     def __init__(self, table: NodeTable) -> None:
-        """Checks the node table.
+        """Check the node table.
 
         Raises:
-            EnsembleError: a node breaks its tree's order, or names a feature or box that does not exist.
+            EnsembleError: a node breaks its tree's order, or names a missing feature or box.
         """
         self._table = table
         if self.compiled:
@@ -70,21 +70,21 @@ class TreeEnsemble:
 
     @classmethod
     def from_treelite(cls, model: Any, axes: int = len(FREQUENCIES)) -> TreeEnsemble:
-        """Converts a ``treelite.Model`` (as its XGBoost front end loads it, say) or the path of a serialized one.
+        """Convert a ``treelite.Model`` (as from its XGBoost front end) or the path of a serialized one.
 
         Args:
-            axes: how many of the features, the last ones, are frequencies; 1 to 6.
+            axes: number of frequencies, which are the last features; 1 to 6.
 
         Raises:
-            EnsembleError: the file is unreadable or the model is not a plain sum of numerical regression trees (categorical
-                splits, several outputs or classes, a postprocessor other than the identity, averaged trees, comparisons other
-                than ``<``, numbers that are not float32), or a tree is malformed.
+            EnsembleError: the file is unreadable, a tree is malformed, or the model is not a plain sum of numerical regression
+                trees (categorical splits, several outputs or classes, a postprocessor other than the identity, averaged trees,
+                comparisons other than ``<``, numbers that are not float32).
         """
         return cls(read_treelite(model, axes))
 
     @classmethod
     def from_compact(cls, data: bytes, axes: int = len(FREQUENCIES)) -> TreeEnsemble:
-        """Reads a model in few bytes, as of :mod:`.compact`.
+        """Read a model in the form of :mod:`.compact`.
 
         Raises:
             EnsembleError: it is damaged.
@@ -93,10 +93,7 @@ class TreeEnsemble:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], known: Stamp | None = None) -> TreeEnsemble:
-        """Maps a file written by :meth:`save`, read-only, and checks all of it.
-
-        Args:
-            known: the file's stamp when all of it was checked last: what is still so is not checked again.
+        """Map a file written by :meth:`save`, read-only, and check all of it, unless its stamp is still the ``known`` one.
 
         Raises:
             EnsembleError: the file cannot be read, is not a node table, is of another version, damaged or malformed.
@@ -113,7 +110,7 @@ class TreeEnsemble:
             raise EnsembleError(f"{os.fspath(path)}: {error}") from error
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the node table file, in one step: readers see the old file or the new one.
+        """Write the node table file atomically.
 
         Raises:
             OSError: the file cannot be written.
@@ -121,17 +118,17 @@ class TreeEnsemble:
         node_table.write_table(self._table, path)
 
     def packed(self) -> bytes:
-        """The content of the file that :meth:`save` writes."""
+        """Content of the file that :meth:`save` writes."""
         return node_table.packed(self._table)
 
     @property
     def compiled(self) -> bool:
-        """Whether the C core does the work."""
+        """True if the C core does the work."""
         return _core is not None
 
     @property
     def n_features(self) -> int:
-        """All features of a row, the frequencies included."""
+        """All features of a row, including frequencies."""
         return self._table.n_features
 
     @property
@@ -142,13 +139,12 @@ class TreeEnsemble:
         """Predictions at every configuration of a grid.
 
         Args:
-            features: (n, n_features) float32; NaN is missing; the last columns, the frequencies, may hold anything or be left
-                out.
-            levels: the frequencies of each axis (CPU, GPU and EMC), each a rising float32 array, in the unit the model was
-                trained with.
+            features: (n, n_features) float32; NaN is missing; the last columns, the frequencies, are ignored and may be
+                omitted.
+            levels: frequencies of each axis (CPU, GPU and EMC), each a rising float32 array, in the training unit.
 
         Returns:
-            (n, n_cpu, n_gpu, n_emc) float32, or whatever the axes are.
+            (n, n_cpu, n_gpu, n_emc) float32, by the axes in use.
 
         Raises:
             EnsembleError: a shape does not fit, a feature is infinite, or an axis is empty, not rising or not finite.
@@ -160,7 +156,7 @@ class TreeEnsemble:
             given = np.pad(given, ((0, 0), (0, table.n_axes)))
         rows = self._rows(given, own)
         axes = _axes(levels, axis_names(table.n_axes))
-        # Level l lies at or past edge i if it is not below the edge's threshold: the comparison of the splits.
+        # Level l is at or past edge i if it is not below the edge's threshold: the comparison of the splits.
         cuts = [
             np.concatenate(([0], np.searchsorted(axis, values, side="left"), [len(axis)])).astype(np.int32)
             for axis, values in zip(axes, table.thresholds, strict=True)
@@ -190,7 +186,7 @@ class TreeEnsemble:
         return out
 
     def predict(self, features: ArrayLike) -> NDArray[np.float32]:
-        """Predictions for whole rows, frequencies included: (n, n_features) float32 to (n,) float32.
+        """Predictions for whole rows, including frequencies: (n, n_features) float32 to (n,) float32.
 
         Raises:
             EnsembleError: the shape does not fit, or a feature is infinite.

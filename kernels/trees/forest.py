@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The nodes of a tree ensemble, whatever they were read from: checked, and laid out as a node table."""
+"""Nodes of a tree ensemble from any source: checked, and laid out as a node table."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .node_table import (
 
 @dataclass(frozen=True)
 class Forest:
-    """Nodes of all trees one after the other; children are numbered through, ``number`` is a node's within its tree."""
+    """Nodes of all trees in sequence; children are numbered globally, ``number`` is a node's within its tree."""
 
     sizes: NDArray[np.int64]
     number: NDArray[np.int64]
@@ -44,7 +44,7 @@ class Forest:
         return np.cumsum(self.sizes) - self.sizes
 
     def name(self, nodes: NDArray[np.bool_]) -> str:
-        """Where the first of the marked nodes is."""
+        """Place of the first marked node."""
         node = int(np.flatnonzero(nodes)[0])
         tree = int(np.searchsorted(self.first, node, side="right")) - 1
         return f"tree {tree}, node {int(self.number[node])}"
@@ -86,7 +86,7 @@ def check_nodes(forest: Forest, n_features: int) -> None:
 
 
 def levels(forest: Forest) -> Iterator[NDArray[np.int64]]:
-    """The nodes by depth, roots first, the two children of a split side by side.
+    """The nodes by depth, roots first, the two children of a split adjacent.
 
     This ends because no node has two parents and no root has one.
     """
@@ -98,7 +98,7 @@ def levels(forest: Forest) -> Iterator[NDArray[np.int64]]:
 
 
 def connected(forest: Forest) -> Forest:
-    """The forest without the nodes that no root leads to: XGBoost leaves some behind when it prunes a tree."""
+    """The forest without unreachable nodes, which XGBoost leaves when it prunes a tree."""
     split = ~forest.leaf
     parents = np.bincount(np.concatenate([forest.left[split], forest.right[split]]), minlength=len(split))
     wrong = parents > 1
@@ -169,7 +169,7 @@ def lay_out(forest: Forest, n_features: int, base_score: float, axes: int) -> No
 def _edges(
     axis: NDArray[np.int64], value: NDArray[np.float32], axes: int
 ) -> tuple[tuple[NDArray[np.float32], ...], NDArray[np.int64]]:
-    """The distinct thresholds on each frequency axis, and each frequency split's edge number among them."""
+    """Distinct thresholds on each frequency axis, and each frequency split's edge number."""
     edge = np.zeros(len(axis), np.int64)
     thresholds = []
     for number, name in enumerate(axis_names(axes)):
@@ -183,9 +183,9 @@ def _edges(
 
 
 def _share(boxes: NDArray[np.int64]) -> tuple[NDArray[np.uint16], NDArray[np.int64]]:
-    """The distinct boxes, most used first so that these share cache lines, and each leaf's box among them."""
+    """Distinct boxes, most used first so that these share cache lines, and each leaf's box number."""
     number = np.zeros(len(boxes), np.int64)
-    for edge in boxes.T:  # one column at a time: a sort of integers is much faster than a sort of rows
+    for edge in boxes.T:  # one column at a time: sorting integers is much faster than sorting rows
         number = np.unique((number << 16) | edge, return_inverse=True)[1].ravel()
     _, where, uses = np.unique(number, return_index=True, return_counts=True)
     order = np.argsort(-uses, kind="stable")
@@ -201,10 +201,7 @@ _LEAF = 0
 
 
 def read_treelite(source: Any, axes: int = len(FREQUENCIES)) -> NodeTable:
-    """The node table of a treelite model: an object of ``treelite.Model``, or the path of a serialized one.
-
-    Args:
-        axes: how many of the features, the last ones, are frequencies.
+    """The node table of a ``treelite.Model``, or of the path of a serialized one; the last ``axes`` features are frequencies.
 
     Raises:
         EnsembleError: as of :func:`forest_of`.
@@ -214,17 +211,14 @@ def read_treelite(source: Any, axes: int = len(FREQUENCIES)) -> NodeTable:
 
 
 def forest_of(source: Any, axes: int) -> tuple[int, float, Forest]:
-    """How many features a treelite model takes, what it adds to its trees, and their nodes.
+    """Number of features of a treelite model, its base score, and its nodes; arguments as in :func:`read_treelite`.
 
-    XGBoost's ``dart`` cannot be told from ``gbtree`` here and need not be: treelite multiplies each tree's weight into its
-    leaves as it reads the model, which leaves a plain sum of trees. XGBoost's own files are not read here.
-
-    Args:
-        source, axes: as of :func:`read_treelite`.
+    XGBoost's ``dart`` looks like ``gbtree`` here, which is fine: treelite multiplies each tree's weight into its leaves.
+    XGBoost's own files are not read.
 
     Raises:
-        EnsembleError: the file cannot be read as a treelite model, the model is of a sort that is not a plain sum of numerical
-            regression trees, or a tree is malformed; the text names what, and in which tree and node.
+        EnsembleError: the file is no treelite model, the model is not a plain sum of numerical regression trees, or a tree is
+            malformed; the text names the tree and node.
     """
     import treelite
 
@@ -269,7 +263,7 @@ def _read_header(header: Any, axes: int) -> tuple[int, float]:
 
 
 def _read_tree(tree: Any, number: int) -> Forest:
-    """One tree's fields, with what a node table has no place for refused."""
+    """One tree's fields; features without a place in a node table are refused."""
 
     def field(name: str) -> NDArray[Any]:
         return np.asarray(tree.get_field(name))

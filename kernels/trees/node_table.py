@@ -59,17 +59,16 @@ class NodeTable:
     """A tree ensemble for regression: the sum of one leaf per tree, plus ``base_score``.
 
     Attributes:
-        n_features: all features; the last ones are the frequencies, one for each axis.
-        base_score: added to the sum of the leaves.
-        leaf_bound: at least the largest magnitude the sum of the leaves can take.
+        n_features: all features; the last ones are the frequencies, one per axis.
+        leaf_bound: upper bound of the magnitude of the leaves' sum.
         nodes: (n_nodes,) of ``NODE``, tree after tree.
-        roots: (n_trees + 1,) uint32: where each tree starts, and the end of the last.
+        roots: (n_trees + 1,) uint32: start of each tree, and the end of the last.
         boxes: (n_boxes, 2 * axes) uint16: first and end edge on each axis.
-        thresholds: for each axis, the strictly rising float32 thresholds found in splits.
+        thresholds: for each axis, the strictly rising float32 thresholds of splits.
 
     Raises:
-        EnsembleError: an array has the wrong type or shape, or its values are out of range. The order of the nodes is not
-            looked at here: see :func:`first_fault`.
+        EnsembleError: an array has the wrong type or shape, or its values are out of range. :func:`first_fault` checks the
+            order of nodes.
     """
 
     n_features: int
@@ -119,36 +118,36 @@ class NodeTable:
 
     @property
     def scale(self) -> float:
-        """The power of two by which leaf values become 64-bit integers, so that their sum is exact in any order."""
+        """Power of two that turns leaf values into 64-bit integers, so that their sum is exact in any order."""
         return float(np.ldexp(1.0, min(61 - int(np.frexp(self.leaf_bound)[1]), 1000)))
 
     def tree_of(self, node: int) -> tuple[int, int]:
-        """The tree a node belongs to, and its number within it."""
+        """A node's tree, and its number within it."""
         tree = int(np.searchsorted(self.roots, node, side="right")) - 1
         return tree, node - int(self.roots[tree])
 
 
 def axis_names(axes: int) -> tuple[str, ...]:
-    """What the axes are called in messages."""
+    """Names of the axes in messages."""
     return FREQUENCIES if axes == len(FREQUENCIES) else tuple(f"axis {number}" for number in range(axes))
 
 
 def most_features(axes: int) -> int:
-    """How many features the keys have room for, next to the shapes of boxes."""
+    """Number of features that fit in the keys, next to the shapes of boxes."""
     return (KEY_MASK + 1 - (1 << axes)) // 2
 
 
 def box_shapes(boxes: NDArray[np.uint16], thresholds: Sequence[NDArray[np.float32]]) -> NDArray[np.uint8]:
-    """Each box's shape: bit a is set where it is open on axis a."""
+    """Each box's shape: bit a is set if it is open on axis a."""
     last = [len(values) + 1 for values in thresholds]
     return np.asarray((boxes[:, 1::2] == last) @ (1 << np.arange(len(last))), np.uint8)
 
 
 def first_fault(table: NodeTable) -> int:
-    """The first node that breaks its tree's pre-order, key, value or box range; the number of nodes where all are sound.
+    """The first node that breaks its tree's pre-order, key, value or box range; else the number of nodes.
 
-    In pre-order, with +1 for a split and -1 for a leaf, the running sum before a split's right child is the next to equal
-    the one before the split itself, and a tree's running sum ends at -1 and never gets there earlier.
+    In pre-order, with +1 for a split and -1 for a leaf, the running sum before a split's right child is the next to equal the
+    one before the split itself, and a tree's running sum ends at -1 and never gets there earlier.
     """
     keys = table.nodes["meta"] & KEY_MASK
     payload = (table.nodes["meta"] >> KEY_BITS).astype(np.int64)
@@ -179,7 +178,7 @@ def first_fault(table: NodeTable) -> int:
 
 
 def packed(table: NodeTable) -> bytes:
-    """A node table as its file's content."""
+    """File content of a node table."""
     arrays = [table.nodes, table.roots, table.boxes, *table.thresholds]
     data = bytearray()
     layout = []
@@ -195,7 +194,7 @@ def packed(table: NodeTable) -> bytes:
 
 
 def write_table(table: NodeTable, path: str | os.PathLike[str]) -> None:
-    """Writes a node table file; a reader of the file that was there before keeps what it has mapped."""
+    """Write a node table file; readers keep their mapping of the old one."""
     target = Path(path)
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
@@ -207,7 +206,7 @@ def write_table(table: NodeTable, path: str | os.PathLike[str]) -> None:
 
 
 def map_table(path: str | os.PathLike[str]) -> NodeTable:
-    """Maps a node table file read-only and checks everything about it but the order of its nodes.
+    """Map a node table file read-only and check everything except the order of its nodes.
 
     Raises:
         EnsembleError: the file cannot be read, is not a node table, is of another version, or is damaged.
@@ -217,7 +216,7 @@ def map_table(path: str | os.PathLike[str]) -> NodeTable:
 
 
 def map_known(path: str | os.PathLike[str], stamp: Stamp) -> NodeTable | None:
-    """Maps a node table file that was checked before, if it is the same and was not touched since; None if it is not.
+    """Map a node table file that was checked before; None unless it is still the same file, untouched.
 
     Raises:
         EnsembleError: the file cannot be read, or is malformed.
@@ -235,7 +234,7 @@ def _mapped(path: str | os.PathLike[str]) -> tuple[NDArray[np.uint8], Stamp]:
 
 
 def table_of(file: NDArray[np.uint8], where: str, *, checksum: bool) -> NodeTable:
-    """The node table in a file's content, as :func:`packed` makes it; ``where`` begins messages.
+    """The node table in a file's content, as from :func:`packed`; ``where`` begins messages.
 
     Raises:
         EnsembleError: as :func:`map_table`.

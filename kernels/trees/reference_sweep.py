@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The C core in plain NumPy: the same results to the last bit, for checking it and for machines without it."""
+"""The C core in plain NumPy: bit-identical results, for checks and for machines without it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Levels = tuple[NDArray[np.float32], ...]
 def sweep(
     table: NodeTable, features: NDArray[np.float32], levels: Levels, cuts: list[NDArray[np.int32]]
 ) -> NDArray[np.float32]:
-    """See :meth:`~.ensemble.TreeEnsemble.sweep`; ``cuts`` are the level numbers that the edges stand for."""
+    """See :meth:`~.ensemble.TreeEnsemble.sweep`; ``cuts`` are the level numbers of the edges."""
     shape = tuple(len(axis) for axis in levels)
     out = np.empty((len(features), *shape), np.float32)
     for number, row in enumerate(features):
@@ -41,7 +41,7 @@ def predict(table: NodeTable, features: NDArray[np.float32]) -> NDArray[np.float
 
 
 def _ranges(row: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Per key, the least and the greatest value its feature can have; a missing one is beyond what leads the default way."""
+    """Per key, the range of its feature's values; a missing one lies beyond all thresholds, on the default side."""
     low = np.repeat(row, 2)
     missing = np.isnan(low)
     low[missing] = np.tile(np.array([np.inf, -np.inf], np.float32), len(row))[missing]
@@ -49,7 +49,7 @@ def _ranges(row: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.f
 
 
 def _reach(table: NodeTable, low: NDArray[np.float32], high: NDArray[np.float32]) -> NDArray[np.void]:
-    """The leaves that some value within the ranges leads to, in all trees."""
+    """Leaves of all trees that some value within the ranges reaches."""
     at = table.roots[:-1].astype(np.int64)
     found = [table.nodes[:0]]
     while len(at):
