@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A trained profile on disk: ``manifest.json``, tree models, and the board's idle and host costs.
 
-A bundle is a folder. Its manifest names the board and grid it was measured on and the checksum of every other file, so that a
-profile for another board, or a damaged one, is refused before any model is looked at. Tree models are kept in few bytes
-(:mod:`jetdvfs.kernels.trees.compact`) or in treelite's serialised form, and used as validated node tables; the conversion is
-cached, and only that of treelite's form needs treelite.
+The manifest names the board and grid of a bundle and the checksum of every other file, so that a foreign or damaged profile is
+refused before its models are read. Tree models are compact (:mod:`jetdvfs.kernels.trees.compact`) or in treelite's form, which
+alone needs treelite, and are used as validated node tables; conversions are cached.
 """
 
 from __future__ import annotations
@@ -33,13 +32,7 @@ from .tables import MappedModel, TableCache
 
 @dataclass(frozen=True)
 class Bundle:
-    """A bundle ready for use.
-
-    Attributes:
-        path: the folder it was read from.
-        manifest: what it says of itself.
-        cost: the cost models of the board, over its grid.
-    """
+    """A bundle ready for use: its folder, its manifest, and the cost models of the board over its grid."""
 
     path: Path
     manifest: Manifest
@@ -47,10 +40,10 @@ class Bundle:
 
 
 def read_manifest(directory: Path, *, boards: Path = BOARDS_DIR) -> Manifest:
-    """Read a bundle's manifest and check it against the board or device it names, without looking at its models.
+    """Read a bundle's manifest and check it against its board or device, without its models.
 
     Raises:
-        BundleError: it is malformed, or its grid, rails or features are not those of the board and of this release.
+        BundleError: it is malformed, or its grid, rails or features do not match the board or this release.
     """
     read_identity(directory, boards=boards)
     try:
@@ -62,7 +55,7 @@ def read_manifest(directory: Path, *, boards: Path = BOARDS_DIR) -> Manifest:
 
 
 def _check_features(manifest: Manifest) -> None:
-    """Refuse a profile whose models were told other things than this release knows."""
+    """Refuse a profile whose models use features unknown to this release."""
     try:
         for kind, entry in manifest.kinds.items():
             columns(kind, entry.features)
@@ -84,17 +77,15 @@ def load_bundle(
     """Read and check a whole bundle.
 
     Args:
-        name_or_dir: the name of an installed or shipped bundle, or a folder.
-        cache_dir: where converted node tables are kept (default :func:`.finding.default_cache_dir`); where none can be written,
-            models are converted in memory.
-        boards: the folder of board descriptions.
-        one_by_one: keep a model mapped only while it is being swept, and read a model's file only where the cache has no table
-            of it: for a process that predicts one network and has to stay small. What is wrong with a model then shows when it
-            is swept.
-        tables: the cache of node tables itself, in place of ``cache_dir``.
+        name_or_dir: name of an installed or shipped bundle, or a folder.
+        cache_dir: folder of node tables (default :func:`.finding.default_cache_dir`); if unwritable, models are converted in
+            memory.
+        one_by_one: map a model only while it is swept, and read its file only without a cached table, for small one-off
+            processes. Faulty models then show when swept.
+        tables: cache of node tables, instead of ``cache_dir``.
 
     Raises:
-        BundleError: anything about it is missing, damaged, or made for another board.
+        BundleError: a part is missing, damaged, or made for another board.
     """
     directory = resolve_bundle(name_or_dir)
     manifest = read_manifest(directory, boards=boards)
@@ -166,10 +157,10 @@ def load_bundle(
 
 
 def model_targets(manifest: Manifest) -> tuple[str, ...]:
-    """What each kind has a model of: time, and power where it was measured."""
+    """Models of each kind: time, and power if measured."""
     return ("time", "power") if manifest.rails else ("time",)
 
 
 def bundle_bytes(directory: Path, manifest: Manifest) -> int:
-    """The size on disk of a bundle's files."""
+    """Size on disk of a bundle's files."""
     return sum((directory / name).stat().st_size for name in (MANIFEST, *manifest.checksums))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A profile carried to another board: its models read at that board's clocks, and rates as a few observations found them."""
+"""A profile carried to another board: models read at that board's clocks, and rates from a few observations."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ Factor: TypeAlias = Annotated[float, Meta(gt=0, description="a positive number")
 
 @dataclass(frozen=True)
 class Factors:
-    """By which factor what was predicted is too low: times of computing, of memory traffic and of the host, idle power, and
-    power above it."""
+    """Factors by which predictions were too low: times of computation, memory traffic and host, idle and dynamic power."""
 
     compute: Factor = 1.0
     memory: Factor = 1.0
@@ -30,25 +29,24 @@ class Factors:
     dynamic: Factor = 1.0
 
     def times(self, other: Mapping[str, float]) -> Factors:
-        """These, and others by name besides."""
+        """These factors, multiplied by others by name."""
         return Factors(**{name: value * other.get(name, 1.0) for name, value in asdict(self).items()})
 
     def rates(self, chip: ChipRates) -> ChipRates:
-        """A chip's rates by them."""
+        """A chip's rates, corrected by these factors."""
         flops = {dtype: rate / self.compute for dtype, rate in chip.flops_per_gpu_cycle.items()}
         return ChipRates(flops, chip.bytes_per_emc_cycle / self.memory)
 
 
 @dataclass(frozen=True)
 class Carried:
-    """Where a carried profile comes from.
+    """Origin of a carried profile.
 
     Attributes:
-        profile: the profile that was there before, ``board`` its board.
-        clocks: the top CPU, GPU and memory clock of that board over those of the profile's own: models are read at clocks so
-            many times as high, so that both boards' tops are the same to them.
-        factors: what observations found; those of the host and of idle power are in the profile's files already.
-        networks: the networks that were observed, ``observations`` times together.
+        profile: the earlier profile, ``board`` its board.
+        clocks: top CPU, GPU and memory clock of the profile's board over the new one's: models are read at clocks scaled by it.
+        factors: from observations; those of the host and of idle power are already in the profile's files.
+        networks: the observed networks, with ``observations`` in total.
     """
 
     profile: str
@@ -59,17 +57,17 @@ class Carried:
     observations: int
 
     def time(self, model: Regressor) -> Regressor:
-        """A model of time at the other board's clocks."""
+        """A time model at the other board's clocks."""
         return model if self.clocks == (1.0, 1.0, 1.0) else _AtClocks(model, self.clocks, 0.0)
 
     def power(self, model: Regressor) -> Regressor:
-        """A model of power at the other board's clocks, by the factor found."""
+        """A power model at the other board's clocks, with its factor."""
         return _AtClocks(model, self.clocks, math.log(self.factors.dynamic))
 
 
 @dataclass(frozen=True)
 class _AtClocks:
-    """A model read at other clocks, and something added to its logarithms."""
+    """A model read at other clocks, plus a constant in the logarithm."""
 
     model: Regressor
     clocks: tuple[float, float, float]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of a bundle: their names, and the content of the small ones."""
+"""The files of a bundle: names, and content of the small ones."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _Coefficients: TypeAlias = Annotated[
 
 @dataclass(frozen=True)
 class _HostFile:
-    """Coefficients a, b, c, d by call name, of each tensor gathered, and of every other call; older ones have no d."""
+    """Coefficients a, b, c, d by call name, per gathered tensor, and of every other call; older files lack d."""
 
     default: _Coefficients
     per_tensor: _Coefficients
@@ -39,23 +39,20 @@ class _HostFile:
 
 
 def stored_model(checksums: Collection[str], kind: str, what: str) -> str:
-    """The file of a kernel kind's ``time`` or ``power`` model among those of a bundle; of none, the one that it should have."""
+    """File of a kind's ``time`` or ``power`` model in a bundle; without one, its expected name."""
     compact, treelite = model_files(kind, what)
     return treelite if treelite in checksums and compact not in checksums else compact
 
 
 def model_files(kind: str, what: str) -> tuple[str, str]:
-    """The files that may hold a kernel kind's ``time`` or ``power`` model: a compact one, treelite's."""
+    """Possible files of a kind's ``time`` or ``power`` model: compact, and treelite's."""
     return f"{kind}.{what}.trees.xz", f"{kind}.{what}.treelite.xz"
 
 
 class BoardArrays(NamedTuple):
-    """What a bundle knows of its board's power, mW.
+    """Power of a bundle's board, mW: idle over the grid, and the host's active power by CPU level.
 
-    Attributes:
-        idle_mw: over the grid.
-        host_active_mw: by CPU level.
-        leakage_mw: the part of the idle power that grows with temperature, over the grid; None in bundles that do not know.
+    ``leakage_mw`` is the part of the idle power that grows with temperature, over the grid; None if unknown.
     """
 
     idle_mw: NDArray[np.float32]
@@ -67,7 +64,7 @@ def board_arrays(data: bytes, grid: FrequencyGrid) -> BoardArrays:
     """The board's arrays.
 
     Raises:
-        BundleError: they are not there, or not of the grid's shape, finite and not negative.
+        BundleError: one is missing, of another shape than the grid, not finite, or negative.
     """
     most_bytes = (2 * grid.size + grid.shape[0]) * np.dtype(np.float32).itemsize
     try:
@@ -86,7 +83,7 @@ def board_arrays(data: bytes, grid: FrequencyGrid) -> BoardArrays:
 
 
 def host_model(data: bytes) -> HostModel:
-    """What the file of the host's issue times holds.
+    """Host model in the file of issue times.
 
     Raises:
         BundleError: it is malformed.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where bundles are found, by name, and where what is made of them is kept."""
+"""Folders of bundles, and of their caches."""
 
 from __future__ import annotations
 
@@ -18,30 +18,31 @@ SHIPPED = Path(__file__).parents[1] / "bundles"
 
 
 def default_cache_dir() -> Path:
-    """Where converted node tables are kept: ``$XDG_CACHE_HOME/jetdvfs``, by default ``~/.cache/jetdvfs``; the system's for root
-    if those are another user's."""
+    """Cache of node tables: ``$XDG_CACHE_HOME/jetdvfs``, by default in ``~/.cache``; the system's for root if those are
+    foreign.
+    """
     own = own_folder("XDG_CACHE_HOME", ".cache")
     return (SYSTEM_CACHE if own is None else own) / "jetdvfs"
 
 
 def bundle_folders() -> tuple[Path, ...]:
-    """Where bundles are looked for: the user's data folder, the system's, and what is shipped with the package.
+    """Folders searched for bundles: the user's data folder, the system's, and the package's.
 
-    Root does not look in a data folder that another user can change.
+    Root ignores a data folder that another user can change.
     """
     user = own_folder("XDG_DATA_HOME", ".local", "share")
     return (*(() if user is None else (user / "jetdvfs" / "bundles",)), SYSTEM, SHIPPED)
 
 
 def install_folder() -> Path:
-    """Where bundles are installed: the user's data folder, or the system's as root."""
+    """Folder for installations: the user's data folder, or the system's for root."""
     return SYSTEM if os.geteuid() == 0 else bundle_folders()[0]
 
 
 def find_bundles(folders: Iterable[Path] | None = None) -> dict[str, Path]:
-    """Every bundle by name; where two folders have one of the same name, the earlier folder's.
+    """Every bundle by name; the earlier folder wins.
 
-    A folder that may not be looked into, such as a home directory that the daemon is kept out of, has none.
+    A folder that may not be read, such as a home directory closed to the daemon, has none.
     """
     found: dict[str, Path] = {}
     for folder in bundle_folders() if folders is None else folders:
@@ -57,11 +58,10 @@ def find_bundles(folders: Iterable[Path] | None = None) -> dict[str, Path]:
 
 
 def resolve_bundle(name_or_dir: str | os.PathLike[str]) -> Path:
-    """The folder of a bundle given by name or by folder. A text without a ``/`` is a name, whatever the current directory
-    holds.
+    """The folder of a bundle given by name or by folder; a text without ``/`` is always a name.
 
     Raises:
-        BundleError: there is none; the text lists the names there are.
+        BundleError: there is none; the text lists the names.
     """
     path = Path(name_or_dir)
     is_folder = not isinstance(name_or_dir, str) or "/" in name_or_dir
@@ -80,5 +80,5 @@ def resolve_bundle(name_or_dir: str | os.PathLike[str]) -> Path:
 def _has_manifest(directory: Path) -> bool:
     try:
         return (directory / MANIFEST).is_file()
-    except OSError:  # it may not be looked into
+    except OSError:  # not readable
         return False

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The part of a bundle's manifest that says which profile it is: name, board, grid, rails and files.
+"""The identifying part of a bundle's manifest: name, board, grid, rails and files.
 
-The resident daemon reads no more of it. The models behind it, and all else that its manifest holds, are read and checked by the
-worker (:mod:`.bundle`).
+The resident daemon reads only this part; the worker reads and checks the rest (:mod:`.bundle`).
 """
 
 from __future__ import annotations
@@ -35,15 +34,15 @@ _NO_MODELS = ("board.npz", "host.json")
 
 @dataclass(frozen=True)
 class Identity:
-    """Which profile a bundle is.
+    """Identity of a bundle's profile.
 
     Attributes:
-        board: the name of the board, or of the device, that it is a profile of.
-        rails: the energy rails whose power was measured; none if times only.
-        simulated: True if it was measured on a simulated board.
-        checksums: SHA-256 of every other file of the bundle, by name.
-        device: the device itself, if no description of a board has that name.
-        digest: SHA-256 of the whole manifest and of the board's rates: another one predicts otherwise.
+        board: name of the board or ``device``.
+        rails: energy rails with measured power; empty if only times were measured.
+        simulated: True if measured on a simulated board.
+        checksums: SHA-256 of every other file, by name.
+        device: the device itself, if no board description has that name.
+        digest: SHA-256 of the manifest and the board's rates, which determine predictions.
     """
 
     name: BundleName
@@ -57,15 +56,12 @@ class Identity:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The checksums of its tree models, by which their node tables are known."""
+        """Checksums of its tree models, the keys of their node tables."""
         return tuple(digest for name, digest in self.checksums.items() if name not in _NO_MODELS)
 
 
 def read_identity(directory: Path, *, boards: Path = BOARDS_DIR) -> Identity:
-    """Read which profile a bundle is, and check it against the board or device that it names.
-
-    Args:
-        boards: the folder of board descriptions.
+    """Read a bundle's identity, and check it against its board or device; ``boards`` is the folder of descriptions.
 
     Raises:
         BundleError: it is malformed, of another format, or its grid or rails are not the board's.
@@ -92,7 +88,7 @@ def read_identity(directory: Path, *, boards: Path = BOARDS_DIR) -> Identity:
 
 
 def is_of(directory: Path, board: str) -> bool:
-    """True if a bundle says that it is of a board, or cannot be read."""
+    """True if a bundle names this board, or cannot be read."""
     try:
         data = load_json(read_file(directory / MANIFEST))
     except (BundleError, DocumentError):
@@ -114,7 +110,7 @@ def check_format(data: Any) -> None:
 
 
 def printable_document(data: Any) -> Any:
-    """A document whose texts are each one printable line: they are shown on terminals."""
+    """A document with every text made one printable line, for terminals."""
     if isinstance(data, str):
         return printable(data)
     if isinstance(data, list):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a profile bundle says of itself: the board and grid it is for, how it was made, how well it does, and its checksums."""
+"""Manifest of a profile bundle: its board and grid, origin, accuracy, and checksums."""
 
 from __future__ import annotations
 
@@ -39,11 +39,7 @@ UNSEEN_BOARD_ENGINE = {"engine": "unseen_board_engine", "engine-half": "unseen_b
 
 @dataclass(frozen=True)
 class RegionEntry:
-    """Where a kind's models were trained, as :class:`jetdvfs.kernels.cost.region.Region`.
-
-    Attributes:
-        sizes: the features whose ranges the spans hold.
-    """
+    """Trained region as in :class:`jetdvfs.kernels.cost.region.Region`; ``sizes`` names the spans' features."""
 
     sizes: tuple[str, ...]
     kinds: Mapping[str, Mapping[str, Count]]
@@ -78,16 +74,15 @@ class RegionEntry:
 
 @dataclass(frozen=True)
 class KindEntry:
-    """What a manifest says of one kernel kind.
+    """Manifest entry of one kernel kind.
 
     Attributes:
-        features: the names of its models' features, the last three being the clocks in MHz.
-        dtypes: the element types it was trained on.
-        time_sigma, power_sigma: standard deviation of log(measured / predicted) for an invocation of a network and a board that
-            the model was not trained on.
-        samples: time measurements it was trained on.
-        recipes: the hyperparameters of its ``time`` and ``power`` model.
-        region: where they were trained; None in bundles of earlier releases, which do not say.
+        features: names of its models' features, the last three being the clocks in MHz.
+        dtypes: trained element types.
+        time_sigma, power_sigma: standard deviation of log(measured / predicted) for invocations of unseen networks and boards.
+        samples: time measurements for training.
+        recipes: hyperparameters of its ``time`` and ``power`` model.
+        region: trained region; None in bundles of earlier releases.
     """
 
     features: tuple[str, ...]
@@ -101,14 +96,14 @@ class KindEntry:
 
 @dataclass(frozen=True)
 class BoundsEntry:
-    """How far its predictions were found to be off for networks of families, and boards, that it was not trained on.
+    """Measured errors of its predictions for unseen network families and boards.
 
     The common sigmas and the shares are fitted together with it.
 
     Attributes:
-        own: what the deviations of kernels are multiplied by, of latency and of energy.
-        latency, energy, frames: how errors exceed their deviations, and frames their median.
-        nodes, networks: what they were found on.
+        own: scale of the kernels' deviations, of latency and of energy.
+        latency, energy, frames: errors relative to their deviations, and frames to their median.
+        nodes, networks: boards and networks of the measurements.
     """
 
     own: Pair
@@ -132,13 +127,13 @@ class BoundsEntry:
 
 @dataclass(frozen=True)
 class EnginesEntry:
-    """What engines cost on its board, and how far its predictions of them were found to be off.
+    """Engine costs on its board, and the errors of their predictions.
 
     Attributes:
-        rates: by the element type of kernels, the narrowest last.
-        bounds: for networks of families, and boards, that neither models nor rates were fitted to.
+        rates: by element type of kernels, the narrowest last.
+        bounds: for network families and boards unseen by models and rates.
         latency_shares, energy_shares, sigma_latency, sigma_energy: fitted together with them.
-        nodes, networks: what the rates were fitted to.
+        nodes, networks: basis of the rates.
     """
 
     rates: Mapping[str, EngineRates]
@@ -195,37 +190,35 @@ class _Evaluation:
 
 @dataclass(frozen=True)
 class _Evaluated:
-    """The members of a manifest's evaluation that programs rely on; others are kept as they are."""
+    """Members of a manifest's evaluation that programs use; others are kept unchanged."""
 
     evaluation: Mapping[str, _Evaluation] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a bundle says of itself.
+    """Manifest of a bundle.
 
     Attributes:
-        board: the board description it belongs to, or the name of ``device``; ``grid`` must be its.
-        rails: the power rails whose sum its power and energy figures are; none where power was not measured, and then its
-            figures of power and energy mean nothing.
-        simulated: whether it was measured on a simulated board, of silicon ``silicon_version``.
-        nodes: the boards (by number) it was trained on.
-        temperature_c: the die temperature its idle power refers to; None where power was not measured.
-        leakage_fold_c: with how many degrees more leakage is e times as much; None where it was measured at one temperature.
+        board: its board description, or the name of ``device``; ``grid`` must match.
+        rails: power rails that its power and energy sum up; without any, those figures are meaningless.
+        simulated: True if measured on a simulated board, of silicon ``silicon_version``.
+        nodes: numbers of the training boards.
+        temperature_c: die temperature of its idle power; None if power was not measured.
+        leakage_fold_c: rise that multiplies leakage by e; None if measured at one temperature.
         sigma_latency, sigma_energy: standard deviation of the error that a whole network or board shares, as a fraction.
-        latency_shares, energy_shares: the same for what the host, computation and memory traffic take, each by itself.
-        floor: what a launch takes that does next to nothing.
-        waiting: by how much longer the host's calls take where kernels use all of the memory's bandwidth.
-        host_traffic: for how much of the time that they take themselves they use the memory, both at the highest clocks.
-        evaluation: figures of its own evaluation on boards it was not trained on.
-        command: what reproduces it.
-        tools: the versions of the programs that made it; with others, models may differ in their last digits.
-        checksums: SHA-256 of every other file of the bundle.
-        bounds: how its bounds were fitted to networks it does not know; None where they were not, and errors are taken to be
-            log-normal.
-        device: what it is a profile of, where that is no board that has a description.
-        carried: where it comes from, where its models were trained for another board.
-        engines: what engines cost; None where nobody measured it.
+        latency_shares, energy_shares: the same for host, computation and memory traffic, each by itself.
+        floor: time of an almost empty launch.
+        waiting: relative slowdown of the host's calls while kernels use the full memory bandwidth.
+        host_traffic: share of the host calls' own time in which they use the memory, both at the highest clocks.
+        evaluation: its errors on unseen boards.
+        command: command that reproduces it.
+        tools: versions of the training programs; with others, models may differ in their last digits.
+        checksums: SHA-256 of every other file.
+        bounds: fit of its bounds to unseen networks; None for log-normal errors.
+        device: its device, if not a described board.
+        carried: its origin, if its models were trained for another board.
+        engines: engine costs; None if unmeasured.
     """
 
     name: BundleName
@@ -256,19 +249,19 @@ class Manifest:
 
     @property
     def heat(self) -> Heat | None:
-        """How leakage depends on temperature; None where it was measured at one temperature only."""
+        """Temperature dependence of leakage; None if measured at one temperature only."""
         if self.leakage_fold_c is None or self.temperature_c is None:
             return None
         return Heat(self.temperature_c, self.leakage_fold_c)
 
     @property
     def other_boards_seen(self) -> bool:
-        """Whether its errors were found on boards that it was not trained on."""
+        """True if its errors were measured on unseen boards."""
         return bool(set(self.evaluation) - {UNSEEN_NETWORK})
 
     @property
     def measured_at_c(self) -> float:
-        """The die temperature of the idle power.
+        """Die temperature of the idle power.
 
         Raises:
             BundleError: power was not measured.
@@ -278,10 +271,10 @@ class Manifest:
         return self.temperature_c
 
     def described(self, boards: Path = BOARDS_DIR) -> MeasuredDevice:
-        """What it is a profile of; ``boards`` is the folder of board descriptions.
+        """Its device; ``boards`` is the folder of descriptions.
 
         Raises:
-            BoardDescriptionError: it is a board that has no description here.
+            BoardDescriptionError: the board is not described here.
         """
         return self.device or load_board(self.board, boards)
 

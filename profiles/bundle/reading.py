@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading a bundle's files: with a bound, no link followed, each by its checksum."""
+"""Bounded reading of a bundle's files, without links, each by its checksum."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _MAX_FILE_BYTES = 64 << 20
 
 
 def read_file(path: Path) -> bytes:
-    """A bundle's file.
+    """Content of a bundle's file.
 
     Raises:
-        BundleError: it is missing, not a regular file, too large, or cannot be read.
+        BundleError: it is missing, not a regular file, too large, or unreadable.
     """
     return _read(path.name, path)
 
 
 class SourceFolder:
-    """A bundle's folder that another user may change meanwhile: each file is opened once, in that very folder.
+    """A bundle's folder that another user may change: each file is opened once, in this very folder.
 
     Raises:
         BundleError: it is no folder, or cannot be opened.
@@ -44,12 +44,12 @@ class SourceFolder:
         os.close(self._handle)
 
     def read(self, name: str) -> bytes:
-        """The content of a file, as :func:`read_file`."""
+        """Content of a file, as :func:`read_file`."""
         return _read(name, name, dir_fd=self._handle)
 
 
 def _read(name: str, path: Path | str, *, dir_fd: int | None = None) -> bytes:
-    """The content of a regular file, opened once, no link followed."""
+    """Content of a regular file, opened once, no link followed."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=dir_fd)
         with open(handle, "rb") as file:
@@ -67,7 +67,7 @@ def _read(name: str, path: Path | str, *, dir_fd: int | None = None) -> bytes:
 
 
 def read_checked(path: Path, digest: str) -> bytes:
-    """A bundle's file whose SHA-256 is known.
+    """A bundle's file with a known SHA-256.
 
     Raises:
         BundleError: as :func:`read_file`, or it is damaged.

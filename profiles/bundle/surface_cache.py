@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Surfaces kept on disk, so that a network that was predicted once is answered in milliseconds after a restart.
+"""Surfaces on disk, so that known networks are answered in milliseconds after a restart.
 
-A file's name is the key: a digest of everything that determines the surface. Its content says so again and carries its own
-checksum, so that a file that is damaged, cut short or somebody else's is told, removed, and made anew.
+A file's name is the key: a digest of everything that determines the surface. The content repeats it with a checksum, so that a
+damaged, truncated or foreign file is removed and replaced.
 """
 
 from __future__ import annotations
@@ -38,21 +38,15 @@ def surface_key(
     beside: Beside = NOTHING_BESIDE,
     gpu_share: float = 1.0,
 ) -> str:
-    """Name of exactly this surface: of this work, by this method, so executed, with this profile, board description and
-    release."""
+    """Key of exactly this surface: work, method, execution, profile, board description and release."""
     determined_by = [__version__, COST_VERSION, profile.digest, network_digest, method, execution, asdict(beside), gpu_share]
     return hashlib.sha256(json.dumps(determined_by, sort_keys=True).encode()).hexdigest()
 
 
 class SurfaceCache:
-    """A folder of surfaces, bounded in number and size; the one that was not used for longest goes first.
+    """A folder of surfaces, bounded in number and size; the least recently used goes first.
 
-    Nothing here fails: a folder that cannot be read or written is an empty one.
-
-    Args:
-        folder: where they are kept; made when the first is.
-        most: how many are kept.
-        most_bytes: how large they may be together.
+    Nothing fails: an unreadable or unwritable folder is an empty one.
     """
 
     def __init__(self, folder: Path, *, most: int = 256, most_bytes: int = 64 << 20) -> None:
@@ -61,7 +55,7 @@ class SurfaceCache:
         self._most_bytes = most_bytes
 
     def get(self, key: str, grid: FrequencyGrid) -> Surface | None:
-        """The surface of this key over this grid, or None; a file that is not such a surface is removed."""
+        """The surface of this key over this grid, or None; an invalid file is removed."""
         path = self._path(key)
         with contextlib.suppress(OSError):
             if path.stat().st_size > self._most_bytes:
@@ -76,7 +70,7 @@ class SurfaceCache:
         return None
 
     def put(self, key: str, data: bytes) -> None:
-        """Keep a surface, as :meth:`Surface.save` writes it, under this key."""
+        """Keep a surface, in the form of :meth:`Surface.save`, under this key."""
         with contextlib.suppress(OSError):
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with replacing(self._path(key), 0o644) as file:
@@ -87,7 +81,7 @@ class SurfaceCache:
         return self._folder / f"{key}{_SUFFIX}"
 
     def _trim(self) -> None:
-        """Remove the oldest until the bounds hold, and what writers that were killed left behind."""
+        """Remove the oldest until the bounds hold, and remains of killed writers."""
         aged = sorted(((path.stat().st_mtime_ns, path.stat().st_size, path) for path in self._folder.iterdir()), reverse=True)
         total = 0
         for number, (_, size, path) in enumerate(aged):
@@ -97,7 +91,7 @@ class SurfaceCache:
 
 
 def _opened(content: bytes, key: str, grid: FrequencyGrid) -> Surface | None:
-    """The surface in a file's content, or None where it is not what it should be."""
+    """The surface in a file's content; None if invalid."""
     expected = _MAGIC + bytes.fromhex(key)
     data = content[_HEADER_BYTES:]
     if not content.startswith(expected) or content[len(expected) : _HEADER_BYTES] != hashlib.sha256(data).digest():

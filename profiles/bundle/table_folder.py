@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cache of node tables as its owner keeps it: others convert models, into files that are checked before they are used."""
+"""The owner's cache of node tables: other processes convert models, into files checked before use."""
 
 from __future__ import annotations
 
@@ -15,17 +15,13 @@ from ..errors import BundleError
 
 
 class TableFiles:
-    """Node tables by their models' checksums.
-
-    Args:
-        folder: the cache; tables are kept in a folder in it.
-    """
+    """Node tables by their models' checksums, in a subfolder of the cache."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "tables"
 
     def stamps(self, digests: Iterable[str]) -> dict[str, Stamp]:
-        """The stamps of those of these models' tables that are there."""
+        """Stamps of these models' existing tables."""
         found = {}
         for digest in digests:
             with contextlib.suppress(OSError):
@@ -33,7 +29,7 @@ class TableFiles:
         return found
 
     def file(self, digest: str) -> Path:
-        """Where the table of a model of this checksum is, if it is there."""
+        """Place of the table of a model with this checksum."""
         return self.folder / f"{digest}.nodes"
 
 
@@ -42,13 +38,10 @@ _PARTIAL = ".partial"
 
 
 class TableFolder:
-    """A cache folder that only this process's user may write, and everybody may read.
-
-    Args:
-        folder: the cache; made where it is missing.
+    """A cache folder that only this process's user may write, and every user may read; made if missing.
 
     Raises:
-        OSError: it cannot be made, or made ours.
+        OSError: it cannot be made or owned.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -61,23 +54,23 @@ class TableFolder:
                 os.chown(each, os.geteuid(), os.getegid())
                 each.chmod(0o755)
         for path in tables.iterdir():
-            # What others could have written, and what a process that was ended began.
+            # Files writable by other users, and remains of killed processes.
             if path.suffix == _PARTIAL or not _is_ours(path):
                 _remove(path)
 
     def stamps(self, digests: Iterable[str]) -> dict[str, Stamp]:
-        """The stamps of those of these models' tables that are there, by the models' checksums."""
+        """Stamps of these models' existing tables, by the models' checksums."""
         return self._tables.stamps(digests)
 
     def missing(self, digests: Iterable[str]) -> list[str]:
-        """Those of these models that have no table."""
+        """The models without a table."""
         wanted = dict.fromkeys(digests)
         there = self.stamps(wanted)
         return [digest for digest in wanted if digest not in there]
 
     @contextmanager
     def fresh(self, digests: Iterable[str]) -> Iterator[Mapping[str, int]]:
-        """Open a new file for each of these models' tables, to be written by somebody else; :meth:`take_in` keeps it.
+        """Open a new file for each model's table, written by another process; :meth:`take_in` keeps it.
 
         Raises:
             OSError: one cannot be made.
@@ -89,19 +82,17 @@ class TableFolder:
                 yield {digest: file.fileno() for digest, file in opened.items()}
         finally:
             for path in paths.values():
-                with suppress(OSError):  # the disk may have become read-only; what is left is removed at the next start
+                with suppress(OSError):  # the disk may have become read-only; the next start removes the remains
                     path.unlink()
 
     def take_in(self, digest: str) -> None:
-        """Check what was written for a model's table, by its size, header and checksum, and keep it.
-
-        Nobody may be able to write it any more.
+        """Check a written table by its size, header and checksum, and keep it; no process may be able to write it any more.
 
         Raises:
             BundleError: it is not a node table.
             OSError: it cannot be kept.
         """
-        from ...kernels.trees.node_table import map_table  # only when a table was made
+        from ...kernels.trees.node_table import map_table  # only for a new table
 
         partial = self._partial(digest)
         try:

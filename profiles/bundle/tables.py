@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compressed models turned into validated node tables, once: the tables are kept in a cache and mapped from there."""
+"""Compressed models converted once into validated node tables, which are cached and mapped."""
 
 from __future__ import annotations
 
@@ -25,13 +25,11 @@ _MAX_MODEL_BYTES = 512 << 20
 
 
 class TableCache(TableFiles):
-    """Node tables converted from models, keyed by the model's checksum; what is damaged is converted again.
+    """Node tables converted from models, keyed by the model's checksum; damaged ones are converted again.
 
     Args:
-        folder: the cache; tables are kept in a folder in it.
-        known: the stamps of tables that were checked before, by the models' checksums; what is still so is not checked again.
-        keep: what is done with a table that was converted, by its model's checksum; by default it goes into the folder. A
-            folder that cannot be written costs time, not correctness.
+        known: stamps of checked tables, by the models' checksums; unchanged ones are not checked again.
+        keep: stores a converted table, by its model's checksum; by default in the folder. An unwritable folder costs only time.
     """
 
     def __init__(
@@ -48,15 +46,14 @@ class TableCache(TableFiles):
         """The model ``name`` of a bundle.
 
         Args:
-            digest: SHA-256 of the compressed model, the key of its table in the cache.
-            compressed: reads the xz-compressed model, compact or treelite's; asked only where there is no table yet.
-            n_features: how many features it must take.
+            digest: SHA-256 of the compressed model, the key of its table.
+            compressed: reads the xz-compressed model, compact or treelite's; called only without a table.
 
         Raises:
             BundleError: the model is refused.
         """
         try:
-            # Tells a damaged table, or one of another release, by its checksum and version.
+            # Detects a damaged or outdated table by its checksum and version.
             ensemble = TreeEnsemble.load(self.file(digest), self._known.get(digest))
         except (OSError, EnsembleError):
             ensemble = _converted(name, compressed())
@@ -76,7 +73,7 @@ class TableCache(TableFiles):
 
 @dataclass(frozen=True)
 class MappedModel:
-    """A model that is mapped when it is swept; whether it stays mapped is up to ``load``."""
+    """A model mapped when swept; ``load`` decides if it stays mapped."""
 
     load: Callable[[], TreeEnsemble]
 
@@ -101,13 +98,13 @@ def _converted(name: str, compressed: bytes) -> TreeEnsemble:
 
 def _from_treelite(serialised: bytes) -> TreeEnsemble:
     try:
-        # By name: where several threads ask and the import fails in one, `import treelite` gives the others an empty module.
+        # By name: if the import fails in one of several threads, `import treelite` gives the others an empty module.
         from treelite import Model, TreeliteError
     except (ImportError, OSError) as error:
         raise BundleError(f"it has no node table, and treelite, which makes one, cannot be loaded ({error})") from error
     try:
         with warnings.catch_warnings():
-            # A newer treelite's model is read like any other; what the table needs of it is checked.
+            # A newer treelite's model is read like any other; the parts that the table needs are checked.
             warnings.filterwarnings("ignore", message=".*newer Treelite version")
             return TreeEnsemble.from_treelite(Model.deserialize_bytes(serialised))
     except TreeliteError as error:

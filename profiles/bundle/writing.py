@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writing a bundle, and installing one where it is found by name."""
+"""Writing and installing bundles."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MOST_BYTES = 512 << 20
 def write_around(
     directory: Path, manifest: Manifest, host: HostModel, arrays: BoardArrays, models: Collection[str]
 ) -> Manifest:
-    """Write the files of a bundle whose tree models lie in the folder already; return the manifest with all checksums."""
+    """Write the files of a bundle around its existing tree models; return the manifest with all checksums."""
     figures = {name: array.astype(np.float32) for name, array in arrays._asdict().items() if array is not None}
     for name, data in {ARRAYS: _npz(**figures), HOST: host_file(host)}.items():
         (directory / name).write_bytes(data)
@@ -42,13 +42,13 @@ def write_around(
 
 
 def host_file(host: HostModel) -> bytes:
-    """The file of the host's issue times."""
+    """The file of issue times."""
     calls = {name: list(value) for name, value in sorted(host.calls.items())}
     return _json({"default": list(host.default), "per_tensor": list(host.per_tensor), "calls": calls})
 
 
 def write_manifest(directory: Path, manifest: Manifest, checksums: Mapping[str, str]) -> Manifest:
-    """Write (again) only the manifest of a bundle, for instance when its evaluation is known."""
+    """Write only the manifest of a bundle (again), for instance with its evaluation."""
     complete = replace(manifest, checksums=dict(checksums))
     with replacing(directory / MANIFEST, 0o644) as file:
         file.write(_json(complete.to_json()))
@@ -56,14 +56,12 @@ def write_manifest(directory: Path, manifest: Manifest, checksums: Mapping[str, 
 
 
 def install_bundle(source: Path, destination: Path | None = None, *, cache_dir: Path | None = None) -> Path:
-    """Check a bundle, convert its models once, and copy it to where :func:`.finding.find_bundles` looks.
+    """Check a bundle, convert its models once, and install it for :func:`.finding.find_bundles`.
 
-    Args:
-        source: the bundle's folder.
-        destination: the folder of bundles to install into (default: the user's, or the system's when root).
+    A bundle of the same name is replaced; ``destination`` is by default the user's folder, or the system's for root.
 
     Returns:
-        The folder it was installed in; one of the same name there is replaced.
+        The folder it was installed in.
 
     Raises:
         BundleError: the bundle is refused, or the destination cannot be written.
@@ -85,7 +83,7 @@ def install_bundle(source: Path, destination: Path | None = None, *, cache_dir: 
 
 
 def check_bundle(source: Path, *, cache_dir: Path | None = None) -> Manifest:
-    """Check a bundle as :func:`install_bundle` does, and install nothing.
+    """Check a bundle as :func:`install_bundle` does, without installing it.
 
     Raises:
         BundleError: the bundle is refused.
@@ -95,7 +93,7 @@ def check_bundle(source: Path, *, cache_dir: Path | None = None) -> Manifest:
 
 
 def _checked_copy(source: Path, contents: Mapping[str, bytes], directory: Path, cache_dir: Path | None) -> Bundle:
-    """Write a bundle's files into a new folder of this user's alone, and check that: ``source`` may change meanwhile."""
+    """Copy a bundle's files into a new private folder, and check the copy: ``source`` may change meanwhile."""
     try:
         directory.mkdir(mode=0o755)
         for name, data in contents.items():
@@ -106,7 +104,7 @@ def _checked_copy(source: Path, contents: Mapping[str, bytes], directory: Path, 
 
 
 def bundle_files(source: Path) -> dict[str, bytes]:
-    """A bundle's files, each opened once: the manifest, and what it names by checksum.
+    """A bundle's files, each opened once: the manifest, and those it names by checksum.
 
     Raises:
         BundleError: one cannot be read, is damaged, or all of them are too large.
