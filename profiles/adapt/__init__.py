@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Adaptation of a profile to a new board: records of some minutes, PyTorch and TensorRT next to the board."""
+"""Adaptation of a profile to a new board: short records, PyTorch and TensorRT on the board."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A bundle from a profile of another board and a record of some networks on this one."""
+"""A bundle from another board's profile and a record of some networks on this board."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from .measurements import Measurements
 from .network_errors import NetworkError, NetworkMeasurement, compare, summary
 from .prior import Observed, Prior, adapted, by_factors, prior_of
 
-_STEADY = 100  # frames that a campaign's figure is of
-_ONE_NETWORK = 0.15  # deviation of what other networks err where none could be left out
+_STEADY = 100  # frames per campaign figure
+_ONE_NETWORK = 0.15  # assumed deviation for unseen networks if none could be held out
 
 
 def bundle_adapted(
@@ -39,13 +39,13 @@ def bundle_adapted(
     directory: Path,
     progress: Callable[[int, int, str], None] = lambda done, total, text: None,
 ) -> Bundle:
-    """Carry a profile to the board of a record, adapt it to the networks measured there, judge and write it.
+    """Carry a profile to a record's board, adapt it to the networks measured there, evaluate and write it.
 
-    Where the record has two networks or more, each is predicted from observations of the others; its own then count as well.
+    With two networks or more, each is predicted from observations of the others; its own then count as well.
 
     Raises:
-        BundleError: the profile was carried itself, or knows no power.
-        MeasurementError: the record has no network that was measured as a whole, with its power.
+        BundleError: the profile was carried itself, or lacks power.
+        MeasurementError: no network was measured as a whole, with its power.
     """
     manifest = prior.manifest
     if manifest.carried is not None:
@@ -75,7 +75,7 @@ def bundle_adapted(
 
 
 def idling_as(prior: Prior, record: Measurements) -> Prior:
-    """What is known of a board, its idle power by as much higher or lower as a record has it."""
+    """A prior with the idle power scaled to a record's."""
     rows = record.tables["idle_mw"]
     if not len(rows):
         return prior
@@ -84,7 +84,7 @@ def idling_as(prior: Prior, record: Measurements) -> Prior:
 
 
 def observed_networks(record: Measurements) -> list[NetworkMeasurement]:
-    """The networks of a record that were measured as a whole, one item for each and board.
+    """Networks of a record measured as a whole, one item per network and board.
 
     Raises:
         MeasurementError: there is none, or its power was not measured.
@@ -107,7 +107,7 @@ def observed_networks(record: Measurements) -> list[NetworkMeasurement]:
 
 
 def observed_of(record: Measurements, networks: Sequence[Network]) -> list[list[Observation]]:
-    """What a record has observed of each network, in their order; nothing of those that it has not."""
+    """A record's observations of each network, in order; empty for others."""
     device, found = record.described, {network.digest: list[Observation]() for network in networks}
     if len(record.tables["network_ms"]):
         for network, each in observations(device, observed_networks(record)):
@@ -116,7 +116,7 @@ def observed_of(record: Measurements, networks: Sequence[Network]) -> list[list[
 
 
 def observations(device: MeasuredDevice, measured: Sequence[NetworkMeasurement]) -> Observed:
-    """What was measured as the observations that a correction takes."""
+    """Measurements in the form of a correction's observations."""
     grid = device.grid
     found = []
     for item in measured:
@@ -135,10 +135,10 @@ def observations(device: MeasuredDevice, measured: Sequence[NetworkMeasurement])
 
 
 def disagreement(before: Prior, device: MeasuredDevice, observed: Observed) -> float:
-    """By how much a profile adapted to observations still is off them: the deviation of log(observed / predicted), of latency
-    or power and of one network, whichever is largest; infinite where there are no more observations than factors.
+    """Remaining error of a profile adapted to observations: the largest deviation of log(observed / predicted).
 
-    Factors that were fitted to the observations make them agree better than others would: each counts as one of them less.
+    It is taken over latency, power and networks; infinite without more observations than factors. Factors fitted to the
+    observations flatter them: each counts as one observation less.
     """
     count = sum(len(each) for _, each in observed)
     if count <= max(len(OF_LATENCY), len(OF_POWER)):
@@ -157,14 +157,14 @@ def disagreement(before: Prior, device: MeasuredDevice, observed: Observed) -> f
 def _left_out(
     before: Prior, device: MeasuredDevice, measured: Sequence[NetworkMeasurement], network: Network
 ) -> list[NetworkError]:
-    """How far a network is off that is predicted from observations of the others."""
+    """Error for a network predicted from observations of the others."""
     others = [item for item in measured if item.network.digest != network.digest]
     seen = surface(network, adapted(before, device, observations(device, others)).cost)
     return [compare(seen, item) for item in measured if item.network.digest == network.digest]
 
 
 def _with_errors(cost: BoardCost, errors: Sequence[NetworkError]) -> BoardCost:
-    """The cost with the errors of networks left out in place of what was thought before anything was observed."""
+    """The cost with the errors of held-out networks in place of the prior ones."""
 
     def deviation(found: Sequence[float | None]) -> float:
         known = [percent / 100 for percent in found if percent is not None]

@@ -41,7 +41,7 @@ _CHUNK = 1 << 16
 
 
 def application_port(mount: Path) -> Path:
-    """The default place of the socket: beside the mount point."""
+    """Default place of the socket: next to the mount point."""
     return mount.with_name(f"{mount.name}.bench")
 
 
@@ -53,7 +53,7 @@ class MessageStream:
         self._buffer = bytearray()
 
     def closed(self) -> bool:
-        """Whether the other end has gone."""
+        """True if the peer has gone."""
         try:
             return not self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -65,7 +65,7 @@ class MessageStream:
         self._socket.sendall(json.dumps(message).encode() + b"\0")
 
     def receive(self) -> Any:
-        """The next message; None when the other end has gone, sent something that is not JSON, or sent too much."""
+        """The next message; None if the peer has gone, or sent invalid JSON or too much."""
         searched = 0
         while (end := self._buffer.find(b"\0", searched)) < 0:
             searched = len(self._buffer)
@@ -82,10 +82,10 @@ class MessageStream:
 
 
 class Application:
-    """An application on a simulated board, at the other end of its port.
+    """Client of an application on a simulated board.
 
     Raises:
-        TwinError: nobody answers there, or a request failed.
+        TwinError: the port does not answer, or a request failed.
     """
 
     def __init__(self, port: str | os.PathLike[str]) -> None:
@@ -98,7 +98,7 @@ class Application:
         self._messages = MessageStream(self._socket)
 
     def request(self, op: str, **members: Any) -> dict[str, Any]:
-        """One request and its answer."""
+        """Send one request and return its answer."""
         self._messages.send({"op": op, **members})
         answer = self._messages.receive()
         if not isinstance(answer, dict):
@@ -108,7 +108,7 @@ class Application:
         return answer
 
     def load(self, network: Network) -> str:
-        """Bring a network onto the board; returns its ID."""
+        """Load a network onto the board; return its ID."""
         return str(self.request("load", network=network.to_json(host_calls=True))["network"])
 
     def frame(self, network: str) -> dict[str, Any]:
@@ -118,12 +118,12 @@ class Application:
     def stream(
         self, network: str, *, fps: float | None = None, seconds: float | None = None, frames: int | None = None
     ) -> dict[str, Any]:
-        """Run a stream of frames, paced where a rate is given, for some seconds or a number of frames."""
+        """Run a stream of frames, paced if a rate is given, for some seconds or a number of frames."""
         members = {"fps": fps, "seconds": seconds, "frames": frames}
         return self.request("run", network=network, **{name: value for name, value in members.items() if value is not None})
 
     def busy(self, network: str) -> dict[str, float]:
-        """How long a frame keeps the GPU (``gpu_ms``) and the host (``host_ms``) at work, at the present clocks."""
+        """Busy time of the GPU (``gpu_ms``) and the host (``host_ms``) per frame, at the present clocks."""
         return self.request("busy", network=network)
 
     def close(self) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a measuring campaign found: figures by kernel, board and frequency configuration, in one file."""
+"""Results of a measuring campaign: figures by kernel, board and frequency configuration, in one file."""
 
 from __future__ import annotations
 
@@ -29,16 +29,17 @@ LONGEST_MS = 3.6e6
 """An hour."""
 
 _LAUNCH = LaunchFloor(us=10.0)  # without it, a kernel of a few bytes is thousands of times its bound
-_OF_MODE = 3.0  # times the watts that the highest power mode is named after, which the mode without limits exceeds
-_LEAST_W, _ANY_BOARD_W, _ANY_DEVICE_W = 30.0, 200.0, 5_000.0  # any board; one whose modes name no watts; what is no board
-_LONGEST_US = 1e6  # of pauses and what timing adds
+_OF_MODE = 3.0  # times the watts in the highest power mode's name; the mode without limits exceeds those
+# Any board; a board whose modes name no watts; a device that is no board.
+_LEAST_W, _ANY_BOARD_W, _ANY_DEVICE_W = 30.0, 200.0, 5_000.0
+_LONGEST_US = 1e6  # of pauses and timing overhead
 _DIFFERENCES = ("kernel_mw", "fixed_kernel_mw", "host_active_mw", "gap_us", "timing_us")  # noise takes them below zero
 _KERNELS = ("kernel_ms", "kernel_mw", "gap_us", "timing_us", "fixed_kernel_ms", "fixed_kernel_mw")
 _NETWORKS = ("network_ms", "network_mw", "fixed_network_ms", "fixed_network_mw")
 
 
 class Figures(Protocol):
-    """The columns of a table: :class:`~jetdvfs.profiles.adapt.measurements.Rows`."""
+    """Columns of a table: :class:`~jetdvfs.profiles.adapt.measurements.Rows`."""
 
     @property
     def what(self) -> NDArray[np.int64]: ...
@@ -54,7 +55,7 @@ class Figures(Protocol):
 
 
 class Record(Protocol):
-    """What figures are checked beside: :class:`~jetdvfs.profiles.adapt.measurements.Measurements`."""
+    """Context of the figures' check: :class:`~jetdvfs.profiles.adapt.measurements.Measurements`."""
 
     @property
     def described(self) -> MeasuredDevice: ...
@@ -76,7 +77,7 @@ class Record(Protocol):
 
 
 def most_mw(device: MeasuredDevice) -> float:
-    """More than a device can draw, in mW."""
+    """Upper bound of a device's power, in mW."""
     if not isinstance(device, BoardDescription):
         return 1e3 * _ANY_DEVICE_W
     names = [mode.name for modes in device.modes for mode in modes.table]
@@ -85,20 +86,20 @@ def most_mw(device: MeasuredDevice) -> float:
 
 
 def too_far(distances: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Which of these positive ratios, (n,), are :data:`ABSURD` times the middle one, or as much below it; (n,)."""
+    """Mask of positive ratios, (n,), that differ from the median by a factor of :data:`ABSURD` or more; (n,)."""
     logs = np.log(distances)
     return np.asarray(np.abs(logs - np.median(logs)) > np.log(ABSURD)) if len(logs) else np.zeros(0, np.bool_)
 
 
 def has_work(kernel: KernelInvocation) -> bool:
-    """Whether a kernel's work is known; that of a launch by its name alone is not."""
+    """True if a kernel's work is known, not only its name."""
     return bool(kernel.flops or kernel.bytes)
 
 
 def least_ms(
     kernels: Sequence[KernelInvocation], configuration: NDArray[np.int64], device: MeasuredDevice
 ) -> NDArray[np.float64]:
-    """What distances refer to: the bound of n kernels and a launch at m configurations (flat indices), (n, m) in ms."""
+    """Reference of distances: the bound of n kernels plus a launch at m configurations (flat indices), (n, m) in ms."""
     each, place = np.unique(configuration, return_inverse=True)
     grid = device.grid
     mhz = np.array([grid.configuration(np.unravel_index(index, grid.shape)).mhz for index in each])[place]
@@ -109,8 +110,8 @@ def check_record(record: Record) -> None:
     """Check every figure of a record.
 
     Raises:
-        MeasurementError: one cannot be; the text says in which table, of what and at which clocks, and how many there are.
-        BoardDescriptionError: it is of a board that has no description here.
+        MeasurementError: one is impossible; the text gives its table, subject and clocks, and the number of such figures.
+        BoardDescriptionError: its board is not described here.
     """
     device = record.described
     wrong = [one for name, rows in record.tables.items() for one in _wrong(record, device, name, rows)]
@@ -120,7 +121,7 @@ def check_record(record: Record) -> None:
 
 
 def _wrong(record: Record, device: MeasuredDevice, name: str, rows: Figures) -> Iterator[str]:
-    """What is wrong with the rows of one table, in words."""
+    """Errors in the rows of one table, in words."""
     things = _things(record, name)
     if not _well_formed(rows, things, device.grid.size):
         within = f"{things} things and {device.grid.size} configurations"
@@ -143,7 +144,7 @@ def _well_formed(rows: Figures, things: int, size: int) -> bool:
 
 
 def _verdicts(record: Record, device: MeasuredDevice, name: str, rows: Figures) -> Iterator[tuple[NDArray[np.bool_], str]]:
-    """Masks (rows,) of figures that cannot be, each with what would be valid; a row is in one of them at most."""
+    """Masks (rows,) of impossible figures, each with the valid range; a row is in at most one."""
     value = rows.value
     least, in_words = (-np.inf, "a finite figure") if name in _DIFFERENCES else (0.0, "a finite figure above zero")
     sound = np.isfinite(value) & (value > least)
@@ -166,7 +167,7 @@ def _verdicts(record: Record, device: MeasuredDevice, name: str, rows: Figures) 
 
 
 def _reference(record: Record, device: MeasuredDevice, name: str, rows: Figures) -> NDArray[np.float64] | None:
-    """What a table's figures are compared by, (rows,), NaN where nothing is known; None where they are not."""
+    """Reference for a table's figures, (rows,), NaN if unknown; None if they are not compared."""
     if name in _DIFFERENCES:
         return None
     if not _timed(name):
@@ -184,12 +185,12 @@ def _reference(record: Record, device: MeasuredDevice, name: str, rows: Figures)
 
 
 def _timed(name: str) -> bool:
-    """Whether a table has times of kernels or networks, whose work is known."""
+    """True if a table has times of kernels or networks, whose work is known."""
     return name.endswith("_ms")
 
 
 def _things(record: Record, name: str) -> int:
-    """How many things the rows of a table may be of."""
+    """Number of subjects that a table's rows may have."""
     if name in _KERNELS:
         return len(record.invocations)
     if name in _NETWORKS:
@@ -198,7 +199,7 @@ def _things(record: Record, name: str) -> int:
 
 
 def _called(record: Record, name: str, what: int) -> str:
-    """What a row is of, for people; empty where its table is of one thing only."""
+    """Subject of a row, for messages; empty if its table has only one."""
     if name in _NETWORKS:
         return f" of network {record.networks[what].name:.80}"
     if name == "warm_idle_mw":
@@ -217,10 +218,10 @@ class Rows:
     """n measurements in four columns.
 
     Attributes:
-        what: index of what was measured (a kernel, a call), int64.
-        node: the board it was measured on, int64.
+        what: index of the subject (a kernel, a call), int64.
+        node: its board, int64.
         configuration: flat index of the frequency configuration in the grid, int64.
-        value: the figure, float64, in the unit of the table it stands in.
+        value: float64, in the unit of the table.
     """
 
     what: NDArray[np.int64]
@@ -232,7 +233,7 @@ class Rows:
         return len(self.value)
 
     def where(self, mask: NDArray[np.bool_]) -> Rows:
-        """The rows of which ``mask`` (n,) is true."""
+        """Rows for which ``mask`` (n,) is true."""
         return Rows(self.what[mask], self.node[mask], self.configuration[mask], self.value[mask])
 
     @classmethod
@@ -270,17 +271,16 @@ class Measurements:
     """The figures of one campaign.
 
     Attributes:
-        board: name of the board's description, or of ``device``; its grid gives configurations their meaning.
-        silicon_version: version of the simulated silicon, or an empty string for real boards.
+        board: name of the board's description, or of ``device``; its grid defines configurations.
+        silicon_version: version of the simulated silicon; empty for real boards.
         temperature_c: die temperature while measuring.
-        temperatures_c: others that idle power was measured at.
-        rails: the energy rails.
-        invocations: the kernels that were measured.
-        calls: the calls whose issue time was measured.
-        networks: those that were measured as a whole.
+        temperatures_c: further temperatures of idle power.
+        invocations: measured kernels.
+        calls: calls with measured issue times.
+        networks: networks measured as a whole.
         tables: one :class:`Rows` for each name in :data:`TABLES`.
-        device: what was measured, where it is no board that has a description.
-        environment: what measured, and what it saw run: for people.
+        device: the device, if not a described board.
+        environment: measuring program and the kernels it saw run: for display.
     """
 
     board: str
@@ -301,23 +301,23 @@ class Measurements:
 
     @property
     def powered(self) -> bool:
-        """Whether power was measured."""
+        """True if power was measured."""
         return bool(len(self.tables["kernel_mw"]))
 
     @property
     def described(self) -> MeasuredDevice:
-        """What was measured.
+        """The measured device.
 
         Raises:
-            BoardDescriptionError: it is a board that has no description here.
+            BoardDescriptionError: the board is not described here.
         """
         return self.device or load_board(self.board)
 
     def save(self, path: Path) -> None:
-        """Write everything as one npz file; one of that name is replaced as a whole.
+        """Write everything as one npz file, atomically.
 
         Raises:
-            MeasurementError: it cannot be written; one that was there is as it was.
+            MeasurementError: it cannot be written; an old file is unchanged.
         """
         about = {
             "board": self.board,
@@ -343,11 +343,11 @@ class Measurements:
 
     @classmethod
     def load(cls, path: Path) -> Measurements:
-        """Read what :meth:`save` wrote.
+        """Read the output of :meth:`save`.
 
         Raises:
-            MeasurementError: the file cannot be read as such, or has a figure that cannot be.
-            BoardDescriptionError: it is of a board that has no description here.
+            MeasurementError: the file is unreadable, or has an impossible figure.
+            BoardDescriptionError: its board is not described here.
         """
         try:
             check_npz(path, 1 << 30)
@@ -385,7 +385,7 @@ def arrays_of(tables: Mapping[str, Rows]) -> dict[str, Any]:
 
 
 def rows_of(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Rows]:
-    """The tables among the named arrays of an npz file."""
+    """Tables among the named arrays of an npz file."""
     names = [key.removesuffix(".value") for key in arrays if key.endswith(".value")]
     return {name: Rows(*(arrays[f"{name}.{column}"] for column in COLUMNS)) for name in names}
 

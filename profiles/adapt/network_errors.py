@@ -21,9 +21,9 @@ class NetworkMeasurement:
     """One network measured as a whole at n configurations of a board.
 
     Attributes:
-        index: the configurations as flat indices of the grid, (n,).
-        latency_ms, energy_mj: measured, (n,); energy of the board's energy rails, None where power was not measured.
-        frames_ms: single frames at each of them, (n, frames), where latencies are medians; None where nobody kept them.
+        index: configurations as flat indices of the grid, (n,).
+        latency_ms, energy_mj: measured, (n,); energy of the board's energy rails, None if power was not measured.
+        frames_ms: single frames at each of them, (n, frames), if latencies are medians; None if not recorded.
     """
 
     network: Network
@@ -35,15 +35,13 @@ class NetworkMeasurement:
 
 @dataclass(frozen=True)
 class NetworkError:
-    """How far predictions for one network are from what was measured, over n configurations.
+    """Error of predictions for one network over n configurations; figures of energy are None if power was not measured.
 
     Attributes:
         latency_percent, energy_percent: mean absolute percentage error.
-        latency_bias_percent, energy_bias_percent: mean signed percentage error; positive where predictions are too high.
-        latency_covered, energy_covered: share of measurements under the 95% surface; of latency the share of frames.
-        latency_high, energy_high: how sharp that is: the median of the 95% surface over the prediction.
-
-    Those of energy are None where power was not measured.
+        latency_bias_percent, energy_bias_percent: mean signed percentage error; positive if predictions are too high.
+        latency_covered, energy_covered: share of measurements (of latency, frames) under the 95% surface.
+        latency_high, energy_high: sharpness: median of the 95% surface over the prediction.
     """
 
     network: str
@@ -66,7 +64,7 @@ class NetworkError:
         """Read the JSON form.
 
         Raises:
-            BundleError: a member is missing or not what it must be.
+            BundleError: a member is missing or invalid.
         """
         try:
             return convert(data, cls)
@@ -75,7 +73,7 @@ class NetworkError:
 
 
 def compare(predicted: Surface, measured: NetworkMeasurement) -> NetworkError:
-    """The error of one surface against one network's measurement."""
+    """Error of one surface against one network's measurement."""
     high, at = predicted.quantile(0.95), measured.index
     latency = _errors(predicted.latency_ms.ravel()[at], high.latency_ms.ravel()[at], measured.latency_ms, measured.frames_ms)
     energy: tuple[float, ...] | tuple[None, ...] = (None,) * len(latency)
@@ -102,8 +100,7 @@ def _errors(
     measured: NDArray[np.float64],
     singly: NDArray[np.float64] | None = None,
 ) -> tuple[float, float, float, float]:
-    """Mean absolute and mean signed error in per cent, the share covered (of what was measured ``singly``, where something
-    was), and how sharp that is."""
+    """Mean absolute and signed error in per cent, the share covered (of ``singly``, if given), and the sharpness."""
     error = predicted / measured - 1
     percent, bias = np.abs(error).mean() * 100, error.mean() * 100
     covered = ((measured[:, None] if singly is None else singly) <= high[:, None]).mean()
@@ -111,7 +108,7 @@ def _errors(
 
 
 def summary(errors: Sequence[NetworkError]) -> dict[str, dict[str, float]]:
-    """Per method, the means over networks of the errors and coverages; those of energy where power was measured."""
+    """Means over networks of errors and coverages by method; of energy if power was measured."""
     names = ["latency_percent", "energy_percent", "latency_covered", "energy_covered"]
     if any(error.energy_percent is None for error in errors):
         names = ["latency_percent", "latency_covered"]

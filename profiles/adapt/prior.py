@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a profile of another board, or of simulated ones, and a few observations to a profile of this board.
+"""A profile of this board from another one's, or a simulated one's, and a few observations.
 
-What was learned of kernels is how far each is from its bound; that is kept, and read at clocks whose tops are those of the
-board that it was learned on. The bound is the new board's. How fast it computes, moves memory and issues calls, and what it
-draws, are five factors that whole networks show (:func:`jetdvfs.kernels.correction.together.rates_together`).
+Each kernel's learned distance from its bound is kept, and read at clocks scaled so that both boards' tops coincide. The bound
+is the new board's. Its rates of computation, memory and calls, and its power, are five factors that whole networks show
+(:func:`jetdvfs.kernels.correction.together.rates_together`).
 """
 
 from __future__ import annotations
@@ -29,18 +29,17 @@ from ..bundle.bundle import Bundle
 from ..bundle.carried import Carried, Factors
 from ..device import MeasuredDevice
 
-_LEAST_SIGMA = 0.02  # nothing is taken to be known better than this when the front is looked for
+_LEAST_SIGMA = 0.02  # assumed least uncertainty in the search for the front
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What to observe next.
+    """Next observation.
 
     Attributes:
-        network: which one, by position.
-        configuration: where.
-        uncertainty: the standard deviation of log(measured / predicted), of latency or energy, whichever is larger, in the mean
-            over what plans may choose, of the network that it is largest of; infinite before each was observed.
+        network: by position.
+        uncertainty: largest mean standard deviation of log(measured / predicted) over a network's plannable configurations, of
+            latency or energy; infinite before each was observed.
     """
 
     network: int
@@ -54,13 +53,13 @@ def next_observation(
     tried: Sequence[Collection[FrequencyConfiguration]],
     offered: FrequencyGrid,
 ) -> Choice | None:
-    """Choose a network and a configuration; None where everything was tried.
+    """Choose a network and a configuration; None if all were tried.
 
     Args:
-        surfaces: of each network, as it was predicted, with its terms.
-        observed: what was observed of each.
-        tried: where each was run, whether that counted or not: these are not chosen again.
-        offered: the levels that can be set now.
+        surfaces: predicted surface of each network, with its terms.
+        observed: observations of each.
+        tried: configurations of each that were run, even in vain; not chosen again.
+        offered: the current levels.
     """
     left = [_left(surface, offered, done) for surface, done in zip(surfaces, tried, strict=True)]
     for number, seen in enumerate(observed):
@@ -80,9 +79,9 @@ def next_observation(
 
 
 def on_front(surface: Surface) -> NDArray[np.float64]:
-    """How likely each configuration is one that a plan chooses, relative to the likeliest, over the grid.
+    """Probability of each configuration to be on a plan's front, relative to the largest, over the grid.
 
-    One is on the front of latency and energy where nothing that is as fast takes less energy.
+    The front of latency and energy has no configuration that is as fast with less energy.
     """
     latency, energy = surface.latency_ms.ravel(), np.log(surface.energy_mj.ravel())
     order = np.argsort(latency, kind="stable")
@@ -94,12 +93,12 @@ def on_front(surface: Surface) -> NDArray[np.float64]:
 
 
 def plan_uncertainty(surface: Surface, weights: NDArray[np.float64]) -> float:
-    """The standard deviation of latency's or energy's logarithm, whichever is larger, in the weighted mean."""
+    """Standard deviation of latency's or energy's logarithm, the larger weighted mean."""
     return float(max(np.average(sigma, weights=weights) for sigma in (surface.latency_sigma, surface.energy_sigma)))
 
 
 def _left(surface: Surface, offered: FrequencyGrid, tried: Collection[FrequencyConfiguration]) -> NDArray[np.bool_]:
-    """Where a network can still be run, over the grid."""
+    """Untried configurations of a network, over the grid."""
     grid = surface.grid
     cpu, gpu, emc = (np.isin(grid.levels(axis), offered.levels(axis)) for axis in AXES)
     left: NDArray[np.bool_] = cpu[:, None, None] & gpu[None, :, None] & emc[None, None, :]
@@ -114,18 +113,18 @@ def _at(grid: FrequencyGrid, flat: int) -> FrequencyConfiguration:
 
 Observed: TypeAlias = Sequence[tuple[Network, Sequence[Observation]]]
 
-_STRANGE = 0.3  # how far apart, as deviations of logarithms, rates of boards of different kinds are taken to be
-_ALIKE = 0.15  # the same of boards of one kind, where one of them was simulated
+_STRANGE = 0.3  # assumed deviation of logarithms between rates of boards of different kinds
+_ALIKE = 0.15  # the same for boards of one kind, one of them simulated
 _ROUNDS, _LARGEST = 3, 8.0
 
 
 @dataclass(frozen=True, eq=False)
 class Prior:
-    """What is known of a board before anything is observed of it.
+    """Prior knowledge of a board.
 
     Attributes:
         cost: the profile's models, on the board's grid, with its rates.
-        carried: where they come from.
+        carried: their origin.
     """
 
     cost: BoardCost
@@ -133,7 +132,7 @@ class Prior:
 
 
 def prior_of(bundle: Bundle, device: MeasuredDevice) -> Prior:
-    """A profile on a board that it is not of, or on one of its own that it has not seen."""
+    """A profile on another board, or on an unseen one of its own kind."""
     manifest, cost = bundle.manifest, bundle.cost
     theirs, ours = cost.grid, device.grid
     clocks = tuple(levels[-1] / mine[-1] for levels, mine in zip(_axes(theirs), _axes(ours), strict=True))
@@ -165,7 +164,7 @@ def prior_of(bundle: Bundle, device: MeasuredDevice) -> Prior:
 
 
 def adapted(prior: Prior, device: MeasuredDevice, observed: Observed) -> Prior:
-    """What is known after observations of some networks; without any, as before."""
+    """A prior after observations of some networks; unchanged without any."""
     if not observed:
         return prior
     now, factors = prior, dict[str, float]()
@@ -178,7 +177,7 @@ def adapted(prior: Prior, device: MeasuredDevice, observed: Observed) -> Prior:
 
 
 def by_factors(prior: Prior, device: MeasuredDevice, more: Mapping[str, float]) -> Prior:
-    """What is known of a board, by further factors."""
+    """A prior with further factors."""
     factors = prior.carried.factors.times(more)
     carried = replace(prior.carried, factors=factors)
     drawn = Carried("", "", (1.0, 1.0, 1.0), Factors(dynamic=more.get("dynamic", 1.0)), (), 0)
@@ -213,7 +212,7 @@ def _on_grid(
 def _near(
     figures: NDArray[np.float32], levels: Sequence[int], mine: Sequence[int], factor: float, axis: int
 ) -> NDArray[np.float32]:
-    """Figures along one axis of levels at others, whose clocks count by a factor."""
+    """Figures along one axis at other levels, whose clocks are scaled by a factor."""
     at = np.interp(np.asarray(mine) * factor, levels, np.arange(len(levels)))
     low = np.minimum(at.astype(int), max(len(levels) - 2, 0))
     high = np.minimum(low + 1, len(levels) - 1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The PyTorch worker as the parent sees it: a process that answers one line of JSON to each, within a time."""
+"""The parent's side of the PyTorch worker: a process that answers each line of JSON with one, within a time."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ class TorchProcess:
     """A running worker; closing it ends the process.
 
     Args:
-        python: the Python whose PyTorch measures.
+        python: the Python with PyTorch.
         device: ``cpu`` or ``cuda``.
-        threads: of the processor; 0 for as many as PyTorch takes.
-        patience_s: after so long without an answer the process counts as hanging, and is ended.
+        threads: of the processor; 0 for PyTorch's default.
+        patience_s: time without an answer after which the process counts as hanging and is ended.
         worker: the worker's file, or the name of its module.
 
     Attributes:
-        about: what it said of itself.
-        ended: whether it was seen to end, by itself or here.
+        about: its answer to the first request.
+        ended: the process was seen to end, by itself or here.
 
     Raises:
         MeasurementError: it cannot be started, or has no PyTorch.
@@ -74,17 +74,17 @@ class TorchProcess:
         return self._process.pid
 
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer to a request.
+        """Answer to a request.
 
         Raises:
-            RequestRefused: the worker cannot do that, and goes on.
+            RequestRefused: the worker refused, and goes on.
             MeasurementError: it ended, or did not answer in time.
         """
         what = str(request["do"])
         if self.ended:
             raise MeasurementError(f"meter: the PyTorch process had ended before {what!r}")
         assert self._process.stdin is not None
-        with contextlib.suppress(OSError, ValueError):  # it has ended, and may have said why
+        with contextlib.suppress(OSError, ValueError):  # it has ended, and may have printed a reason
             self._process.stdin.write(json.dumps(request) + "\n")
             self._process.stdin.flush()
         try:
@@ -109,14 +109,14 @@ class TorchProcess:
         return answer
 
     def close(self) -> None:
-        """End the process; a second time is no harm."""
+        """End the process; idempotent."""
         self.ended = True
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
-                with contextlib.suppress(OSError):  # what it was not sent
+                with contextlib.suppress(OSError):  # unsent data
                     stream.close()
 
     def __enter__(self) -> TorchProcess:

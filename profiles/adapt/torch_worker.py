@@ -28,7 +28,7 @@ Run = Callable[[], Any]
 
 _WARM_UP = 3
 _LEAST = 5  # timings, whatever they take
-_REFERENCE_LAUNCHES = 64  # of the smallest kernel, host work that the latency of a network is compared with
+_REFERENCE_LAUNCHES = 64  # of the smallest kernel, host work for comparison with a network's latency
 _INTERPRETER = "The following operation failed in the TorchScript interpreter"
 _OUT_OF_MEMORY = re.compile(r"out of memory|can't allocate memory|not enough memory", re.IGNORECASE)
 _TWO_DEVICES = re.compile(r"\b(same|different|two|expected) devices?\b")
@@ -43,7 +43,7 @@ class Late(Refused):
 
 
 class Worker:
-    """Answers requests; whoever runs this loads torch."""
+    """Answers requests; its caller loads torch."""
 
     actions: tuple[str, ...] = ("hello", "network")
 
@@ -52,7 +52,7 @@ class Worker:
             raise Refused(f"torch {torch.__version__} here has no CUDA; valid: the --python of one that has")
         self.torch = torch
         self.device = device
-        # One thread's own time leaves out what others did meanwhile; several threads' would count each of them.
+        # A single thread's own time excludes other processes; the time of several threads would add up.
         alone = device == "cpu" and torch.get_num_threads() == 1
         self.clock, self._now = ("thread", time.thread_time) if alone else ("wall", time.perf_counter)
         self._last: tuple[str, Run] | None = None
@@ -66,14 +66,14 @@ class Worker:
             return dict(getattr(self, str(action))(request))
 
     def hello(self, request: dict[str, Any]) -> dict[str, Any]:
-        """What runs here."""
+        """Description of the platform."""
         torch = self.torch
         named = torch.cuda.get_device_name() if self.device == "cuda" else platform.processor() or platform.machine()
         told: dict[str, Any] = {
             "python": platform.python_version(), "torch": str(torch.__version__), "threads": torch.get_num_threads(),
             "device": self.device, "device_name": named, "clock": self.clock,
         }  # fmt: skip
-        if self.device == "cuda":  # what the time of a kernel depends on
+        if self.device == "cuda":  # factors of kernel times
             cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
             told.update(cuda=str(torch.version.cuda), cudnn=cudnn.version(), cudnn_benchmark=bool(cudnn.benchmark))
             told.update(cudnn_tf32=bool(cudnn.allow_tf32), matmul_tf32=bool(matmul.allow_tf32))
@@ -94,7 +94,7 @@ class Worker:
         return told
 
     def _reference_ms(self) -> float:
-        """Host time of launching the smallest kernel again and again."""
+        """Host time of launching the smallest kernel repeatedly."""
         run = self._smallest
         self._wait()
         start = self._now()
@@ -104,7 +104,7 @@ class Worker:
         return 1e3 * (self._now() - start)
 
     def _timed(self, run: Run, request: dict[str, Any], waiting: bool, before: Run = lambda: None) -> dict[str, Any]:
-        """The median time of a call, with or without waiting for what it launched."""
+        """Median time of a call, with or without waiting for its launches."""
         found: list[float] = []
         until = time.perf_counter() + float(request.get("seconds", 1.0))
         for number in range(_WARM_UP + int(request.get("timings", 100))):
@@ -129,9 +129,9 @@ class Worker:
         return functools.partial(self.torch.nn.functional.relu, self._random((1,)))
 
     def _ran(self, run: Run) -> list[str]:
-        """What the profiler saw run: the kernels of a GPU; elsewhere PyTorch's operators, those that others call among them.
+        """Kernels that the profiler saw on a GPU; elsewhere PyTorch's operators, nested ones included.
 
-        It looks once, before anything is timed: it takes as long and draws as much as what it looks at, or more.
+        It runs once, before any timing: it takes as much time and power as its subject, or more.
         """
         key, cuda, activity = self._last[0] if self._last else "", self.device == "cuda", self.torch.profiler.ProfilerActivity
         if key not in self._seen:
@@ -147,9 +147,9 @@ class Worker:
         return self._kept(json.dumps(about), lambda: self._loaded(*about))
 
     def _kept(self, key: str, make: Callable[[], Run]) -> Run:
-        """What was made last is kept."""
+        """Make an object, or reuse the last one."""
         if self._last is None or self._last[0] != key:
-            self._last = None  # whose memory is given back
+            self._last = None  # frees its memory
             self._last = (key, make())
         return self._last[1]
 
@@ -157,7 +157,7 @@ class Worker:
         torch = self.torch
         torch.manual_seed(0)
         scripted = not path.endswith(".pt2")
-        # Loaded onto a GPU, the constants of a trace would be there too, and arithmetic on sizes would wait for it.
+        # On a GPU, the constants of a trace would be there too, and arithmetic on sizes would wait for it.
         where = "cpu" if self.device == "cpu" else None
         model = torch.jit.load(path, map_location=where) if scripted else torch.export.load(path).module()
         model = model.to(self.device)
@@ -166,7 +166,7 @@ class Worker:
         run: Run = functools.partial(model, *given)
         if scripted:
             model.eval()
-            run = torch.jit.optimized_execution(False)(run)  # each operator as it stands in the file, nothing fused
+            run = torch.jit.optimized_execution(False)(run)  # each operator as in the file, nothing fused
             self._check_devices(path, model, run)
         if execution == "eager":
             return run
@@ -177,7 +177,7 @@ class Worker:
         raise Refused(f"execution {execution!r} of {path} on {self.device}; valid: eager, frozen (TorchScript), graph (CUDA)")
 
     def _check_devices(self, path: str, model: Any, run: Run) -> None:
-        """Refuse a model that cannot run here because its code names the device that it was traced on."""
+        """Refuse a model whose code names another device, on which it was traced."""
         if self.device == "cpu":
             return
         try:
@@ -194,7 +194,7 @@ class Worker:
             ) from error
 
     def _capture(self, run: Run) -> Run:
-        """What a run launches, as a CUDA graph."""
+        """The launches of a run, as a CUDA graph."""
         side, graph = self.torch.cuda.Stream(), self.torch.cuda.CUDAGraph()
         side.wait_stream(self.torch.cuda.current_stream())
         with self.torch.cuda.stream(side):
@@ -206,7 +206,7 @@ class Worker:
         return functools.partial(graph.replay)
 
     def _fill(self, model: Any) -> None:
-        """Random weights in place of those there are, which may be zeros; of a size that keeps activations finite."""
+        """Replace weights, which may be zeros, with random ones of a size that keeps activations finite."""
         for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
             if tensor.is_floating_point() and name.endswith(("running_var", "bn.weight")):
                 tensor.data.uniform_(0.5, 1.5)
@@ -225,7 +225,7 @@ class Worker:
 
 
 def _reason(error: Exception) -> str:
-    """An error in one line; TorchScript's interpreter says the reason last, after the code that led to it."""
+    """An error in one line; TorchScript's interpreter puts the reason last, after the code."""
     reasons = re.findall(r"^\w*(?:Error|Exception): .*", str(error), re.MULTILINE)
     if reasons and str(error).startswith(_INTERPRETER):
         return " ".join(reasons[-1].split())[:600]
@@ -233,7 +233,7 @@ def _reason(error: Exception) -> str:
 
 
 def is_for_now(error: Exception) -> bool:
-    """True if a request that failed may succeed later: memory or time was short."""
+    """True if a failed request may succeed later: memory or time was short."""
     return isinstance(error, (Late, MemoryError)) or bool(_OUT_OF_MEMORY.search(str(error)))
 
 
@@ -242,7 +242,7 @@ def main(arguments: Sequence[str], kind: Callable[[Any, str], Worker] = Worker) 
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--threads", type=int, default=0, help="of the processor; 0: as many as torch takes")
     args = parser.parse_args(arguments)
-    # Whatever libraries print must not stand among the answers.
+    # Output of libraries must not mix with the answers.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
 
@@ -260,11 +260,11 @@ def main(arguments: Sequence[str], kind: Callable[[Any, str], Worker] = Worker) 
     for line in sys.stdin:
         try:
             tell(worker.answer(json.loads(line)))
-        except Exception as error:  # torch raises many kinds; the parent is told, and may ask for something else
+        except Exception as error:  # torch raises many kinds; the parent is told, and may go on
             tell({"error": str(error) if isinstance(error, Refused) else _reason(error), "for_now": is_for_now(error)})
             try:
                 worker._wait()
-            except RuntimeError as lost:  # after some errors nothing runs on a GPU any more
+            except RuntimeError as lost:  # after some errors a GPU runs nothing any more
                 print(_reason(lost), file=sys.stderr)
                 return 1
     return 0

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measuring TensorRT engines by ``trtexec``, at the clocks there are: whole inferences, and each of their layers.
+"""Measurement of TensorRT engines by ``trtexec``, at the current clocks: whole inferences, and each layer.
 
-Engines must have been built with ``--profilingVerbosity=detailed``. Inputs are random, trtexec's default, and stay on the GPU.
-Latency and layers are measured in runs of their own: timing layers makes inferences slower. Options and files are those of
-TensorRT 8.2 and later (its samples' README).
+Engines must be built with ``--profilingVerbosity=detailed``. Inputs are random, trtexec's default, and stay on the GPU. Latency
+and layers have separate runs: timing layers slows inferences. Options and files are those of TensorRT 8.2 and later (its
+samples' README).
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ PATIENCE_S = 120.0
 TRTEXEC = Path("/usr/src/tensorrt/bin/trtexec")
 """Where JetPack puts it."""
 
-_OVER = "Timing trace has"  # said when the inferences are over; what follows is reporting
+_OVER = "Timing trace has"  # printed after the inferences; reporting follows
 _LAYERS_S = 0.5
-_FAR_OFF = 50.0  # layers together against the inference: further apart, one of the two is in another unit
+_FAR_OFF = 50.0  # ratio of all layers to the inference beyond which one of them is in another unit
 _LAST_LINES = 50
 
 
 @dataclass(frozen=True)
 class Inferences:
-    """What a run's inferences took.
+    """Times of a run's inferences.
 
     Attributes:
         latency_ms: their median.
-        over_s: how long they had been over when the run ended.
+        over_s: time between their end and the run's.
     """
 
     latency_ms: float
@@ -55,22 +55,20 @@ class Inferences:
 
 
 class Trtexec:
-    """A ``trtexec``, or what is called like it: a script that runs it in a container.
+    """A ``trtexec``, or a script of that name that runs it in a container.
 
-    Args:
-        program: its file.
-        patience_s: after so much longer than its inferences, a run counts as hanging and is ended.
+    ``patience_s`` is the time after its inferences until a run counts as hanging and is ended.
     """
 
     def __init__(self, program: Path = TRTEXEC, patience_s: float = PATIENCE_S) -> None:
         self._program, self._patience_s = program, patience_s
 
     def network(self, engine: Path, inputs: Sequence[TensorSpec]) -> Network:
-        """What an engine launches, called as its file is.
+        """Launches of an engine, named after its file.
 
         Raises:
             MeasurementError: trtexec cannot be started, fails or hangs, or cannot run the engine.
-            KernelsError: the engine was built without the details of its layers, or has a layer without a rule.
+            KernelsError: the engine was built without layer details, or has a layer without a rule.
         """
         if not engine.is_file():
             raise MeasurementError(f"{engine}: no such engine; build it: trtexec --onnx=... --saveEngine={engine.name} "
@@ -88,25 +86,21 @@ class Trtexec:
         return network
 
     def inferences(self, engine: Path, inputs: Sequence[TensorSpec], seconds: float) -> Inferences:
-        """Run inferences back to back for so long.
+        """Run inferences back to back for this time.
 
         Raises:
-            MeasurementError: trtexec cannot be started, fails or hangs, or writes something else than times.
+            MeasurementError: trtexec cannot be started, fails or hangs, or writes no times.
         """
         with tempfile.TemporaryDirectory(prefix="jetdvfs-trtexec-") as folder:
             times = Path(folder) / "times.json"
-            # A whole number is all that older releases take.
+            # Older releases take only a whole number.
             run = [f"--duration={math.ceil(seconds)}", "--iterations=1", "--noDataTransfers", f"--exportTimes={times}"]
             over_s = self._run(engine, inputs, run, seconds)
             self._there(times, "--exportTimes")
             return Inferences(_median_ms(times), over_s)
 
     def layers_ms(self, engine: Path, inputs: Sequence[TensorSpec], network: Network, latency_ms: float) -> tuple[float, ...]:
-        """The mean time of each of an engine's launches in ms, in their order.
-
-        Args:
-            network: what :meth:`network` said of the engine.
-            latency_ms: what an inference takes at the same clocks, beside which the layers must be believable.
+        """Mean time of each of an engine's launches in ms, in order; checked against the latency of an inference.
 
         Raises:
             MeasurementError: as :meth:`inferences`; or the times are of another engine or in another unit.
@@ -130,9 +124,9 @@ class Trtexec:
         return found
 
     def _run(self, engine: Path, inputs: Sequence[TensorSpec], options: Sequence[str], seconds: float) -> float:
-        """Run it to its end; how long its inferences had been over then, in s."""
+        """Run it to its end; return the time since its inferences ended, in s."""
         shapes = [f"{spec.name}:{'x'.join(map(str, spec.shape))}" for spec in inputs if spec.name]
-        # A bare name is looked for in PATH where there is no such file here.
+        # A bare name is searched in PATH unless such a file exists here.
         program = self._program.absolute() if self._program.exists() else self._program
         command = [str(program), f"--loadEngine={engine}", *options]
         command += [f"--shapes={','.join(shapes)}"] if shapes else []
@@ -156,7 +150,7 @@ class Trtexec:
             raise MeasurementError(f"meter: {self._program.name} did not finish with {engine.name} {limit}") from None
         finally:
             ended = time.monotonic()
-            with contextlib.suppress(ProcessLookupError):  # it, and what a script of that name has started
+            with contextlib.suppress(ProcessLookupError):  # it, and the children of such a script
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             reader.join()
@@ -182,13 +176,13 @@ def _listen(process: subprocess.Popen[str], said: deque[str], over: list[float])
 
 
 def _complaint(said: Sequence[str]) -> str:
-    """The first error among what it said last, or its last words."""
+    """The first error in its last output, or the last line."""
     found = [line for line in said if "[E]" in line] or [line for line in said if line][-1:]
     return f": {found[0][-200:]}" if found else ""
 
 
 def _median_ms(path: Path) -> float:
-    """The median latency of what ``--exportTimes`` wrote."""
+    """Median latency in the file of ``--exportTimes``."""
     try:
         made = json.loads(path.read_bytes())
         found = [float(one["latencyMs"]) for one in made]
