@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shape rules of ATen's operators by family, and which of them launch a kernel.
+"""Shape rules of ATen's operators by family, and their kernel launches.
 
 Importing a family's module puts its rules into the table.
 """

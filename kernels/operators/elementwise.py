@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Element types and launches of pointwise work, which operators of every family share."""
+"""Element types and launches of pointwise work, shared by all operator families."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def _category(dtype: str) -> int:
 
 
 def as_floating(dtype: str) -> str:
-    """The element type of a quotient or a root: integers become float32."""
+    """Element type of a quotient or root: integers become float32."""
     return "float32" if _category(dtype) < 2 else dtype
 
 
 def type_named(dtype: int | None, default: str) -> str:
-    """The element type that an optional ``dtype`` argument asks for."""
+    """Element type in an optional ``dtype`` argument."""
     return default if dtype is None else SCALAR_TYPES[dtype]
 
 
@@ -56,7 +56,7 @@ def _wider(first: str, second: str) -> str:
 
 
 def promoted(operands: Sequence[Any]) -> str:
-    """The element type PyTorch computes in: tensors with dimensions first, then scalars of a higher category."""
+    """Element type PyTorch computes in: tensors with dimensions first, then scalars of a higher category."""
     result = ""
     for ranked in (True, False):
         kinds = [x.dtype for x in operands if isinstance(x, Tensor) and (x.rank > 0) == ranked and not _is_number(x)]
@@ -73,7 +73,7 @@ def promoted(operands: Sequence[Any]) -> str:
 
 
 def is_host(value: Any) -> bool:
-    """A tensor that the host holds: arithmetic on it launches nothing."""
+    """True for a tensor that the host holds: arithmetic on it launches nothing."""
     return isinstance(value, Tensor) and value.value is not None
 
 
@@ -82,7 +82,7 @@ def _is_number(value: Tensor) -> bool:
 
 
 def checked(value: Any) -> Any:
-    """A result of arithmetic, if it is a number TorchScript can hold."""
+    """Result of arithmetic, if TorchScript can hold the number."""
     if type(value) is int and not -(1 << 63) <= value < 1 << 63:
         raise ModelError("arithmetic leaves the range of 64-bit integers")
     return value
@@ -97,7 +97,7 @@ def launch_pointwise(
     *,
     beside_number: bool = False,
 ) -> Tensor:
-    """Launch one pointwise kernel over tensors that broadcast; beside a number, if ATen makes an operand of that."""
+    """Launch one pointwise kernel over tensors that broadcast, and over a number that ATen makes an operand."""
     shape = operands[0].shape if len(operands) == 1 else broadcast([x.shape for x in operands])
     output = recorder.tensor(shape, dtype, elementwise_strides(shape, operands, beside_number))
     return recorder.launch(kind, operands, output, params)
@@ -106,7 +106,7 @@ def launch_pointwise(
 def binary(
     recorder: Recorder, kind: str, first: Any, second: Any, compute: Callable[[Any, Any], Any], dtype: str | None = None
 ) -> Any:
-    """A pointwise operator of two operands, each a tensor or a number."""
+    """A pointwise operator of two operands, tensors or numbers."""
     if not isinstance(first, Tensor) and not isinstance(second, Tensor):
         return checked(compute(_plain(first), _plain(second)))
     if not all(isinstance(x, (Tensor, int, float)) for x in (first, second)):
@@ -118,7 +118,7 @@ def binary(
 
 
 def _plain(value: Any) -> Any:
-    """An operand that is not a tensor. Containers within containers are refused: comparing them can take forever."""
+    """A non-tensor operand. Nested containers are refused: comparing them can take forever."""
     if isinstance(value, (list, tuple, dict)) and any(isinstance(item, (list, tuple, dict)) for item in value):
         raise ShapeError("containers of containers are not compared")
     return value

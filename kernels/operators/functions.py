@@ -142,7 +142,7 @@ _statistic("aminmax", outputs=2)
 def _ranked(kind: str) -> None:
     @operator(kind)
     def rule(recorder: Recorder, self: Tensor, *arguments: Any, keepdim: bool = False, **_: Any) -> Any:
-        """Of all elements, or along a dimension with indices; ``kthvalue`` says which one before the dimension."""
+        """Of all elements, or along a dimension with indices; ``kthvalue`` has its index before the dimension."""
         numbers = [item for item in arguments if type(item) is int]
         dim = numbers[-1] if len(numbers) > (kind == "kthvalue") else None if kind == "median" else -1
         keep = keepdim or bool(arguments and arguments[-1] is True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Strides and shapes that operators of every family share, as ATen computes them."""
+"""Strides and shapes shared by all operator families, as ATen computes them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def dim_of(tensor_rank: int, dim: int) -> int:
 
 
 def integers(values: Any, count: int) -> tuple[int, ...]:
-    """A list of ``count`` integers; one stands for all, as in ATen's ``int[2]``."""
+    """A list of ``count`` integers; one counts for all, as in ATen's ``int[2]``."""
     if isinstance(values, int):
         values = [values]
     if len(values) == 1 and count > 1:
@@ -59,7 +59,7 @@ def broadcast(shapes: Sequence[Shape]) -> Shape:
 
 
 def is_dense(shape: Shape, strides: Shape) -> bool:
-    """Whether a tensor fills its memory without gaps or overlaps, in whatever order of dimensions."""
+    """True if a tensor fills its memory without gaps or overlaps, in any order of dimensions."""
     expected = 1
     for stride, size in sorted((stride, size) for size, stride in zip(shape, strides, strict=True) if size != 1):
         if stride != expected:
@@ -69,10 +69,10 @@ def is_dense(shape: Shape, strides: Shape) -> bool:
 
 
 def elementwise_strides(shape: Shape, operands: Sequence[Tensor], beside_number: bool = False) -> Shape | None:
-    """The strides TensorIterator gives the output of a pointwise operator (``None``: those of rows).
+    """Strides that TensorIterator gives the output of a pointwise operator (``None``: those of rows).
 
-    ``beside_number``: a number is an operand too, which counts as one of another shape. That and any other shape keep the
-    strides of dimensions of size 1, by which PyTorch tells channels last; of one shape alone they are made anew.
+    ``beside_number``: a number is an operand too, and counts as one of another shape. With operands of several shapes,
+    dimensions of size 1 keep their strides, by which PyTorch detects channels last; with one shape they are recomputed.
     """
     if all(tensor.has_default_strides() for tensor in operands):
         return None
@@ -108,7 +108,7 @@ def elementwise_strides(shape: Shape, operands: Sequence[Tensor], beside_number:
 
 
 def _compare_dims(first: int, second: int, shape: Shape, operands: Sequence[Shape]) -> int:
-    """Which of two dimensions lies further out: TensorIterator's ``should_swap``."""
+    """Order of two dimensions, outer first: TensorIterator's ``should_swap``."""
     for strides in operands:
         one, two = strides[first], strides[second]
         if one == 0 or two == 0:
@@ -121,7 +121,7 @@ def _compare_dims(first: int, second: int, shape: Shape, operands: Sequence[Shap
 
 
 def preserved(tensor: Tensor) -> Shape | None:
-    """Strides of a copy that keeps the memory format where it can."""
+    """Strides of a copy that keeps the memory format if possible."""
     if tensor.has_default_strides():
         return None
     if is_dense(tensor.shape, tensor.strides):
@@ -141,7 +141,7 @@ def channels_last(shape: Shape) -> Shape:
 
 
 def view_strides(shape: Shape, strides: Shape, wanted: Shape) -> Shape | None:
-    """Strides under which the same memory has another shape, or ``None`` where it needs a copy (ATen's ``computeStride``)."""
+    """Strides for another shape of the same memory; ``None`` if it needs a copy (ATen's ``computeStride``)."""
     if numel(shape) == 0:
         return strides if shape == wanted else contiguous_strides(wanted)
     if not shape:
@@ -169,7 +169,7 @@ def inferred(size: Sequence[int], elements: int) -> Shape:
     """A requested shape with its one ``-1`` filled in.
 
     Raises:
-        ShapeError: it does not hold that many elements.
+        ShapeError: it does not hold that number of elements.
     """
     known = 1
     for length in size:
@@ -183,14 +183,14 @@ def inferred(size: Sequence[int], elements: int) -> Shape:
 
 
 def view_of(recorder: Recorder, source: Tensor, shape: Sequence[int], strides: Sequence[int] | None, name: str) -> Tensor:
-    """Another look at a tensor's memory, written down as a host-only call."""
+    """A view of a tensor's memory, recorded as a host-only call."""
     recorder.host(name)
     trainable = source.requires_grad
     return recorder.tensor(shape, source.dtype, strides, parameter=source.parameter, requires_grad=trainable, of=source)
 
 
 def reshape(recorder: Recorder, source: Tensor, size: Sequence[int]) -> Tensor:
-    """``reshape``: a view where memory allows it, else a copy."""
+    """``reshape``: a view if memory allows it, else a copy."""
     shape = inferred(size, source.numel)
     strides = view_strides(source.shape, source.strides, shape)
     if strides is not None:
@@ -200,7 +200,7 @@ def reshape(recorder: Recorder, source: Tensor, size: Sequence[int]) -> Tensor:
 
 
 def is_laid_out(source: Tensor, last: bool) -> bool:
-    """Whether a tensor is contiguous, or contiguous with its channels last; it may be both where a size is 1."""
+    """True if a tensor is contiguous, or contiguous with channels last; a size of 1 may allow both."""
     if not last:
         return source.is_contiguous()
     wanted = zip(source.shape, source.strides, channels_last(source.shape), strict=True)
@@ -208,7 +208,7 @@ def is_laid_out(source: Tensor, last: bool) -> bool:
 
 
 def laid_out(recorder: Recorder, source: Tensor, last: bool) -> Tensor:
-    """A tensor as a kernel reads it that takes no other layout: itself, or a copy, which is a launch of its own."""
+    """A tensor in the one layout that a kernel reads: itself, or a copy by a separate launch."""
     if is_laid_out(source, last):
         return source
     strides = channels_last(source.shape) if last else None
@@ -216,7 +216,7 @@ def laid_out(recorder: Recorder, source: Tensor, last: bool) -> Tensor:
 
 
 def contiguous(recorder: Recorder, source: Tensor) -> Tensor:
-    """A contiguous copy, or the tensor itself if it is so already; the copy of a weight is a result like any other."""
+    """The tensor if contiguous, else a contiguous copy; the copy of a weight is a result like any other."""
     if source.is_contiguous():
         return source
     return recorder.launch("clone", [source], recorder.tensor(source.shape, source.dtype))

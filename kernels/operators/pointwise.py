@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pointwise operators, on tensors and on the plain numbers that shape arithmetic uses the same names for."""
+"""Pointwise operators on tensors, and on plain numbers in shape arithmetic."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ _comparison("logical_or")
 
 
 def _unary(name: str, *spellings: str, floating: bool = False) -> None:
-    """Register a one-operand operator and its in-place form; of a plain number, it is computed."""
+    """Register a one-operand operator and its in-place form; computed for a plain number."""
     compute = UNARY.get(name) or FLOATING.get(name)
 
     @operator(name, f"{name}_", *spellings)
@@ -115,7 +115,7 @@ for _name in ("silu", "hardswish", "hardsigmoid", "mish", "elu", "leaky_relu", "
 for _name in ("softshrink", "gelu", "log_sigmoid", *(name for name in UNARY if name not in ("abs", "neg"))):
     _unary(_name)
 for _name in ("erfinv", *(name for name in FLOATING if name not in ("log10",))):
-    # torch.export writes what the author wrote: acos may be arccos there
+    # torch.export keeps the author's spelling: acos may be arccos there
     _unary(_name, *([f"arc{_name[1:]}"] if _name in ("acos", "asin", "atan") else ()), floating=True)
 _unary("abs", "absolute")
 _unary("neg", "negative")
@@ -206,7 +206,7 @@ def glu(recorder: Recorder, self: Tensor, dim: int = -1) -> Tensor:
 def _no_drop(*names: str) -> None:
     @operator(*names)
     def rule(recorder: Recorder, input: Tensor, p: float = 0.5, train: bool = False, *_: Any) -> Tensor:
-        """Dropout passes its input through unless the network is being trained."""
+        """Dropout passes its input through except in training."""
         if train and p > 0:
             raise ModelError("dropout in training mode: save the model after calling its eval()")
         recorder.host("dropout")

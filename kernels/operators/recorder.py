@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where operators write down what they launch while a network runs on shapes."""
+"""Record of operators' launches while a network runs on shapes."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from .values import HostValue, Number, Tensor
 
 
 class DataDependent(ModelError):
-    """What comes next depends on the numbers in a tensor, which are not followed.
+    """The next step depends on the numbers in a tensor, which are not followed.
 
     Attributes:
-        operator: the operator that asks for them, with its namespace; empty until somebody who knows it has said so.
+        operator: the operator that needs them, with its namespace; empty if unknown.
     """
 
     def __init__(self, reason: str, operator: str = "") -> None:
@@ -28,13 +28,13 @@ class DataDependent(ModelError):
 
 
 class Recorder:
-    """The calls of one forward pass, in order, and the only maker of tensors within it.
+    """The calls of one forward pass, in order; all tensors within it are made here.
 
     Attributes:
         calls: kernel invocations and host-only calls so far.
-        reads: for each launch so far, which launch wrote each of its inputs (:attr:`~jetdvfs.kernels.network.Network.reads`).
-        scope: the module path of the code that is running.
-        tracking: what else is known of who writes what.
+        reads: for each launch so far, the writer of each input (:attr:`~jetdvfs.kernels.network.Network.reads`).
+        scope: module path of the running code.
+        tracking: further knowledge of writers.
         weights: of the file, by name.
     """
 
@@ -59,7 +59,7 @@ class Recorder:
         load: Callable[[], Sequence[Number]] | None = None,
         of: Tensor | None = None,
     ) -> Tensor:
-        """A tensor, if its shape is one that can exist; ``of`` is what it is a view of.
+        """A tensor, if its shape is possible; ``of`` is the tensor that it views.
 
         Raises:
             ShapeError: a size is negative or not an integer.
@@ -96,9 +96,9 @@ class Recorder:
         work: int | None = None,
         dtype: str = "",
     ) -> Tensor:
-        """Write down a kernel invocation and hand back its output; ``weights`` count in its traffic, not among its inputs.
+        """Record a kernel invocation and return its output; ``weights`` count in its traffic, not among its inputs.
 
-        ``work`` is its operations if they do not follow from its shapes, ``dtype`` its element type if that is its weights'.
+        ``work`` is its operations if its shapes do not determine them, ``dtype`` its element type if that is its weights'.
 
         Raises:
             UnsupportedOperator: the kind has no row in :mod:`jetdvfs.kernels.kinds`.
@@ -133,7 +133,7 @@ class Recorder:
 
     @contextmanager
     def within(self, child: str) -> Iterator[None]:
-        """While a rule does the work of one of the running module's children: its path."""
+        """Enter a child of the running module, for a rule that does its work."""
         outer = self.scope
         self.scope = f"{outer}.{child}" if outer else child
         yield
@@ -141,9 +141,9 @@ class Recorder:
 
     @contextmanager
     def as_floats(self, wanted: bool = True, dtype: str = "float32") -> Iterator[None]:
-        """While what works in 8 bits is to make another element type, if it is wanted.
+        """Make 8-bit work produce another element type, if wanted.
 
-        A convolution or product keeps the type it works in, and names that of its output (``output``).
+        A convolution or product keeps its working type, and names its output's (``output``).
         """
         outer = self._instead
         self._instead = dtype if wanted else outer
@@ -151,7 +151,7 @@ class Recorder:
         self._instead = outer
 
     def host(self, name: str) -> None:
-        """Write down a call that launches nothing."""
+        """Record a call that launches nothing."""
         self._add(HostOp(name, self.scope))
 
     def _add(self, call: Call) -> None:
@@ -161,7 +161,7 @@ class Recorder:
 
 
 def matched(wanted: Sequence[str], inputs: Sequence[tuple[str, Any]]) -> dict[str, Any] | None:
-    """A value for each name: those given by that name, the others in order; ``None`` where they do not go round."""
+    """A value for each name: named ones by name, the others in order; ``None`` if they do not fit."""
     named = {name: value for name, value in inputs if name}
     plain = iter([value for name, value in inputs if not name])
     if len(inputs) != len(wanted) or not named.keys() <= set(wanted):

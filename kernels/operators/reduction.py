@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators that work along dimensions: reductions, softmax, sorting."""
+"""Operators along dimensions: reductions, softmax, sorting."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .values import Tensor
 
 
 def reduced(x: Tensor, dim: Any, keepdim: bool) -> tuple[tuple[int, ...], Shape]:
-    """The dimensions to reduce (all where ``dim`` is ``None`` or empty), and the shape that stays."""
+    """Dimensions to reduce (all if ``dim`` is ``None`` or empty), and the remaining shape."""
     if isinstance(dim, int):
         dim = [dim]
     dims = tuple(sorted(dim_of(x.rank, d) for d in dim)) if dim else tuple(range(x.rank))
@@ -27,7 +27,7 @@ def reduced(x: Tensor, dim: Any, keepdim: bool) -> tuple[tuple[int, ...], Shape]
 
 
 def reduce(recorder: Recorder, kind: str, x: Tensor, dim: Any, keepdim: bool, dtype: str | None = None) -> Tensor:
-    """Launch one reduction; what it makes is contiguous."""
+    """Launch one reduction, with a contiguous result."""
     dims, shape = reduced(x, dim, keepdim)
     params: dict[str, ParamValue] = {"dim": dims, "keepdim": bool(keepdim)}
     return recorder.launch(kind, [x], recorder.tensor(shape, dtype or x.dtype), params)
@@ -56,7 +56,7 @@ def extreme(recorder: Recorder, self: Tensor, dim: Any = (), keepdim: bool = Fal
 
 
 def _logical(name: str, checking: str, compute: Callable[[list[Any]], bool]) -> None:
-    """By the name of a model's code, and by the one that a check over a tensor (``torch._check_tensor_all``) has."""
+    """Register the name in a model's code, and the one of a check over a tensor (``torch._check_tensor_all``)."""
 
     @operator(name, checking)
     def rule(recorder: Recorder, self: Any, dim: Any = None, keepdim: bool = False) -> Any:
@@ -120,9 +120,9 @@ def norm(
 def _along(kind: str, *names: str) -> None:
     @operator(*names)
     def rule(recorder: Recorder, self: Tensor, dim: int, dtype: int | None = None, *_: Any, **__: Any) -> Tensor:
-        code = None if isinstance(dtype, bool) else dtype  # ``_softmax`` says there whether half becomes float
+        code = None if isinstance(dtype, bool) else dtype  # in ``_softmax``, True if half becomes float
         wanted = type_named(code, self.dtype)
-        # Half becomes single precision on the way; other types are converted first.
+        # Half becomes single precision in the kernel; other types are converted first.
         if wanted != self.dtype and (self.dtype, wanted) != ("float16", "float32"):
             self = recorder.launch("to", [self], recorder.tensor(self.shape, wanted, preserved(self)))
         self = contiguous(recorder, self)  # on CUDA (SoftMax.cu)

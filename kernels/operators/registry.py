@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of operators the reader knows. Adding one is writing one function under :func:`operator`, and, where it launches a
-kernel of a kind of its own, one row in :mod:`jetdvfs.kernels.kinds`.
+"""The table of known operators.
 
-A rule takes the :class:`~.recorder.Recorder` and the operator's arguments under the names and with the defaults of ATen's
-schema; it returns what the operator returns and writes down what it launches. Its annotations are enforced: a rule that says
-``int`` never sees a list, with which the same arithmetic would fill the memory.
+A new one needs a function under :func:`operator` and, for a new kind of kernel, a row in :mod:`jetdvfs.kernels.kinds`. A rule
+takes the :class:`~.recorder.Recorder` and the operator's arguments under the names and with the defaults of ATen's schema; it
+returns the operator's result and records its launches. Its annotations are enforced: a rule with ``int`` never gets a list,
+whose arithmetic could fill the memory.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _list_of(kind: type) -> Check:
     return lambda value: isinstance(value, (list, tuple)) and all(isinstance(item, kind) for item in value)
 
 
-#: What is enforced, by annotation; others (``Any``, unions of tensors and numbers) are the rule's own business.
+#: Enforced checks by annotation; other types (``Any``, unions of tensors and numbers) are up to the rule.
 _CHECKS: dict[str, Check] = {
     "int": lambda value: isinstance(value, int),
     "int | None": lambda value: value is None or isinstance(value, int),
@@ -54,7 +54,7 @@ _CHECKS: dict[str, Check] = {
 
 
 def operator(*names: str) -> Callable[[AnyRule], AnyRule]:
-    """Register a rule; names without a namespace are ATen's (``relu_``), others are written out (``prim::device``)."""
+    """Register a rule; names without a namespace are ATen's (``relu_``), others are complete (``prim::device``)."""
 
     def register(rule: AnyRule) -> AnyRule:
         checked = _checked(rule)
@@ -68,7 +68,7 @@ def operator(*names: str) -> Callable[[AnyRule], AnyRule]:
 
 
 def _checked(rule: Rule) -> Rule:
-    """The rule behind a check of its arguments' types."""
+    """The rule with a check of its arguments' types."""
     code = rule.__code__
     names = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
     by_name = {name: _CHECKS[kind] for name in names if (kind := rule.__annotations__.get(name)) in _CHECKS}
@@ -89,9 +89,9 @@ def _checked(rule: Rule) -> Rule:
 
 
 def host_operator(*names: str) -> Callable[[AnyRule], AnyRule]:
-    """Register what an operator makes of tensors whose numbers the host knows; it takes ATen's arguments, without a recorder.
+    """Register an operator's result for tensors whose numbers the host knows; it takes ATen's arguments, without a recorder.
 
-    Such a rule may return ``None``: the operator is then work for the device as any other.
+    If the rule returns ``None``, the operator is device work like any other.
     """
 
     def register(rule: AnyRule) -> AnyRule:
@@ -105,14 +105,14 @@ def host_operator(*names: str) -> Callable[[AnyRule], AnyRule]:
 
 
 def rule_of(name: str) -> Rule | None:
-    """The rule of an operator, or ``None`` for one the reader does not know; where the host holds all tensors, it computes."""
+    """The rule of an operator, ``None`` if unknown; it computes if the host holds all tensors."""
     rule = RULES.get(name)
     return None if rule is None else _settled(name, rule, HOST_RULES.get(name.removesuffix("_")))
 
 
 @cache
 def _settled(name: str, rule: Rule, host: Rule | None) -> Rule:
-    """An operator's rule, behind what the host makes of tensors that it holds, and before the account of who wrote what."""
+    """An operator's rule, preceded by the host's own computation and followed by the record of writers."""
     in_place = name.endswith("_") and not name.endswith("__")
 
     def settled(recorder: Any, *args: Any, **kwargs: Any) -> Any:
@@ -147,12 +147,12 @@ def _settled(name: str, rule: Rule, host: Rule | None) -> Rule:
     return settled
 
 
-#: What is no tensor and has none.
+#: Types that are and contain no tensor.
 _PLAIN = frozenset({int, float, bool, str, type(None)})
 
 
 def all_on_host(values: Iterable[Any]) -> bool:
-    """Whether there are tensors among values and in lists of them, and the host holds them all."""
+    """True if there are tensors among values and in lists of them, all held by the host."""
     found = False
     for value in values:
         if type(value) in _PLAIN:
@@ -170,7 +170,7 @@ def known_operators() -> tuple[str, ...]:
 
 
 def apply_rule(recorder: Recorder, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """What an operator makes of its arguments.
+    """Result of an operator.
 
     Raises:
         UnsupportedOperator: it has no shape rule.
@@ -189,7 +189,7 @@ def apply_rule(recorder: Recorder, name: str, args: list[Any], kwargs: dict[str,
         raise ill_typed(name, args, error) from error
 
 
-#: What Python raises where a rule is given values of types that its operator does not take.
+#: Python's errors for values of types that an operator does not take.
 RULE_ERRORS = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, AssertionError, StopIteration)
 
 
@@ -204,7 +204,7 @@ def spelled(name: str) -> str:
 
 
 def _short(value: Any) -> str:
-    """An argument in a message; containers are not walked, a model may have made them endless."""
+    """An argument in a message; containers are not walked, since a model may have made them endless."""
     if isinstance(value, (Tensor, ScriptObject, int, float, bool, type(None))):
         return repr(value)[:60]
     if isinstance(value, str):
@@ -215,7 +215,7 @@ def _short(value: Any) -> str:
 
 
 def _why_missing(name: str) -> str:
-    """What to say of an operator without a rule."""
+    """Explanation for an operator without a rule."""
     base = name.rpartition("::")[2]
     if name.startswith(("quantized::", "_quantized::")) or base.startswith(("quantize_", "quantized_", "fbgemm_")):
         return (

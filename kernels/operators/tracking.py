@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Notes on a running network for the passes of PyTorch's JIT: which launches need, and which repeat, each other.
+"""Data for the passes of PyTorch's JIT: launches that need, and repeat, each other.
 
-The JIT works on a graph before it runs. Its caution is kept: memory that is written a second time is left alone
-(torch/csrc/jit/ir/alias_analysis.cpp), and so is a value that code which did not run may have needed.
+The JIT works on a graph before it runs. Its caution is kept: memory written twice is left alone
+(torch/csrc/jit/ir/alias_analysis.cpp), and so is a value that code of an untaken branch may have needed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from .values import Containers, Memory, Tensor, tensors_in
 
-#: Operators whose calls are never the same as others, nor as last time.
+#: Operators whose calls never equal other calls, nor earlier ones.
 UNREPEATABLE = frozenset(
     (
         "rand",
@@ -31,17 +31,17 @@ UNREPEATABLE = frozenset(
         "empty_like",
     )
 )
-#: A loop's body is repeated by the JIT if it has at most so many operators, and so often (loop_unrolling.cpp).
+#: The JIT unrolls a loop with at most this number of operators and of repetitions (loop_unrolling.cpp).
 _SMALL_BODY, _FEW_REPEATS, _TOGETHER = 32, 64, 8
-#: What is the same as another where it is equal, and of the same type.
+#: Types compared by value and type.
 _COMPARED = frozenset((bool, int, float, str))
-#: What is asked of a value without looking at the tensor.
+#: Questions about a value that do not read the tensor.
 _ASKS_NOTHING = frozenset(("__is__", "__isnot__"))
 
 
 @dataclass(frozen=True)
 class Alike:
-    """Launches that repeat others, and the memory that must not have been written into again for that to be so."""
+    """Launches that repeat others, and the memory that must not have been written since."""
 
     first: int
     second: int
@@ -52,7 +52,7 @@ class Alike:
 
 @dataclass(frozen=True)
 class Neutral:
-    """A launch that changes nothing, and whose result stands for what it read."""
+    """A launch that changes nothing, so that its input can replace its result."""
 
     launch: int
     writer: int
@@ -62,7 +62,7 @@ class Neutral:
 
 @dataclass(frozen=True)
 class Folded:
-    """Launches that work on constants alone, which the JIT does before the network runs."""
+    """Launches on constants alone, which the JIT runs before the network."""
 
     launches: range
     memory: tuple[Memory, ...]
@@ -70,7 +70,7 @@ class Folded:
 
 @dataclass(frozen=True)
 class Joined:
-    """A ``cat``: the block it stands in, its dimension as it is written, and the list of what it joins."""
+    """A ``cat``: its block, its dimension as written, and its list of operands."""
 
     block: int
     dim: Any
@@ -79,7 +79,7 @@ class Joined:
 
 @dataclass
 class _Loop:
-    """A loop that runs: how its repetitions are kept apart."""
+    """A running loop, and the separation of its repetitions."""
 
     ordinals: Counter[tuple[str, str]] = field(default_factory=Counter)
     carried: list[Memory] = field(default_factory=list)
@@ -90,17 +90,17 @@ class _Loop:
 
 @dataclass
 class Tracking:
-    """Notes on one forward pass.
+    """Data of one forward pass.
 
     Attributes:
-        comparing: whether they are taken at all, which takes time; all others stay empty if not.
-        together: for each launch, the first one of those that are needed as a whole: of one operator's call, or of all
-            repetitions of one in a loop.
-        needs: for these first ones, the launches whose results they are given.
-        before: for launches that write into what others wrote before, who did.
-        lasting: launches that are needed in any case: they write into what was there before the network ran, or into its state.
-        alias: memory of which one name may stand for either, once a branch or a loop has run or not.
-        either: of branches, launches of which one is needed, then those that the branch not taken would have needed.
+        comparing: False disables collection, which takes time.
+        together: for each launch, the first of those needed as a whole: of one operator's call, or of all repetitions of one in
+            a loop.
+        needs: for these first ones, the launches whose results they read.
+        before: for launches that overwrite others' results, the earlier writers.
+        lasting: launches needed in any case: they write into earlier memory or the network's state.
+        alias: memory that one name may denote after a branch or a loop.
+        either: for branches, launches of which one is needed, then those that the untaken branch would have needed.
         alike: launches that repeat others.
         neutral: launches that change nothing.
         folded: launches on constants alone.
@@ -131,7 +131,7 @@ class Tracking:
     # Blocks of code
 
     def enter(self) -> None:
-        """A block that may not run, or runs again: what is computed in it is not known outside."""
+        """Enter a block that may not run, or runs again: its results are unknown outside."""
         self._blocks.append({})
         self._place()
 
@@ -140,7 +140,7 @@ class Tracking:
         self._places.pop()
 
     def apart(self, task: Callable[[], Any]) -> Any:
-        """Run a task of ``fork``: a graph of its own, compared with no other and needed as a whole."""
+        """Run a task of ``fork``: a separate graph, compared with no other and needed as a whole."""
         outer, self._blocks = self._blocks, [{}]
         self._place()
         made = task()
@@ -156,19 +156,19 @@ class Tracking:
         self._places.append(self._entered)
 
     def enter_loop(self, loop: int) -> None:
-        """A loop, by a number of its own; its first repetition comes next."""
+        """Enter a numbered loop, before its first repetition."""
         self._loops.append(_Loop())
         self._path.append(loop)
         self.enter()
 
     def repeat(self, number: int, count: int | None, fixed: bool, carried: Iterable[Any]) -> bool:
-        """A repetition of the innermost loop; whether the code before it does not stand before it alone.
+        """Begin a repetition of the innermost loop; return True if the code before it is not its only predecessor.
 
         Args:
-            number: which one, from 0 on.
-            count: how many there are; None where that shows only as it runs.
-            fixed: whether that number stands in the code.
-            carried: the values that the last one hands on to this one.
+            number: of the repetition, from 0 on.
+            count: of repetitions; None if known only as it runs.
+            fixed: True if the count is in the code.
+            carried: values handed on from the last repetition.
         """
         loop = self._loops[-1]
         loop.carried += [tensor.memory for value in carried for tensor in tensors_in(value)]
@@ -192,12 +192,12 @@ class Tracking:
         return True
 
     def leave_loop(self, carried: Iterable[Any], first: Iterable[Any], last: Sequence[Any]) -> bool:
-        """A loop is done; whether it might have run more or less often.
+        """Leave a loop; return True if it might have run more or less often.
 
         Args:
-            carried: the last values of what its repetitions hand on to each other.
-            first: the values before it of the variables it sets.
-            last: their values now.
+            carried: last values that its repetitions hand on.
+            first: earlier values of the variables it sets.
+            last: their current values.
         """
         self._places.pop()
         loop = self._loops.pop()
@@ -211,12 +211,12 @@ class Tracking:
         return not loop.unrolled
 
     def branch(self, launches: range, outcome: Sequence[Any], untaken: Sequence[Any]) -> None:
-        """A branch has run.
+        """Record a branch that has run.
 
         Args:
-            launches: what it launched.
-            outcome: the values of the names that it, or the other one, sets.
-            untaken: the values, before it ran, of the names that the other one reads.
+            launches: its launches.
+            outcome: values of the names that it, or the other branch, sets.
+            untaken: earlier values of the names that the other branch reads.
         """
         before = [tensor for value in untaken for tensor in tensors_in(value)]
         after = [tensor for value in outcome for tensor in tensors_in(value)]
@@ -231,17 +231,17 @@ class Tracking:
     # Values
 
     def keep(self, value: Any) -> None:
-        """A value that stays when the network has run."""
+        """Keep a value that outlives the run."""
         self.lasting |= writers_of([value])
 
     def settle(self, start: int, end: int, made: Any, written: Tensor | None) -> None:
-        """An operator's call has launched: of what it returns, the new tensors are its own, others it has written into.
+        """Assign an operator's launches: new tensors in its result are its own, others it has written into.
 
         Args:
             start: its first launch.
             end: the one after its last.
-            made: what it returns.
-            written: the tensor that it works on in place, if it does.
+            made: its result.
+            written: the tensor that it works on in place, if any.
         """
         if written is not None and isinstance(made, Tensor) and made.memory is not written.memory:
             self.overwritten(written.memory, end - 1)
@@ -254,7 +254,7 @@ class Tracking:
                 self.overwritten(memory, end - 1)
 
     def overwritten(self, memory: Memory, launch: int) -> None:
-        """A launch writes into memory that was there before it."""
+        """Record a launch that writes into existing memory."""
         if memory.writer >= 0:
             self.before.setdefault(launch, []).append(memory.writer)
         if memory.outside:
@@ -263,7 +263,7 @@ class Tracking:
         memory.writer = launch
 
     def given(self, name: str, args: Sequence[Any]) -> list[int]:
-        """An operator is about to be called; the launches whose results it is given."""
+        """Launches whose results an operator's arguments are, before its call."""
         self._operated += 1
         writers: list[int] = []
         in_container = False
@@ -288,7 +288,7 @@ class Tracking:
         launches: range,
         made: Any,
     ) -> None:
-        """Note an operator's call: what it needs, and whether it repeats an earlier one."""
+        """Record an operator's call: its needs, and an earlier call that it repeats."""
         if launches:
             first = launches.start
             if self._path:
@@ -303,7 +303,7 @@ class Tracking:
         elif name in ("builtin::print", "Print"):
             self.lasting.update(given)
         elif given and made is not None and name not in _ASKS_NOTHING and not tensors_in(made):
-            # Where a size goes is not followed: a tensor that is asked for one stays.
+            # The use of a size is not followed: a tensor whose size is read stays.
             self.lasting |= writers_of([value for value in args if isinstance(value, Tensor)])
         if name not in UNREPEATABLE and name[-1] != "_" and "::" not in name:
             self._compare((name, *args, *options.items()), launches, made)
@@ -324,13 +324,13 @@ class Tracking:
                     if count:
                         self.alike.append(Alike(first, launches.start, count, read, pairs))
                 return
-        # What is made of numbers alone is not compared: the same numbers may come from different tensors. The arguments are
-        # held, so that no other tensor takes their identity.
+        # Results of numbers alone are not compared: equal numbers may come from different tensors. The arguments are held, so
+        # that no other tensor takes their identity.
         if tensors_in(call):
             self._blocks[-1][key] = (tensors_in(made), launches.start, len(launches), call)
 
     def changes_nothing(self, source: Any, made: Any, launches: range) -> None:
-        """Note that a call added nothing, or multiplied by one."""
+        """Record that a call added nothing, or multiplied by one."""
         if not isinstance(source, Tensor) or not isinstance(made, Tensor) or len(launches) != 1:
             return
         if (source.shape, source.dtype) == (made.shape, made.dtype):
@@ -338,7 +338,7 @@ class Tracking:
             self.neutral.append(Neutral(launches.start, source.memory.writer, source.memory, made.memory))
 
     def fold(self, args: Sequence[Any], made: Any, launches: range) -> None:
-        """Note that a call worked on constants alone."""
+        """Record that a call worked on constants alone."""
         results = tensors_in(made)
         for tensor in results:
             tensor.constant = True
@@ -347,12 +347,12 @@ class Tracking:
 
 
 def writers_of(values: Iterable[Any]) -> set[int]:
-    """The launches that wrote the tensors in some values last."""
+    """Last writers of the tensors in some values."""
     return {tensor.memory.writer for value in values for tensor in tensors_in(value) if tensor.memory.writer >= 0}
 
 
 def _key(values: Iterable[Any], depth: int = 0) -> tuple[Any, ...] | None:
-    """What a call's arguments are, or ``None`` where that cannot be said."""
+    """Key of a call's arguments; ``None`` if they have none."""
     made: list[Any] = []
     for value in values:
         kind = type(value)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Guard against lists that miss a part of their network: the file's weights that no launch reads."""
+"""Guard against incomplete lists: weights of the file that no launch reads."""
 
 from __future__ import annotations
 
@@ -10,20 +10,18 @@ from ..boundary import Boundary
 from ..network import Network
 from .values import Tensor
 
-#: By which name a list is accepted that has few FLOPs for its weights.
+#: Name that accepts a list with few FLOPs for its weights.
 MISSING = "jetdvfs::missing_launches"
-#: A product of one row has two FLOPs an element of its weight; below this share of that, launches are missing.
+#: A product of one row has two FLOPs per element of its weight; below this share of that, launches are missing.
 _SHARE = 0.1
-#: Elements of constants that the host may have computed with.
+#: Elements of constants that the host may have used.
 _FEW = 64
 
 
 def with_unread(network: Network, weights: Mapping[str, Tensor], reached: Callable[[], Collection[str]]) -> Network:
     """Note the weights that no launch reads; if they imply 10 times the list's FLOPs, the list ends early (:data:`MISSING`).
 
-    Args:
-        weights: of the file, by name.
-        reached: names that the method's code mentions; other weights imply nothing. Called if launches seem to be missing.
+    ``reached`` returns the names that the method's code mentions, other weights imply nothing; it is called only if needed.
     """
     unread = {name: tensor for name, tensor in weights.items() if not tensor.memory.read and _is_large(tensor)}
     if not unread or network.boundary is not None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a value is while only shapes and element types are followed.
+"""Values of a run that follows only shapes and element types.
 
 Numbers, strings, ``None``, lists, tuples and dictionaries are Python's own. Tensors are shape, strides and element type;
 weights are known by their headers; modules and other objects are bags of attributes.
@@ -17,7 +17,7 @@ from ..network import Shape, numel, tensor_bytes
 
 _DEEPEST = 8
 
-#: TorchScript writes element types as these numbers (c10/core/ScalarType.h).
+#: TorchScript's numbers of element types (c10/core/ScalarType.h).
 SCALAR_TYPES: dict[int, str] = {
     0: "uint8",
     1: "int8",
@@ -44,7 +44,7 @@ HostValue = tuple[Number, ...]
 
 
 def contiguous_strides(shape: Sequence[int]) -> Shape:
-    """Row-major strides in elements, as PyTorch gives them to a fresh tensor."""
+    """Row-major strides in elements, as in a new PyTorch tensor."""
     strides = []
     step = 1
     for size in reversed(shape):
@@ -54,15 +54,15 @@ def contiguous_strides(shape: Sequence[int]) -> Shape:
 
 
 class Memory:
-    """What a tensor and all views of it look at.
+    """Memory of a tensor and all its views.
 
     Attributes:
-        writer: which launch wrote it last, by its number; -1 where none did.
-        outside: it was there before the network ran: an input, or a weight.
-        overwritten: it was written into again after it was made.
+        writer: number of the launch that wrote it last; -1 if none did.
+        outside: it existed before the run: an input, or a weight.
+        overwritten: it was written again after it was made.
         read: a launch reads it.
-        packed: element type of a weight that is stored in another type than it is computed with; empty for any other.
-        element_bytes: bytes that each of its elements is stored in, its share of the scales included; 0 for those of its type.
+        packed: element type of a weight stored in another type than it is computed with; else empty.
+        element_bytes: bytes stored per element, including its share of the scales; 0 for those of its type.
     """
 
     __slots__ = ("element_bytes", "outside", "overwritten", "packed", "read", "writer")
@@ -80,15 +80,14 @@ class Tensor:
     """A tensor without its data.
 
     Attributes:
-        shape: its sizes.
-        dtype: its element type by PyTorch's name.
+        dtype: element type by PyTorch's name.
         parameter: it is a weight or a constant of the model, or a view of one.
-        requires_grad: it was saved as trainable, or is a view of such a one; ATen folds products by that, inferring too.
-        value: where the host holds it and knows its contents (shape arithmetic), its few numbers, row-major.
-        load: reads its few numbers where it is held elsewhere: a constant in the file, or one computed from such alone.
-        memory: what it looks at, shared with other views of the same.
-        same: an earlier tensor that it is equal to, where that is known.
-        constant: it stands in the code, or is made of such alone.
+        requires_grad: saved as trainable, or a view of such a one; ATen folds products by that, even in inference.
+        value: its few numbers, row-major, if the host knows them (shape arithmetic).
+        load: reads its few numbers from elsewhere: a constant in the file, or one computed from such alone.
+        memory: shared with other views.
+        same: an equal earlier tensor, if known.
+        constant: it is in the code, or made of constants alone.
     """
 
     __slots__ = ("_strides", "constant", "dtype", "load", "memory", "parameter", "requires_grad", "same", "shape", "value")
@@ -117,7 +116,7 @@ class Tensor:
         self.constant = False
 
     def renamed(self) -> Tensor:
-        """The same memory under a name of its own: what a variable holds once a branch or a loop has run or not."""
+        """The same memory as a separate tensor: a variable's value after a branch or a loop."""
         return Tensor(
             self.shape,
             self.dtype,
@@ -150,7 +149,7 @@ class Tensor:
 
     @property
     def is_quantized(self) -> bool:
-        """Whether it stands for real numbers in a few bits, each times a scale."""
+        """True if it holds real numbers in a few bits, each times a scale."""
         return self.dtype in QUANTIZED
 
     @property
@@ -174,11 +173,11 @@ class Tensor:
         return True
 
     def has_default_strides(self) -> bool:
-        """Whether it lies in memory as a new tensor does; unlike :meth:`is_contiguous`, dimensions of size 1 count."""
+        """True if it has a new tensor's strides; unlike :meth:`is_contiguous`, dimensions of size 1 count."""
         return self._strides is None or self._strides == contiguous_strides(self.shape)
 
     def is_channels_last(self) -> bool:
-        """Whether PyTorch would call this channels-last (c10/core/MemoryFormat.h); ambiguous shapes are not."""
+        """True if PyTorch would call this channels-last (c10/core/MemoryFormat.h); ambiguous shapes are not."""
         if self._strides is None or self.rank not in (4, 5):
             return False
         strides, shape = self._strides, self.shape
@@ -213,7 +212,7 @@ def tensors_in(value: Any, depth: int = 0) -> list[Tensor]:
 
 
 class ScriptObject:
-    """A module, or an object of a class the model brings along: its class's qualified name and its attributes."""
+    """A module, or an object of a class in the model: its class's qualified name and its attributes."""
 
     __slots__ = ("attributes", "path", "state", "type_name")
 
@@ -240,7 +239,7 @@ class Record(tuple[Any, ...]):
 
 
 class NamedInputs(dict[Any, Any]):
-    """A dictionary of inputs whose names nobody gave: a name that is looked up takes the first one that has only a number."""
+    """A dictionary of unnamed inputs: a looked-up name takes the first one that has only a number."""
 
     def __missing__(self, key: Any) -> Any:
         if not self.claim(key):
@@ -249,7 +248,7 @@ class NamedInputs(dict[Any, Any]):
         return self[key]
 
     def claim(self, key: Any) -> bool:
-        """Give an input this name; whether one was left."""
+        """Give an input this name; return True if one was left."""
         place = next((name for name in self if str(name).isdecimal()), None)
         if place is None or not isinstance(key, str):
             return False
@@ -260,7 +259,7 @@ class NamedInputs(dict[Any, Any]):
 
 
 class EnumValue:
-    """A member of an enumeration of the model, by its value."""
+    """A member of an enumeration in the model, by its value."""
 
     __slots__ = ("type_name", "value")
 
@@ -276,7 +275,7 @@ class EnumValue:
 
 
 class Device:
-    """A device; the reader takes every tensor to live on the accelerator."""
+    """A device; all tensors are assumed on the accelerator."""
 
     __slots__ = ("index", "type")
 
@@ -300,7 +299,7 @@ _OTHERS = frozenset(("extend", "pop", "popitem", "clear", "reverse", "__delitem_
 
 @dataclass
 class _Held:
-    """A container, which is held so that no other takes its identity."""
+    """A container, held so that no other takes its identity."""
 
     container: Any
     read: bool = False
@@ -311,13 +310,13 @@ class _Held:
 
 
 class Containers:
-    """Which containers changed, were read, and hold what."""
+    """Changes, reads and contents of containers."""
 
     def __init__(self) -> None:
         self._held: dict[int, _Held] = {}
 
     def given(self, name: str, args: Sequence[Any], straight: bool) -> None:
-        """An operator is about to be given these; ``straight`` says that no block is around it."""
+        """Record an operator's arguments before its call; ``straight`` if no block is around it."""
         for place, value in enumerate(args):
             if type(value) is not list and type(value) is not dict:
                 continue
@@ -337,11 +336,11 @@ class Containers:
         return id(container) in self._held and self._held[id(container)].changed
 
     def mixed(self) -> list[Memory]:
-        """The memory of what is or was in containers that change."""
+        """Memory of tensors that are or were in changing containers."""
         return [memory for held in self._held.values() for memory in held.memory]
 
     def needed(self) -> set[int]:
-        """The launches whose results were put into containers that changed out of the JIT's sight and were read."""
+        """Launches whose results were put into containers that changed out of the JIT's sight and were read."""
         writers: set[int] = set()
         for held in self._held.values():
             if held.closed and held.read:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Arithmetic on numbers that the host knows: one table for every front end, by ATen's names.
 
-The functions of numbers serve plain ones, too, as TorchScript computes with sizes in Python under the operators' names.
+The functions of numbers also serve plain ones: TorchScript computes with sizes in Python under the operators' names.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ UNARY: dict[str, Callable[[Any], Any]] = {
     "relu": lambda x: max(x, 0),
     "bitwise_not": lambda x: not x if isinstance(x, bool) else ~x,
 }
-#: Of one number, and in floating point whatever it is.
+#: Of one number, always in floating point.
 FLOATING: dict[str, Callable[[Any], Any]] = {
     "reciprocal": lambda x: 1 / x,
     "rsqrt": lambda x: 1 / math.sqrt(x),
@@ -73,7 +73,7 @@ FLOATING: dict[str, Callable[[Any], Any]] = {
     **{name: getattr(math, name) for name in ("exp", "expm1", "log", "log2", "log10", "log1p", "sqrt", "erf")},
     **{name: getattr(math, name) for name in ("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh")},
 }
-#: Whether something is so of one number.
+#: Tests of one number.
 TESTS: dict[str, Callable[[Any], Any]] = {
     "logical_not": python.not_,
     "isnan": math.isnan,
@@ -100,14 +100,14 @@ BINARY: dict[str, Callable[..., Any]] = {
     "bitwise_left_shift": _shifted,
     "bitwise_right_shift": python.rshift,
 }
-#: Whether something is so of two numbers.
+#: Comparisons of two numbers.
 COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     **{name: getattr(python, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")},
     "logical_and": lambda a, b: bool(a) and bool(b),
     "logical_or": lambda a, b: bool(a) or bool(b),
     "logical_xor": lambda a, b: bool(a) != bool(b),
 }
-#: How the same is spelled elsewhere.
+#: Other spellings.
 _SPELLINGS: dict[str, tuple[str, ...]] = {
     "sub": ("subtract",),
     "mul": ("multiply",),

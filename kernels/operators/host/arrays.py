@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small arrays whose numbers the host knows: tensors with their contents, and how elements move in them."""
+"""Small arrays of known numbers: tensors with contents, and the movement of their elements."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ...network import Shape, numel
 from ..layout import broadcast, dim_of, show
 from ..values import Number, Tensor, contiguous_strides
 
-#: Numbers are followed only where there are few: shapes, axes, factors.
+#: Only few numbers are followed: shapes, axes, factors.
 FEW = 4096
-#: Going through an array takes steps along the dimensions before an empty one, too: of one without numbers at most so many.
+#: Most steps through an empty array: the dimensions before the empty one count too.
 _STEPS = 1 << 16
 
 
 def is_large(shape: Sequence[int]) -> bool:
-    """Whether an array has more numbers than are followed, or none in more places than are gone through."""
+    """True if an array has too many numbers, or is empty with too many places."""
     return numel(shape) > FEW or numel([max(size, 1) for size in shape]) > _STEPS
 
 
@@ -45,7 +45,7 @@ def array(shape: Sequence[int], dtype: str, items: Sequence[Number], *, paramete
 
     Raises:
         BudgetExceeded: it has more than a few thousand numbers, or is empty and huge.
-        ShapeError: a number leaves the range of 64-bit integers, or there are too few or many.
+        ShapeError: a number leaves the range of 64-bit integers, or their count is wrong.
     """
     if len(items) > FEW:
         raise BudgetExceeded(f"the model computes with an array of {len(items)} numbers; at most {FEW} are followed")
@@ -57,22 +57,22 @@ def array(shape: Sequence[int], dtype: str, items: Sequence[Number], *, paramete
 
 
 def like(x: Tensor, shape: Sequence[int], items: Sequence[Number]) -> Tensor:
-    """An array of another one's element type."""
+    """An array of the same element type."""
     return array(shape, x.dtype, items, parameter=x.parameter)
 
 
 def numbers(x: Tensor) -> tuple[Number, ...]:
-    """The contents of a tensor that the host holds."""
+    """Contents of a tensor that the host holds."""
     if x.value is None:
         raise TypeError("the host does not hold this tensor")
     return x.value
 
 
 def strided(items: Sequence[Number], shape: Sequence[int], strides: Sequence[int], offset: int = 0) -> list[Number]:
-    """The numbers that a view with these strides shows.
+    """Numbers in a view with these strides.
 
     Raises:
-        BudgetExceeded: they are more than a few thousand.
+        BudgetExceeded: there are more than a few thousand.
     """
     if is_large(shape):
         raise _too_many(shape)
@@ -94,7 +94,7 @@ def spread(x: Tensor, shape: Shape) -> Sequence[Number]:
 
 
 def each(compute: Callable[..., Any], dtype: str, operands: Sequence[Any]) -> Tensor | None:
-    """A pointwise function of arrays that broadcast, and of plain numbers; ``None`` where that makes many."""
+    """A pointwise function of arrays that broadcast, and of plain numbers; ``None`` if too large."""
     arrays = [x for x in operands if isinstance(x, Tensor)]
     shape = broadcast([x.shape for x in arrays])
     if is_large(shape):
@@ -114,7 +114,7 @@ def permuted(x: Tensor, order: Sequence[int]) -> Tensor:
 
 
 def joined(parts: Sequence[Tensor], axis: int, dtype: str) -> Tensor:
-    """Arrays one after the other along an axis.
+    """Arrays concatenated along an axis.
 
     Raises:
         ShapeError: they differ in another size.
@@ -134,7 +134,7 @@ def joined(parts: Sequence[Tensor], axis: int, dtype: str) -> Tensor:
 
 
 def picked(x: Tensor, axis: int, indices: Iterable[int], shape: Sequence[int]) -> Tensor:
-    """The slices at these places of an axis, which gives way to a shape.
+    """The slices at these places of an axis, which a shape replaces.
 
     Raises:
         ShapeError: there is no such place.
@@ -166,7 +166,7 @@ def rows(x: Tensor, axis: int) -> tuple[Shape, list[Sequence[Number]]]:
 
 
 def along(x: Tensor, axis: int, dtype: str, compute: Callable[[Sequence[Number]], Sequence[Number]]) -> Tensor:
-    """A function of the numbers along an axis that makes as many of each row."""
+    """A function of the numbers along an axis that keeps their count."""
     place = dim_of(x.rank, axis)
     rest, before = rows(x, axis)
     after = [compute(row) for row in before]
@@ -179,7 +179,7 @@ def along(x: Tensor, axis: int, dtype: str, compute: Callable[[Sequence[Number]]
 
 
 def padded(x: Tensor, pairs: Sequence[tuple[int, int]], filler: Number) -> Tensor:
-    """With so many numbers more at the start and the end of each dimension, or fewer."""
+    """Numbers added at the start and the end of each dimension, or removed."""
     made = x
     for axis, (before, after) in enumerate(pairs):
         if before < 0 or after < 0:

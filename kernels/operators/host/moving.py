@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Moving, joining and converting arrays whose numbers the host knows, by ATen's names."""
+"""Moving, joining and converting arrays of known numbers, by ATen's names."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def _wrapped(index: int, length: int) -> int:
 
 
 def _places(self: Tensor, indices: Sequence[Tensor | None]) -> tuple[list[int], tuple[int, ...]]:
-    """Where the elements that advanced indexing picks lie, and the shape it gives them."""
+    """Places of the elements that advanced indexing picks, and their shape."""
     given = [*indices, *[None] * (self.rank - len(indices))]
     if len(given) > self.rank or any(x is not None and x.dtype in ("bool", "uint8") for x in given):
         raise ShapeError(f"{len(indices)} indices into an array of shape {show(self.shape)}")
@@ -294,7 +294,7 @@ def type_as(self: Tensor, other: Tensor) -> Tensor:
     return cast(self, other.dtype)
 
 
-#: Operators that convert to the type they are named after.
+#: Operators named after the type that they convert to.
 CASTS = {"float": "float32", "half": "float16", "double": "float64", "bfloat16": "bfloat16", "long": "int64", "int": "int32"}
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TorchScript's own primitives: what is known of a tensor without its data, and how a model gives up."""
+"""TorchScript's own primitives: metadata of a tensor, and a model's errors."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def number_to_tensor(recorder: Recorder, value: Number, *_: Any, **__: Any) -> T
 
 
 def wrapped(value: Number) -> Tensor:
-    """A number the host knows, as a tensor without dimensions."""
+    """A known number as a tensor without dimensions."""
     return array((), "bool" if isinstance(value, bool) else "int64" if isinstance(value, int) else "float32", (value,))
 
 
 def number_of(value: Any) -> Number:
-    """A plain number, taken out of its tensor if need be.
+    """A plain number, from its tensor if necessary.
 
     Raises:
         DataDependent: the tensor's number is not known.
@@ -102,7 +102,7 @@ def item(recorder: Recorder, self: Any) -> Number:
 
 @operator("equal")
 def equal(recorder: Recorder, self: Tensor, other: Tensor) -> bool:
-    """A tensor equals itself, which ATen sees without a launch."""
+    """A tensor equals itself, which ATen checks without a launch."""
     if self is not other and self.shape == other.shape:
         raise DataDependent("whether two tensors are equal")
     return self is other
@@ -110,7 +110,7 @@ def equal(recorder: Recorder, self: Tensor, other: Tensor) -> bool:
 
 @operator("wait")
 def wait(recorder: Recorder, future: Any) -> Any:
-    """The result of ``fork``: its task has run."""
+    """The result of ``fork``, whose task has run."""
     return future
 
 
@@ -125,13 +125,13 @@ def mode_is_off(recorder: Recorder, *_: Any) -> bool:
     return False
 
 
-#: Why an enabled ``torch.autocast`` is refused.
+#: Reason for refusing an enabled ``torch.autocast``.
 AUTOCAST = "torch.autocast chooses element types as the network runs, which is not followed; convert the model with its half()"
 
 
 @operator("get_autocast_dtype")
 def autocast_dtype(recorder: Recorder, device_type: str) -> int:
-    """PyTorch's default, which the code looks up for an autocast that is off too."""
+    """PyTorch's default, which the code looks up even for a disabled autocast."""
     return SCALAR_CODES["bfloat16" if device_type == "cpu" else "float16"]
 
 

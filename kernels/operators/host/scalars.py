@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plain values: numbers, strings, lists and dictionaries, which cost the device nothing."""
+"""Plain values: numbers, strings, lists and dictionaries, which launch nothing."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def items(recorder: Recorder, self: dict[Any, Any]) -> list[Any]:
 
 
 def plain_items(self: Any) -> list[Any]:
-    """The items of a list, if they are numbers or strings: comparing others may take forever.
+    """Items of a list, if they are numbers or strings: comparing others may take forever.
 
     Raises:
         TypeError: they are not.
@@ -235,7 +235,7 @@ def hexadecimal(recorder: Recorder, value: int) -> str:
 
 @operator("percentFormat")
 def percent_format(recorder: Recorder, self: str, *values: Any) -> str:
-    """Close to what it would say; nothing but a message depends on it."""
+    """Approximate result; only messages depend on it."""
     return (self[:1000] + "".join(_shown(value) for value in values[:16]))[:1000]
 
 

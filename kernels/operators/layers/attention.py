@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attention: one launch for ``scaled_dot_product_attention``; the fast paths of ``torch.nn`` taken apart into what they are.
+"""Attention: one launch for ``scaled_dot_product_attention``; the fast paths of ``torch.nn`` split into their parts.
 
-``_native_multi_head_attention`` and ``_transformer_encoder_layer_fwd`` replace the modules' own code in traces of inference.
-They are listed as CUDA runs them (``aten/src/ATen/native/transformers/cuda/attention.cu``). Without a mask, those are both
-projections and one attention, batch first, without the copies of the modules' code. With a mask, or if the width of a head is
-no multiple of 8, the launches of the modules' code are listed.
+``_native_multi_head_attention`` and ``_transformer_encoder_layer_fwd`` replace the modules' own code in traces of inference,
+listed as CUDA runs them (``aten/src/ATen/native/transformers/cuda/attention.cu``). Without a mask, those are both projections
+and one attention, batch first, without the copies of the modules' code. With a mask, or if a head's width is no multiple of 8,
+they are the launches of the modules' code.
 """
 
 from __future__ import annotations
@@ -21,16 +21,15 @@ from ..values import Tensor
 from .matrix import linear
 from .normalization import layer_norm
 
-_FUSED_WIDTH = 8  # heads of a multiple of it are what the fused kernels take
+_FUSED_WIDTH = 8  # fused kernels take heads of a multiple of it
 
 
 def _laid_out(shape: Shape, query: Tensor, masked: bool, shared: bool) -> Shape | None:
-    """The strides that CUDA's kernels give the output (``_meta_registrations.py``); ``None``: contiguous.
+    """Strides that CUDA's kernels give the output (``_meta_registrations.py``); ``None``: contiguous.
 
-    FlashAttention, which takes half precision without a mask, keeps the query's; the memory-efficient kernel, which takes the
-    rest, puts the heads behind the time, where most networks want them. What neither takes (``sdp_utils.cpp``) is computed
-    step by step: inputs without a dimension of heads, double precision, shared heads in single precision or with a mask, and
-    whatever broadcasts.
+    FlashAttention, for half precision without a mask, keeps the query's; the memory-efficient kernel, for the rest, puts the
+    heads after the time, which most networks want. Cases that neither takes (``sdp_utils.cpp``) are computed step by step:
+    inputs without a dimension of heads, double precision, shared heads in single precision or with a mask, and any broadcast.
     """
     fused = query.rank == 4 and query.dtype in ("float32", "float16", "bfloat16")
     if not fused or (shared and (masked or query.dtype == "float32")):
@@ -171,7 +170,7 @@ def encoder_layer(
             return layer_norm(recorder, x, [embed_dim], norm_weight_2, norm_bias_2, eps)
 
     if norm_first:
-        total: Tensor = add(recorder, attend(first(src)), src)  # added in place, so of the layout of the first
+        total: Tensor = add(recorder, attend(first(src)), src)  # added in place, so in the layout of the first
         result: Tensor = add(recorder, feed(second(total)), total)
         return result
     total = first(add(recorder, attend(src), src))

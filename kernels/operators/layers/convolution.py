@@ -67,7 +67,7 @@ def convolve(
             raise ShapeError(f"{kind} with kernel {show(weight.shape[2:])} does not fit an input of shape {show(x.shape)}")
         sizes.append((size + 2 * pad - reach - 1) // step + 1)
     shape = (x.shape[0], weight.shape[1] * groups if transposed else weight.shape[0], *sizes)
-    if 0 in weight.strides:  # a file without weights: as they are by default
+    if 0 in weight.strides:  # a file without weights: default strides
         weight = recorder.tensor(weight.shape, weight.dtype, parameter=True, of=weight)
     last = x.dtype != "float64" and (x.is_channels_last() or weight.is_channels_last())
     strides = channels_last(shape) if last else None
@@ -81,7 +81,7 @@ def convolve(
     }
     if transposed:
         params["output_padding"] = extra
-    if not x.is_quantized:  # cuDNN takes both in one layout, channels last if either of them is (ConvUtils.h)
+    if not x.is_quantized:  # cuDNN takes both in one layout, channels last if either is (ConvUtils.h)
         x, weight = laid_out(recorder, x, last), laid_out(recorder, weight, last)
     output = recorder.launch(kind, [x], recorder.tensor(shape, x.dtype, strides), params, (weight, bias))
     if unbatched:
@@ -93,7 +93,7 @@ def convolve(
 def _named_padding(
     recorder: Recorder, x: Tensor, padding: str, kernel: Sequence[int], dilation: Sequence[int]
 ) -> tuple[Tensor, tuple[int, ...]]:
-    """The input and the padding that a name stands for; what an even kernel needs more at the end is padded before."""
+    """The input, padded for an even kernel's larger end, and the padding that a name denotes."""
     if padding == "valid":
         return x, (0,) * len(kernel)
     if padding != "same":
@@ -151,7 +151,7 @@ def convolution(
     groups: int,
     *backend_flags: Any,
 ) -> Tensor:
-    """What tracing writes for every convolution; the backend flags at its end change no shape."""
+    """Traced form of every convolution; the backend flags at its end change no shape."""
     return convolve(recorder, input, weight, bias, stride, padding, dilation, groups, transposed, output_padding)
 
 
@@ -173,7 +173,7 @@ def deform_conv2d(
     offset_groups: int,
     use_mask: bool,
 ) -> Tensor:
-    """A convolution that reads each place of its window from where an offset says; the products are those of a plain one."""
+    """A convolution whose window places are offset by a tensor; the products are those of a plain one."""
     steps, pads, gaps = (stride_h, stride_w), (pad_h, pad_w), (dilation_h, dilation_w)
     if weight.rank != 4 or input.rank != 4 or groups < 1 or input.shape[1] != weight.shape[1] * groups or min(steps) < 1:
         raise ShapeError(f"deform_conv2d with weight {show(weight.shape)} cannot take an input of shape {show(input.shape)}")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators as graphs spell them that were taken apart before they were saved: by ``torch.export`` up to PyTorch 2.3, and by
-``run_decompositions`` since. Each is an operator of another family, returned with what only training needs.
+"""Operators in the spelling of decomposed graphs: ``torch.export`` up to PyTorch 2.3, ``run_decompositions`` since.
+
+Each is an operator of another family, with additional results for training.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from .convolution import convolve
 def convolution_relu(
     recorder: Recorder, self: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int
 ) -> Tensor:
-    """One kernel in cuDNN; written down as what was fused."""
+    """One kernel in cuDNN; recorded as its parts."""
     return unary(recorder, "relu", convolve(recorder, self, weight, bias, stride, padding, dilation, groups))
 
 

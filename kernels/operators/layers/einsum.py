@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``einsum``, taken apart into permutations and one batched product per pair as ATen does it (``Linear.cpp``)."""
+"""``einsum``, split into permutations and one batched product per pair as in ATen (``Linear.cpp``)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def einsum(recorder: Recorder, equation: str, tensors: Sequence[Tensor], path: A
     inner = sorted((letter for letter in sizes if letter not in wanted), key=_rank)
     order = [*wanted, *inner]
     spread = [_spread(recorder, x, term, order) for x, term in zip(tensors, terms, strict=True)]
-    # What has size 1 is there already without being summed.
+    # Dimensions of size 1 need no sum.
     wide = [{letter for letter in inner if x.shape[order.index(letter)] != 1} for x in spread]
     result, seen = spread[0], set(wide[0])
     last = {letter: max((place for place, letters in enumerate(wide) if letter in letters), default=-1) for letter in inner}
@@ -60,7 +60,7 @@ def einsum(recorder: Recorder, equation: str, tensors: Sequence[Tensor], path: A
 
 
 def _read(equation: str, tensors: Sequence[Tensor]) -> tuple[list[list[str]], list[str], dict[str, int]]:
-    """The letters of each operand, those of the result, and the sizes they stand for.
+    """Letters of each operand and of the result, and their sizes.
 
     The dimensions under an ellipsis are numbered from the right, as they broadcast: ``"...2"``, ``"...1"``, ``"...0"``.
     """
@@ -91,18 +91,18 @@ def _read(equation: str, tensors: Sequence[Tensor]) -> tuple[list[list[str]], li
 
 
 def _rank(letter: str) -> tuple[int, int]:
-    """In which order letters are summed: what an ellipsis stands for first, from the left."""
+    """Order in which letters are summed: an ellipsis's dimensions first, from the left."""
     return (1, _LETTERS.index(letter)) if letter in _LETTERS else (0, -int(letter[3:]))
 
 
 def _letters(text: str, covered: int) -> list[str]:
-    """The letters of a term, its ellipsis standing for so many dimensions."""
+    """Letters of a term, whose ellipsis covers this number of dimensions."""
     before, dots, after = text.partition("...")
     return [*before, *(f"...{place}" for place in reversed(range(covered)) if dots), *after]
 
 
 def _diagonal(recorder: Recorder, x: Tensor, term: Sequence[str]) -> Tensor:
-    """The operand with one dimension for each letter that it repeats."""
+    """The operand with one dimension for each repeated letter."""
     left = list(term)
     for letter in dict.fromkeys(term):
         while left.count(letter) > 1:
@@ -115,7 +115,7 @@ def _diagonal(recorder: Recorder, x: Tensor, term: Sequence[str]) -> Tensor:
 
 
 def _spread(recorder: Recorder, x: Tensor, term: Sequence[str], order: Sequence[str]) -> Tensor:
-    """A view with one dimension for each letter, of size 1 where the operand lacks it."""
+    """A view with one dimension for each letter, of size 1 if the operand lacks it."""
     for _ in range(len(order) - len(term)):
         x = views.unsqueeze(recorder, x, x.rank)
     spare = iter(range(len(term), len(order)))
@@ -123,9 +123,9 @@ def _spread(recorder: Recorder, x: Tensor, term: Sequence[str], order: Sequence[
 
 
 def _pair(recorder: Recorder, left: Tensor, right: Tensor, summed: Sequence[int]) -> Tensor:
-    """ATen's ``sumproduct_pair``: dimensions both have, the left alone, those to sum, the right alone; kept as size 1.
+    """ATen's ``sumproduct_pair``: common dimensions, the left's own, the summed, the right's own; kept as size 1.
 
-    The operands change places where all that the right has alone stands before what the left has alone.
+    The operands are swapped if all of the right's own precede the left's own.
     """
     both: list[int] = []
     rows: list[int] = []

@@ -26,7 +26,7 @@ def _complex_of(dtype: str) -> str:
 
 
 def _places(x: Tensor, s: Any, dim: Any) -> tuple[list[int], list[int]]:
-    """The dimensions to transform and the sizes asked for, -1 where none is."""
+    """Dimensions to transform and requested sizes, -1 if none."""
     sizes = [] if s is None else [s] if isinstance(s, int) else list(s)
     if dim is None:
         dim = list(range(x.rank - len(sizes), x.rank)) if sizes else list(range(x.rank))
@@ -38,7 +38,7 @@ def _places(x: Tensor, s: Any, dim: Any) -> tuple[list[int], list[int]]:
 
 
 def _fitted(recorder: Recorder, x: Tensor, places: Sequence[int], sizes: Sequence[int]) -> Tensor:
-    """The input cut or padded with zeros to the sizes asked for."""
+    """The input cut or padded with zeros to the requested sizes."""
     padding = [0] * (2 * x.rank)
     shape = list(x.shape)
     for place, size in zip(places, sizes, strict=True):
@@ -123,7 +123,7 @@ def complex_number(recorder: Recorder, real: Tensor, imag: Tensor) -> Tensor:
 def difference(
     recorder: Recorder, self: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None
 ) -> Tensor:
-    """What is put before and after is joined first; truth values differ where ``logical_xor`` says so."""
+    """Added ends are joined first; truth values differ by ``logical_xor``."""
     if prepend is not None or append is not None:
         self = cat(recorder, [x for x in (prepend, self, append) if x is not None], dim)
     place = dim_of(self.rank, dim)
@@ -150,7 +150,7 @@ def stft(
     return_complex: bool | None = None,
     **_: Any,
 ) -> Tensor:
-    """Frames of the signal, which are a view of it, times the window; each is transformed. Padding is done before."""
+    """Frames of the signal (views) times the window, each transformed. Padding is done before."""
     if len(options) > 2:
         onesided, return_complex = options[1:3]
     hop = n_fft // 4 if hop_length is None else hop_length
@@ -188,9 +188,9 @@ def istft(
     length: int | None = None,
     return_complex: bool = False,
 ) -> Tensor:
-    """Each frame is transformed back and times the window; frames and squared windows are added up where they overlap.
+    """Each frame is transformed back and windowed; overlapping frames and squared windows are summed.
 
-    That no sum of windows is zero is looked at on the way (``SpectralOps.cpp``).
+    A check that no sum of windows is zero is included (``SpectralOps.cpp``).
     """
     hop = n_fft // 4 if hop_length is None else hop_length
     if onesided is False or return_complex:

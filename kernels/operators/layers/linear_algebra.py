@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Linear algebra outside plain products, and other operators that are one launch over all the tensors they are given."""
+"""Linear algebra outside plain products, and other operators of one launch over all their tensors."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def linalg_norm(recorder: Recorder, self: Tensor, ord: Any = None, dim: Any = No
 
 
 def _as_is(kind: str, shape: Callable[..., Sequence[int]], *names: str) -> None:
-    """An operator that is one launch over all the tensors it is given."""
+    """An operator of one launch over all its tensors."""
 
     @operator(*(names or (kind,)))
     def rule(recorder: Recorder, *arguments: Any, **_: Any) -> Tensor:
@@ -70,9 +70,9 @@ def _turned(x: Tensor, times: int, dims: Sequence[int]) -> list[int]:
 
 @operator("cdist", "_cdist_forward")
 def cdist(recorder: Recorder, x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: int | None = None) -> Tensor:
-    """Distances of all pairs of rows; of many, Euclidean ones are made of a product of matrices (``Distance.cpp``).
+    """Distances of all pairs of rows; of many, Euclidean ones use a matrix product (``Distance.cpp``).
 
-    ``compute_mode`` 1 asks for the product, 2 for none, 0 leaves it to the number of rows.
+    ``compute_mode`` 1 requests the product, 2 forbids it, 0 leaves it to the number of rows.
     """
     if min(x1.rank, x2.rank) < 2 or x1.shape[-1] != x2.shape[-1]:
         raise ShapeError(f"cdist of shapes {show(x1.shape)} and {show(x2.shape)}")
@@ -82,7 +82,7 @@ def cdist(recorder: Recorder, x1: Tensor, x2: Tensor, p: float = 2.0, compute_mo
     if p != 2 or compute_mode == 2 or not (many or compute_mode == 1):
         return recorder.launch("_cdist_forward", [x1, x2], recorder.tensor(shape, x1.dtype))
     copies = [_in_one_batch(recorder, x, batch) for x in (x1, x2)]
-    if numel(batch) != 1:  # else ATen has copied for nothing what was not contiguous
+    if numel(batch) != 1:  # else ATen's copies of non-contiguous ones are unused
         x1, x2 = copies
     return view_of(recorder, _euclidean(recorder, x1, x2), shape, None, "view")
 
@@ -94,7 +94,7 @@ def _in_one_batch(recorder: Recorder, x: Tensor, batch: Sequence[int]) -> Tensor
 
 @operator("_euclidean_dist")
 def _euclidean(recorder: Recorder, x1: Tensor, x2: Tensor) -> Tensor:
-    """The squares' sums and twice the rows themselves, beside each other, in one product."""
+    """Sums of squares and twice the rows, side by side, in one product."""
     norms, ones = [], []
     for x in (x1, x2):
         norms.append(reduce(recorder, "sum", pointwise.pow_(recorder, x, 2), -1, True))
@@ -106,7 +106,7 @@ def _euclidean(recorder: Recorder, x1: Tensor, x2: Tensor) -> Tensor:
 
 
 def _checked(recorder: Recorder, made: Tensor, matrix: Tensor) -> Tensor:
-    """A result whose host asks whether each matrix could be factorised."""
+    """A result with a check by the host that each matrix was factorised."""
     recorder.launch(
         "any",
         [recorder.tensor(matrix.shape[:-2], "int32")],
@@ -142,7 +142,7 @@ def bilinear(recorder: Recorder, input1: Tensor, input2: Tensor, weight: Tensor,
 
 @operator("linalg_multi_dot", "chain_matmul")
 def multi_dot(recorder: Recorder, tensors: Sequence[Tensor]) -> Tensor:
-    """Two or three matrices; in which order more are multiplied depends on their sizes."""
+    """Two or three matrices; the order of more depends on their sizes."""
     if not 2 <= len(tensors) <= 3:
         raise UnsupportedOperator("a product of more than three matrices has no shape rule")
     made = multiply(recorder, tensors[0], tensors[1])

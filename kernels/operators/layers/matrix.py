@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Matrix products: every spelling becomes ``matmul`` with m, k, n, batch and bias, folded and expanded as ATen does it."""
+"""Matrix products: every spelling becomes ``matmul`` with m, k, n, batch and bias, folded and expanded as in ATen."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def product(recorder: Recorder, self: Tensor, mat2: Tensor) -> Tensor:
 
 @operator("_int_mm")
 def product_of_integers(recorder: Recorder, self: Tensor, mat2: Tensor) -> Tensor:
-    """Of 8-bit integers, summed up in 32 bits."""
+    """Of 8-bit integers, summed in 32 bits."""
     return multiply(recorder, self, mat2, dtype="int32")
 
 
@@ -89,9 +89,9 @@ def grouped_product(
     bias: Tensor | None = None,
     out_dtype: str | None = None,
 ) -> Tensor:
-    """The rows of each group by the group's own matrix (mixtures of experts): one launch, however the rows are shared out.
+    """The rows of each group times its own matrix (mixtures of experts): one launch for any distribution of rows.
 
-    What transformers does instead for single precision launches one product for each group that has rows: as many operations.
+    transformers' replacement for single precision has one product per non-empty group, with equal operations.
     """
     if self.rank != 2 or mat2.rank != 3 or offs is None or self.shape[1] != mat2.shape[1]:
         raise ShapeError(f"grouped matrix product of shapes {show(self.shape)} and {show(mat2.shape)}")
@@ -111,10 +111,10 @@ def vector_product(recorder: Recorder, self: Tensor, vec: Tensor) -> Tensor:
 
 
 def _foldable(left: Tensor, right: Tensor) -> bool:
-    """ATen's ``should_fold``: whether a product of many dimensions is done as one two-dimensional one (``LinearAlgebra.cpp``).
+    """ATen's ``should_fold``: True if a product of many dimensions is one two-dimensional one (``LinearAlgebra.cpp``).
 
-    So it is where the rows lie in memory as one dimension, and where the smaller one is trained. PyTorch 2.15 overlooks
-    dimensions of size 1 there and does some stacks as one product; the rule is that of the releases before, which boards have.
+    That holds if the rows lie in memory as one dimension, or the smaller operand is trained. PyTorch 2.15 ignores dimensions of
+    size 1 and folds some stacks; the rule is that of earlier releases, which boards have.
     """
     large, small = (left, right) if left.rank >= right.rank else (right, left)
     if not (large.rank >= 3 and small.rank <= 2):

@@ -26,7 +26,7 @@ def batch_norm(
     eps: float,
     cudnn_enabled: bool = True,
 ) -> Tensor:
-    """Batch normalisation with running statistics; with batch statistics the network is not in inference mode."""
+    """Batch normalisation with running statistics; batch statistics mean training mode."""
     if training and running_mean is not None:
         raise UnsupportedOperator("batch_norm in training mode: save the model after calling its eval()")
     channels = input.shape[1] if input.rank > 1 else 0
@@ -72,7 +72,7 @@ def group_norm(
     if input.rank < 2 or num_groups < 1 or input.shape[1] % num_groups:
         raise ShapeError(f"group_norm in {num_groups} groups on an input of shape {show(input.shape)}")
     params = {"groups": num_groups, "affine": weight is not None}
-    input = contiguous(recorder, input)  # in whatever layout it is (group_norm.cpp)
+    input = contiguous(recorder, input)  # in any layout (group_norm.cpp)
     return recorder.launch("group_norm", [input], recorder.tensor(input.shape, input.dtype), params, (weight, bias))
 
 
@@ -89,7 +89,7 @@ def instance_norm(
     eps: float,
     cudnn_enabled: bool = True,
 ) -> Tensor:
-    """Batch normalisation with the images of the batch laid out as channels, as ATen does it."""
+    """Batch normalisation with the batch's images as channels, as in ATen."""
     if input.rank < 3:
         raise ShapeError(f"instance_norm on an input of shape {show(input.shape)}")
     images, channels = input.shape[:2]
@@ -106,7 +106,7 @@ def instance_norm(
 
 @operator("_weight_norm")
 def weight_norm(recorder: Recorder, v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
-    """A weight made of its direction and its norm each time it is used."""
+    """A weight made of direction and norm at each use."""
     return recorder.launch(
         "_weight_norm_interface", [contiguous(recorder, v), contiguous(recorder, g)], recorder.tensor(v.shape, v.dtype)
     )

@@ -44,7 +44,7 @@ def pool(
         raise ShapeError(f"{kind} of an input with {x.rank} dimensions ({show(x.shape)})")
     if min(kernel) < 1 or min(steps) < 1 or min(gaps) < 1 or min(pads) < 0:
         raise ShapeError(f"{kind} with kernel {kernel}, stride {steps} and padding {pads}")
-    if rank == 1:  # ATen does it along two dimensions
+    if rank == 1:  # two-dimensional in ATen
         flat = unsqueeze(recorder, x, -2)
         wide = {name: (1, *value) if isinstance(value, tuple) else value for name, value in further.items()}
         made = pool(recorder, f"{kind[:-2]}2d", flat, (1, *kernel), (1, *steps), (0, *pads), (1, *gaps), ceil_mode, wide)
@@ -114,7 +114,7 @@ def _family(rank: int) -> None:
 
 
 def _mean(recorder: Recorder, x: Tensor, rank: int) -> Tensor:
-    """Pooling to one element; of pictures, it keeps channels last (``AdaptiveAveragePooling.cpp``)."""
+    """Pooling to one element; images keep channels last (``AdaptiveAveragePooling.cpp``)."""
     made = reduce(recorder, "mean", x, list(range(-rank, 0)), True)
     if rank == 2 and x.is_channels_last():
         return view_of(recorder, made, made.shape, channels_last(made.shape), "as_strided")
@@ -130,7 +130,7 @@ def _adaptive_mean(recorder: Recorder, x: Tensor, sizes: tuple[int, ...]) -> Ten
 def _along_two(
     recorder: Recorder, x: Tensor, pool: Callable[[Recorder, Tensor, tuple[int, ...]], Tensor], sizes: tuple[int, ...]
 ) -> Tensor:
-    """Pooling along one dimension as ATen does it: along two, one of which is of size 1."""
+    """Pooling along one dimension as in ATen: along two, one of size 1."""
     made = pool(recorder, unsqueeze(recorder, x, -2), (1, *sizes))
     return squeeze(recorder, made, -2)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""8-bit networks of ``torch.ao``: each call as the launches of its parts, with the types that it works in.
+"""8-bit networks of ``torch.ao``: each call as the launches of its parts, with their working types.
 
-PyTorch itself runs these on a CPU alone; an engine that runs them on the GPU launches what stands here, or fuses it.
+PyTorch runs these on a CPU only; an engine on the GPU launches these kernels, or fuses them.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def int_repr(recorder: Recorder, self: Tensor) -> Tensor:
     return recorder.launch("clone", [self], recorder.tensor(self.shape, dtype))
 
 
-# Quantised and back within one kernel, as networks are trained for 8 bits.
+# Quantised and back in one kernel, for training for 8 bits.
 
 
 @operator("fake_quantize_per_tensor_affine")
@@ -83,11 +83,11 @@ def fake_quantize_per_channel_affine(
     return recorder.launch("fake_quantize_per_channel_affine_cachemask", [self, scale, zero_point], output)
 
 
-# What is packed for a CPU
+# Packed for a CPU
 
 
 class Packed:
-    """A weight with its bias and, of a convolution, how it moves."""
+    """A weight with its bias and a convolution's parameters."""
 
     __slots__ = ("bias", "options", "weight")
 
@@ -98,7 +98,7 @@ class Packed:
 
 
 def _packed(value: Any, kind: str) -> Packed:
-    if isinstance(value, ScriptObject):  # as PyTorch saves it: the weight, its bias, and of a convolution its parameters
+    if isinstance(value, ScriptObject):  # PyTorch's saved form: weight, bias, and a convolution's parameters
         tensors = [item for item in _leaves(value.state) if isinstance(item, Tensor)]
         weights = [x for x in tensors if x.is_quantized or x.rank > 1]
         if weights and kind == "linear":
@@ -179,7 +179,7 @@ operator("quantized::linear_relu_dynamic")(_linear(True, True))
 
 @operator("quantized::linear_dynamic_fp16")
 def linear_in_halves(recorder: Recorder, x: Tensor, packed: Any, *_: Any) -> Tensor:
-    """The weight is kept in half precision and converted as it is used."""
+    """The weight is stored in half precision and converted at each use."""
     weights = _packed(packed, "linear")
     weight = weights.weight
     half = recorder.tensor(weight.shape, "float16", weight.strides, parameter=True, of=weight)

@@ -34,11 +34,11 @@ def _run(
         raise ShapeError(f"{kind} of {num_layers!r:.20} layers with {len(params)} weights")
     if input.rank not in (2, 3) or not states or input.shape[-1] != params[0].shape[-1]:
         raise ShapeError(f"{kind} on an input of shape {show(input.shape)}, whose last size does not fit its first weight")
-    width = states[0].shape[-1]  # of the output: the projection's where there is one
+    width = states[0].shape[-1]  # of the output: the projection's, if any
     hidden = states[-1].shape[-1]
     directions = 2 if bidirectional else 1
     wide = width * directions
-    # What cuDNN makes has the time first, whatever was asked for (``RNN.cpp``).
+    # cuDNN's output has the time first in any case (``RNN.cpp``).
     strides = (wide, input.shape[0] * wide, 1) if batch_first and input.rank == 3 else None
     output = recorder.tensor((*input.shape[:-1], wide), input.dtype, strides)
     described: dict[str, ParamValue] = {
@@ -69,7 +69,7 @@ _single("rnn", "rnn_tanh", "rnn_relu")
 
 
 def _cell_gates(recorder: Recorder, kind: str, x: Tensor, state: Tensor, weights: Sequence[Tensor | None]) -> None:
-    """The two matrix products of a cell and the fused pointwise kernel behind them."""
+    """The two matrix products of a cell and the fused pointwise kernel after them."""
     w_ih, w_hh, b_ih, b_hh = (*weights, None, None)[:4]
     if w_ih is None or w_hh is None:
         raise ShapeError(f"{kind} without weights")

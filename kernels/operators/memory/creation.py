@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators that make tensors, random ones too, or change their element type."""
+"""Operators that make tensors, also random ones, or change their element type."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..values import SCALAR_CODES, SCALAR_TYPES, Device, Tensor
 
 
 def _filled(name: str, *, launches: bool = True) -> None:
-    """Register ``zeros``, ``zeros_like`` and ``new_zeros``, and the like."""
+    """Register ``zeros``, ``zeros_like`` and ``new_zeros``, and similar ones."""
 
     def make(recorder: Recorder, shape: Sequence[int], dtype: str, strides: Shape | None = None) -> Tensor:
         output = recorder.tensor(tuple(int(number_of(size)) for size in shape), dtype, strides)
@@ -50,7 +50,7 @@ def _filled(name: str, *, launches: bool = True) -> None:
         memory_format: int | None = None,
         **_: Any,
     ) -> Tensor:
-        """Laid out as the other one, if nothing else is asked for."""
+        """Laid out like the other tensor by default."""
         positional = arguments[1:] if value_first else arguments
         code = dtype if dtype is not None or not positional else positional[0]
         layout = positional[4] if len(positional) > 4 else memory_format
@@ -135,7 +135,7 @@ def tensor(recorder: Recorder, data: Any, dtype: int | None = None, *_: Any, **_
 
 
 def cast(recorder: Recorder, x: Tensor, dtype: str, copy: bool = False) -> Tensor:
-    """A tensor in another element type; itself where it has it already."""
+    """A tensor in another element type; itself if equal."""
     if is_host(x):
         recorder.host("to")
         return moving.cast(x, dtype)
@@ -148,7 +148,7 @@ def cast(recorder: Recorder, x: Tensor, dtype: str, copy: bool = False) -> Tenso
 def to(recorder: Recorder, self: Tensor, *arguments: Any, dtype: int | None = None, copy: bool = False, **_: Any) -> Tensor:
     """All overloads: the first element type among the arguments counts; devices do not, there is one.
 
-    After it come two truth values, of which the second one asks for a copy.
+    Two truth values follow it; the second one requests a copy.
     """
     wanted = self.dtype if dtype is None else SCALAR_TYPES[dtype]
     for argument in arguments:
@@ -240,7 +240,7 @@ def multinomial(recorder: Recorder, self: Tensor, num_samples: int, *_: Any, **_
 def _window(name: str) -> None:
     @operator(name)
     def rule(recorder: Recorder, window_length: int, *options: Any, dtype: int | None = None, **_: Any) -> Tensor:
-        """A cosine over its length, as ATen makes it of five launches; a periodic one is cut out of a longer one."""
+        """A cosine over its length, in ATen's five launches; a periodic one is cut from a longer one."""
         longer = 0 if options[:1] == (False,) else 1
         output = recorder.tensor((window_length,), type_named(dtype, "float32"))
         if window_length < 2:

@@ -48,7 +48,7 @@ def embedding(recorder: Recorder, weight: Tensor, indices: Tensor, *_: Any) -> T
     if weight.rank != 2:
         raise ShapeError(f"embedding in a table of shape {show(weight.shape)}")
     shape = (*indices.shape, weight.shape[1])
-    rows = recorder.tensor(shape, weight.dtype, of=weight)  # as many are read as are written
+    rows = recorder.tensor(shape, weight.dtype, of=weight)  # equal reads and writes
     return recorder.launch("embedding", [indices], recorder.tensor(shape, weight.dtype), {"weight": weight.shape}, (rows,))
 
 
@@ -67,7 +67,7 @@ def gather(recorder: Recorder, self: Tensor, dim: int, index: Tensor, *_: Any, *
 
 @operator("index")
 def index(recorder: Recorder, self: Any, indices: Any) -> Any:
-    """Advanced indexing: index tensors broadcast, and stand where the first of them was if they stand together."""
+    """Advanced indexing: index tensors broadcast; if adjacent, they replace the first one's place."""
     if isinstance(self, (list, tuple)):
         return plain_items(self).index(indices)
     places = [place for place, tensor in enumerate(indices) if tensor is not None]
@@ -132,7 +132,7 @@ def repeat_interleave(recorder: Recorder, self: Tensor, repeats: Any, dim: int |
 
 
 def _repeat_by_tensor(recorder: Recorder, source: Tensor, repeats: Any, place: int) -> Tensor:
-    """Where a tensor says how often, as traced code does of a size, rows are picked by their numbers (``Repeat.cpp``)."""
+    """For repeats in a tensor, as in traced code of a size, rows are picked by their numbers (``Repeat.cpp``)."""
     if not isinstance(repeats, Tensor) or repeats.value is None:
         raise DataDependent("the numbers in a tensor decide how often elements repeat")
     times = [int(item) for item in repeats.value]
@@ -185,7 +185,7 @@ def pad(recorder: Recorder, self: Tensor, pad: Sequence[int], mode: str = "const
 
 
 def _pad_circular(recorder: Recorder, x: Tensor, pad: Sequence[int]) -> Tensor:
-    """The middle is copied, then, from the last dimension on, what is joined to its ends."""
+    """Copy the middle, then the joined ends, from the last dimension on."""
     shape = list(x.shape)
     for pair in range(len(pad) // 2):
         shape[-1 - pair] += pad[2 * pair] + pad[2 * pair + 1]
@@ -230,7 +230,7 @@ def _upsampling(mode: str, rank: int, aligned: bool) -> None:
 
     @operator(kind, f"_{kind.replace('nearest', 'nearest_exact')}" if "nearest" in mode else f"_{kind}_aa")
     def rule(recorder: Recorder, input: Tensor, output_size: Any, *arguments: Any) -> Tensor:
-        """Both overloads: sizes, or (where ``output_size`` is ``None``) scale factors."""
+        """Both overloads: sizes, or (if ``output_size`` is ``None``) scale factors."""
         spatial = input.shape[2:]
         if input.rank != rank + 2:
             raise ShapeError(f"{kind} of an input of shape {show(input.shape)}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators that scatter, stack, split and lay out elements in another order."""
+"""Operators that scatter, stack, split and reorder elements."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def embedding_bag(
     include_last_offset: bool = False,
     *_: Any,
 ) -> tuple[Tensor, ...]:
-    """The rows that are looked up count as read, not the table."""
+    """The selected rows count as read, not the table."""
     rows = recorder.tensor((indices.numel, weight.shape[1]), weight.dtype, of=weight)
     output = recorder.tensor((offsets.shape[0] - include_last_offset, weight.shape[1]), weight.dtype)
     inputs = [indices, offsets, *([] if per_sample_weights is None else [per_sample_weights])]

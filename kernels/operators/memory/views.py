@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators that look at memory in another way, and the copies they need where they cannot."""
+"""Operators that view memory differently, and the copies they need otherwise."""
 
 from __future__ import annotations
 
