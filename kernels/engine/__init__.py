@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TensorRT's account of an engine as a front end of :class:`jetdvfs.kernels.network.Network`: JSON, read without TensorRT."""
+"""Front end for TensorRT engines, from their layers in JSON, without TensorRT."""

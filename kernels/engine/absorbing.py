@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What convolutions, products and norms take in of what stands around them, as engines of TensorRT have it."""
+"""Operations that TensorRT's convolutions, products and norms absorb from their surroundings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ POOLED = "conv2d_pool2d"
 EIGHT_BITS = frozenset(["quint8", "qint8"])
 NORMS = ("layer_norm", "rms_norm")
 
-# By what they are on the way out of a convolution or a product: a clip is a relu with an end there.
+# By their name in an epilogue: a clip is a relu with an upper end.
 ENDS = {"relu": "relu", "hardtanh": "hardtanh", "clamp": "hardtanh", "leaky_relu": "leaky_relu"}
 SCALINGS = frozenset(["mul", "div", "add", "sub", "mul_scalar", "div_scalar", "add_scalar", "sub_scalar"])
 _GENERIC = frozenset(["silu", "hardswish", "hardsigmoid", "sigmoid", "tanh", "gelu", "mish", "elu", "celu", "softplus"])
@@ -24,7 +24,7 @@ _COLOURS = 4
 
 
 def take_in(graph: Graph, number: int) -> None:
-    """Fold norms and constants into a convolution, and let it take in a sum and what follows."""
+    """Fold norms and constants into a convolution, and let it absorb a sum and its successors."""
     convolution, unit = graph.launches[number], graph.units[number]
     last = number
     while (reader := graph.only_reader(last)) and _folds(graph, *reader, convolution.output):
@@ -42,7 +42,7 @@ def take_in(graph: Graph, number: int) -> None:
 
 
 def _folds(graph: Graph, number: int, place: int, made: Sequence[int]) -> bool:
-    """Whether a launch only scales a convolution's channels, or shifts them, by constants."""
+    """True if a launch only scales or shifts a convolution's channels by constants."""
     launch = graph.launches[number]
     if launch.kind == "batch_norm":
         return place == 0
@@ -57,7 +57,7 @@ def _per_channel(shape: Sequence[int], made: Sequence[int]) -> bool:
 
 
 def activate(graph: Graph, number: int) -> None:
-    """Let a convolution take in an activation, and a sum behind that."""
+    """Let a convolution absorb an activation, and a sum after it."""
     unit = graph.units[number]
     if unit.kind == PARALLEL or graph.reads[number][0] < 0 or graph.launches[number].params.get("groups") != 1:
         return
@@ -73,7 +73,7 @@ def activate(graph: Graph, number: int) -> None:
 
 
 def quantize_once(graph: Graph) -> None:
-    """Make one of the conversions of one tensor to 8 bits."""
+    """Merge conversions of one tensor to 8 bits."""
     seen: dict[tuple[object, ...], Unit] = {}
     for number, launch in enumerate(graph.launches):
         if launch.kind == _QUANTIZE and graph.reads[number][0] >= 0:
@@ -83,7 +83,7 @@ def quantize_once(graph: Graph) -> None:
 
 
 def stay_in_eight_bits(graph: Graph, number: int) -> None:
-    """Let a convolution with a sum read the other operand in 8 bits and write them, if both are converted."""
+    """Let a convolution with a sum read the other operand and write in 8 bits, if both are converted."""
     unit = graph.units[number]
     sums = [member for member in unit.members if graph.launches[member].kind == "add"]
     if not sums or not _reads_eight_bits(graph, number):
@@ -104,7 +104,7 @@ def _reads_eight_bits(graph: Graph, number: int) -> bool:
 
 
 def take_in_pool(graph: Graph, number: int) -> None:
-    """Let an image's own convolution in 8 bits, which ends in a relu, take in the pool behind it."""
+    """Let an image's own 8-bit convolution, which ends in a relu, absorb the next pool."""
     unit, convolution = graph.units[number], graph.launches[number]
     reader = graph.only_reader(unit.members[-1])
     if reader is None or convolution.kind != "conv2d" or written_type(convolution) not in EIGHT_BITS:
@@ -116,7 +116,7 @@ def take_in_pool(graph: Graph, number: int) -> None:
 
 
 def take_in_bias(graph: Graph, number: int, *, half: bool) -> None:
-    """Let a product take in sums with its bias or a number, which nothing launched writes, and then an activation."""
+    """Let a product absorb sums with its bias or a number, which no launch writes, and then an activation."""
     unit, n = graph.units[number], graph.launches[number].output[-1]
     reader = _only_reader_of_rows(graph, number)
     while reader and graph.launches[reader[0]].kind in ("add", "add_scalar"):
@@ -132,7 +132,7 @@ def take_in_bias(graph: Graph, number: int, *, half: bool) -> None:
 
 
 def _only_reader_of_rows(graph: Graph, writer: int) -> tuple[int, int] | None:
-    """The one launch that reads a result, perhaps with its rows grouped in another way."""
+    """The only reader of a result, perhaps with its rows regrouped."""
     readers, made = graph.readers[writer], graph.launches[writer].output
     if len(readers) != 1:
         return None
@@ -141,7 +141,7 @@ def _only_reader_of_rows(graph: Graph, writer: int) -> tuple[int, int] | None:
 
 
 def join_alike(graph: Graph) -> None:
-    """Make one of the convolutions, and of the products with weights, that read one tensor in the same way and end alike."""
+    """Merge convolutions, or products with weights, that read one tensor in the same way and end alike."""
     alike: dict[tuple[object, ...], list[int]] = {}
     for number, launch in enumerate(graph.launches):
         way = _way(graph, number)
@@ -156,7 +156,7 @@ def join_alike(graph: Graph) -> None:
 
 
 def _way(graph: Graph, number: int) -> tuple[object, ...]:
-    """How a convolution or a product reads its tensor; nothing where it cannot be one with others."""
+    """Key of a convolution's or product's way of reading its tensor; empty if it cannot be merged."""
     launch, reads = graph.launches[number], graph.reads[number]
     if launch.kind == "matmul":
         weighted = len(reads) == 1 or (len(reads) == 2 and reads[1] < 0 and len(launch.inputs[1]) == 2)
@@ -170,7 +170,7 @@ def _way(graph: Graph, number: int) -> tuple[object, ...]:
 
 
 def norm_takes_in(graph: Graph, number: int) -> None:
-    """Let a norm take in what is pointwise before it; what others read of that is written, too."""
+    """Let a norm absorb pointwise work before it; results with other readers are also written."""
     unit, writer = graph.units[number], graph.reads[number][0]
     if writer < 0 or not graph.passed_on(number, 0) or len(unit.members) > 1:
         return

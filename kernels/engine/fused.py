@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The launch that an engine has for what was fused: its shapes, parameters, operations and bytes."""
+"""An engine's launch for fused work: its shapes, parameters, operations and bytes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FOLLOWING = frozenset(["add", "add_relu", "cat", "clone", "copy"])
 
 
 def launch(graph: Graph, unit: Unit) -> tuple[KernelInvocation, list[int]]:
-    """A unit's launch as TensorRT has it, and the writer of each of its inputs."""
+    """A unit's launch in TensorRT, and the writer of each of its inputs."""
     kinds = [graph.launches[member].kind for member in unit.members]
     if unit.kind == PARALLEL:
         return _parallel(graph, unit.members)
@@ -40,7 +40,7 @@ def launch(graph: Graph, unit: Unit) -> tuple[KernelInvocation, list[int]]:
 
 
 def _product(graph: Graph, members: Sequence[int]) -> tuple[KernelInvocation, list[int]]:
-    """A product with its bias and what it ends in."""
+    """A product with its bias and epilogue."""
     first, behind = graph.launches[members[0]], [graph.launches[member] for member in members[1:]]
     ends = [ENDS.get(launch.kind, launch.kind) for launch in behind if launch.kind not in ("add", "add_scalar")]
     params = {**first.params, "bias": len(behind) > len(ends) or bool(first.params.get("bias"))}
@@ -82,7 +82,7 @@ def _parallel(graph: Graph, members: Sequence[int]) -> tuple[KernelInvocation, l
 
 
 def _branches(graph: Graph, members: Sequence[int]) -> Iterator[list[int]]:
-    """Each convolution or product with what stands behind it."""
+    """Each convolution or product with its successors."""
     kind = graph.launches[members[0]].kind
     for head in (member for member in members if graph.launches[member].kind == kind):
         branch = [head]
@@ -143,7 +143,7 @@ def _convolution(graph: Graph, members: Sequence[int], *, pooled: bool = False) 
 
 
 def _pool(launch: KernelInvocation) -> KernelInvocation:
-    """A pool with what an engine says of it; a mean over whole images is one."""
+    """A pool in an engine's terms; a mean over whole images is one."""
     image, out = launch.inputs[0] if launch.inputs else (), launch.output
     rank = len(image) - 2
     whole = rank in (2, 3) and numel(out) == numel(image[:2])
@@ -166,7 +166,7 @@ def _pooled(launch: KernelInvocation, params: dict[str, ParamValue]) -> int:
 
 
 def halved(network: Network) -> list[KernelInvocation]:
-    """The launches, those of single precision in half precision; what is converted to 8 bits as it is handed in stays so."""
+    """The launches with single precision replaced by half; inputs converted to 8 bits stay so."""
     return [
         _half(launch, [written_type(network.launches[writer]) if writer >= 0 else "" for writer in writers])
         for launch, writers in zip(network.launches, network.reads, strict=True)
@@ -174,12 +174,7 @@ def halved(network: Network) -> list[KernelInvocation]:
 
 
 def _half(launch: KernelInvocation, read: Sequence[str]) -> KernelInvocation:
-    """A launch in half precision where it works in single precision.
-
-    Args:
-        launch: the launch.
-        read: the element type of each of its inputs; nothing for what no launch writes.
-    """
+    """A launch with single precision replaced by half; ``read`` are the element types of its inputs, empty without a launch."""
     narrow = launch.dtype in EIGHT_BITS
     if not narrow and launch.dtype != _FULL:
         return launch
@@ -194,7 +189,7 @@ def _half(launch: KernelInvocation, read: Sequence[str]) -> KernelInvocation:
 
 
 def calibrated(launches: Sequence[KernelInvocation], reads: Sequence[Sequence[int]]) -> list[KernelInvocation]:
-    """The launches of half precision, in 8 bits where TensorRT quantises with a calibration (``trtexec --int8 --fp16``).
+    """Half-precision launches in 8 bits as by TensorRT's calibration (``trtexec --int8 --fp16``).
 
     These are convolutions, products with weights, and pools, sums and copies of their results; norms, softmax and attention
     keep half precision.

@@ -1,29 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What TensorRT would make of a network: its fusions as rules, for where no engine is at hand.
+"""Prediction of TensorRT's fusions by rules, without an engine.
 
-1. A batch norm behind a convolution is folded into its weights, which have a bias then, and so is what scales or shifts its
-   channels by constants (a norm that was taken apart).
-2. A convolution takes in a sum with a tensor of its own shape, if the sum alone reads it, and then a relu, a clip or a leaky
-   relu. Where a sum has two convolutions before it, the one that comes last takes it.
-3. Convolutions of one tensor that differ in nothing but their filters are one, if they have no sum and end alike; so are
-   products of one tensor with weights.
-4. In half precision, any other convolution that is neither the image's nor one in groups takes in an activation of another kind
-   (the developer guide's generic activation), and a sum of its own shape behind that.
-5. In 8 bits, a tensor is converted once. A convolution whose output is converted before it is added takes in no sum. One with a
-   sum reads the other operand in 8 bits and writes them, if both are converted; else the conversions are layers. An image's
-   convolution with a relu takes in the pool behind it.
-6. A product takes in the sum with its bias, and then a relu or a clip. In half precision it takes in any activation, and two
+1. A batch norm after a convolution is folded into its weights, which then have a bias, as are constant scales or shifts of its
+   channels (a decomposed norm).
+2. A convolution absorbs a sum with a tensor of its own shape, if only the sum reads it, and then a relu, a clip or a leaky
+   relu. Of two convolutions before a sum the last one absorbs it.
+3. Convolutions of one tensor that differ only in their filters are merged, if they have no sum and end alike; so are products
+   of one tensor with weights.
+4. In half precision, any other convolution, neither the image's nor grouped, absorbs another activation (the developer guide's
+   generic activation), and a sum of its own shape after that.
+5. In 8 bits, a tensor is converted once. A convolution whose output is converted before it is added absorbs no sum. One with a
+   sum reads the other operand and writes in 8 bits, if both are converted; else the conversions are layers. An image's
+   convolution with a relu absorbs the next pool.
+6. A product absorbs the sum with its bias, and then a relu or a clip. In half precision it absorbs any activation, and two
    products around a softmax, with a scale or a mask between them, are one kernel of attention.
 7. A mean over whole images is a pool.
-8. What is pointwise of the rest becomes groups, like those of PyTorch's fuser but for concatenations. A norm of rows takes in
-   the one that it reads.
-9. Concatenations are no layers; what is copied for them and otherwise: :class:`.ported.Copying`.
+8. Other pointwise work forms groups, like those of PyTorch's fuser without concatenations. A norm of rows absorbs the one that
+   it reads.
+9. Concatenations are no layers; for their copies and others see :class:`.ported.Copying`.
 
-What tactics win is decided as an engine is built, and no file says it: a product of one row may become a reduction of Myelin's,
-a deep convolution may leave its activation to the next layer, of two convolutions before a sum either one may take it.
+Choices of tactics at build time are in no file: a product of one row may become a reduction of Myelin's, a deep convolution may
+leave its activation to the next layer, and either of two convolutions before a sum may absorb it.
 
-The rules are those of the Layer Fusion Catalog in TensorRT's documentation and of its pages on quantised networks, as far as
-published engines show them; ``tests/kernels/engine/test_fusing.py`` and ``test_published.py`` hold them against those.
+The rules follow the Layer Fusion Catalog in TensorRT's documentation and its pages on quantised networks, as far as published
+engines show them; ``tests/kernels/engine/test_fusing.py`` and ``test_published.py`` check them against those.
 """
 
 from __future__ import annotations
@@ -57,16 +57,15 @@ _KEPT = frozenset(["cat"])
 
 
 def as_engine(network: Network, *, half: bool = False, eight_bits: bool = False) -> Network:
-    """The launches of an engine that TensorRT would build of a network.
+    """Launches of the engine that TensorRT would build of a network.
 
     Args:
-        network: as its file has it, before any fusion.
-        half: with half precision (``trtexec --fp16``), throughout but for launches in 8 bits.
-        eight_bits: with half precision and a calibration for 8 bits (``trtexec --int8 --fp16``).
+        network: unfused, as in its file.
+        half: half precision (``trtexec --fp16``), except for launches in 8 bits.
+        eight_bits: half precision and a calibration for 8 bits (``trtexec --int8 --fp16``).
 
     Raises:
-        ModelError: the network does not say which launch reads what another one wrote, or a launch does not say what one of its
-            kind has; or a runtime has compiled it already.
+        ModelError: a runtime has compiled it already, its reads are unknown, or a launch lacks members of its kind.
     """
     if network.runtime:
         raise ModelError(f"network {network.name!r:.80} is listed as {network.runtime} launches it already")
@@ -74,7 +73,7 @@ def as_engine(network: Network, *, half: bool = False, eight_bits: bool = False)
     try:
         made = _fused(network, graph, half=half or eight_bits)
         return replace(made, calls=tuple(calibrated(made.launches, made.reads))) if eight_bits else made
-    except (LookupError, TypeError, ValueError) as error:  # lists may be written by others
+    except (LookupError, TypeError, ValueError) as error:  # lists may come from other programs
         raise ModelError(f"network {network.name!r:.80}: a launch lacks what its kind has ({error!r:.80})") from error
 
 

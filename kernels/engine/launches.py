@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the layers of an engine launch: a rule for each family of layers.
+"""Launches of an engine's layers: one rule per layer family.
 
-FLOPs and bytes count as everywhere (:mod:`jetdvfs.kernels.kinds`): a fused layer has the operations of all that is fused, and
-moves what goes in, its weights and what comes out once, each in the element type that it has there. The element type of a
-launch is the one it computes in: that of its weights, where it has any, else that of its output.
+FLOPs and bytes count as everywhere (:mod:`jetdvfs.kernels.kinds`): a fused layer has the operations of all its members, and
+moves its inputs, weights and outputs once, in their element types. A launch's element type is its weights', if any, else its
+output's.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .ported import Opaque, Params, Ported, epilogue, operations, with_weights
 def convolution(port: Ported) -> KernelInvocation:
     """A convolution; several of one tensor are one with all their filters.
 
-    What it writes may be its part of a tensor that others write the rest of.
+    Its output may be a part of a tensor with other writers.
     """
     layer, image = port.layer, port.first()
     transposed = "deconv" in layer.type.lower()
@@ -55,13 +55,13 @@ def convolution(port: Ported) -> KernelInvocation:
 
 
 def _expression(port: Ported) -> tuple[str, ...]:
-    """What a kernel that was compiled for it does on its way out; a product with its sigmoid is silu."""
+    """Epilogue of a kernel compiled for it; a product with its sigmoid is silu."""
     listed = "+".join(operations(port.layer, "PointWiseExpressionOperations")).replace("sigmoid+mul", "silu")
     return tuple(listed.split("+")) if listed else ()
 
 
 def convolution_and_pool(port: Ported) -> KernelInvocation:
-    """A convolution that hands what it makes to a pool, and writes only that."""
+    """A convolution that feeds a pool, and writes only the pool's output."""
     layer, image, out = port.layer, port.first(), port.output.shape
     kernel, window = layer.sizes("ConvKernel"), layer.sizes("PoolingWindowSize")
     steps, pads = layer.sizes("ConvStride"), layer.sizes("ConvPrePadding")
@@ -81,16 +81,15 @@ def convolution_and_pool(port: Ported) -> KernelInvocation:
 
 
 def launch_of(layer: Layer, made: Collection[str]) -> KernelInvocation | None:
-    """What a layer launches; None where that is nothing.
+    """Launch of a layer; None if it launches nothing.
 
     Args:
-        layer: the layer.
-        made: the names of the tensors that layers or the application write; all others are weights.
+        made: names of tensors that layers or the application write; all others are weights.
 
     Raises:
-        Opaque: the file does not say what it does.
-        UnsupportedOperator: nobody knows its type.
-        ModelError: what it says does not fit together.
+        Opaque: the file does not describe its work.
+        UnsupportedOperator: its type is unknown.
+        ModelError: its description is inconsistent.
     """
     name = names.family(layer.type)
     if name in names.NOTHING or name.startswith(("shape", "trainstation", "devicetoshape", "dummyshape")):
@@ -133,7 +132,7 @@ def _fully_connected(port: Ported) -> KernelInvocation:
 
 
 def _product(port: Ported) -> KernelInvocation:
-    """A product of matrices: its sizes follow from what comes out, and from which two of its inputs make that."""
+    """A matrix product: its sizes follow from the output, and from the two inputs that fit."""
     out = port.output.shape
     operands = [tensor for tensor in port.layer.inputs if numel(tensor.shape) > 1]
     for one, other in permutations(operands[:6], 2):
@@ -161,7 +160,7 @@ def _product(port: Ported) -> KernelInvocation:
 
 
 def _sizes(one: Shape, other: Shape, out: Shape) -> tuple[int, int, int, int] | None:
-    """(m, k, n, batch) of a product of two tensors; the second may be shared by the whole batch. None if it is none."""
+    """(m, k, n, batch) of a product of two tensors; the second may be shared by the batch. None if they do not fit."""
     if len(out) < 1 or not numel(out):
         return None
     n = out[-1]
@@ -178,7 +177,7 @@ def _sizes(one: Shape, other: Shape, out: Shape) -> tuple[int, int, int, int] | 
 
 
 def _fused(port: Ported) -> KernelInvocation:
-    """A kernel that Myelin generated: its name lists the operations; up to the last reduction they work on all that is read."""
+    """A kernel that Myelin generated: its name lists the operations; up to the last reduction they work on all input."""
     layer = port.layer
     text = f"{layer.name} {layer.text('TacticName')}"
     if "mha" in text.lower():
@@ -226,7 +225,7 @@ def _pointwise(port: Ported) -> KernelInvocation:
 
 
 def _named(member: str, fallback: str) -> Callable[[Ported], KernelInvocation]:
-    """A layer of one operation, which one of its members names."""
+    """A layer of one operation, which a member names."""
 
     def rule(port: Ported) -> KernelInvocation:
         said = (port.layer.text(member) or port.layer.text("ParameterSubType") or port.layer.text("Operation")).upper()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The layers of an engine, as ``trtexec --exportLayerInfo`` and TensorRT's engine inspector write them: one JSON object."""
+"""Layers of an engine, from ``trtexec --exportLayerInfo`` or TensorRT's engine inspector: one JSON object."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NAMES_ONLY = (
 _OTHER_PROFILE = re.compile(r"\[profile [1-9]\d*\]$")
 _NOT_FIXED = "has no fixed shape; say the engine's shapes as its layers are exported: trtexec --loadEngine=... --shapes=..."
 
-#: What stands for an element type in ``Format/Datatype``, in ``Datatype`` and in the type of weights.
+#: Words for element types in ``Format/Datatype``, in ``Datatype`` and in the type of weights.
 _TYPES = (
     (r"BFloat16|BF16", "bfloat16"),
     (r"Half|FP16|Float16", "float16"),
@@ -43,7 +43,7 @@ _WORDS = tuple((re.compile(rf"\b(?:{words})\b", re.IGNORECASE), dtype) for words
 
 @dataclass(frozen=True)
 class EngineTensor(SizedTensor):
-    """A tensor between layers, with the element type that it has there."""
+    """A tensor between layers, with its element type there."""
 
     name: str
 
@@ -53,9 +53,8 @@ class Layer:
     """A layer of an engine.
 
     Attributes:
-        name: TensorRT's name for it, by which profiles name it too; cut off where it is very long.
+        name: TensorRT's name, also used in profiles; truncated if very long.
         type: its ``LayerType``.
-        inputs, outputs: what it reads and writes.
         said: the object's other members.
     """
 
@@ -77,7 +76,7 @@ class Layer:
         """A list of a few sizes.
 
         Raises:
-            ModelError: it is none, or one of them is no size.
+            ModelError: it is none, or an item is no size.
         """
         value = self.said.get(member)
         if not isinstance(value, list) or not 0 < len(value) <= 8 or not all(_is_size(item) for item in value):
@@ -85,7 +84,7 @@ class Layer:
         return tuple(value)
 
     def weights(self, member: str) -> tuple[int, str]:
-        """How many weights stand in a member, and of which type; none where there is no such member."""
+        """Number and type of the weights in a member; none if absent."""
         value = self.said.get(member)
         if value is None:
             return 0, ""
@@ -96,26 +95,26 @@ class Layer:
 
 @dataclass(frozen=True)
 class EngineLayers:
-    """What an engine's account says: its layers in the order they run, and the names of what goes in and comes out."""
+    """An engine's layers in execution order, and the names of its inputs and outputs."""
 
     layers: tuple[Layer, ...]
     bindings: tuple[str, ...]
 
 
 def is_engine(stream: BinaryIO) -> bool:
-    """Whether a file starts as the account of an engine does."""
+    """True if a file starts like an engine's JSON."""
     stream.seek(0)
     head = stream.read(_HEAD).removeprefix(_MARK)
     return re.match(rb'\s*\{\s*"(Layers|Bindings)"\s*:', head) is not None
 
 
 def read_layers(stream: BinaryIO, account: Account) -> EngineLayers:
-    """Read an engine's layers. Of one that was built for several profiles of shapes, those of the first.
+    """Read an engine's layers; of several shape profiles, the first.
 
     Raises:
-        ModelError: it is not of that form, or has names only.
+        ModelError: it is malformed, or has names only.
         ShapeError: a shape is not fixed.
-        BudgetExceeded: it is larger than is read.
+        BudgetExceeded: it is too large.
     """
     text = JsonText(read_text(stream, account), account)
     layers: list[Layer] = []
@@ -146,11 +145,11 @@ def read_layers(stream: BinaryIO, account: Account) -> EngineLayers:
 
 
 def read_text(stream: BinaryIO, account: Account) -> str:
-    """All of a JSON file.
+    """Content of a JSON file.
 
     Raises:
         ModelError: it is no text.
-        BudgetExceeded: it is larger than is read.
+        BudgetExceeded: it is too large.
     """
     length = stream.seek(0, 2)
     room = min(account.room(), account.budget.entry_bytes)
@@ -164,10 +163,10 @@ def read_text(stream: BinaryIO, account: Account) -> str:
 
 
 def element_type(text: str) -> str:
-    """The element type that a format names.
+    """Element type in a format's name.
 
     Raises:
-        ModelError: it names none that is known.
+        ModelError: none is known.
     """
     for form, dtype in _WORDS:
         if form.search(text):
@@ -176,7 +175,7 @@ def element_type(text: str) -> str:
 
 
 def short(name: str) -> str:
-    """A layer's name, cut off where it is very long: fused ones name all their members."""
+    """A layer's name, truncated if very long: fused ones name all their members."""
     return name if len(name) <= _NAME else name[: _NAME - 3] + "..."
 
 

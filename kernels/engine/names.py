@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What TensorRT calls things, and which kinds of kernels those are.
+"""TensorRT's names, and the corresponding kinds of kernels.
 
-Fused layers keep the kind of their product where the product knows no kind for what is fused to it; what that is stands in the
-parameter ``epilogue``, its kinds in order and joined by ``+``.
+A fused layer keeps its product's kind if no kind covers the fusion; the parameter ``epilogue`` then lists the fused kinds in
+order, joined by ``+``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from ..kinds import KINDS
 from ..network import numel
 
-#: Activations on the way out of a product (``ActivationType`` of NvInfer.h, and the kernels' own), and of layers of their own.
+#: Activations in a product's epilogue (``ActivationType`` of NvInfer.h, and the kernels' own), and in separate layers.
 ACTIVATIONS: Mapping[str, str] = {
     "RELU": "relu", "CLIPPED_RELU": "hardtanh", "CLIP": "clamp", "LEAKY_RELU": "leaky_relu", "SIGMOID": "sigmoid",
     "TANH": "tanh", "ELU": "elu", "SELU": "elu", "CELU": "celu", "SOFTPLUS": "softplus", "HARD_SIGMOID": "hardsigmoid",
@@ -22,7 +22,7 @@ ACTIVATIONS: Mapping[str, str] = {
 }  # fmt: skip
 NO_ACTIVATION = ("", "NONE")
 
-#: Operations of pointwise layers, of unary and elementwise ones, of reductions and of Myelin's kernels, without decoration.
+#: Operations of pointwise, unary, elementwise, reduction and Myelin layers, without decoration.
 OPERATIONS: Mapping[str, str] = {
     "plus": "add", "add": "add", "sum": "add", "minus": "sub", "sub": "sub", "mul": "mul", "prod": "mul", "div": "div",
     "floordiv": "floor_divide", "max": "maximum", "min": "minimum", "pow": "pow", "exp": "exp", "log": "log", "sqrt": "sqrt",
@@ -37,7 +37,7 @@ OPERATIONS: Mapping[str, str] = {
 REDUCTIONS: Mapping[str, str] = {
     "avg": "mean", "mean": "mean", "sum": "sum", "max": "amax", "min": "amin", "prod": "prod", "norm": "norm", "redu": "sum"
 }  # fmt: skip
-#: What Myelin's kernels say of data that they only move.
+#: Words of Myelin's kernels for moved data.
 _MOVES = frozenset(
     [
         "cast", "tran", "resh", "move", "slic", "conc", "rep", "repl", "unsq", "sque", "gath", "scat", "fill", "copy", "perm",
@@ -47,21 +47,21 @@ _MOVES = frozenset(
 _MYELIN = re.compile(r"__myl_([A-Z][A-Za-z]*)")
 _WORD = re.compile(r"[A-Z][a-z]*")
 
-#: Before and after the name of a layer's type: the library that runs it, and the version of its implementation.
+#: Prefix and suffix of a layer type: the library, and the version of the implementation.
 _DECORATION = re.compile(r"^(cask|cudnn|cublaslt|cublas|cutensor|cuda|tiled|generic|trt)|(v\d+|_v\d+)$")
 
-#: Layers that launch nothing: what TensorRT plans away, does once as it loads, or has the host do.
+#: Layers that launch nothing: planned away, done once at load time, or run by the host.
 NOTHING = frozenset(
     ["noop", "constant", "shapecall", "signal", "wait", "trainstation", "trainstation1", "assertion", "identityshape"]
 )
-#: Layers that only move data, and the kind that each is.
+#: Layers that only move data, and their kinds.
 MOVES: Mapping[str, str] = {
     "shuffle": "clone", "slice": "clone", "copy": "clone", "identity": "clone", "concatenation": "cat", "concat": "cat",
     "gather": "gather", "scatter": "scatter", "padding": "constant_pad_nd", "select": "where", "fill": "fill", "cast": "to",
     "squeeze": "clone", "unsqueeze": "clone", "topk": "topk", "onehot": "scatter", "reversesequence": "flip",
     "stridedslice": "clone", "raggedsoftmax": "softmax",
 }  # fmt: skip
-#: Layers whose work is not said, and why.
+#: Layers with unknown work, and the reason.
 OPAQUE: Mapping[str, str] = {
     "plugin": "what a plugin computes is not in the file",
     "pluginv2": "what a plugin computes is not in the file",
@@ -89,13 +89,13 @@ def family(layer_type: str) -> str:
 
 
 def myelin_operations(text: str) -> tuple[str, ...]:
-    """The operations that a kernel of Myelin fuses, as its name lists them; none where it does not."""
+    """Operations that a Myelin kernel's name lists; empty without a list."""
     found = _MYELIN.search(text)
     return tuple(_whole(word.lower()) for word in _WORD.findall(found[1])) if found else ()
 
 
 def _whole(word: str) -> str:
-    """An operation's name where a version of TensorRT cut it off after three letters: ``tra`` is ``tran``."""
+    """An operation's full name if TensorRT truncated it after three letters: ``tra`` is ``tran``."""
     known = (*OPERATIONS, *REDUCTIONS, *_MOVES)
     return word if word in known or len(word) < 3 else min((name for name in known if name.startswith(word)), default=word)
 
@@ -105,7 +105,7 @@ def moves_only(operation: str) -> bool:
 
 
 def operations_of(kind: str, elements: int) -> int:
-    """How many operations a pointwise kind is on so many elements; one for each where it is none that is known."""
+    """Operations of a pointwise kind on this number of elements; one each for an unknown kind."""
     row = KINDS.get(kind)
     shape = (elements,)
     return elements if row is None or row.flops is None else row.flops([shape, shape], shape, {})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A layer of an engine with what other layers make of it, as the rules of :mod:`.launches` read it."""
+"""A layer of an engine with its inputs' origin, as read by the rules of :mod:`.launches`."""
 
 from __future__ import annotations
 
@@ -17,16 +17,15 @@ Params: TypeAlias = dict[str, ParamValue]
 
 
 class Opaque(Exception):
-    """The file does not say what a layer does; its text says why."""
+    """The file does not describe a layer's work; the text says why."""
 
 
 class Ported:
-    """A layer, and which of its inputs other layers make; the rest are weights.
+    """A layer; inputs that no other layer or the application writes are weights.
 
     Attributes:
-        layer: the layer.
-        inputs: what other layers or the application write.
-        constants: what is part of the engine.
+        inputs: written by other layers or the application.
+        constants: part of the engine.
         output: its first output.
     """
 
@@ -66,7 +65,7 @@ class Ported:
         return KernelInvocation(kind, self.layer.name, shapes, self.output.shape, own, params, work, moved)
 
     def plain(self, kind: str, params: Params | None = None) -> KernelInvocation:
-        """A launch of a kind that counts its operations from shapes."""
+        """A launch whose kind and shapes determine its operations."""
         shapes = self.shapes() or (self.output.shape,)
         try:
             return self.launch(kind, params or {}, flops(kind, shapes, self.output.shape, params or {}))
@@ -75,14 +74,14 @@ class Ported:
 
 
 def with_weights(port: Ported, kind: str, params: Params, work: int, prefix: str = "") -> KernelInvocation:
-    """A launch that also reads the weights and the bias that its layer says it has."""
+    """A launch that also reads its layer's weights and bias."""
     stored = [port.layer.weights(prefix + member) for member in ("Weights", "Bias")]
     moved = sum(tensor_bytes(count, dtype) for count, dtype in stored if dtype)
     return port.launch(kind, params, work, weight_bytes=moved, dtype=stored[0][1])
 
 
 def epilogue(layer: Layer, activation: str, residual: bool) -> tuple[str, ...]:
-    """The kinds that a product's kernel does on its way out, in order."""
+    """Kinds in a product's epilogue, in order."""
     if activation not in names.NO_ACTIVATION:
         activation = names.ACTIVATIONS.get(activation, activation.lower())
     elif layer.number("HasReLU"):
@@ -93,7 +92,7 @@ def epilogue(layer: Layer, activation: str, residual: bool) -> tuple[str, ...]:
 
 
 def operations(layer: Layer, member: str) -> list[str]:
-    """The kinds of the pointwise operations that a member lists."""
+    """Kinds of the pointwise operations in a member."""
     said = layer.said.get(member, ())
     listed = [_operation(text) for text in said] if isinstance(said, list) else []
     return [names.OPERATIONS.get(name, name) for name in listed]
@@ -110,18 +109,18 @@ _APART = ("max_pool", "avg_pool", "adaptive_", "upsample")
 
 
 def own_kind(launch: KernelInvocation) -> str:
-    """A launch's kind without what is fused to it."""
+    """A launch's kind without its fusion."""
     return launch.kind.removesuffix("_relu").removesuffix("_add")
 
 
 class Copying:
-    """Lists the launches again, with the copies that are needed and without what is not.
+    """Rewrite a list of launches with the necessary copies, without superfluous ones.
 
     Args:
-        launches: what an engine has but for this.
-        reads: who writes what each of them reads.
-        parallel: those that are several convolutions of one tensor at once.
-        half: whether it runs in half precision.
+        launches: of an engine, without copies.
+        reads: writers of each one's inputs.
+        parallel: launches that are several convolutions of one tensor.
+        half: True for half precision.
     """
 
     def __init__(
@@ -160,7 +159,7 @@ class Copying:
             self._place[number] = self._add(launch, places)
 
     def _joined(self, shape: Shape, writer: int, number: int) -> int:
-        """The launch after which a tensor is where it is joined to others."""
+        """The launch after which a tensor is in its place of a concatenation."""
         if self._writes_directly(shape, writer, number):
             self._written.add(writer)
             return self._place[writer]
@@ -176,7 +175,7 @@ class Copying:
         return not any(self._before[reader].kind.startswith(_APART) for reader in self._readers[writer] if reader != number)
 
     def _is_copied(self, launch: KernelInvocation, writer: int) -> bool:
-        """Whether a launch reads a copy of its first input."""
+        """True if a launch reads a copy of its first input."""
         convolves = own_kind(launch) in CONVOLUTIONS
         if writer < 0:
             first = convolves and self._half and not self._handed_in

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An engine's account as a network: what its layers launch, in the order in which TensorRT runs them."""
+"""An engine as a network: launches of its layers in TensorRT's execution order."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ RUNTIME = "TensorRT"
 
 
 def read_engine(stream: BinaryIO, account: Account, inputs: Sequence[TensorSpec], name: str) -> Network:
-    """What an engine launches. Each launch has its layer's name for a scope.
+    """The launches of an engine, each scoped by its layer's name.
 
     Args:
-        stream: what ``trtexec --exportLayerInfo`` or the engine inspector wrote.
-        account: bounds on what reading may cost.
-        inputs: nothing, since an engine's shapes are fixed; or what they are said to be.
+        stream: output of ``trtexec --exportLayerInfo`` or the engine inspector.
+        account: bounds on the cost of reading.
+        inputs: empty, since an engine's shapes are fixed, or the expected ones.
         name: a label.
 
     Raises:
-        ModelError: it is not of that form, or does not fit together.
-        UnsupportedOperator: a layer is of a type without a rule.
+        ModelError: it is malformed or inconsistent.
+        UnsupportedOperator: a layer's type has no rule.
         ShapeError: the engine is for other inputs, or a shape is not fixed.
-        BudgetExceeded: it is larger than is read.
+        BudgetExceeded: it is too large.
     """
     engine = read_layers(stream, account)
     made = {tensor.name for layer in engine.layers if family(layer.type) != "constant" for tensor in layer.outputs}
@@ -61,11 +61,11 @@ def read_engine(stream: BinaryIO, account: Account, inputs: Sequence[TensorSpec]
 
 @dataclass(frozen=True)
 class LayerTimes:
-    """What ``trtexec --exportProfile`` measured of an engine.
+    """Measured times of an engine, from ``trtexec --exportProfile``.
 
     Attributes:
-        launches_ms: the mean GPU time of each launch of the network, in ms.
-        others_ms: the same of layers that launch nothing by the engine's account, or stand behind its list's end, by name.
+        launches_ms: mean GPU time of each launch of the network, in ms.
+        others_ms: the same of layers that launch nothing, or are beyond the list's end, by name.
     """
 
     launches_ms: tuple[float, ...]
@@ -73,11 +73,11 @@ class LayerTimes:
 
 
 def read_times(stream: BinaryIO, network: Network, account: Account) -> LayerTimes:
-    """Measured times beside an engine's launches.
+    """Measured times matched to an engine's launches.
 
     Raises:
-        ModelError: it is not of that form, or of another engine.
-        BudgetExceeded: it is larger than is read.
+        ModelError: it is malformed, or of another engine.
+        BudgetExceeded: it is too large.
     """
     text = JsonText(read_text(stream, account), account)
     measured: dict[str, deque[float]] = {}
@@ -115,7 +115,7 @@ def _ms(row: dict[str, Any]) -> float:
 
 
 def _inputs(engine: EngineLayers, made: set[str]) -> tuple[TensorSpec, ...]:
-    """What an application hands in: the bindings that no layer writes, as the first layer that reads them has them."""
+    """An application's inputs: bindings that no layer writes, as their first reader has them."""
     wanted = {binding for binding in engine.bindings if binding not in made}
     found: dict[str, EngineTensor] = {}
     for layer in engine.layers:
@@ -129,7 +129,7 @@ def _inputs(engine: EngineLayers, made: set[str]) -> tuple[TensorSpec, ...]:
 
 
 def _check(given: Sequence[TensorSpec], takes: Sequence[TensorSpec]) -> None:
-    """Whether what was said of the inputs is what the engine was built for; types are the engine's own affair."""
+    """Check that given inputs match the engine's; types are ignored."""
     left = list(takes)
     for spec in given:
         fits = [own for own in left if own.shape == spec.shape and spec.name in ("", own.name) and not spec.is_plain]
