@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a network is made of, and what each part of it costs.
+"""Decomposition of networks into kernels, and the cost of each kernel.
 
-``from jetdvfs.kernels import TreeEnsemble`` is the way in for other programs that sweep tree ensembles over a grid.
+``from jetdvfs.kernels import TreeEnsemble`` is the entry point for other programs that sweep tree ensembles over a grid.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["TreeEnsemble"]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "TreeEnsemble":  # loaded when it is asked for: clients of the socket come by here, and have no NumPy
+    if name == "TreeEnsemble":  # loaded on request: socket clients import this module without NumPy
         from .trees.ensemble import TreeEnsemble
 
         return TreeEnsemble

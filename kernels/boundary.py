@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a list of launches ends before its network does, and the name by which a caller accepts that."""
+"""Boundary of an incomplete list of launches, and the name by which a caller accepts it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-#: The operator of a boundary that was written down as a sentence, without one.
+#: Operator of a boundary that was stored as a sentence, without one.
 UNNAMED = "unnamed"
 
 _SENTENCE = "decomposed up to "
@@ -15,11 +15,11 @@ _CHARACTERS = 1024
 
 @dataclass(frozen=True)
 class Boundary:
-    """The operator a list of launches ends at; what comes after it is not counted.
+    """The operator at which a list of launches ends; later launches are not counted.
 
     Attributes:
-        operator: its name with its namespace (``torchvision::nms``, ``onnx::NonZero``, ``prim::If``): what is accepted.
-        place: where in the model's file it is called.
+        operator: its name with its namespace (``torchvision::nms``, ``onnx::NonZero``, ``prim::If``), by which it is accepted.
+        place: its place in the model's file.
         reason: why it is not followed.
     """
 
@@ -32,7 +32,7 @@ class Boundary:
 
     @property
     def note(self) -> str:
-        """What stands beside every figure that was made from the list."""
+        """Caveat for every figure derived from the list."""
         return f"{self}; what follows is not counted"
 
     def to_json(self) -> dict[str, str]:
@@ -40,7 +40,7 @@ class Boundary:
 
     @classmethod
     def from_json(cls, data: Any) -> Boundary | None:
-        """Read the JSON form; also the sentence that stood in its place before operators were named, where "" was none.
+        """Read the JSON form, or the older sentence ("" for none).
 
         Raises:
             KeyError, TypeError: it is of neither form.

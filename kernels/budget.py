@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What reading one model file may cost. Every limit of the reader stands here; a caller may only make them smaller."""
+"""Limits on the cost of reading one model file; a caller may only lower them."""
 
 from __future__ import annotations
 
@@ -14,31 +14,30 @@ from .errors import BudgetExceeded
 
 @dataclass(frozen=True)
 class Budget:
-    """Hard limits of one decomposition; crossing any of them raises :class:`BudgetExceeded`.
+    """Hard limits of one decomposition; exceeding one raises :class:`BudgetExceeded`.
 
     Attributes:
         entries: files in the archive.
         directory_bytes: size of the archive's table of contents.
-        entry_bytes: decompressed size of any one entry that is read (weights are not read).
-        graph_bytes: size of what is parsed of an exported graph at a time, which takes many times as much in memory.
+        entry_bytes: decompressed size of any one entry read (weights are not read).
+        graph_bytes: size of an exported graph parsed at a time, which takes many times as much in memory.
         total_bytes: decompressed size of all entries read.
-        source_bytes: size of one file of source text.
-        piece_bytes: size of what is parsed at a time: a statement, or a few. Its syntax can take 500 times as much in memory.
+        source_bytes: size of one source file.
+        piece_bytes: size of a statement, or a few, parsed at a time; its syntax can take 500 times as much in memory.
         ast_depth: nesting of expressions and statements in one function.
         ast_nodes: syntax nodes of all functions together.
         pickle_steps: opcodes in one pickle.
         steps: statements and operator calls interpreted.
-        recursion: depth of nested function calls.
         rank: dimensions of a tensor.
         elements: elements of a tensor.
-        items: length of a list, tuple, dictionary or string the model builds.
-        calls: kernel invocations and host-only calls recorded.
+        items: length of a list, tuple, dictionary or string that the model builds.
+        calls: kernel invocations and host-only calls.
         tree_objects: objects in the module tree.
-        cpu_s: processor time of the thread that reads: a busy machine takes longer for the same file.
-        memory_bytes: by how much the whole process grows meanwhile; looked at now and then, like the clock.
+        cpu_s: processor time of the reading thread: a busy machine takes longer for the same file.
+        memory_bytes: growth of the whole process, checked now and then, like the clock.
 
     Raises:
-        BudgetExceeded: a limit is larger than the default one, or not positive.
+        BudgetExceeded: a limit exceeds its default, or is not positive.
     """
 
     entries: int = 100_000
@@ -68,17 +67,17 @@ class Budget:
                 raise BudgetExceeded(f"budget {limit.name}={value}: expected more than 0 and at most {limit.default}")
 
 
-#: How much memory a graph takes while it is read, in times its text.
+#: Memory of a graph while read, in multiples of its text.
 _TIMES = 5
 _PAGE = resource.getpagesize()
 
 
 def resident_bytes() -> int:
-    """The memory this process holds."""
+    """Memory held by this process."""
     try:
         file = os.open("/proc/self/statm", os.O_RDONLY)
     except OSError:
-        return 0  # without /proc, the other limits stand alone
+        return 0  # without /proc, only the other limits apply
     try:
         return int(os.read(file, 100).split()[1]) * _PAGE
     finally:
@@ -86,11 +85,11 @@ def resident_bytes() -> int:
 
 
 class Account:
-    """Counts what one decomposition has used of its budget."""
+    """Counts one decomposition's use of its budget."""
 
-    #: How many steps pass between two looks at the clock.
+    #: Steps between two checks of the clock.
     STRIDE = 512
-    #: How many items of a list take as much as a step.
+    #: List items that cost as much as a step.
     ITEMS = 64
 
     def __init__(
@@ -123,7 +122,7 @@ class Account:
             self.look()
 
     def look(self) -> None:
-        """At the clock and at the memory.
+        """Check the clock and the memory.
 
         Raises:
             BudgetExceeded: the time is up, or the process has grown too large.
@@ -134,12 +133,12 @@ class Account:
             raise BudgetExceeded(f"reading the model takes more than {self.budget.memory_bytes >> 20} MB of memory")
 
     def room(self) -> int:
-        """The bytes of a graph that may be read, in the memory that is left: its text, and what is made of it."""
+        """Bytes of a graph's text that fit, with the objects made of it, into the remaining memory."""
         left = self._ceiling - self._resident()
         return max(min(left // _TIMES, self.budget.total_bytes), 0)
 
     def items(self, count: int) -> int:
-        """A length the model asked for, if it is within bounds; for long ones there are more looks, as they take longer."""
+        """A requested length, checked against its limit; long ones cause more checks of the clock."""
         if count > self.budget.items:
             raise BudgetExceeded(f"the model builds a value of {count} items; at most {self.budget.items} are read")
         if count > self.ITEMS:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inputs that a model's file declares: filled in where they are not given."""
+"""Inputs declared by a model's file, used if not given."""
 
 from __future__ import annotations
 
@@ -9,19 +9,17 @@ from dataclasses import dataclass, replace
 from .errors import ShapeError
 from .network import DTYPE_BYTES, TensorSpec
 
-#: Sizes that are tried for the open dimensions of an example, behind the first, which is 1: of images, tokens, audio.
+#: Sizes tried for open dimensions of an example, after 1: of images, tokens, audio.
 _TRIED = (224, 128, 640, 32, 512)
 
 
 @dataclass(frozen=True)
 class Declared:
-    """A tensor that a file says it takes.
+    """An input tensor that a file declares.
 
     Attributes:
-        name: the file's.
-        sizes: of each dimension an integer, or a text (its name, or none) if it is open; None if the rank is open.
-        dtype: its element type.
-        example: the sizes that it was exported with; None if unknown.
+        sizes: for each dimension an integer, or a text (its name, or empty) if open; None if the rank is open.
+        example: sizes of the export; None if unknown.
     """
 
     name: str
@@ -38,7 +36,7 @@ class OpenSizes(ShapeError):
     """Sizes of inputs are neither given nor declared.
 
     Attributes:
-        missing: the inputs without a size, the sizes that are known filled in.
+        missing: the inputs without a size, known sizes filled in.
         given: the other inputs.
     """
 
@@ -48,7 +46,7 @@ class OpenSizes(ShapeError):
         self.missing, self.given = tuple(missing), tuple(given)
 
     def examples(self) -> Iterator[list[TensorSpec]]:
-        """Inputs to try, the ones that the file was exported with first."""
+        """Inputs to try, those of the export first."""
         shapes: list[list[tuple[int, ...]]] = [[item.example or () for item in self.missing]]
         if not all(item.example for item in self.missing):
             shapes = []
@@ -64,9 +62,9 @@ def _filled(sizes: Sequence[int | str], tried: int) -> tuple[int, ...]:
 
 
 def resolved(given: Sequence[TensorSpec], declared: Sequence[Declared]) -> list[TensorSpec]:
-    """The given inputs with the file's element types where none was given, and the file's inputs that were not given.
+    """The given inputs, with the file's element types as defaults, and the file's inputs that were not given.
 
-    An open size is that of a given input if both have the same name. Inputs that do not fit are left to be refused.
+    An open size is that of a given input if both have the same name. Inputs that do not fit are refused later.
 
     Raises:
         OpenSizes: a size of an input that is not given is open.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a model's file and the shapes of its inputs to one forward pass as kernel invocations.
+"""Decomposition of a model's file, for given input shapes, into the kernel invocations of one forward pass.
 
-TorchScript, ``torch.export``, ONNX, TensorRT's account of an engine, and language models as GGUF or safetensors.
+Formats: TorchScript, ``torch.export``, ONNX, TensorRT's engine layers, and language models as GGUF or safetensors.
 """
 
 from __future__ import annotations
@@ -55,28 +55,28 @@ def decompose(
     by_node: bool = False,
     budget: Budget = Budget(),  # noqa: B008  (immutable)
 ) -> Network:
-    """List what one call of a model's method dispatches to the device, and what it costs the host.
+    """List the kernel invocations and host-only calls of one call of a model's method.
 
     Nothing in the file is executed: its structure is read with bounds, its code is interpreted on shapes and element types.
 
     Args:
-        source: path of the file, or the open file (seekable; it stays open): what ``torch.jit.save``, ``torch.export.save``
-            or ``torch.onnx.export`` writes, or ``trtexec --exportLayerInfo``; a GGUF file; safetensors by its path, with its
-            ``config.json`` beside it.
-        inputs: what the method takes, in order or by name (:mod:`.inputs`); the file's own where it declares them or keeps
-            what it was traced with; ``prefill=N:int`` or ``decode=N:int`` for a language model (:mod:`.language.launches`).
-        name: a label; the file's stem if not given.
-        method: which method of a TorchScript model to follow; other files have none but ``forward``.
-        optimized: list what is left once the JIT's passes have run (:mod:`.rewriting.optimizing`): of TorchScript, which runs
-            so from its second or third time on. Other files list what they hold.
-        by_node: of an ONNX file, let scopes be the names of its nodes, as runtimes tell them, instead of modules.
-        budget: bounds on what reading may cost.
+        source: path of the file, or the open file (seekable; it stays open): output of ``torch.jit.save``,
+            ``torch.export.save``, ``torch.onnx.export`` or ``trtexec --exportLayerInfo``; a GGUF file; safetensors by its path,
+            next to its ``config.json``.
+        inputs: the method's inputs, in order or by name (:mod:`.inputs`); by default those that the file declares or was traced
+            with; ``prefill=N:int`` or ``decode=N:int`` for a language model (:mod:`.language.launches`).
+        name: a label; the file's stem by default.
+        method: method of a TorchScript model; other files have only ``forward``.
+        optimized: list the launches left by the JIT's passes (:mod:`.rewriting.optimizing`), as TorchScript runs from its
+            second or third time on. Other files list their contents.
+        by_node: scopes of an ONNX file are node names, as in runtimes, instead of modules.
+        budget: bounds on the cost of reading.
 
     Raises:
-        ModelError: the file is none of these, is damaged, or names something it has no reason to name.
+        ModelError: the file is of no known format, is damaged, or names something it has no reason to name.
         UnsupportedOperator: it calls an operator without a shape rule.
-        ShapeError: it does not run on inputs like these.
-        BudgetExceeded: reading it would cost more than the budget allows.
+        ShapeError: it does not run on such inputs.
+        BudgetExceeded: reading it would exceed the budget.
     """
     if isinstance(source, (str, os.PathLike)):
         path = model_file(Path(source))
@@ -92,7 +92,7 @@ def decompose(
 
 
 def _answered(source: BinaryIO, inputs: Sequence[TensorSpec], *options: Any, by_node: bool) -> Network:
-    """The network; inputs that the file leaves open are asked for with sizes that it runs on."""
+    """The network; an error for open inputs suggests sizes that it runs on."""
     try:
         return _decompose(source, inputs, *options, by_node=by_node)
     except OpenSizes as error:
@@ -102,7 +102,7 @@ def _answered(source: BinaryIO, inputs: Sequence[TensorSpec], *options: Any, by_
             except ShapeError:
                 continue
             except ModelError:
-                pass  # of another cause than the sizes
+                pass  # another cause than the sizes
             shown = " ".join(f"--input {spec}" for spec in specs)
             raise ShapeError(f"{error}, for instance {shown}") from error
         raise ShapeError(str(error)) from error
@@ -120,7 +120,7 @@ def _explained(inputs: Sequence[TensorSpec]) -> Iterator[None]:
 
 
 def says_its_inputs(path: Path) -> bool:
-    """True of an engine's layers and a language model, whose inputs need not be said; False of a file that cannot be read."""
+    """True of an engine's layers and a language model, which need no inputs; False of an unreadable file."""
     try:
         with open(path, "rb", opener=_without_waiting) as stream:
             return stream.seekable() and (is_engine(stream) or _is_gguf(stream) or is_safetensors(stream))
@@ -129,7 +129,7 @@ def says_its_inputs(path: Path) -> bool:
 
 
 def refuse_other_kinds(path: Path) -> None:
-    """Refuse a file that starts as no model does that is read.
+    """Refuse a file that starts unlike any supported model.
 
     Raises:
         ModelError: it is of another kind, which the text names with the way out; or it cannot be read.
@@ -187,7 +187,7 @@ def _is_gguf(stream: BinaryIO) -> bool:
 
 
 def _is_image(shape: Sequence[int]) -> bool:
-    """Whether a shape is what one writes for a single image: a few channels, height, width."""
+    """True if a shape looks like a single image: a few channels, height, width."""
     return len(shape) == 3 and shape[0] in (1, 3, 4) and max(shape[1:]) < 4 * min(shape[1:])
 
 
@@ -197,7 +197,7 @@ def _only_forward(method: str) -> None:
 
 
 def _replay(program: ExportedProgram | OnnxProgram, account: Account, inputs: Sequence[TensorSpec], name: str) -> Network:
-    """A file that holds a graph: a ``torch.export`` archive or ONNX."""
+    """The network of a graph file: a ``torch.export`` archive or ONNX."""
     recorder = Recorder(account)
     boundary = None
     inputs = resolved(inputs, program.declared())
@@ -212,15 +212,15 @@ def _replay(program: ExportedProgram | OnnxProgram, account: Account, inputs: Se
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    """Open a file; of a named pipe, without waiting for somebody to write into it."""
+    """Open a file; a named pipe without waiting for a writer."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
 @contextmanager
 def _guarded() -> Iterator[None]:
-    """Turns the interpreter's own limits into errors of the budget.
+    """Turn the interpreter's own limits into errors of the budget.
 
-    The cyclic collector pauses meanwhile: it finds nothing in the many small objects of a model, and doubles the time.
+    The cyclic collector pauses meanwhile: it finds nothing in a model's many small objects, and doubles the time.
     """
     paused = gc.isenabled()
     gc.disable()
@@ -265,7 +265,7 @@ class _Model:
         return unpickle(self._archive.read(entry), entry, self._account, load)
 
     def _name_modules(self) -> None:
-        """Give every module the path by which the root reaches it first, and collect the weights."""
+        """Give every module the first path by which the root reaches it, and collect the weights."""
         self._root.path = ""
         self._weights = {f"CONSTANTS.c{i}": value for i, value in enumerate(self._constants) if isinstance(value, Tensor)}
         waiting = [self._root]
@@ -284,7 +284,7 @@ class _Model:
                     waiting.append(value)
 
     def _as_traced(self, inputs: Sequence[TensorSpec], method: str) -> Sequence[TensorSpec]:
-        """The inputs, or those that the method was traced with; of these alone the floating-point types, if none was given."""
+        """The inputs, or those that the method was traced with; only the traced floating-point types, if no type was given."""
         try:
             kept = self._pickle(_TRACED, "") if _TRACED in self._archive else None
         except ModelError:
@@ -322,7 +322,7 @@ class _Model:
 
 
 def _input(recorder: Recorder, spec: TensorSpec) -> Any:
-    """An input as the model is given it: a tensor, held by the host where its numbers are said, or a plain value."""
+    """An input as passed to the model: a tensor, held by the host if its numbers are given, or a plain value."""
     if spec.is_plain:
         return spec.value[0] if spec.value else None
     if spec.dtype not in DTYPE_BYTES:
@@ -335,13 +335,13 @@ def _input(recorder: Recorder, spec: TensorSpec) -> Any:
 
 
 def _boundary(error: DataDependent, place: str) -> Boundary:
-    # Outside of an operator the only tensors that are looked into are constants of the code.
+    # Outside operators, the only tensors whose values are needed are constants of the code.
     where = _one_line(place)[:600] or "the start of the model"
     return Boundary(error.operator or "prim::Constant", where, _one_line(str(error)))
 
 
 def _located(error: ModelError, where: str, scope: str) -> str:
-    """An error's text on one line, with where in the model it came up."""
+    """An error's text on one line, with its place in the model."""
     text = _one_line(str(error))[:600]
     if not where:
         return text
@@ -349,5 +349,5 @@ def _located(error: ModelError, where: str, scope: str) -> str:
 
 
 def _one_line(text: str) -> str:
-    """Names in a file are what its author likes."""
+    """Collapse white space: names in a file are arbitrary."""
     return " ".join(text.split())

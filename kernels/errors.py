@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of this package. None of them is worth retrying: the same input fails the same way again."""
+"""Errors of this package. A retry is useless: the same input fails the same way."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import ClassVar
 
 
 class KernelsError(Exception):
-    """Base of every error raised by :mod:`jetdvfs.kernels`; its text is one line that says what, where and what is valid."""
+    """Base of every error of :mod:`jetdvfs.kernels`; its text is one line: the fault, its place, valid values."""
 
     exit_code: ClassVar[int] = 3
 
 
 class ModelError(KernelsError):
-    """The model file cannot be read as what it claims to be."""
+    """The model file cannot be read as its claimed format."""
 
 
 class EndsEarly(ModelError):
-    """The list of launches ends before its network does, at an operator that nobody accepted as its end."""
+    """The list of launches ends before its network does, at an operator that the caller did not accept."""
 
 
 class UnsupportedOperator(ModelError):
-    """The model calls an operator, or uses a construct, that has no shape rule."""
+    """The model uses an operator or construct without a shape rule."""
 
 
 class ShapeError(ModelError):
@@ -29,16 +29,16 @@ class ShapeError(ModelError):
 
 
 class BudgetExceeded(ModelError):
-    """Reading the model would take more than the reader allows itself (size, steps, depth, time)."""
+    """Reading the model would exceed the reader's limits (size, steps, depth, time)."""
 
 
 class GridError(KernelsError):
-    """A frequency or a configuration is not one of the grid's."""
+    """A frequency or a configuration is not on the grid."""
 
 
 class EnsembleError(KernelsError):
-    """A tree ensemble is malformed or of a sort that cannot be swept exactly."""
+    """A tree ensemble is malformed or cannot be swept exactly."""
 
 
 class CostModelError(KernelsError):
-    """The kernel models do not fit the network or the grid they are asked about."""
+    """The kernel models do not fit the network or the grid."""

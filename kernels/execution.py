@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ways for a network's launches to reach the GPU, phases of language models, and time that a frame takes besides.
+"""Execution modes of a network's launches, phases of language models, and frame overhead.
 
-``eager``: the framework issues call after call. ``graph``: the same kernels were captured once (a CUDA graph) and start
-together. ``engine``: a runtime such as TensorRT has compiled the network and starts it as a whole.
+``eager``: the framework issues call after call. ``graph``: the same kernels start together, captured once (a CUDA graph).
+``engine``: a runtime such as TensorRT has compiled the network and starts it as a whole.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _MOST_HOST_MS, _MOST_COPIED = 1e6, 1 << 50
 
 @dataclass(frozen=True)
 class Beside:
-    """What a frame takes beside the network's own launches, as the application states it.
+    """Frame overhead outside the network's own launches, as the application states it.
 
     Attributes:
-        host_ms: the CPU's work before and after (reading, resizing, sorting results) in ms at the top CPU clock; at others it
-            takes as much longer as they are lower.
-        copied_bytes: what is copied between the host's and the device's memory, each byte read and written once.
+        host_ms: the CPU's work before and after (reading, resizing, sorting results) in ms at the top CPU clock; it scales
+            inversely with the clock.
+        copied_bytes: bytes copied between host and device memory, each read and written once.
 
     Raises:
-        CostModelError: one of them makes no sense.
+        CostModelError: a value is invalid.
     """
 
     host_ms: float = 0.0
@@ -53,10 +53,10 @@ NOTHING_BESIDE = Beside()
 
 
 def check_execution(execution: str | None, network: Network) -> Execution:
-    """The execution that is asked for; where none is, the one that the network's launches are listed for.
+    """The requested execution; by default the one that the network's launches are listed for.
 
     Raises:
-        CostModelError: there is no such one.
+        CostModelError: it is unknown.
     """
     if execution is None:
         return "engine" if network.runtime in _ENGINES else "eager"

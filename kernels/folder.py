@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Folders of models (Hugging Face, onnxruntime-genai) and the files that describe them: the model's own file in there."""
+"""Folders of models (Hugging Face, onnxruntime-genai): find the model's file."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any
 from .errors import ModelError
 
 _GENAI, _ADAPTER = "genai_config.json", "adapter_config.json"
-#: Files beside a model's own.
+#: Files that accompany a model.
 _ABOUT = ("config.json", _GENAI, _ADAPTER, "tokenizer.json", "tokenizer_config.json", "generation_config.json")
 _SUFFIXES = (".gguf", ".onnx", ".pt2", ".pt", ".pth", ".ts", ".jit")
 _MOST_BYTES = 16 << 20
 
 
 def model_file(path: Path) -> Path:
-    """The path, or of a folder, its ``config.json`` or index, or a LoRA adapter, the file of the model.
+    """The path; or the model's file for a folder, its ``config.json`` or index, or a LoRA adapter.
 
     Raises:
-        ModelError: it is no single one; the text names the ones to choose from, or an adapter's base model.
+        ModelError: there is no single one; the text names the candidates, or an adapter's base model.
     """
     folder = path if path.is_dir() else path.parent
     if path.name.startswith("adapter_model.") or ((path.name == _ADAPTER or path == folder) and (folder / _ADAPTER).exists()):

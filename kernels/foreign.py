@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of other kinds than are read: named for what they are, with what makes a file that is.
+"""Refusal of unsupported files, with their kind and the way to a supported one.
 
-They are told by how they start, and archives by what is in them; names of files are not looked at.
+Files are recognised by their start, archives by their entries, never by file name.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ENGINE = (
 _TENSORFLOW = "python -m tf2onnx.convert"
 _KERAS = f"model.export('saved'), then {_TENSORFLOW} --saved-model saved --output model.onnx"
 
-#: How a file starts, or what stands at a place in its start; what it is; and what to do instead.
+#: Start of a file, or bytes at a place in its start; its kind; and the remedy.
 _STARTS: tuple[tuple[int, bytes, str, str], ...] = (
     (0, b"ftrt", "a TensorRT engine", _ENGINE),
     (0, b"ptrt", "a TensorRT engine", _ENGINE),
@@ -51,7 +51,7 @@ _STARTS: tuple[tuple[int, bytes, str, str], ...] = (
     (0, b"\x89PNG", "a picture", f"give a model: {_EXPORT}"),
     (0, b"\xff\xd8\xff", "a picture", f"give a model: {_EXPORT}"),
 )  # fmt: skip
-#: How a text starts, blanks and case aside.
+#: Start of a text, blanks and case aside.
 _TEXTS: tuple[tuple[str, str, str], ...] = (
     (r"(<!doctype html|<html)", "a web page (a download that failed?)", "download the model itself"),
     (r"(<\?xml[^>]*>\s*)?<net\b", "an OpenVINO network", f"give the model that it was converted from: {_ONNX}"),
@@ -65,7 +65,7 @@ _DARKNET = b"\0\0\0\0\2\0\0\0\5\0\0\0"
 
 
 def refuse_foreign(stream: BinaryIO) -> None:
-    """Refuse a file that starts as no model does that is read.
+    """Refuse a file that starts unlike any supported model.
 
     Raises:
         ModelError: it is of another kind, which the text names; or it cannot be read at any position.
@@ -103,7 +103,7 @@ def refuse_foreign(stream: BinaryIO) -> None:
 
 
 def _refuse_ultralytics(head: bytes) -> None:
-    """An engine behind a description of its network, as Ultralytics writes it."""
+    """Refuse an engine after a description of its network, as Ultralytics writes it."""
     length = int.from_bytes(head[:4], "little")
     if not 2 <= length <= _HEAD - 4 or head[4:5] != b"{":
         return
@@ -117,14 +117,10 @@ def _refuse_ultralytics(head: bytes) -> None:
 
 
 def refuse_foreign_archive(names: Collection[str], pickle: bytes | None) -> None:
-    """Refuse an archive that holds no TorchScript and no exported program.
-
-    Args:
-        names: its entries.
-        pickle: the start of its ``data.pkl``, if it has one.
+    """Refuse an archive without TorchScript or an exported program, by its entries and the start of its ``data.pkl``, if any.
 
     Raises:
-        ModelError: naming what it holds.
+        ModelError: naming its content.
     """
     if any("aotinductor" in name or name.endswith((".cubin", ".wrapper.so")) for name in names):
         raise _refusal("a package compiled by AOTInductor", f"give the exported program that it was compiled from: {_EXPORT}")
@@ -141,7 +137,7 @@ def refuse_foreign_archive(names: Collection[str], pickle: bytes | None) -> None
 
 
 def _pickled(pickle: bytes) -> ModelError:
-    """What ``torch.save`` wrote: a whole module, or weights alone. Only names are looked for."""
+    """Error for ``torch.save`` output: a whole module, or weights alone. Only names are searched."""
     if b"ultralytics" in pickle:
         size = _IMAGE_SIZE.search(pickle)
         pixels = int.from_bytes(size[1] or size[2], "little") if size else 640

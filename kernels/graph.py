@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A network as a performance graph: what each launch does, which tensors pass between launches, what all of it comes to.
+"""A network as a performance graph: launches, the tensors between them, and totals.
 
 A node is a launch, an edge a tensor that one launch writes and another one reads (PerfSeer, section 3.1; DNNPerf, section III).
-What enters from outside, the network's inputs and its weights, is no edge: it stands among the bytes of the node that reads it.
+The network's inputs and weights are no edges: they count in the bytes of the node that reads them.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class Module:
     """One module of a network.
 
     Attributes:
-        path: how the network reaches it (``layer1.0.conv1``); empty for the network itself.
-        own: the launches that its own code makes, in execution order.
+        path: its place in the network (``layer1.0.conv1``); empty for the network itself.
+        own: launches of its own code, in execution order.
         launches, flops, bytes, kinds: sums over those and the launches of all modules within it.
     """
 
@@ -50,7 +50,7 @@ class Module:
 
 
 def modules_of(network: Network) -> list[Module]:
-    """Every module that launches something, in order of first launch, each before those within it; first the network itself."""
+    """Every module that launches kernels, by first launch, outer ones and the network itself first."""
     children: dict[str, list[Module]] = {}
     known: dict[str, Module] = {}
     for launch in network.launches:
@@ -89,11 +89,10 @@ class Node:
 
     Attributes:
         kind, scope, dtype, output: as in :class:`~jetdvfs.kernels.network.KernelInvocation`.
-        kernel, stride, padding, dilation: of a window (convolution, pooling), height and width; 0 where there is none.
-        groups: of a convolution; 0 of anything else.
-        in_channels, out_channels: of the tensor read first and of the one written; without images their last dimension.
-        flops: its floating-point operations.
-        input_bytes, weight_bytes, output_bytes: what it reads of activations and weights, and writes.
+        kernel, stride, padding, dilation: of a window (convolution, pooling), height and width; else 0.
+        groups: of a convolution; else 0.
+        in_channels, out_channels: of the first tensor read and of the one written; for non-images the last dimension.
+        input_bytes, weight_bytes, output_bytes: activations and weights read, and bytes written.
     """
 
     kind: str
@@ -119,19 +118,13 @@ class Node:
 
     @property
     def intensity(self) -> float:
-        """Operations for each byte moved."""
+        """FLOPs per byte moved."""
         return self.flops / max(self.access_bytes, 1)
 
 
 @dataclass(frozen=True)
 class Edge:
-    """A tensor that a launch writes and a later one reads.
-
-    Attributes:
-        source, target: the launches, by their number.
-        shape: as it is read; a view of what was written may have another one.
-        bytes: its size.
-    """
+    """A tensor, of this shape when read, that launch ``source`` writes and the later launch ``target`` reads."""
 
     source: int
     target: int
@@ -141,12 +134,12 @@ class Edge:
 
 @dataclass(frozen=True)
 class Memory:
-    """What a network keeps in memory at once, at least: no workspace, no cache of an allocator, no runtime.
+    """Lower bound of a network's memory: no workspace, no allocator cache, no runtime.
 
     Attributes:
-        weight_bytes: what its launches read of weights; a weight read twice counts twice.
+        weight_bytes: weights read by launches; a weight read twice counts twice.
         input_bytes: the network's inputs.
-        activation_bytes: the most that launches' outputs take at a time, each from when it is written to its last reader.
+        activation_bytes: peak of launches' outputs, each live from its write to its last reader.
     """
 
     weight_bytes: int
@@ -160,14 +153,7 @@ class Memory:
 
 @dataclass(frozen=True, eq=False)
 class PerformanceGraph:
-    """A network's nodes, in execution order, and edges.
-
-    Attributes:
-        name: the network's.
-        batch: samples processed at once: the first dimension of its first input.
-        input_bytes: of its inputs.
-        network: what it was made of.
-    """
+    """A network's nodes, in execution order, and edges; ``batch`` is the first dimension of its first input."""
 
     name: str
     nodes: tuple[Node, ...]
@@ -178,7 +164,7 @@ class PerformanceGraph:
 
     @cached_property
     def globals(self) -> Mapping[str, float]:
-        """What PerfSeer calls global features, by name, in a fixed order; bytes and operations are not scaled."""
+        """PerfSeer's global features, by name, in a fixed order; bytes and operations are not scaled."""
         nodes, edges = len(self.nodes), len(self.edges)
         columns = {
             "flops": [node.flops for node in self.nodes],
@@ -200,7 +186,7 @@ class PerformanceGraph:
 
     @cached_property
     def live_bytes(self) -> tuple[int, ...]:
-        """What outputs take while each node runs, its own among them: each from when it is written to its last reader."""
+        """Live output bytes while each node runs, its own included: each from its write to its last reader."""
         last = {edge.source: edge.target for edge in sorted(self.edges, key=lambda edge: edge.target)}
         until: dict[int, list[int]] = {}
         for number in range(len(self.nodes)):
@@ -218,7 +204,7 @@ class PerformanceGraph:
         return Memory(weights, self.input_bytes, max(self.live_bytes, default=0))
 
     def to_json(self) -> dict[str, Any]:
-        """The graph with each node's share of the whole network's operations, traffic and weights."""
+        """The graph with each node's share of the network's operations, traffic and weights."""
         totals = [max(self.globals[f"{name}_total"], 1.0) for name in ("flops", "access_bytes", "weight_bytes")]
         nodes = [
             {
@@ -240,7 +226,7 @@ def graph_of(network: Network) -> PerformanceGraph:
     """The performance graph of a decomposed network.
 
     Raises:
-        ModelError: it launches nothing, or does not say which launch wrote what each launch reads.
+        ModelError: it launches nothing, or the writers of its launches' inputs are unknown.
     """
     launches = network.launches
     if not launches:
@@ -289,14 +275,14 @@ def _node(launch: KernelInvocation, read: int) -> Node:
         out_channels=_channels(launch.output),
         flops=launch.flops,
         input_bytes=read,
-        # What is moved besides activations: the invocation's bytes are inputs, weights and output, each once.
+        # The rest of the invocation's bytes, which are inputs, weights and output, each once.
         weight_bytes=max(launch.bytes - read - written, 0),
         output_bytes=written,
     )
 
 
 def _pair(value: ParamValue | Sequence[int]) -> tuple[int, int]:
-    """Height and width of what is said for both, each, or more dimensions (the last two)."""
+    """Height and width from one value for both, one each, or more dimensions (the last two)."""
     if isinstance(value, int):
         return int(value), int(value)
     if not isinstance(value, tuple) or not value:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The frequency configurations of one board: the product of its CPU, GPU and memory-clock axes.
 
-Applications name configurations by this module too: loading it loads the standard library only.
+Applications import this module too: it loads the standard library only.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _EXTREMES: Mapping[str, Callable[[Sequence[int]], int]] = {"max": max, "min": mi
 
 
 class FrequencyConfiguration(NamedTuple):
-    """One setting of a board's three clocks, in the units of the kernel files that take them."""
+    """One setting of a board's three clocks, in the units of their kernel files."""
 
     cpu_khz: int
     gpu_hz: int
@@ -37,30 +37,30 @@ class FrequencyConfiguration(NamedTuple):
 
     @property
     def mhz(self) -> tuple[float, float, float]:
-        """The three in MHz."""
+        """The clocks in MHz."""
         cpu, gpu, emc = (mhz(axis, level) for axis, level in zip(AXES, self, strict=True))
         return cpu, gpu, emc
 
     @property
     def mhz_texts(self) -> tuple[str, str, str]:
-        """The three in MHz, as tables have them: with as many digits as the clocks of boards have."""
+        """The clocks in MHz, with the digits used in tables."""
         cpu, gpu, emc = self.mhz
         return f"{cpu:.1f}", f"{gpu:.2f}", f"{emc:.1f}"
 
     def __str__(self) -> str:
         cpu, gpu, emc = self.mhz_texts
-        # A GPU that idles without power has no clock.
+        # An idle, power-gated GPU has no clock.
         return f"CPU {cpu} MHz, GPU {f'{gpu} MHz' if self.gpu_hz else 'without power'}, EMC {emc} MHz"
 
 
 def parse_configuration(text: str, levels: Mapping[str, Sequence[int]] | None = None) -> FrequencyConfiguration:
     """Read ``CPU,GPU,EMC``, three numbers: one below 20,000 is in MHz, any other in the unit of the clock's kernel file.
 
-    A board's grid tells if it has these frequencies (:meth:`FrequencyGrid.index`).
+    :meth:`FrequencyGrid.index` checks them against a board.
 
     Args:
-        levels: of each axis; ``max`` and ``min`` are then valid, too, for one clock (``max,612,max``) or, alone, for all three;
-            and a clock that the text leaves to its governor (:func:`governed`) is the lowest.
+        levels: of each axis; they allow ``max`` and ``min`` for one clock (``max,612,max``) or, alone, for all three; a clock
+            left to its governor (:func:`governed`) is the lowest.
 
     Raises:
         GridError: these are not three positive numbers, or words with levels; or an axis has no level for its word.
@@ -80,14 +80,14 @@ def parse_configuration(text: str, levels: Mapping[str, Sequence[int]] | None = 
 
 
 def governed(text: str) -> frozenset[str]:
-    """The axes that a configuration's text leaves empty (``,612,``): their governors choose; none if it sets no axis."""
+    """Axes that a configuration's text leaves empty (``,612,``) for their governors; none if it sets no axis."""
     words = [word.strip() for word in text.split(",")]
     left = [axis for axis, word in zip(AXES, words, strict=False) if not word]
     return frozenset(left) if len(words) == len(AXES) > len(left) else frozenset()
 
 
 def needs_levels(text: str) -> bool:
-    """True if a configuration's text has ``max``, ``min`` or an empty clock, which takes a board's levels to read."""
+    """True if a configuration's text has ``max``, ``min`` or an empty clock, so that reading it takes a board's levels."""
     return bool(governed(text)) or any(word.strip() in _EXTREMES for word in text.split(","))
 
 
@@ -103,7 +103,7 @@ def _level(axis: str, word: str, levels: Sequence[int] | None) -> int:
 
 
 def beside(axis: str, level: int, levels: Sequence[int]) -> str:
-    """The levels next to one that is not among them, in MHz, for messages."""
+    """The levels adjacent to a missing one, in MHz, for messages."""
     place = bisect(levels, level)
     near = " and ".join(mhz_text(axis, one) for one in levels[max(place - 1, 0) : place + 1])
     return f"{near} MHz" if near else "none"
@@ -113,10 +113,10 @@ def beside(axis: str, level: int, levels: Sequence[int]) -> str:
 class FrequencyGrid:
     """Every frequency configuration of a board: three strictly rising axes, CPU in kHz, GPU and EMC in Hz.
 
-    Surfaces over the grid are arrays of shape ``(len(cpu_khz), len(gpu_hz), len(emc_hz))``, in that axis order.
+    Surfaces over the grid have shape ``(len(cpu_khz), len(gpu_hz), len(emc_hz))``.
 
     Raises:
-        GridError: an axis is empty, not strictly rising, or holds a frequency that is not positive.
+        GridError: an axis is empty, not strictly rising, or holds a non-positive frequency.
     """
 
     cpu_khz: tuple[int, ...]
@@ -136,7 +136,7 @@ class FrequencyGrid:
 
     @property
     def size(self) -> int:
-        """The number of configurations."""
+        """Number of configurations."""
         cpu, gpu, emc = self.shape
         return cpu * gpu * emc
 
@@ -145,27 +145,27 @@ class FrequencyGrid:
         return FrequencyConfiguration(self.cpu_khz[-1], self.gpu_hz[-1], self.emc_hz[-1])
 
     def levels_mhz(self) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
-        """The axes as float32 MHz, the unit in which tree ensembles see frequencies."""
+        """The axes as float32 MHz, the unit of tree ensembles."""
         import numpy as np
 
         cpu, gpu, emc = (np.asarray(np.asarray(self.levels(axis), np.float64) / per_mhz(axis), np.float32) for axis in AXES)
         return cpu, gpu, emc
 
     def levels(self, axis: str) -> tuple[int, ...]:
-        """The frequencies of one axis by its name, in the axis's unit."""
+        """Frequencies of one axis, in its unit."""
         levels: tuple[int, ...] = getattr(self, axis)
         return levels
 
     def configuration(self, index: Sequence[int]) -> FrequencyConfiguration:
-        """The configuration at a grid index ``(cpu, gpu, emc)``."""
+        """Configuration at a grid index ``(cpu, gpu, emc)``."""
         cpu, gpu, emc = index
         return FrequencyConfiguration(self.cpu_khz[cpu], self.gpu_hz[gpu], self.emc_hz[emc])
 
     def index(self, configuration: FrequencyConfiguration) -> tuple[int, int, int]:
-        """The grid index of a configuration.
+        """Grid index of a configuration.
 
         Raises:
-            GridError: one of its frequencies is not on its axis; the text names the nearest that are.
+            GridError: a frequency is not on its axis; the text names the nearest ones.
         """
         for axis, level in zip(AXES, configuration, strict=True):
             levels = self.levels(axis)

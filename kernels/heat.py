@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How power grows with the die's temperature: leakage does, by a factor of e with every so many degrees."""
+"""Power and the die's temperature: leakage grows by a factor of e per fixed number of degrees."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ DIE_RANGE_C = (-40.0, 125.0)
 
 @dataclass(frozen=True)
 class Heat:
-    """How leakage depends on temperature.
+    """Temperature dependence of leakage.
 
     Attributes:
-        temperature_c: of the die, at which figures were measured.
-        fold_c: with how many degrees more leakage is e times as much.
+        temperature_c: of the die during the measurements.
+        fold_c: rise that multiplies leakage by e.
     """
 
     temperature_c: float
@@ -31,7 +31,7 @@ class Heat:
             raise ValueError(f"expected leakage to grow e-fold within a positive number of degrees, got {self.fold_c}")
 
     def growth(self, temperature_c: ArrayLike) -> NDArray[np.float64]:
-        """By what share leakage is above what it was when figures were measured; below 0 where it is colder.
+        """Relative growth of leakage since the measurements; below 0 if colder.
 
         Raises:
             CostModelError: a temperature is outside :data:`DIE_RANGE_C`.

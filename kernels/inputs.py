@@ -32,13 +32,13 @@ SHORT_TYPES: Mapping[str, str] = {"fp16": "float16", "bf16": "bfloat16", "fp32":
 """Short names of element types, and the names that they stand for."""
 _MOST_DIMENSIONS = 16
 _LARGEST_SIZE = (1 << 31) - 1
-_DIGITS = 20  # of a size; more are not looked at, for no size has so many
+_DIGITS = 20  # of a size; more digits are not parsed, since no size has so many
 _MOST_NUMBERS = 64
 _LONGEST_TEXT = 200
 
 
 def were_given(inputs: Sequence[tuple[str, Any]]) -> str:
-    """How many inputs a model was given that takes others, by name and value; with a word on those of a language model."""
+    """Number of inputs given, by name and value, with a note on those of a language model."""
     phases = f"; {' and '.join(PHASES)} are asked of language models (GGUF, safetensors)"
     return f"{len(inputs)} were given{phases if any(name in PHASES for name, _ in inputs) else ''}"
 
@@ -47,7 +47,7 @@ def parse_input(text: str) -> TensorSpec:
     """Read one input in any of the forms above.
 
     Raises:
-        ShapeError: it is of none of them, or no such tensor can be an input.
+        ShapeError: it has none of them, or no such tensor can be an input.
     """
     text = text.strip()
     named = _NAME.fullmatch(text)
@@ -78,7 +78,7 @@ def parse_input(text: str) -> TensorSpec:
 
 
 def _converted(kind: str, value: str, text: str) -> Any:
-    """A value of an input as its type has it."""
+    """Value of an input, in its type."""
     try:
         if kind == "str":
             return value[:_LONGEST_TEXT]
@@ -93,10 +93,10 @@ def _converted(kind: str, value: str, text: str) -> Any:
 
 
 def read_input(data: Mapping[str, Any]) -> TensorSpec:
-    """An input in its JSON form: ``shape``, ``dtype`` (by default the file's), and ``name`` and ``value`` where it has them.
+    """Read the JSON form of an input: ``shape``, ``dtype`` (the file's by default), and optional ``name`` and ``value``.
 
     Raises:
-        ShapeError: it is not of that form, or no such tensor can be an input.
+        ShapeError: it is malformed, or no such tensor can be an input.
     """
     try:
         spec = TensorSpec.from_json(data)
@@ -124,10 +124,10 @@ def read_input(data: Mapping[str, Any]) -> TensorSpec:
 
 
 def input_spec(shape: Sequence[int], dtype: str | None = None) -> TensorSpec:
-    """The input of this shape and element type; without a type that of the file, or float32.
+    """The input of this shape and element type; by default the file's type, or float32.
 
     Raises:
-        ShapeError: it has too many dimensions, one that is not positive or too large, or an element type that is not known.
+        ShapeError: too many dimensions, a non-positive or too large one, or an unknown element type.
     """
     if 0 in shape and (len(shape) < 3 or not shape[0]):  # a cache of 3 or 4 dimensions may be empty
         raise ShapeError(f"input of shape {_joined(shape)}: a size of 0 leaves nothing to run")
@@ -144,7 +144,7 @@ def input_spec(shape: Sequence[int], dtype: str | None = None) -> TensorSpec:
 
 
 def phase_of(inputs: Sequence[TensorSpec]) -> Phase | None:
-    """Which phase of a language model its inputs ask for; None for any other network."""
+    """Phase of a language model that the inputs request; None for any other network."""
     if len(inputs) == 1 and inputs[0].dtype == "int":
         return next((phase for phase in PHASES if inputs[0].name == phase), None)
     return None

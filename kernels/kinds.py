@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each kind of kernel is: one row per kind, from which cost, features, fusion, host times and the ONNX front end read.
+"""One row per kernel kind, read by cost, features, fusion, host times and the ONNX front end.
 
-A new operator that launches a kernel needs a shape rule (``operators/``) and a row here; a simulated board keeps an account of
-its own of what the kind's work is (``profiles/twin/silicon/kinds.py``). An operator cannot launch a kind that has no row. Lists
-of launches written by others may name any kind: they state FLOPs and bytes themselves, and the kind counts as unmodelled.
-
-Convolutions and matrix products count operations as ``torch.utils.flop_counter`` counts them (a multiply-add is two); the other
-kinds count what their textbook definition does to each element, so that arithmetic intensity means the same everywhere. Bytes
-follow one rule for all kinds: inputs, weights and outputs, each moved once.
+A new operator that launches a kernel needs a shape rule (``operators/``) and a row here; a simulated board has its own table of
+each kind's work (``profiles/twin/silicon/kinds.py``). External lists of launches may name any kind: they state FLOPs and bytes
+themselves, and the kind counts as unmodelled.
+Convolutions and matrix products count operations as ``torch.utils.flop_counter`` does (a multiply-add is two); the other kinds
+follow their textbook definition per element, so that arithmetic intensity is comparable. Bytes follow one rule for all kinds:
+inputs, weights and outputs, each moved once.
 """
 
 from __future__ import annotations
@@ -41,15 +40,15 @@ class KernelKind:
 
     Attributes:
         name: ATen's name without decoration.
-        flops: its operations; None for what fusion makes, which has those of its members.
-        features: the family of features that its own model is told; empty where a profile cannot have a model of it.
-        served_by: the kind or family whose model serves it where a profile has none of its own.
-        fusible: whether PyTorch's tensor-expression fuser takes it into a pointwise group.
-        members: the kinds that cuDNN runs as this one, in order.
-        gathers: whether the host prepares each of its inputs by itself.
-        way: by which of a library's ways an invocation goes, where issuing it costs otherwise than by another.
-        operands: how many tensors or numbers a pointwise operator of this kind combines.
-        onnx: the operators of ONNX that are this kind and take nothing but those operands.
+        flops: its operations; None for fused kinds, which have those of their members.
+        features: feature family of its own model; empty if a profile cannot have one.
+        served_by: kind or family whose model serves it if a profile has none of its own.
+        fusible: True if PyTorch's tensor-expression fuser takes it into a pointwise group.
+        members: kinds that cuDNN runs as this one, in order.
+        gathers: True if the host prepares each of its inputs separately.
+        way: library path of an invocation, if issue times differ between paths.
+        operands: number of tensors or numbers that a pointwise operator combines.
+        onnx: ONNX operators of this kind that take only those operands.
     """
 
     name: str
@@ -65,12 +64,12 @@ class KernelKind:
 
     @property
     def fused(self) -> bool:
-        """Whether fusion makes it, and no operator launches it."""
+        """True if only fusion makes it."""
         return self.flops is None
 
     @property
     def profiled(self) -> bool:
-        """Whether profiles bring models of it."""
+        """True if profiles bring models of it."""
         return bool(self.features) and not self.fused
 
 
@@ -93,7 +92,7 @@ def flops(kind: str, inputs: Sequence[Shape], output: Shape, params: Params) -> 
     """Operations of one invocation that an operator launches.
 
     Raises:
-        UnsupportedOperator: the kind has no row, or it is one that fusion makes.
+        UnsupportedOperator: the kind has no row, or is a fused one.
     """
     rule = kind_of(kind).flops
     if rule is None:
@@ -102,23 +101,23 @@ def flops(kind: str, inputs: Sequence[Shape], output: Shape, params: Params) -> 
 
 
 def stand_in(kind: str) -> str:
-    """The kind whose model and issue time stand in for a fused kernel's; empty for every other kind."""
+    """Kind whose model and issue time stand in for a fused kernel's; else empty."""
     row = KINDS.get(kind)
     return row.served_by if row is not None and row.fused else ""
 
 
 def served_by(model: str) -> frozenset[str]:
-    """The kinds that operators launch and that the model of another kind or family serves."""
+    """Kinds launched by operators that another kind's or family's model serves."""
     return frozenset(row.name for row in KINDS.values() if row.served_by == model and not row.fused)
 
 
 def fused_of(kind: str) -> tuple[KernelKind, ...]:
-    """The kinds of convolutions, say, that do more on their way out, and what they are made of."""
+    """Fused kinds that begin with this one."""
     return tuple(row for row in KINDS.values() if row.members[:1] == (kind,))
 
 
 def is_fused(kind: str) -> bool:
-    """Whether fusion makes kernels of this kind."""
+    """True if fusion makes kernels of this kind."""
     row = KINDS.get(kind)
     return row is not None and row.fused
 
@@ -132,17 +131,17 @@ def _integer(value: ParamValue) -> int:
 
 
 def per_element(operations: int) -> FlopsRule:
-    """So many operations for each element of the output."""
+    """A fixed number of operations per output element."""
     return lambda inputs, output, params: operations * numel(output)
 
 
 def moves_only(inputs: Sequence[Shape], output: Shape, params: Params) -> int:
-    """None: the kernel only moves data."""
+    """Zero operations: the kernel only moves data."""
     return 0
 
 
 def per_element_read(inputs: Sequence[Shape], output: Shape, params: Params) -> int:
-    """One operation for each element of the first input."""
+    """One operation per element of the first input."""
     return numel(inputs[0]) if inputs else 0
 
 
@@ -159,8 +158,7 @@ def _product(inputs: Sequence[Shape], output: Shape, params: Params) -> int:
 
 
 def _way_of_a_convolution(params: Params) -> str:
-    """Depthwise ones do not go through the convolution library; those without a window are products there, while others may be
-    several launches."""
+    """Depthwise ones bypass the convolution library; without a window they are products, else possibly several launches."""
     weight = params.get("weight")
     if not isinstance(weight, tuple):
         return ""
@@ -170,7 +168,7 @@ def _way_of_a_convolution(params: Params) -> str:
 
 
 def _way_of_a_product(params: Params) -> str:
-    """A product of one row is one of a matrix by a vector, which is one launch however deep it is."""
+    """A product of one row is a matrix-vector product, which is one launch at any depth."""
     return "vector" if params.get("m") == 1 and params.get("batch", 1) == 1 else ""
 
 
@@ -180,7 +178,7 @@ def _attention(inputs: Sequence[Shape], output: Shape, params: Params) -> int:
 
 
 def _elimination(inputs: Sequence[Shape], output: Shape, params: Params) -> int:
-    """A matrix brought to triangular form, and as many columns solved for as the result has."""
+    """Triangular reduction of a matrix, and one solved column per column of the result."""
     side = inputs[0][-1] if inputs[0] else 1
     return 2 * numel(inputs[0]) * side // 3 + 2 * numel(output) * side
 
@@ -194,7 +192,7 @@ GATES: Mapping[str, int] = {"lstm": 4, "gru": 3, "rnn": 1}
 
 
 def _recurrent(gates: int) -> FlopsRule:
-    """The matrix products of every gate, layer, direction and step."""
+    """Matrix products of every gate, layer, direction and step."""
 
     def rule(inputs: Sequence[Shape], output: Shape, params: Params) -> int:
         sequence = inputs[0]
@@ -209,7 +207,7 @@ def _recurrent(gates: int) -> FlopsRule:
 
 
 def _alike(names: str, flops: FlopsRule, served_by: str = "") -> Iterator[KernelKind]:
-    """Kinds of which nothing else is known."""
+    """Kinds with only a name and operations."""
     return (KernelKind(name, flops, served_by=served_by) for name in names.split())
 
 
@@ -219,17 +217,17 @@ def _one(name: str, operations: int, *onnx: str, fusible: bool = True, served_by
 
 
 def _two(name: str, *onnx: str, fusible: bool = True, served_by: str = "") -> KernelKind:
-    """A pointwise operator of two tensors, one operation for each element."""
+    """A pointwise operator of two tensors, one operation per element."""
     return KernelKind(name, per_element(1), served_by=served_by, fusible=fusible, operands=2, onnx=onnx)
 
 
 def _with_scalar(row: KernelKind) -> tuple[KernelKind, KernelKind]:
-    """A pointwise operator of two tensors, and the kind that it is of a tensor and a number."""
+    """A pointwise operator of two tensors, and its kind for a tensor and a number."""
     return row, replace(row, name=f"{row.name}_scalar", features="", operands=1, onnx=())
 
 
 _ROWS: tuple[KernelKind, ...] = (
-    # Profiles bring models of these, in this order.
+    # Kinds with models in profiles, in this order.
     KernelKind("conv2d", _convolution, "conv2d", way=_way_of_a_convolution),
     KernelKind("batch_norm", per_element(2), "batch_norm", fusible=True),
     KernelKind("matmul", _product, "matmul", way=_way_of_a_product),
@@ -249,7 +247,7 @@ _ROWS: tuple[KernelKind, ...] = (
     KernelKind("conv1d", _convolution, "conv_nd"),
     KernelKind("conv3d", _convolution, "conv_nd"),
     KernelKind("conv_transpose2d", _transposed_convolution, "conv_nd"),
-    # What fusion makes.
+    # Fused kinds.
     KernelKind("conv2d_relu", None, "conv2d", "conv2d", members=("conv2d", "relu")),
     KernelKind("conv2d_add_relu", None, "conv2d", "conv2d", members=("conv2d", "add", "relu")),
     KernelKind("fused_pointwise", None, "pointwise", ELEMENTWISE),
@@ -259,7 +257,7 @@ _ROWS: tuple[KernelKind, ...] = (
     *_alike("deform_conv2d", _convolution),
     *_alike("conv_transpose1d conv_transpose3d", _transposed_convolution, "conv_transpose2d"),
     *(KernelKind(name, _recurrent(gates)) for name, gates in GATES.items()),
-    *_alike("lstm_cell gru_cell rnn_cell", per_element(1)),  # what follows their two products
+    *_alike("lstm_cell gru_cell rnn_cell", per_element(1)),  # the part after their two products
     *_alike("addbmm addmv addr linalg_cross _trilinear _cdist_forward dist trace renorm", per_element(1)),
     *_alike("_weight_norm_interface", per_element(1)),
     *_alike("linalg_inv_ex _linalg_solve_ex", _elimination),
@@ -354,7 +352,7 @@ _ROWS: tuple[KernelKind, ...] = (
     *(KernelKind(name, per_element(3), served_by=ELEMENTWISE, fusible=True) for name in ("addcmul", "lerp")),
     KernelKind("where", moves_only, served_by=ELEMENTWISE, fusible=True),
     *_alike("mse_loss smooth_l1_loss huber_loss binary_cross_entropy_with_logits", per_element(1)),
-    # Into a few bits and back.
+    # Quantisation and its inverse.
     *_alike("quantize_per_tensor quantize_per_channel", per_element(4)),
     *_alike("dequantize", per_element(2)),
     *_alike("fake_quantize_per_tensor_affine_cachemask fake_quantize_per_channel_affine_cachemask", per_element(6)),
@@ -366,7 +364,7 @@ _ROWS: tuple[KernelKind, ...] = (
     *_alike("_fft_r2c _fft_c2r _fft_c2c", per_element(1)),
     *_alike("searchsorted bucketize", per_element(1)),
     *_alike("histc multinomial unfold_backward", per_element_read),
-    # Moving data and making it.
+    # Moving and creating data.
     KernelKind("stack", moves_only, served_by="clone", gathers=True),
     *_alike("masked_fill", moves_only, ELEMENTWISE),
     *_alike("copy fill zeros ones full arange repeat roll flip tril triu", moves_only, "clone"),

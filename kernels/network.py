@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A neural network as the device sees it: kernel invocations and host-only calls, in execution order."""
+"""A neural network as kernel invocations and host-only calls, in execution order."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ DTYPE_BYTES: Mapping[str, int] = {
 PACKED_TYPES: Mapping[str, tuple[int, int]] = {
     "float8_e4m3fn": (1, 1), "float8_e4m3fnuz": (1, 1), "float8_e5m2": (1, 1), "float8_e5m2fnuz": (1, 1),
     "float8_e8m0fnu": (1, 1), "int4": (2, 1), "uint4": (2, 1), "float4_e2m1": (2, 1), "int2": (4, 1), "uint2": (4, 1),
-    # Those of llama.cpp (ggml-common.h), by its names.
+    # llama.cpp's types (ggml-common.h), by its names.
     "q4_0": (32, 18), "q4_1": (32, 20), "q5_0": (32, 22), "q5_1": (32, 24), "q8_0": (32, 34), "q8_1": (32, 36),
     "q2_K": (256, 84), "q3_K": (256, 110), "q4_K": (256, 144), "q5_K": (256, 176), "q6_K": (256, 210), "q8_K": (256, 292),
     "iq1_s": (256, 50), "iq1_m": (256, 56), "iq2_xxs": (256, 66), "iq2_xs": (256, 74), "iq2_s": (256, 82),
@@ -48,7 +48,7 @@ PACKED_TYPES: Mapping[str, tuple[int, int]] = {
     "tq2_0": (256, 66), "mxfp4": (32, 17), "nvfp4": (64, 36), "q1_0": (128, 18),
 }  # fmt: skip
 
-#: What an input is that is no tensor: a number, a truth value, a text, or nothing.
+#: Types of plain values: a number, a truth value, a text, or nothing.
 PLAIN_TYPES = ("int", "float", "flag", "str", "none")
 
 
@@ -57,11 +57,11 @@ class TensorSpec:
     """An input: the shape and element type of a tensor, or a plain value.
 
     Attributes:
-        shape: the tensor's sizes; of a plain value, none.
+        shape: the tensor's sizes; empty for a plain value.
         dtype: its element type, or one of :data:`PLAIN_TYPES`.
-        name: the model's name for it, where it is not given in order.
-        value: the plain value alone; the numbers in a tensor, row-major, where they steer the network; else ``None``.
-        typed: False if ``dtype`` was not given, and the file's own counts.
+        name: the model's name for it, unless given in order.
+        value: the plain value alone; or a tensor's numbers, row-major, that steer the network; else ``None``.
+        typed: False if ``dtype`` was not given, so that the file's own counts.
     """
 
     shape: Shape
@@ -75,7 +75,7 @@ class TensorSpec:
         return self.dtype in PLAIN_TYPES
 
     def __str__(self) -> str:
-        """As it is written for ``--input``."""
+        """Its form for ``--input``."""
         shown = ",".join(str(item).lower() if isinstance(item, bool) else str(item) for item in self.value or ())
         if self.dtype in ("none", "flag"):
             text = shown or "none"
@@ -96,7 +96,7 @@ class TensorSpec:
         """Read the JSON form.
 
         Raises:
-            KeyError, TypeError, ValueError: it is not of that form.
+            KeyError, TypeError, ValueError: it is malformed.
         """
         dtype = data.get("dtype") or "float32"
         value = data.get("value")
@@ -114,11 +114,11 @@ class KernelInvocation:
 
     Attributes:
         kind: ATen's name without decoration (``conv2d``, ``batch_norm``, ``matmul``, ...).
-        scope: the module path it was called from (``layer1.0.conv1``).
-        inputs: shapes of the activation tensors it reads; parameters (weights, statistics) stand in ``params``.
-        output: the shape it writes.
-        dtype: the element type of its output.
-        params: what else its cost depends on, by name; values are JSON scalars or tuples of integers.
+        scope: path of the calling module (``layer1.0.conv1``).
+        inputs: shapes of the activation tensors read; parameters (weights, statistics) are in ``params``.
+        output: shape written.
+        dtype: element type of its output.
+        params: other cost factors, by name; JSON scalars or tuples of integers.
         flops: floating-point operations, a multiply-add counted as two.
         bytes: inputs + weights + outputs, each moved once.
     """
@@ -134,7 +134,7 @@ class KernelInvocation:
 
     @cached_property
     def signature(self) -> tuple[Any, ...]:
-        """What determines its cost: two invocations with equal signatures are the same kernel."""
+        """Key of its cost: two invocations with equal signatures are the same kernel."""
         return (self.kind, self.inputs, self.output, self.dtype, tuple(sorted(self.params.items(), key=lambda item: item[0])))
 
     def to_json(self) -> dict[str, Any]:
@@ -151,7 +151,7 @@ class KernelInvocation:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> KernelInvocation:
-        """Build one from the JSON form.
+        """Read the JSON form.
 
         Raises:
             ModelError: a member is missing or of the wrong type.
@@ -175,7 +175,7 @@ class KernelInvocation:
 
 @dataclass(frozen=True)
 class HostOp:
-    """A call that costs the host time and launches nothing (a view, an eval-mode dropout, shape arithmetic on tensors)."""
+    """A call that costs host time and launches nothing (a view, an eval-mode dropout, shape arithmetic on tensors)."""
 
     name: str
     scope: str
@@ -186,18 +186,18 @@ Call: TypeAlias = KernelInvocation | HostOp
 
 @dataclass(frozen=True, repr=False)
 class Network:
-    """A decomposed network: everything its forward pass calls, in execution order.
+    """A decomposed network: every call of its forward pass, in execution order.
 
     Attributes:
-        name: a label for people (the file's stem).
-        inputs: the tensors it was decomposed for.
+        name: a label (the file's stem).
+        inputs: tensors it was decomposed for.
         calls: kernel invocations and host-only calls, in execution order.
-        boundary: end of a list that is not the whole pass.
-        reads: for each launch, the launch that wrote each of its inputs, also by way of views; -1 for the network's inputs and
+        boundary: end of an incomplete list.
+        reads: for each launch, the launch that wrote each of its inputs, also through views; -1 for the network's inputs and
             weights. Empty if unknown.
         optimized: True of the launches that the passes of PyTorch's JIT leave (:mod:`jetdvfs.kernels.rewriting.optimizing`).
-        runtime: the one that compiled the network (``TensorRT``); empty for PyTorch's dispatcher.
-        unread: note on the file's weights that no launch reads; empty if all are read.
+        runtime: compiler of the network (``TensorRT``); empty for PyTorch's dispatcher.
+        unread: note on weights that no launch reads; empty if all are read.
     """
 
     name: str
@@ -226,17 +226,17 @@ class Network:
 
     @property
     def label(self) -> str:
-        """Its name, and where it is but a part of a network, what the part ends at: for titles."""
+        """Its name, and the boundary of an incomplete list: for titles."""
         return f"{self.name} (up to {self.boundary.operator})" if self.boundary else self.name
 
     @property
     def kinds(self) -> dict[str, int]:
-        """Number of launches of each kind, most frequent first."""
+        """Launches of each kind, most frequent first."""
         return dict(Counter(launch.kind for launch in self.launches).most_common())
 
     @property
     def digest(self) -> str:
-        """A name for exactly this work: equal for networks whose calls cost the same and end alike, whatever their labels."""
+        """Identity of exactly this work, regardless of labels: equal if calls cost the same and end alike."""
         work = [
             (*call.signature, call.flops, call.bytes) if isinstance(call, KernelInvocation) else call.name
             for call in self.calls
@@ -246,10 +246,10 @@ class Network:
         return hashlib.sha256(json.dumps(work, default=list).encode()).hexdigest()[:24]
 
     def check_whole(self, accepted: Collection[str] = ()) -> None:
-        """Refuse a list that ends early, at no operator of these names.
+        """Refuse a list that ends early, unless at an accepted operator.
 
         Raises:
-            EndsEarly: the text says where, how much is listed, and by which name it is accepted.
+            EndsEarly: the text gives the place, the listed part, and the name that accepts it.
         """
         end = self.boundary
         if end is None or end.operator in accepted:
@@ -295,7 +295,7 @@ class Network:
         """Read the JSON form, with or without host-only calls.
 
         Raises:
-            ModelError: it is not of that form.
+            ModelError: it is malformed.
         """
         try:
             launches = [KernelInvocation.from_json(item) for item in data["launches"]]
@@ -330,7 +330,7 @@ def element_bytes(dtype: str) -> float:
 
 
 def tensor_bytes(elements: int, dtype: str) -> int:
-    """Bytes of so many elements; of a packed type, in whole blocks."""
+    """Bytes of a number of elements; of a packed type, in whole blocks."""
     if dtype in PACKED_TYPES:
         block, size = PACKED_TYPES[dtype]
         return -(-elements // block) * size
@@ -343,7 +343,7 @@ def written_type(launch: KernelInvocation) -> str:
 
 
 def numel(shape: Sequence[int]) -> int:
-    """The number of elements of a tensor of this shape."""
+    """Number of elements of this shape."""
     product = 1
     for size in shape:
         product *= size
@@ -351,7 +351,7 @@ def numel(shape: Sequence[int]) -> int:
 
 
 def _reads(value: Any, launches: Sequence[KernelInvocation]) -> tuple[tuple[int, ...], ...]:
-    """Who wrote what each launch reads; nothing where that is of other launches, since somebody changed the list."""
+    """Writers of each launch's inputs; empty if they do not fit the list, which was then edited."""
     reads = tuple(tuple(_signed(writer) for writer in writers) for writers in value)
     fits = len(reads) == len(launches) and all(
         len(writers) == len(launch.inputs) and all(-1 <= writer < number for writer in writers)

@@ -10,7 +10,7 @@ from .network import Shape, numel, tensor_bytes
 
 @dataclass(frozen=True)
 class SizedTensor:
-    """A tensor's sizes, the outermost first, and its element type."""
+    """A tensor's sizes, outermost first, and element type."""
 
     shape: Shape
     dtype: str
@@ -22,11 +22,7 @@ class SizedTensor:
 
 @dataclass(frozen=True)
 class ScaledTensor(SizedTensor):
-    """A quantised tensor with scales and zero points that its element type does not contain.
-
-    Attributes:
-        extra: their bytes, which are read with it.
-    """
+    """A quantised tensor with scales and zero points outside its element type, of ``extra`` bytes, which are read with it."""
 
     extra: int = 0
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stored files: bounds on ``.npz`` files before anything is inflated, files replaced as a whole, and stamps of files."""
+"""Stored files: bounds on ``.npz`` files before inflation, atomic replacement, and stamps."""
 
 from __future__ import annotations
 
@@ -28,11 +28,7 @@ def stamp_of(status: os.stat_result) -> Stamp:
 
 
 def check_npz(file: IO[bytes] | str | os.PathLike[str], most_bytes: int) -> None:
-    """Refuse an ``.npz`` file whose arrays would take more memory than they may.
-
-    Args:
-        file: a path, or an open file, which is left at its start.
-        most_bytes: of all arrays together.
+    """Refuse an ``.npz`` file, a path or an open file (left at its start), whose arrays exceed ``most_bytes`` together.
 
     Raises:
         ValueError: the arrays are too many, too large, or of Python objects; or a header is malformed.
@@ -53,11 +49,11 @@ def check_npz(file: IO[bytes] | str | os.PathLike[str], most_bytes: int) -> None
 
 
 def _check_directory(file: IO[bytes]) -> None:
-    """Refuse a directory of more entries than there may be arrays, which would be read as a whole."""
+    """Refuse a directory of too many entries, which would be read as a whole."""
     end = file.seek(0, 2)
     file.seek(max(0, end - 22))
     record = file.read(22)
-    if record[:4] != b"PK\x05\x06":  # with a comment behind, as NumPy never writes it
+    if record[:4] != b"PK\x05\x06":  # with a trailing comment, which NumPy never writes
         raise zipfile.BadZipFile("no end record")
     entries, size = int.from_bytes(record[10:12], "little"), int.from_bytes(record[12:16], "little")
     if entries > MOST_ARRAYS or size > _MOST_NAMES_BYTES:
@@ -72,7 +68,7 @@ def _check_arrays(archive: zipfile.ZipFile, most_bytes: int) -> None:
         name = entry.filename.removesuffix(_SUFFIX)
         with archive.open(entry) as stream:
             version = np.lib.format.read_magic(stream)
-            if version != (1, 0):  # later ones have headers of up to 4 GiB, which NumPy reads before it looks at their length
+            if version != (1, 0):  # later ones have headers of up to 4 GiB, which NumPy reads before it checks their length
                 raise ValueError(f"{name}: version {version[0]}.{version[1]} of the format is not read, only 1.0")
             shape, _, dtype = np.lib.format.read_array_header_1_0(stream, max_header_size=_HEADER_CHARACTERS)
         if dtype.hasobject:
@@ -85,15 +81,12 @@ def _check_arrays(archive: zipfile.ZipFile, most_bytes: int) -> None:
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str], mode: int | None = None) -> Iterator[BinaryIO]:
-    """An open file that takes the place of ``path`` once all of it is written: a full disk leaves the old content.
+    """An open file that replaces ``path`` once fully written: a full disk leaves the old content.
 
-    A device or pipe is written as it is.
-
-    Args:
-        mode: permissions; by default those of the old file, or a new file's usual ones.
+    A device or pipe is written directly. Permissions are ``mode``, else the old file's, or a new file's usual ones.
 
     Raises:
-        OSError: it cannot be written; ``path`` is as it was.
+        OSError: it cannot be written; ``path`` is unchanged.
     """
     place = Path(path)
     if place.exists() and not stat.S_ISREG(place.stat().st_mode):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The surface of a network: latency, power and energy of one inference at every frequency configuration of a board."""
+"""A network's surface: latency, power and energy of one inference over a board's frequency configurations."""
 
 from __future__ import annotations
 
@@ -35,12 +35,7 @@ _NORMAL = NormalDist()
 
 @dataclass(frozen=True)
 class UnmodelledKind:
-    """A kind whose kernels were bounded by the roofline for want of a model, and how much of the network it is.
-
-    Attributes:
-        launches: how often it is launched.
-        flops_share, bytes_share: its part of the network's FLOPs and bytes, 0 to 1.
-    """
+    """A kind bounded by the roofline, since no model covers it, with its launches and shares (0 to 1) of the network."""
 
     kind: str
     launches: int
@@ -50,12 +45,11 @@ class UnmodelledKind:
 
 @dataclass(frozen=True)
 class Guess:
-    """Kernels whose cost is guessed: nothing like them was measured.
+    """Kernels whose cost is guessed: nothing similar was measured.
 
     Attributes:
-        kind: their kind.
-        why: what they are or have, and what was measured.
-        launches: how many there are.
+        why: their properties, and the range measured.
+        launches: their number.
         time_share: their part of the GPU's time at the top clocks, 0 to 1.
     """
 
@@ -69,8 +63,8 @@ class Guess:
 class Prediction:
     """One point of a surface.
 
-    The sigmas are standard deviations of log(measured / predicted), ``guessed_share`` is the part of the GPU's time that
-    guessed kernels take, 0 to 1.
+    The sigmas are standard deviations of log(measured / predicted); ``guessed_share`` is the guessed kernels' part of the GPU's
+    time, 0 to 1.
     """
 
     configuration: FrequencyConfiguration
@@ -85,18 +79,18 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Tail:
-    """How a figure exceeds its prediction.
+    """Distribution of a figure's excess over its prediction.
 
-    Beyond the 95th percentile what exceeds is taken to follow a generalised Pareto distribution, as peaks over a threshold do
-    (Coles, An Introduction to Statistical Modeling of Extreme Values, 2001, chapter 4): frames that something delays are rarer
-    than one in twenty and much later than a normal distribution has them.
+    Beyond the 95th percentile the excess follows a generalised Pareto distribution, as peaks over a threshold do (Coles, An
+    Introduction to Statistical Modeling of Extreme Values, 2001, chapter 4): delayed frames are rarer than one in twenty and
+    much later than a normal distribution predicts.
 
     Attributes:
-        quantiles: of its error at :data:`LEVELS`, in units that :class:`Tails` says; not negative, and not falling.
-        shape, scale: of the generalised Pareto distribution of what exceeds the last of them.
+        quantiles: of its error at :data:`LEVELS`, in the units of :class:`Tails`; not negative, and not falling.
+        shape, scale: of the generalised Pareto distribution beyond the last quantile.
 
     Raises:
-        ValueError: they are not of that form.
+        ValueError: they are malformed.
     """
 
     quantiles: tuple[float, ...]
@@ -110,7 +104,7 @@ class Tail:
             raise ValueError(f"expected a shape from 0 to below 1 and a positive scale, got {self.shape:g} and {self.scale:g}")
 
     def quantile(self, probability: float) -> float:
-        """What is not exceeded with a probability between 0 and 1; below one half, so much less as of a normal distribution."""
+        """Value not exceeded with a probability between 0 and 1; below one half, lower as in a normal distribution."""
         if probability <= LEVELS[0]:
             return self.quantiles[0] + _NORMAL.inv_cdf(probability)
         if probability > LEVELS[-1]:
@@ -125,12 +119,12 @@ class Tail:
 
 @dataclass(frozen=True)
 class Tails:
-    """How latencies and energies exceed what is predicted.
+    """Excess of latencies and energies over predictions.
 
     Attributes:
         latency, energy: in units of the prediction's deviation.
-        frames: how a frame exceeds the median of frames at the same clocks, as a logarithm: what is left however well that
-            median is known.
+        frames: a frame's excess over the median at the same clocks, as a logarithm: it remains however well that median is
+            known.
     """
 
     latency: Tail
@@ -140,15 +134,14 @@ class Tails:
 
 @dataclass(frozen=True, eq=False)
 class Terms:
-    """What a latency is made of, for its correction by what is observed.
+    """Components of a latency, for its correction by observations.
 
     Attributes:
-        compute_ms, memory_ms, host_ms: what each would take alone, each of the grid's shape; 0 where there is none.
+        compute_ms, memory_ms, host_ms: time of each alone, of the grid's shape; 0 if absent.
         compute_sigma, memory_sigma, host_sigma: standard deviation of log(measured / predicted) of each one's rate.
-        all_sigma: of what errs alike in all three.
-        idle_sigma, dynamic_sigma: of the power while nothing runs, and of what is drawn above it.
-        unpredicted: whether there is nothing behind them but that there are three clocks, and nobody knows either how far they
-            hide each other.
+        all_sigma: of the error common to all three.
+        idle_sigma, dynamic_sigma: of the idle power, and of the power above it.
+        unpredicted: True if nothing but the three clocks is known, so that their overlap is unknown too.
     """
 
     compute_ms: NDArray[np.float32]
@@ -164,7 +157,7 @@ class Terms:
 
     @property
     def arrays(self) -> dict[str, NDArray[np.float32]]:
-        """The three over the grid, by name."""
+        """The three times over the grid, by name."""
         return {name: getattr(self, name) for name in TERMS}
 
 
@@ -173,29 +166,27 @@ class Surface:
     """Latency, power and energy of one inference over a grid; every array is read-only and has the grid's shape.
 
     Attributes:
-        grid: the axes.
-        latency_ms: from the start of the inference to its end.
+        latency_ms: from start to end of the inference.
         power_mw: mean power of the board's energy rails during it.
         energy_mj: their energy during it.
         idle_mw: their power while nothing runs, at the same clocks.
-        latency_sigma, energy_sigma: standard deviation of log(measured / predicted); 0 where nothing is uncertain. Power, whose
-            errors are mostly those of energy, shares the energy's.
+        latency_sigma, energy_sigma: standard deviation of log(measured / predicted), 0 if certain; power shares the energy's.
         method: ``timeline`` or ``sum``.
-        guessed_share: the part of the GPU's time that guessed kernels take, 0 to 1; by default none.
-        guessed: which kernels those are, those that take most first.
-        unmodelled: those of them that were bounded by the roofline for want of a model.
-        boundary: where the list of launches ends that it was made from, if before the end of its network.
-        leakage_mw: the part of the idle power that grows with the die's temperature.
-        least_ms: latency that no execution of the network can undercut, by its roofline; 0 if unknown.
-        heat: how, and at which temperature the figures hold; None where nobody knows, or where they were taken to another one.
-        tails: how what is measured, frame by frame, exceeds these figures; None where errors are taken to be log-normal.
-        execution: how the network's launches reach the GPU: ``eager``, ``graph`` or ``engine``.
-        execution_note: what nobody measured of that on this board, in words; empty where all was.
-        temperature_c: the die's to which they were taken, of the grid's shape; None where they were not. It is not saved.
-        terms: what the latency is made of; None where nobody knows, as of surfaces that were corrected.
+        guessed_share: guessed kernels' part of the GPU's time, 0 to 1; none by default.
+        guessed: those kernels, by descending time.
+        unmodelled: those of them bounded by the roofline for want of a model.
+        boundary: end of an incomplete list of launches.
+        leakage_mw: part of the idle power that grows with the die's temperature.
+        least_ms: latency that no execution can undercut, by the roofline; 0 if unknown.
+        heat: temperature dependence; None if unknown, or for a surface taken to another temperature.
+        tails: excess of measured frames over these figures; None for log-normal errors.
+        execution: ``eager``, ``graph`` or ``engine``.
+        execution_note: unmeasured parts of that execution on this board; empty if all was measured.
+        temperature_c: the die's, of the grid's shape, after :meth:`warmed`; else None. It is not saved.
+        terms: components of the latency; None if unknown, as after a correction.
 
     Raises:
-        CostModelError: an array has not the grid's shape or holds a value that is not a finite number.
+        CostModelError: an array has another shape or holds a non-finite number.
     """
 
     grid: FrequencyGrid
@@ -239,10 +230,10 @@ class Surface:
                 raise CostModelError(f"surface: the term {name} has not the grid's shape, or values that are no times")
 
     def at(self, configuration: FrequencyConfiguration) -> Prediction:
-        """The prediction at one configuration.
+        """Prediction at one configuration.
 
         Raises:
-            GridError: it is not one of the grid's.
+            GridError: it is not on the grid.
         """
         index = self.grid.index(configuration)
         figures = {name: float(getattr(self, name)[index]) for name in FIGURES if name not in _NOT_PREDICTED}
@@ -251,9 +242,8 @@ class Surface:
     def quantile(self, probability: float) -> Surface:
         """The surface that frames stay under with this probability, configuration by configuration.
 
-        How far they exceed the prediction follows from :attr:`tails`; without them errors are taken as log-normal. Latency,
-        power and energy are each taken to their own quantile, so that energy is no longer power times latency; the result has
-        no uncertainty of its own.
+        The excess follows :attr:`tails`, or a log-normal error. Latency, power and energy each have their own quantile, so that
+        energy is no longer power times latency; the result has no uncertainty of its own.
 
         Raises:
             CostModelError: the probability is not between 0 and 1.
@@ -293,7 +283,7 @@ class Surface:
         """The surface at another temperature of the die, one for all configurations or one for each.
 
         Raises:
-            CostModelError: nobody knows how its power depends on temperature, or there is no such temperature.
+            CostModelError: its temperature dependence is unknown, or the temperature is out of range.
         """
         if self.heat is None:
             raise CostModelError("surface: it is not known how its power depends on temperature")
@@ -312,7 +302,7 @@ class Surface:
     def energy_per_frame_mj(self, fps: float) -> NDArray[np.float64]:
         """Energy of one frame at a steady rate: the inference, then idle at the same clocks until the next frame.
 
-        Where an inference outlasts the period, frames are late and their energy is that of the inference alone.
+        If an inference outlasts the period, the energy is that of the inference alone.
 
         Raises:
             CostModelError: the rate is not positive.
@@ -328,8 +318,8 @@ class Surface:
 
         Its arrays: 1-D ``cpu_khz, gpu_hz, emc_hz``; 3-D ``latency_ms, power_mw, energy_mj, idle_mw, guessed_share, leakage_mw,
         least_ms``, the two ``*_sigma`` and, if known, the terms ``compute_ms, memory_ms, host_ms``, in that axis order; and
-        ``about``, a JSON text with the method, what was guessed and not modelled, the boundary, the heat, the tails and the
-        terms' sigmas (null if there is none), and the execution.
+        ``about``, a JSON text with the method, guessed and unmodelled kinds, boundary, heat, tails, the terms' sigmas (null if
+        none), and execution.
 
         Raises:
             CostModelError: the file cannot be written.
@@ -351,7 +341,7 @@ class Surface:
             }
         )
         try:
-            # A name without .npz stays as it was given.
+            # A name without .npz stays as given.
             with replacing(path) if isinstance(path, (str, os.PathLike)) else nullcontext(path) as file:
                 np.savez(file, **arrays, about=np.array(about))  # hardly any smaller if compressed
         except OSError as error:
@@ -359,7 +349,7 @@ class Surface:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str] | BinaryIO) -> Surface:
-        """Read what :meth:`save` wrote.
+        """Read the output of :meth:`save`.
 
         Raises:
             CostModelError: the file cannot be read as a surface.
@@ -387,7 +377,7 @@ class Surface:
 
 
 def _tails(item: Any) -> Tails | None:
-    """What :meth:`Surface.save` wrote of them."""
+    """Tails in saved form."""
     if not item:
         return None
     kept = (item[each.name] for each in fields(Tails))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts for people: untrusted names as they may be shown, missing packages, the word that was meant."""
+"""Texts for display: untrusted names made printable, missing packages, closest known words."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 
 
 def printable(text: str) -> str:
-    """One line without what a terminal, a log or a reader's eye would take for more than letters.
+    """One line without invisible or misleading characters.
 
-    Control characters, line ends, what turns the direction of writing, and letters of no width become ``?``.
+    Control characters, line ends, direction marks and zero-width letters become ``?``.
     """
     return text if text.isprintable() else "".join(character if character.isprintable() else "?" for character in text)
 
@@ -20,12 +20,12 @@ _SYSTEM_PACKAGES = {"plot": "python3-matplotlib", "notebook": "python3-pandas"}
 
 @contextlib.contextmanager
 def needing(what: str, extras: str, refusal: type[Exception]) -> Iterator[None]:
-    """Report an import that fails in this context as one line that names the package and how to install it.
+    """Report a failed import in this context as one line that names the package and its installation.
 
     Args:
         what: the verb or feature that needs the package.
         extras: of ``setup.cfg``, as ``plot`` or ``train,plot``.
-        refusal: the error to raise.
+        refusal: class of the error.
     """
     try:
         yield
@@ -37,14 +37,14 @@ def needing(what: str, extras: str, refusal: type[Exception]) -> Iterator[None]:
 
 
 def meant_by(word: str, known: Sequence[str]) -> str | None:
-    """The known word that is closest to another, None if none is close."""
-    import difflib  # the resident daemon loads this module and gets here by mistakes of its configuration alone
+    """The closest known word; None if none is close."""
+    import difflib  # the resident daemon gets here only by mistakes of its configuration
 
     return next(iter(difflib.get_close_matches(word[:64], known, n=1)), None)
 
 
 def valid_instead(word: str, known: Sequence[str]) -> str:
-    """End of a message about an unknown word: the known word that is closest, if one is close, and all known words."""
+    """End of a message about an unknown word: the closest known word, if any, and all known words."""
     meant = meant_by(word, known)
     guess = f" did you mean {meant!r}?" if meant else ""
     return f";{guess} valid: {', '.join(known) or 'none'}"

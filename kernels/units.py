@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The three clocks of a frequency configuration: names of fields and clocks, and units; names of the prediction methods.
+"""The three clocks of a frequency configuration: names of fields and clocks, units, and prediction methods.
 
-A frequency is in the unit of the kernel file that takes it, which its name ends with: ``gpu_hz`` in Hz, ``cpu_khz`` in kHz, and
-so is the clock of a CPU cluster that goes by its cpufreq policy. People read MHz.
+A frequency is in the unit of its kernel file, which ends its name: ``gpu_hz`` in Hz, ``cpu_khz`` in kHz; likewise the clock of
+a CPU cluster named by its cpufreq policy. Messages use MHz.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ _LEAST_MHZ, _MOST_MHZ = 0.001, 1_000_000
 
 
 def per_mhz(clock: str) -> float:
-    """How many of a clock's own units make 1 MHz."""
+    """Number of the clock's own units in 1 MHz."""
     return HZ_PER_MHZ if clock.endswith("_hz") else KHZ_PER_MHZ
 
 
 def mhz(clock: str, level: float) -> float:
-    """A frequency of a clock, given in the clock's own unit, in MHz."""
+    """A clock's frequency in MHz, from the clock's own unit."""
     return level / per_mhz(clock)
 
 
 def mhz_text(clock: str, level: float) -> str:
-    """The same for people, to the last digit that a frequency has: ``905.25``; without the unit.
+    """The same as text without the unit, to the last digit of a frequency: ``905.25``.
 
-    What is no frequency of a clock any more is not spelled out.
+    Implausible frequencies are not spelled out.
     """
     value = mhz(clock, level)
     if 0 < value < _LEAST_MHZ:
