@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known about a board: its description, its trained profile, and its simulated twin."""
+"""Boards: their descriptions, trained profiles, and simulated twins."""

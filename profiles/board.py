@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Board descriptions: everything the product knows about a board before it looks at a running one.
+"""Board descriptions: all static knowledge of a board.
 
-Adding a board is adding one YAML file to ``profiles/boards``; nothing else names boards. A file that is ``like`` another says
-only what differs, and ``verified`` there is ``derived`` here.
+Adding a board is adding one YAML file to ``profiles/boards``; no code names boards. A file that is ``like`` another holds only
+the differences, and ``verified`` there is ``derived`` here.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ MARKS: tuple[str, ...] = get_args(Mark)
 
 
 def weakest(marks: Iterable[str]) -> str:
-    """The mark of something that rests on all of these; ``unknown`` where there are none."""
+    """The weakest of these marks; ``unknown`` without any."""
     return MARKS[max((MARKS.index(mark) for mark in marks), default=len(MARKS) - 1)]
 
 
 def collect_marks(raw: Mapping[str, Any]) -> dict[str, str]:
-    """Every mark of a description by the dotted name of what it is about: ``cpu``, ``cpu.governors``, ``modes.base``.
+    """Every mark of a description by its dotted name: ``cpu``, ``cpu.governors``, ``modes.base``.
 
     A section's ``status`` is one mark, or a mapping from its parts to theirs.
 
@@ -53,7 +53,7 @@ def collect_marks(raw: Mapping[str, Any]) -> dict[str, str]:
 
 
 def derived(raw: Any) -> Any:
-    """A description of which nothing is verified: what is so of one board was inferred for another."""
+    """A description with nothing verified, inferred from another board's."""
     if isinstance(raw, Mapping):
         return {key: _lowered(value) if key in ("status", "marks") else derived(value) for key, value in raw.items()}
     return [derived(item) for item in raw] if isinstance(raw, list) else raw
@@ -94,7 +94,7 @@ Role: TypeAlias = Literal["cpu", "gpu", "soc", "cv", "dram", "module", "other"]
 UNUSED = "NC"
 """The name of a monitor's channel that no rail is wired to."""
 
-# The part of a section that its driver stands on; the others are known to the twin, or say how long a change takes.
+# The part of a section that its driver needs; others serve the twin, or give transition times.
 _STANDS_ON = {"identity": "modules", "cpu": "policies", "gpu": "devfreq", "rails": "monitors", "thermal": "zones"}
 BOARDS_DIR = Path(__file__).with_name("boards")
 
@@ -109,7 +109,7 @@ class CpuPolicy:
 
 @dataclass(frozen=True)
 class PowerMonitor:
-    """One power monitor: its I2C address, its hwmon node, its shunt, what each channel measures, and which chip it is."""
+    """One power monitor: its I2C address, hwmon node, shunt, channel labels, and chip."""
 
     address: Text
     hwmon: Text
@@ -120,7 +120,7 @@ class PowerMonitor:
 
 @dataclass(frozen=True)
 class Release:
-    """A JetPack that runs on a board, and the marks that differ from those of the description's sections."""
+    """A JetPack of a board, and its marks that differ from the description's."""
 
     jetpack: Text
     l4t: Text
@@ -130,10 +130,9 @@ class Release:
 
 @dataclass(frozen=True)
 class PowerMode:
-    """One nvpmodel mode: the cores it leaves online and the clocks it caps; None where it does not.
+    """One nvpmodel mode: cores left online and clock caps; None if absent.
 
-    Attributes:
-        masks: units that it powers down (``tpc_pg_mask``); changing them may need a reboot.
+    ``masks`` are units it powers down (``tpc_pg_mask``); changing them may need a reboot.
     """
 
     id: Count
@@ -158,12 +157,12 @@ class ModeSet:
 
 @dataclass(frozen=True)
 class ChipRates:
-    """Datasheet work per clock cycle, from which a roofline bound follows.
+    """Datasheet work per clock cycle, for the roofline bound.
 
     Attributes:
         flops_per_gpu_cycle: floating-point operations per GPU cycle, by element type.
         bytes_per_emc_cycle: DRAM bytes per memory-controller cycle.
-        dram_gib: how much memory there is, in GiB; 0 where that is not said.
+        dram_gib: memory size in GiB; 0 if unknown.
     """
 
     flops_per_gpu_cycle: Mapping[str, NotNegative]
@@ -181,7 +180,7 @@ class GpuSlice:
 
 @dataclass(frozen=True)
 class GpuSlices:
-    """The parts that a board's GPU can be divided into, and how many multiprocessors it has as a whole."""
+    """The MIG slices of a board's GPU, and its total multiprocessors."""
 
     multiprocessors: Positive
     slices: tuple[GpuSlice, ...]
@@ -189,20 +188,20 @@ class GpuSlices:
 
 @dataclass(frozen=True)
 class BoardDescription:
-    """A board file, checked. ``raw`` keeps the sections that drivers and twins read by name.
+    """A checked board file. ``raw`` keeps the sections that drivers and twins read by name.
 
     Attributes:
-        energy_rails: the rails whose sum is the energy of an inference; none lies within another.
-        total_rails: the rails whose sum is what the module draws.
+        energy_rails: rails that sum to the energy of an inference; none lies within another.
+        total_rails: rails that sum to the module's power.
         within: rails that measure a part of another one.
-        parts: rails whose sum may stand in for another one that some carriers do not measure.
-        roles: what each rail feeds.
-        firmware: axes that a board with other firmware offers instead, by the firmware's name.
-        mig: the slices of its GPU; None where it cannot be divided.
-        marks: how much is known, by section or part of one (see :data:`Mark`).
-        like: of a module without a description, the described board whose files it is taken to have; else empty.
-        sibling: the board whose description counts where its own says nothing; empty for none.
-        sources: where what is verified was read, one line each.
+        parts: rails whose sum may replace one that some carriers do not measure.
+        roles: units that each rail feeds.
+        firmware: different axes of boards with other firmware, by its name.
+        mig: slices of its GPU; None if it has none.
+        marks: verification state, by section or part of one (see :data:`Mark`).
+        like: for an undescribed module, the described board whose files it uses; else empty.
+        sibling: board whose description fills gaps; empty for none.
+        sources: sources of verified facts, one line each.
     """
 
     name: str
@@ -239,12 +238,12 @@ class BoardDescription:
 
     @cached_property
     def host_rails(self) -> tuple[str, ...]:
-        """Those of the energy rails that feed the CPU and not the GPU; none where one rail feeds the whole module."""
+        """Energy rails that feed the CPU and not the GPU; none if one rail feeds the whole module."""
         feeds = {rail: self.roles.get(rail, ()) for rail in self.energy_rails}
         return tuple(rail for rail, roles in feeds.items() if "cpu" in roles and "gpu" not in roles)
 
     def mark(self, section: str, release: Release | None = None) -> str:
-        """How much is known of what the driver of a section stands on, on one release."""
+        """Mark of the part of a section that its driver needs, on one release."""
         for name, mark in release.marks.items() if release is not None else ():
             if name == section:
                 return mark
@@ -265,7 +264,7 @@ class BoardDescription:
 
 
 def list_boards(folder: Path = BOARDS_DIR) -> tuple[str, ...]:
-    """The names of the boards that are described."""
+    """Names of the described boards."""
     return tuple(sorted(path.stem for path in folder.glob("*.yaml")))
 
 
@@ -273,7 +272,7 @@ def load_board(name: str, folder: Path = BOARDS_DIR) -> BoardDescription:
     """Read one board description.
 
     Raises:
-        BoardDescriptionError: there is no such board (the text lists those there are), or its file is malformed.
+        BoardDescriptionError: the board is unknown (the text lists the known ones), or its file is malformed.
     """
     path = folder / f"{name}.yaml"
     if name not in list_boards(folder):
@@ -297,11 +296,11 @@ _ITS_OWN = ("name", "title", "model", "compatible", "modules")  # of a board tha
 
 
 def _whole(raw: Any, folder: Path, on_the_way: tuple[str, ...]) -> Any:
-    """A description laid over that of the board that it is ``like``.
+    """A description merged over that of the board it is ``like``.
 
     Raises:
         BoardDescriptionError: there is no such board.
-        DocumentError: it leaves out what identifies a board, or is like itself.
+        DocumentError: it lacks identifying members, or is like itself.
     """
     if not isinstance(raw, dict) or "like" not in raw:
         return raw
@@ -372,7 +371,7 @@ class _Modes:
 
 @dataclass(frozen=True)
 class _OtherAxes:
-    """The axes that other firmware has otherwise."""
+    """Axes that differ with other firmware."""
 
     cpu_khz: tuple[int, ...] | None = None
     gpu_hz: tuple[int, ...] | None = None
@@ -384,7 +383,7 @@ class _OtherAxes:
 
 @dataclass(frozen=True)
 class _BoardFile:
-    """What a board file must hold; drivers and twins look into its sections for more."""
+    """Required members of a board file; drivers and twins use more of its sections."""
 
     name: Text
     title: Text
@@ -410,7 +409,7 @@ class _BoardFile:
 
 
 def parse_board(raw: Any) -> BoardDescription:
-    """Check what a board file holds.
+    """Check a board file's content.
 
     Raises:
         DocumentError: it is malformed.

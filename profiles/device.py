@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What measuring and training need to know of a device: a board that has a description, or any other that is described beside
-its measurements."""
+"""Properties of a device for measurement and training: a described board, or a device described with its measurements."""
 
 from __future__ import annotations
 
@@ -39,13 +38,13 @@ class MeasuredDevice(Protocol):
 
 @dataclass(frozen=True)
 class Device:
-    """A device that is no board of ours.
+    """A device that is not a described board.
 
     Attributes:
-        name: for people.
-        grid: its frequency configurations; of a device whose clocks nobody sets, the one that it is measured at.
-        chip: the rates that its roofline bound is made of.
-        energy_rails: the power sensors whose sum is the energy of an inference; none where power is not measured.
+        name: for display.
+        grid: its frequency configurations; if its clocks are never set, the measured one.
+        chip: rates of its roofline bound.
+        energy_rails: power sensors that sum to the energy of an inference; empty if power is not measured.
         host_rails: those of them that feed the host alone.
     """
 
@@ -75,7 +74,7 @@ class Device:
         """Read the JSON form.
 
         Raises:
-            MeasurementError: it is not of that form.
+            MeasurementError: it is malformed.
         """
         try:
             return convert(data, cls)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""YAML and JSON documents as values of annotated types; a mistake is one line: where, what was expected, what stands there.
+"""YAML and JSON documents as values of annotated types; an error is one line: place, expectation, value found.
 
-msgspec checks and converts. Where it refuses a document, the members are tried one by one for the innermost that is wrong: its
-own texts name neither the keys of mappings nor the values that it found.
+msgspec checks and converts. After a refusal, the members are tried one by one for the innermost wrong one: msgspec's own
+messages lack mapping keys and values.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ Text: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, description="a text"
 
 _DEEPEST = 100
 _TOO_DEEP = f"nested deeper than {_DEEPEST} levels"
-# libyaml's composer calls itself for each level and takes the process down with the stack. A level takes a character at least,
-# and twice as many as this were no trouble on a stack of 8 MB; looking at every text would make reading a board a third slower.
+# libyaml's composer recurses per level and can overflow the stack. A level takes at least one character, and twice this number
+# fits a stack of 8 MB; checking every text would make reading a board a third slower.
 _LOOKED_INTO = 12_000
 _WORDS = {bool: "true or false", float: "a number", int: "a whole number", str: "a text"}
 
 
 class DocumentError(ValueError):
-    """A document does not hold what it must.
+    """A document has invalid content.
 
     Attributes:
-        at: where in the document; empty where it is the document as a whole.
-        line: that of a document that is not even YAML, from 1, where there is one to tell.
+        at: place in the document; empty for the whole.
+        line: line of invalid YAML, from 1, if known.
     """
 
     def __init__(self, complaint: str, at: Place = (), line: int | None = None) -> None:
@@ -48,24 +48,24 @@ class DocumentError(ValueError):
         self.line = line
 
     def line_in(self, text: str) -> int | None:
-        """The line of the document's text in which the mistake is, from 1; None where it is the document as a whole."""
+        """Line of the mistake in the document's text, from 1; None for the whole document."""
         return line_of(text, self.at) if self.at else self.line
 
     def in_file(self, name: object, text: str) -> str:
-        """The mistake with the file that it was made in, and the line where there is one to tell."""
+        """The mistake with its file, and its line if known."""
         line = self.line_in(text)
         return f"{name}: {self}" if line is None else f"{name}, line {line}: {self}"
 
 
 def read_file(path: Path, form: type[T], called: str, renewed: Callable[[Any], Any] = lambda document: document) -> T:
-    """A YAML file as a value of this type and no more.
+    """A YAML file as a value of exactly this type.
 
     Args:
-        called: the kind of file, for the mistake's text.
-        renewed: brings a document of an earlier form to today's.
+        called: kind of file, for the message.
+        renewed: converts a document of an earlier form.
 
     Raises:
-        DocumentError: it cannot be read or does not hold what it must; the text names the file and the place.
+        DocumentError: it is unreadable or invalid; the text names the file and the place.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -78,7 +78,7 @@ def read_file(path: Path, form: type[T], called: str, renewed: Callable[[Any], A
 
 
 def load_yaml(text: str) -> Any:
-    """What a YAML document holds.
+    """Content of a YAML document.
 
     Raises:
         DocumentError: it is not valid YAML, or nested deeper than 100 levels.
@@ -91,11 +91,11 @@ def load_yaml(text: str) -> Any:
             _refuse_circle(document, set(), set())
         return document
     except yaml.MarkedYAMLError as error:
-        # libyaml reads ahead, and from 0.2.6 it refuses a thousand levels before it tells of the hundredth.
+        # libyaml reads ahead, and from 0.2.6 it refuses a thousand levels before it reports the hundredth.
         too_deep = error.problem == "exceeded maximum nesting depth"
         said = _TOO_DEEP if too_deep else " ".join(filter(None, (error.context, error.problem)))
         mark = error.problem_mark or error.context_mark
-        # What ends too early is said to be wrong on the line after the last.
+        # A premature end is reported on the line after the last.
         line = min(mark.line + 1, len(text.splitlines())) if mark else None
         raise DocumentError(f"not valid YAML: {said}", line=line) from error
     except (yaml.YAMLError, RecursionError) as error:
@@ -121,7 +121,7 @@ def _refuse_circle(document: Any, around: set[int], sound: set[int]) -> None:
 
 
 def repeated_members(text: str) -> Iterator[tuple[Place, int]]:
-    """Where a YAML document has a member more than once, and the line of each further one. The last is the one that counts."""
+    """Repeated members of a YAML document, with the line of each further one. The last one counts."""
     ways: list[tuple[Place, yaml.Node | None]] = [((), yaml.compose(text, Loader=_yaml_loader()))]
     been: set[int] = set()
     while ways:
@@ -141,7 +141,7 @@ def repeated_members(text: str) -> Iterator[tuple[Place, int]]:
 
 
 def load_json(data: bytes) -> Any:
-    """What a JSON document holds; NaN and infinity are not JSON.
+    """Content of a JSON document; NaN and infinity are not JSON.
 
     Raises:
         DocumentError: it is not valid JSON.
@@ -153,7 +153,7 @@ def load_json(data: bytes) -> Any:
 
 
 def laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """A mapping with another one laid over it: mappings are merged, None removes a key, any other value replaces."""
+    """A mapping merged over another: mappings are merged, None removes a key, any other value replaces."""
     result = dict(below)
     for key, value in above.items():
         under = result.get(key)
@@ -169,8 +169,7 @@ def laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, A
 def convert(raw: Any, kind: type[T], *, exact: bool = False) -> T:
     """A document's content as a value of an annotated type: dataclasses from mappings, tuples from lists.
 
-    Args:
-        exact: refuse members that the type does not have; otherwise they are passed over.
+    With ``exact``, unknown members are refused, otherwise ignored.
 
     Raises:
         DocumentError: it is no such value.
@@ -185,7 +184,7 @@ def convert(raw: Any, kind: type[T], *, exact: bool = False) -> T:
 
 
 def unknown_members(raw: Any, kind: Any) -> Iterator[tuple[Place, tuple[str, ...]]]:
-    """Where a document has members that its type does not have, and the names of those that it has there."""
+    """Places of unknown members in a document, and the names valid there."""
     plain = _plain(kind)
     if _is_record(plain) and isinstance(raw, Mapping):
         known = tuple(_members(plain))
@@ -201,7 +200,7 @@ def dotted(at: Place) -> str:
 
 
 def line_of(text: str, at: Place) -> int:
-    """The line of a YAML document, from 1, in which a member stands; of one that is missing, that of what should hold it."""
+    """Line of a member in a YAML document, from 1; of a missing one, its parent's."""
     node, line = yaml.compose(text, Loader=_yaml_loader()), 0
     for key in at:
         members: dict[Any, tuple[Any, Any]] = {}
@@ -217,12 +216,12 @@ def line_of(text: str, at: Place) -> int:
 
 
 def _yaml_loader() -> Any:
-    # libyaml's loader is ten times as fast, and not everywhere.
+    # libyaml's loader is ten times as fast, and not available everywhere.
     return getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def mistakes(raw: Any, kind: Any, at: Place = ()) -> Iterator[DocumentError]:
-    """Everything that is wrong with a document, each told of the innermost member that is refused."""
+    """Every mistake in a document, each at the innermost refused member."""
     inside = [
         mistake
         for key, value, inner in _parts(raw, kind)
@@ -236,7 +235,7 @@ def mistakes(raw: Any, kind: Any, at: Place = ()) -> Iterator[DocumentError]:
 
 
 def _own_mistakes(raw: Any, kind: Any, at: Place, refusal: msgspec.ValidationError) -> Iterator[DocumentError]:
-    """What is wrong with a value whose members are each as they must be."""
+    """Mistakes of a value whose members are each valid."""
     found = []
     if isinstance(raw, Mapping) and _is_record(_plain(kind)):
         for name in raw:
@@ -249,7 +248,7 @@ def _own_mistakes(raw: Any, kind: Any, at: Place, refusal: msgspec.ValidationErr
                 found.append(DocumentError(f"missing; expected {expected(hint)}", (*at, name)))
     if found:
         yield from found
-    elif refusal.__cause__ is not None:  # what the type itself checks of its members together
+    elif refusal.__cause__ is not None:  # the type's own check of its members together
         yield DocumentError(str(refusal.__cause__), at)
     else:
         yield DocumentError(f"expected {expected(kind)}, got {raw!r:.60}", at)
@@ -264,7 +263,7 @@ def _refusal(raw: Any, kind: Any) -> msgspec.ValidationError | None:
 
 
 def _parts(raw: Any, kind: Any) -> Iterator[tuple[str | int, Any, Any]]:
-    """The members of a value of this type: key, value, and the value's type."""
+    """Members of a value of this type: key, value, and the value's type."""
     kind = _plain(kind)
     inner = () if get_origin(kind) is Literal else get_args(kind)
     if isinstance(raw, Mapping) and _is_record(kind):
@@ -278,7 +277,7 @@ def _parts(raw: Any, kind: Any) -> Iterator[tuple[str | int, Any, Any]]:
 
 
 def _required(kind: Any) -> Iterator[tuple[str, Any]]:
-    """The members that a dataclass must be given, each with its type."""
+    """Required members of a dataclass, with their types."""
     bare = (field.name for field in fields(kind) if field.default is field.default_factory is MISSING)
     yield from ((name, _members(kind)[name]) for name in bare)
 
@@ -289,13 +288,13 @@ def _is_record(kind: Any) -> bool:
 
 @lru_cache(maxsize=64)
 def _members(kind: Any) -> Mapping[str, Any]:
-    """A dataclass's members, each with its annotated type."""
+    """Members of a dataclass, with their annotated types."""
     hints = get_type_hints(kind, include_extras=True)
     return {field.name: hints[field.name] for field in fields(kind)}
 
 
 def _plain(kind: Any) -> Any:
-    """A type without its annotations, and without the None that may stand instead."""
+    """A type without its annotations and without None."""
     if get_origin(kind) is Annotated:
         return _plain(get_args(kind)[0])
     if get_origin(kind) in (Union, UnionType):
@@ -304,7 +303,7 @@ def _plain(kind: Any) -> Any:
 
 
 def expected(kind: Any) -> str:
-    """What would be valid, in words."""
+    """Valid values, in words."""
     if get_origin(kind) in (Union, UnionType):
         return " or ".join(expected(each) for each in get_args(kind) if each is not NoneType)
     for note in getattr(kind, "__metadata__", ()):

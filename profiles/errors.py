@@ -7,13 +7,13 @@ from typing import ClassVar
 
 
 class ProfilesError(Exception):
-    """Base of every error raised by :mod:`jetdvfs.profiles`; its text is one line that says what, where and what is valid."""
+    """Base of every error of :mod:`jetdvfs.profiles`; its text is one line: the fault, its place, valid values."""
 
     exit_code: ClassVar[int] = 3
 
 
 class BoardDescriptionError(ProfilesError):
-    """A board file is missing or says something that cannot be."""
+    """A board file is missing or invalid."""
 
 
 class BundleError(ProfilesError):
@@ -21,15 +21,15 @@ class BundleError(ProfilesError):
 
 
 class TwinError(ProfilesError):
-    """The simulated board cannot be served as asked."""
+    """The simulated board cannot be served."""
 
 
 class MeasurementError(ProfilesError):
-    """A measurement did not come out; worth retrying."""
+    """A measurement failed; worth retrying."""
 
 
 class RequestRefused(MeasurementError):
-    """A worker cannot do what it was asked for, and goes on."""
+    """A worker refused a request, and goes on."""
 
 
 class RefusedForNow(RequestRefused):
@@ -37,8 +37,8 @@ class RefusedForNow(RequestRefused):
 
 
 class ComparisonDataError(ProfilesError):
-    """Measurements of a real board, to compare a simulated one with, are missing or unreadable."""
+    """Real measurements for comparison with a simulated board are missing or unreadable."""
 
 
 class RecordError(ProfilesError):
-    """A record of networks is missing, damaged, or cannot serve what is asked of it."""
+    """A record of networks is missing, damaged, or unsuitable."""

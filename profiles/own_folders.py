@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Folders of the user in whose name a program runs. Root believes and writes none that another user could change.
+"""Folders of the calling user. Root neither trusts nor writes one that another user could change.
 
-``sudo -E`` leaves ``HOME`` and the XDG variables of the user who called it.
+``sudo -E`` keeps ``HOME`` and the XDG variables of the caller.
 """
 
 from __future__ import annotations
@@ -15,23 +15,22 @@ VARIABLES = ("XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HO
 
 
 def named_folder(variable: str, *otherwise: str) -> Path:
-    """The folder that a variable names by an absolute path, or one in the home directory; not for root to believe."""
+    """The folder in a variable, if absolute, or one in the home directory; root must not trust it."""
     given = Path(os.environ.get(variable, ""))
-    return given if given.is_absolute() else Path.home().joinpath(*otherwise)  # a relative one is to be ignored
+    return given if given.is_absolute() else Path.home().joinpath(*otherwise)  # relative paths are ignored
 
 
 def own_folder(variable: str, *otherwise: str) -> Path | None:
-    """The folder that a variable names, or one in the home directory.
+    """The folder in a variable, or one in the home directory.
 
-    Returns:
-        None for root, if the folder that the environment names belongs to another user, or another user may replace it.
+    None for root if it belongs to another user, or another user may replace it.
     """
     folder = named_folder(variable, *otherwise)
     return folder if os.geteuid() != 0 or is_roots(folder) else None
 
 
 def is_roots(folder: Path) -> bool:
-    """True if root alone can write a folder, or make it: of it and every folder above that exist, links followed or not."""
+    """True if only root can write or make a folder: checks it and its existing parents, with and without links."""
     for path in {folder.absolute(), folder.resolve()}:
         for place in (path, *path.parents):
             try:
@@ -47,7 +46,7 @@ def is_roots(folder: Path) -> bool:
 
 
 def forget_foreign_folders() -> None:
-    """For root: drop the environment's folders of another user, so that no library writes there either."""
+    """For root: drop the environment's folders of other users, so that no library writes there."""
     if os.geteuid() != 0:
         return
     for variable in VARIABLES:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Time as boards see it, real and simulated ones: injected, so that waits are bounded and tests need not wait."""
+"""Clocks of real and simulated boards: injected, so that waits are bounded and tests need not wait."""
 
 from __future__ import annotations
 
