@@ -30,8 +30,6 @@ class Applied:
         effective: measured clocks; as accepted if unmeasured, 0 while power-gated.
         clusters: levels of each CPU cluster set apart, by cpufreq policy.
         verified: all three agree.
-        elapsed_ms: from the first check to the last read-back.
-        notes: disagreements, and unchecked clocks.
         waiting: axes set once their missing files appear.
         governed: axes left to their governors; the configurations hold their measured clocks.
     """
@@ -88,12 +86,11 @@ def outcome(
     governed: frozenset[str] = frozenset(),
     failed: tuple[str, ...] = (),
 ) -> Applied:
-    """Outcome of a request, from readings made afterwards, by axis or cluster set apart.
+    """Outcome of a request, from later readings by axis or cluster set apart; governed axes hold their measured clocks.
 
     Args:
         throttled: returns the reasons for throttling; called if a clock is slow.
-        governed: axes left to their governors; ``requested`` holds their measured clocks.
-        failed: errors of such clocks that could not be restored.
+        failed: errors of governed axes that could not be restored.
     """
     accepted, measured = dict(requested), dict(requested)
     notes = [f"{title(axis)}: {megahertz(axis, requested[axis])} is set when its files come" for axis in waiting]

@@ -49,11 +49,7 @@ def megahertz(axis: str, level: int | None) -> str:
 
 @dataclass(frozen=True)
 class FixedAxis:
-    """A clock that cannot be controlled, its assumed level (True if ``seen`` there), and the reason.
-
-    Attributes:
-        waits: its files appear once its unit is used; a request is kept until then.
-    """
+    """A clock that cannot be controlled; ``waits`` keeps a request until its files appear with its unit's first use."""
 
     level: int
     seen: bool
@@ -63,12 +59,7 @@ class FixedAxis:
 
 
 class Axes:
-    """The drivers of one board, found again as nodes come and go; axes in ``leave`` are never set.
-
-    Attributes:
-        drivers: by axis; CPU clusters set apart by cpufreq policy.
-        fixed: axes without a driver.
-    """
+    """Drivers by axis or CPU cluster set apart, found again as nodes come and go; ``leave`` names axes never set."""
 
     def __init__(self, files: Files, description: BoardDescription, leave: Collection[str], clusters: Clusters) -> None:
         self.drivers: dict[str, Driver] = {}

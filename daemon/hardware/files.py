@@ -25,13 +25,12 @@ T = TypeVar("T")
 LONGEST_S = 0.5
 """How long a file may take to answer, for those who must not wait for ever. The slowest healthy one takes about 10 ms."""
 
-# Retry time of a write that may fail temporarily: devfreq makes its setpoint only after its governor has started, and a
-# governor is busy while being exchanged.
+# Retries of a write: devfreq makes its setpoint only after its governor has started, which is busy while exchanged.
 _RETRIED_S = 0.1
 _RETRY_PAUSE_S = 0.002
 _MOST_LINKS = 40
 _READ_BYTES = 1 << 16
-# No figure of a board is as large; a larger one comes from a faulty driver and fits no answer.
+# A larger figure comes from a faulty driver and fits no answer.
 _MOST = 1 << 53
 _FASTEST = 10**12
 # Errors that may pass: a missing node, a powered-off part, a firmware or bus that did not answer.
@@ -98,15 +97,12 @@ class Reader(ABC):
 
 
 class Files(Reader):
-    """Reads and writes a board's files.
+    """Reads and writes a board's files; ``ended`` counts calls completed or given up, and grows with progress.
 
     Args:
         root: directory of the board's ``/``.
         observer: called with ``(path, value)`` after every write that the kernel took, in order.
         longest_s: time without an answer after which a file counts as hanging; None waits for ever.
-
-    Attributes:
-        ended: reads and writes completed or given up; it grows while the files make progress.
     """
 
     def __init__(

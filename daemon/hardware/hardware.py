@@ -87,11 +87,9 @@ class Hardware:
         Args:
             boards: descriptions to choose from; all by default.
             board: name of a description, instead of the device tree's.
-            baseline: folder of the baseline, needed to set clocks. An earlier process's of this boot is taken over for
-                :meth:`restore`.
+            baseline: folder of the baseline, needed to set clocks; :meth:`restore` covers an earlier process's of this boot.
             older: earlier versions' baseline file, honoured once.
             leave: axes (``emc_hz``) that the operator excludes from control.
-            clusters: control of the CPU's clusters; set together by default.
             sensing: makes the reader of the board's sensors; by default each is read on request.
 
         Raises:
@@ -280,8 +278,7 @@ class Hardware:
     ) -> Applied:
         """Set the clocks, wait (bounded) until they obey, and return the outcome.
 
-        If a file refuses, everything written is undone and the error is raised. If the firmware cuts a clock, the answer is not
-        ``verified`` and its notes say why.
+        A refusal undoes all writes and is raised. If the firmware cuts a clock, the answer is not ``verified``, with notes.
 
         Args:
             clusters: clocks in kHz of CPU clusters set apart, by cpufreq policy; the lowest by default.

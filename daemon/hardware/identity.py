@@ -43,12 +43,7 @@ JETPACK_BY_L4T = {
 
 @dataclass(frozen=True)
 class Identity:
-    """Identity of a running system; unknown fields are empty.
-
-    Attributes:
-        modes_conf: path of nvpmodel's configuration.
-        unread: unreadable device-tree files, with the error, a line each.
-    """
+    """Identity of a running system; unknown fields are empty, ``unread`` device-tree files have a line with the error each."""
 
     model: str
     compatible: tuple[str, ...]
@@ -122,10 +117,10 @@ def parts_in(text: str) -> set[str]:
 def match_board(identity: Identity, boards: Sequence[BoardDescription]) -> BoardDescription:
     """The description of the board that a device tree names.
 
-    A device tree lists names from most to least specific; a description's last name is its chip's, which does not suffice. A
-    module's part number identifies it on any vendor's carrier (``vendor,carrier+p3767-0003``). If no name tells the module, as
-    in a container, nvpmodel's file may name one of the chip. An undescribed module of a known chip uses the files of a
-    described board (:attr:`BoardDescription.like`).
+    The device tree lists names from most to least specific; a description's last name is its chip's, which does not suffice. A
+    module's part number identifies it on any carrier (``vendor,carrier+p3767-0003``). Without one, as in a container,
+    nvpmodel's file may name a module of the chip. An undescribed module of a known chip uses a described board's files
+    (:attr:`BoardDescription.like`).
 
     Raises:
         InputError: no description fits and the chip is unknown; the text lists the boards.

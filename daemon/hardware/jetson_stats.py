@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optional data from the jetson-stats service, if it runs.
+"""Optional data from the jetson-stats service; its client is imported only if the service's socket exists.
 
-Its client knows the module's name, which the device tree lacks, and lets its group's members change the power mode. The client
-is imported only if the service's socket exists.
+The client knows the module's name, which the device tree lacks, and lets its group's members change the power mode.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class JtopClient(Protocol):
 
 
 class JetsonStats:
-    """The service, through its client. Construction takes as long as the client's library lookup; unknown modules are empty."""
+    """The service, through its client; ``module`` is empty if unknown. Construction includes the client's library lookup."""
 
     def __init__(self, client: JtopClient, sleep: Callable[[float], None] = time.sleep) -> None:
         self._client = client

@@ -65,13 +65,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 @dataclass(frozen=True)
 class ModeSwitch:
-    """Outcome of a mode request.
-
-    Attributes:
-        active: name of the mode in force afterwards.
-        needs_reboot: refused, since the change needs a reboot.
-        text: nvpmodel's output.
-    """
+    """Outcome of a mode request: the mode in force, if it was refused for the need of a reboot, and nvpmodel's output."""
 
     requested: str
     active: str

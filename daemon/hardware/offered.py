@@ -22,7 +22,6 @@ class Offered:
     Attributes:
         grid: levels of every axis; one for an axis that cannot be controlled.
         clusters: in kHz, of each CPU cluster set apart, by cpufreq policy.
-        mode: power mode in force; None if unknown.
         tables: every listed frequency regardless of limits, by axis or cluster under control.
     """
 
@@ -44,11 +43,9 @@ def read_offered(
     others: OthersValue,
     failed: list[str] | None = None,
 ) -> Offered:
-    """Read the levels that the board offers within the caps of its power mode.
+    """Read the levels that the board offers within the caps of its power mode and the limits of ``others``.
 
-    Args:
-        others: returns a limit as other programs left it.
-        failed: takes a line for each clock with an unreadable limit, instead of the error; all of its levels count then.
+    With ``failed``, an unreadable limit adds a line there instead of an error, and all levels of its clock count.
 
     Raises:
         HardwareBusy, HardwareRefused: a clock's table or limit cannot be read any more.

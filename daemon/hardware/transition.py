@@ -15,13 +15,9 @@ from .setter import Setter, Step
 
 
 class Transition:
-    """One change from the current clocks to the wanted level of each axis or cluster.
+    """One change from the current clocks to the wanted level of each axis or cluster, among its current levels ``offered``.
 
-    Construction reads the board and writes nothing.
-
-    Args:
-        offered: current levels of each, including the wanted one.
-        read: values of files just read for this change.
+    Construction reads files, except the values just ``read``, and writes nothing.
 
     Raises:
         HardwareBusy, HardwareRefused: a file that decides the writes or their order cannot be read.
@@ -53,7 +49,7 @@ class Transition:
 
     @property
     def done(self) -> tuple[Write, ...]:
-        """Every write made, in order, including those that undid others."""
+        """Every write made, in order, including undoing ones."""
         return tuple(self._setter.done)
 
     def carry_out(self) -> dict[str, tuple[Reading, ...]]:
@@ -107,7 +103,7 @@ class Transition:
 def _in_turn(drivers: Iterable[Driver], wanted: Mapping[str, int]) -> list[Driver]:
     """The memory clock rises before and falls after the clocks whose traffic it carries, so that they never starve.
 
-    Of the others, falling clocks go first, so that power never exceeds both ends of the transition.
+    Otherwise falling clocks go first, so that power never exceeds both ends of the transition.
 
     Raises:
         HardwareHangs: a clock's files do not answer.

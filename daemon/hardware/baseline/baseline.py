@@ -29,12 +29,7 @@ _COOLS_S = 60.0
 
 @dataclass(frozen=True)
 class RestoreReport:
-    """Values restored, values left to other programs, and refusals.
-
-    Attributes:
-        notes: reasons why the board is not simply at its baseline.
-        clocks: clocks left as another program set them.
-    """
+    """Values restored and left, refusals, ``clocks`` left as other programs set them, and ``notes`` on further differences."""
 
     restored: tuple[Write, ...] = ()
     left: tuple[str, ...] = ()
@@ -92,8 +87,7 @@ class Baseline:
     ) -> dict[str, str | None]:
         """Record the values of further domains' files; return the values just read (see :meth:`intend`).
 
-        Args:
-            limits: power-mode limits of a domain, taken as the baseline while heat hides a limit; None if heat lowers none.
+        While heat hides a limit, the power mode's (``limits``) is the baseline; None if heat lowers none.
         """
         known = self._record.domains
         new = tuple(domain for domain in domains if domain not in known)
@@ -111,16 +105,13 @@ class Baseline:
         return read
 
     def intend(self, writes: Iterable[Write], read: Mapping[str, str | None] | None = None) -> dict[str, str]:
-        """Journal the values about to be written, which are ours from now on; return the files' current values.
+        """Journal the values about to be written, ours from now on; return the files' earlier values, some just ``read``.
 
-        A value that another program set since becomes the one to restore.
-
-        Args:
-            read: files already read for this change.
+        A value that another program set since becomes the one to restore. After an error nothing may be set.
 
         Raises:
-            HardwareBusy: a file's value is unknown, so that it could not be restored; nothing may be set.
-            HardwareRefused: the journal cannot be written; nothing may be set.
+            HardwareBusy: a file's value is unknown, so that it could not be restored.
+            HardwareRefused: the journal cannot be written.
         """
         before = self._record
         values, journal, confirmed = dict(before.values), dict(before.journal), dict(before.journal)
@@ -152,10 +143,7 @@ class Baseline:
         return held
 
     def confirm(self, writes: Iterable[Write]) -> None:
-        """Journal which intended writes were made, and the values they read back as.
-
-        If that cannot be stored (see ``unsaved``), the intended values on disk suffice.
-        """
+        """Journal which writes were made, and their read-back; if not stored (``unsaved``), intended values on disk suffice."""
         journal = dict(self._confirmed)
         for path, value in writes:
             domain = self._domain(path)
@@ -190,14 +178,10 @@ class Baseline:
     def restore(
         self, *, dry_run: bool = False, longest_s: float = 0.0, only: Collection[ClockDomain] | None = None
     ) -> RestoreReport:
-        """Restore every file that still holds our value, in an order that is safe at every step.
+        """Restore every file that still holds our value, or only the clocks ``only``, in an order that is safe at every step.
 
-        Files are read back, and rewritten for a while if the value did not take. A refusal does not stop the other files.
-        Without a refusal nothing is ours afterwards; else another call tries again.
-
-        Args:
-            longest_s: time for retries; a few follow within milliseconds in any case.
-            only: clocks to restore; all by default.
+        Files are read back, and rewritten for ``longest_s`` (at least a few milliseconds) if the value did not take. A refusal
+        does not stop the other files. Without one nothing is ours afterwards; else another call tries again.
         """
         which = self._record.domains if only is None else tuple(only)
         ours = {path for domain in which for path in domain.paths}
@@ -286,7 +270,7 @@ class Baseline:
             found = self._record.values.get(path)
             if current in (found, given.get(path)) or self._cut_since(domain, path, current, given):
                 continue
-            # A restored setpoint outside the limits reads as the nearest of them; ours may read the same until then.
+            # A restored setpoint beyond a limit reads as the limit; ours may read the same until then.
             if path in given and self._reads_as(domain, path, current, (given[path],)):
                 continue
             if self._is_ours(domain, path, current):
@@ -297,7 +281,7 @@ class Baseline:
                 theirs.add(path)
                 look.left.append(f"{path}: left at {current}, which somebody else has set")
         if domain.setpoint in theirs:
-            # Another program uses our mode for a clock of its own: taking the mode away would take that clock away.
+            # Another program uses our mode for its own clock, and would lose that clock without it.
             return set()
         mode = domain.mode
         if (
@@ -320,7 +304,7 @@ class Baseline:
             values[mode.path] = mode.value
 
     def _asked_for(self, path: str, current: str) -> bool:
-        """True if a setpoint holds a frequency that a program can have requested, not a word or a misread value."""
+        """True if a setpoint holds a frequency that a program can have set, not a word or a misread value."""
         return rate_in(current) is not None and self._files.find_text(path) == current
 
     def _setpoint_counts(self, domain: ClockDomain, seen: dict[str, str | None]) -> bool:
@@ -385,9 +369,8 @@ class Baseline:
     def _cut_by_heat(self, domain: ClockDomain, path: str, current: str, values: Sequence[str]) -> bool:
         """True if a limit reads lower than one of these values because the kernel throttles.
 
-        Taken for another program's, such a limit would outlast the heat. It remains for a while after a trip is left: a lower
-        limit that equals the upper one then counts as pressed down by it. A program that set both still gets its upper one
-        back.
+        Taken for another program's, such a limit would outlast the heat. After a trip it remains for a while: a lower limit
+        equal to the upper one then counts as pressed down by it. A program that set both still gets its upper one back.
         """
         if path not in (domain.low, domain.high) or not current.isdecimal():
             return False

@@ -28,9 +28,7 @@ class BaselineKeeper:
     """Keeps the baseline of one board.
 
     Args:
-        folder: its place on disk (see :class:`BaselineStore`).
         older: an earlier version's file.
-        board: name of the description in use.
         stock: returns the clocks that look held and their defaults, for a lost baseline; given the known held clocks.
 
     Attributes:

@@ -27,11 +27,7 @@ class Damaged(Exception):
 
 @dataclass(frozen=True)
 class BaselineEntry:
-    """Our values in one file: written or intended, and the read-back of the last one.
-
-    Attributes:
-        confirmed: the last write was seen to take effect; until then another value proves nothing.
-    """
+    """Our values in one file; until ``confirmed`` by an effect of the last write, another value proves nothing."""
 
     values: tuple[str, ...]
     confirmed: bool
@@ -39,10 +35,9 @@ class BaselineEntry:
 
 @dataclass(frozen=True)
 class BaselineRecord:
-    """All data that restores a board.
+    """All data that restores a board, in one boot.
 
     Attributes:
-        boot_id: boot it is valid for; clocks do not survive a reboot.
         values: value of each file when found.
         journal: values written to each since.
         machine: name in the device tree; empty if unknown.

@@ -41,10 +41,7 @@ def stock(
 ) -> Stock:
     """Check every clock for signs of being held.
 
-    Args:
-        mode: power mode in force, if known.
-        held: names of held domains: such a domain, if pinned by its limits, was pinned by us, even if it is set another way
-            now.
+    If a domain in ``held`` is pinned by its limits, they are ours, even if it is now set another way.
     """
     found = Stock()
     for driver in drivers:

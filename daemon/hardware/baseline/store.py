@@ -37,15 +37,9 @@ class Damage(NamedTuple):
 
 @dataclass(frozen=True)
 class Kept:
-    """Baseline found on disk.
+    """Baseline on disk: the newest complete record of this boot (``older``: of an earlier version), faulty and outdated files.
 
-    Attributes:
-        record: newest complete one of this boot.
-        older: it is an earlier version's file.
-        lost: why the baseline is unknown although clocks were held, or empty.
-        marker: None unless complete and of this boot.
-        damaged: files to set aside.
-        outdated: files of another boot.
+    ``lost`` says why the baseline of held clocks is unknown; ``marker`` is None unless complete and of this boot.
     """
 
     record: BaselineRecord | None = None
@@ -57,11 +51,7 @@ class Kept:
 
 
 class BaselineStore:
-    """The two copies in a folder of their own, their marker, and the file of earlier versions.
-
-    Args:
-        older: earlier versions' baseline, honoured once; the witness is next to it.
-    """
+    """The two copies in a folder of their own, their marker, and earlier versions' file, which is honoured once."""
 
     def __init__(self, folder: Path, older: Path | None = None) -> None:
         self.folder = folder
@@ -181,7 +171,7 @@ class BaselineStore:
                     self._put(path, encoded(marker))
 
     def tidy(self, kept: Kept) -> tuple[str, ...]:
-        """Set damaged files aside and remove those of another boot; return a line for each."""
+        """Set damaged files aside and remove files of another boot; return a line for each."""
         for path in kept.outdated:
             with contextlib.suppress(OSError):
                 path.unlink()
@@ -292,7 +282,7 @@ def _noting(damaged: list[Damage], path: Path) -> Iterator[None]:
 
 
 def _check_folder(folder: Path) -> None:
-    """Check that a folder, if present, is ours; its files are checked one by one.
+    """Check that a folder, if present, is ours; its files are checked separately.
 
     Raises:
         Damaged: it is not.

@@ -8,11 +8,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Clusters:
-    """Control of a board's CPU clusters.
+    """Control of a board's CPU clusters: together, or ``apart`` with ``cpu_khz`` for the leading one alone.
 
-    Attributes:
-        apart: ``cpu_khz`` sets the leading cluster alone; each other cluster is an axis of its own, by its cpufreq policy.
-        leader: the leading cluster's policy; by default the first with most cores.
+    Other clusters are then axes named by their cpufreq policies. ``leader`` is by default the first policy with most cores.
     """
 
     apart: bool = False

@@ -65,7 +65,7 @@ class CpuClock:
 
 
 def probe(files: Files, description: BoardDescription, *, lead: str | None = "") -> CpuClock:
-    """Find the policies, or for ``lead`` one: the named one or, for None or if it has no core online, the one with most cores.
+    """Find the policies, or for ``lead`` one: by name or, for None or if it has no core online, the one with most cores.
 
     Raises:
         HardwareBusy: there are none (yet).

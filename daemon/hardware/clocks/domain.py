@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A clock domain's files and their write order.
 
-cpufreq policies, devfreq devices and the memory controller's debugfs node have one shape: a *mode* file that hands the clock to
-us (governor ``userspace``, rate lock ``1``), a *setpoint* for the frequency, and two limits.
+cpufreq, devfreq and the memory controller's debugfs have one shape: a *mode* file that hands the clock to us (governor
+``userspace``, rate lock ``1``), a *setpoint* for the frequency, and two limits.
 """
 
 from __future__ import annotations
@@ -27,14 +27,11 @@ class Write(NamedTuple):
 
 @dataclass(frozen=True)
 class ClockDomain:
-    """The files of one clock.
-
-    Without mode and setpoint it is pinned by both limits; with a setpoint alone it is set by that.
+    """The files of one clock; without mode and setpoint it is pinned by both limits, with a setpoint alone set by that.
 
     Attributes:
         mode: the mode file and the value that hands the clock to us.
         setpoint: takes the frequency once the mode is ours; a word or missing in other modes.
-        low, high: limits that other programs set too.
         companions: further files that must hold these values while we set the clock.
         floors, ceilings: limits within which a setpoint reads back (a ceiling of 0 is none).
         readback: file that shows the setpoint if its own can only be written.
@@ -63,10 +60,9 @@ class ClockDomain:
         return tuple(path for path in named if path)
 
     def plan(self, files: Reader, level: int) -> tuple[Write, ...]:
-        """The writes that set the clock to ``level``, in order.
+        """The writes that set the clock to ``level``, in order, without modes and limits that are correct already.
 
-        Correct modes and limits are omitted. The setpoint never is: it may read as the value to which a throttled clock is cut,
-        not the kernel's request.
+        The setpoint is always written: it may read as a throttled value, not as the kernel's request.
 
         Raises:
             HardwareBusy, HardwareRefused: a file that decides the order cannot be read.
@@ -95,11 +91,10 @@ class ClockDomain:
     ) -> tuple[Write, ...]:
         """The writes, in order, that restore the files in ``touch`` to ``values``; correct ones are omitted.
 
-        Limits first, so that the restored mode acts within them; then the setpoint while its mode is still ours, and the mode
-        last; reversed if the setpoint comes early. A setpoint saved as a word (``<unsupported>``) had no value.
-        A lower limit is restored even above an upper one that is not ours, which may be due to heat and pass: the kernel keeps
-        the request, and the upper one wins meanwhile. A kernel that refuses that (``strict``, Linux 4.9) gets the upper one.
-        Values in ``seen`` were just read.
+        Limits first, so that the restored mode acts within them; then the setpoint in our mode, and the mode last; reversed if
+        the setpoint comes early. A setpoint saved as a word (``<unsupported>``) had no value.
+        A lower limit is restored even above an upper one that is not ours, perhaps due to passing heat: the kernel keeps the
+        request. One that refuses that (``strict``, Linux 4.9) gets the upper one. Values in ``seen`` were just read.
         """
         numbers = (self.low, self.high, self.setpoint)
         touch = {path for path in touch if path in values and (path not in numbers or values[path].isdecimal())}

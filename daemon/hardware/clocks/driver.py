@@ -23,7 +23,6 @@ class Reading(NamedTuple):
     Attributes:
         accepted: fixed frequency that the kernel took as ours; None while a governor decides.
         effective: measured frequency; None if unmeasurable, 0 while power-gated.
-        mode: governor or lock in force.
     """
 
     accepted: int | None

@@ -21,7 +21,6 @@ class EmcClock:
     """The EMC clock.
 
     Attributes:
-        way: name of its interface.
         counter: file that measures the clock, if any.
         rate: file with the clock while it is not held.
         floors: lowest rate that the kernel requests by CPU clock: (CPU at least this many kHz, EMC Hz), falling.
@@ -76,10 +75,7 @@ class EmcClock:
         return offered
 
     def read(self) -> tuple[Reading, ...]:
-        """One reading; a set rate is the firmware's bookkeeping, the counter a measurement.
-
-        A level that the kernel keeps is accepted while it is measured.
-        """
+        """One reading, of the counter or the firmware's rate; a level that the kernel keeps is accepted while measured."""
         mode, accepted = self.domain.request(self.files)
         measured = self.files.find_rate(self.counter) if self.counter else None
         if measured is None and accepted is None and self.rate:
@@ -96,7 +92,7 @@ class EmcClock:
         return self.domain.plan(files, level)
 
     def trust_kernel(self, level: int, cpu_khz: int, offered: tuple[int, ...], files: Reader) -> bool:
-        """True if the highest level offered is left to the kernel: this CPU clock's floor for the memory is not below it."""
+        """Leave the level to the kernel if it is the highest and this CPU clock's floor is not below it; True if left."""
         floor = next((emc for khz, emc in self.floors if cpu_khz >= khz), 0)
         mode = self.domain.mode
         unlocked = mode is not None and files.find_text(mode.path) != mode.value

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Interfaces to the memory controller's clock, and the files of each.
 
-``bpmp``: a rate under a lock in the firmware's debugfs node (Tegra186 and later). The lock outlives its process, and under it
-the firmware ignores requests of cameras, displays and the bandwidth manager. ``override``: the override clock of Tegra210,
-which takes a rate before it is in force. ``devfreq``: equal limits of the bandwidth manager (JetPack 7). ``mainline``: equal
-limits in debugfs, of kernels without NVIDIA's drivers (Linux, drivers/memory/tegra/tegra186-emc.c); any board may run one.
-``cap``: nvpmodel's upper limit (JetPack 6), below which the clock goes on moving. Requested rates are rounded up to a trained
-one.
+``bpmp``: a rate under a lock in the firmware's debugfs node (Tegra186 and later). The lock outlives its process, and overrides
+requests of cameras, displays and the bandwidth manager. ``override``: Tegra210's override clock, which takes a rate before it
+is in force. ``devfreq``: equal limits of the bandwidth manager (JetPack 7). ``mainline``: equal limits in debugfs, without
+NVIDIA's drivers, on any board (Linux, drivers/memory/tegra/tegra186-emc.c). ``cap``: nvpmodel's upper limit (JetPack 6), below
+which the clock moves. Requested rates are rounded up to a trained one.
 """
 
 from __future__ import annotations

@@ -42,10 +42,9 @@ def listed_levels(files: Files, table: str, otherwise: tuple[int, ...]) -> set[i
 
 
 def offered_levels(domain: ClockDomain, table: tuple[int, ...], others: OthersValue) -> tuple[int, ...]:
-    """A governed clock's frequencies (``table``, rising) up to the limit of other programs.
+    """A governed clock's frequencies (``table``, rising) up to the limit of other programs, which is a power mode's cap.
 
-    The upper limit binds, since a power mode caps the board with it. The lower one is only a governor's, and is lowered for a
-    lower request. An upper one of 0 is none (devfreq, Linux 4.9).
+    The lower limit is only a governor's, and lowered for a lower request. An upper one of 0 is none (devfreq, Linux 4.9).
 
     Raises:
         HardwareBusy, HardwareRefused: the limit cannot be read, or leaves nothing.

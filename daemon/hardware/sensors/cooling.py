@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cooling devices: clocks that the kernel or the firmware lowers now, and by how much.
+"""Cooling devices: clocks that the kernel or the firmware lowers now, and the degree.
 
-Linux, Documentation/driver-api/thermal/sysfs-api.rst; the alerts (``gpu-throttle-alert``) are those of NVIDIA's firmware.
+Linux, Documentation/driver-api/thermal/sysfs-api.rst; alerts (``gpu-throttle-alert``) come from NVIDIA's firmware.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 def total_mw(rails_mw: Mapping[str, float], energy_rails: Sequence[str]) -> float | None:
-    """Sum of the energy rails; None if one is unread: the others' sum is not the board's power."""
+    """Sum of the energy rails; None if one is unread, since the rest is not the board's power."""
     known = energy_rails and all(rail in rails_mw for rail in energy_rails)
     return sum(rails_mw[rail] for rail in energy_rails) if known else None
 
@@ -52,7 +52,7 @@ class PowerTrace:
         self._powers_mw: list[float] = []
 
     def add(self, power_mw: float, time_s: float) -> None:
-        """Add a reading, later than those before."""
+        """Add a reading, later than all before."""
         self._times_s.append(time_s)
         self._powers_mw.append(power_mw)
 
@@ -61,10 +61,7 @@ class PowerTrace:
         return sum(begin_s <= time_s <= end_s for time_s in self._times_s)
 
     def between(self, begin_s: float, end_s: float) -> tuple[float, float] | None:
-        """Energy in mJ and highest power in mW between two moments, with power linear between readings; None without readings.
-
-        The first and last readings extend beyond their times.
-        """
+        """Energy in mJ and highest power in mW between two moments, linear between readings, else constant; None without any."""
         if not self._times_s or end_s <= begin_s:
             return None
         inside = [

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """hwmon nodes by driver name, since their numbers follow the load order; and over-current events.
 
-Over-current events cut CPU and GPU clocks without showing in any clock file. The counters (hwmon ``soctherm_oc``: 1
-under-voltage, 2 average current, 3 instantaneous current) are published about every two seconds, on Orin and Thor. The fan is
-read only: its speed belongs to the board's own fan service.
+Over-current events cut CPU and GPU clocks without showing in any clock file. Orin and Thor publish the counters about every two
+seconds (hwmon ``soctherm_oc``: 1 under-voltage, 2 average current, 3 instantaneous current). The fan, which the board's own
+service sets, is read only.
 """
 
 from __future__ import annotations

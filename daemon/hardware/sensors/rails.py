@@ -18,7 +18,7 @@ from ..files import Files
 UNUSED = "NC"
 _LEGACY_DRIVER = "/sys/bus/i2c/drivers/ina3221x"
 _DEVICES = "/sys/bus/i2c/devices"
-# No rail of a Jetson comes near it; a reading beyond it, or below zero, is invalid.
+# Beyond any rail of a Jetson; such readings, and negative ones, are invalid.
 _MOST_MW = 1e6
 
 

@@ -127,7 +127,7 @@ class SampledSensors:
         return {**dict.fromkeys(unread, 0.0), **{rail: energy.up_to_mj(now) for rail, energy in self._energies.items()}}
 
     def metered(self, since_s: float) -> tuple[Metered, Metered] | None:
-        """First reading of all energy rails since a moment (of those kept), and the last; None without two."""
+        """First reading of all energy rails since a moment (of the stored ones), and the last; None without two."""
         found = [one for one in tuple(self._metered) if one.time_s >= since_s]
         return (found[0], found[-1]) if len(found) > 1 else None
 
