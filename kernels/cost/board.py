@@ -24,8 +24,8 @@ from .region import Pair, Region
 from .roofline import NO_FLOOR, DeviceRates, LaunchFloor
 from .totals import NO_SHARES, Shares
 
-# Added uncertainty of a kernel whose fused epilogue its model has not seen (standard deviation of the logarithm, in
-# quadrature): the added work is free at best and costs as much as its own traffic at worst.
+# Added uncertainty of a kernel whose fused epilogue its model has not seen (deviation of the logarithm, in quadrature): its
+# work is free at best and costs its own traffic at worst.
 STAND_IN_SIGMA = 0.15
 UNSCALED = Pair(1.0, 1.0)
 EPILOGUE = "epilogue"
@@ -70,7 +70,7 @@ class KernelModel:
         time_sigma, power_sigma: standard deviation of log(measured / predicted) of one kernel.
         dtypes: trained element types; kernels of other types count as unmodelled.
         features: input names, the clocks last; empty: all features of its kind.
-        region: trained region; None if unknown, so that every kernel counts as inside.
+        region: None if unknown, so that every kernel counts as inside.
     """
 
     kind: str
@@ -89,21 +89,19 @@ class BoardCost:
 
     Attributes:
         chip: rates of its roofline bound.
-        kernels: kernel models by kind.
-        host: the host's issue times.
         idle_mw: power of the energy rails while nothing runs, shape of the grid.
         host_active_mw: their power above that while the host issues work, one per CPU level.
-        leakage_mw: part of the idle power that grows with the die's temperature, shape of the grid; None if unknown.
-        heat: that growth, and the temperature of the idle power.
+        leakage_mw: temperature-dependent part of the idle power, shape of the grid; None if unknown.
+        heat: its growth, and the temperature of the idle power.
         sigma_latency, sigma_energy: standard deviation of log(measured / predicted) common to a whole network or board.
         latency_shares, energy_shares: the same for host, computation and memory traffic, each by itself.
         floor: time of an almost empty launch: part of the bound of the time models.
         waiting: relative slowdown of the host's calls while kernels use the full memory bandwidth.
-        host_traffic: time that the host's calls occupy the memory, relative to their own time, both at the highest clocks.
+        host_traffic: time that the host's calls occupy the memory, relative to their own, both at the highest clocks.
         own_scale: scale of the kernels' own deviations in latency and energy.
         tails: networks' errors relative to their deviations; None for log-normal ones.
         engines: kernels' cost in engines, and its uncertainty; None if unmeasured.
-        in_engine: the costs are those of an engine's kernels.
+        in_engine: the costs are of an engine's kernels.
         observed: corrected by observations of whole networks.
         gpu_share: part of the GPU that the power mode leaves on; the models are of all of it.
 

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Time and power of kernels inside an engine, relative to models trained under a framework.
 
-An engine starts its kernels together and chooses those of products by measuring. So a launch's fixed time has one factor, and
-the rest of a kernel's time another per element type: for windowed convolutions, which have most algorithms, other products, and
-other kernels. A bias is added in a product's epilogue without a launch, so models see the product without one. Images stay in
-the layout of tensor cores, so the copies into and out of it are subtracted, as a multiple of the time to move a convolution's
-images. Copies between layers are listed as in published engines (:mod:`jetdvfs.kernels.engine.ported`), which is more or less
-than a given engine has: a factor scales all their time.
+A launch's fixed time has one factor, and the rest of a kernel's time another per element type: for windowed convolutions, other
+products, and other kernels. A bias is added in a product's epilogue without a launch, so models see the product without one.
+Images stay in the layout of tensor cores: the copies into and out of it are subtracted, as a multiple of the time to move a
+convolution's images. Copies between layers follow published engines (:mod:`jetdvfs.kernels.engine.ported`), which differ from a
+given engine: one factor scales their time.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ _LEAST_LEFT = 0.25  # of a convolution, at least, after copies are subtracted
 
 @dataclass(frozen=True)
 class EngineRates:
-    """Time and power of kernels of one element type in an engine, as factors of those under a framework.
+    """Factors from a framework to an engine, for time and power of kernels of one element type.
 
     Attributes:
         floor: of the time of an almost empty launch.
         windows: of the further time of dense convolutions with a window.
         products, others: the same of other convolutions, matrix products and attention; and of other kernels.
         copies: of all the time of copies.
-        layouts: multiple of the time to move dense convolutions' images that is subtracted from them.
+        layouts: multiple of dense convolutions' image time that is subtracted from them.
         product_power, other_power: of power above idle.
 
     Raises:
@@ -65,12 +64,9 @@ class EngineRates:
 
 @dataclass(frozen=True)
 class Engines:
-    """Engine costs of a board.
+    """Engine costs of a board: rates by element type, the narrowest last, which serves missing types.
 
-    Attributes:
-        rates: by element type, the narrowest last, which serves missing types.
-        own_scale, latency_shares, energy_shares, sigma_latency, sigma_energy, tails: uncertainty of predicted engines, as in
-            :class:`.board.BoardCost`.
+    Further members are the uncertainty of predicted engines, as in :class:`.board.BoardCost`.
     """
 
     rates: Mapping[str, EngineRates]
@@ -111,13 +107,7 @@ def images_ms(kernel: KernelInvocation, emc_mhz: NDArray[Any], chip: DeviceRates
 def time_in_engine(
     gpu_ms: NDArray[Any], floor_ms: NDArray[Any], images: NDArray[Any], sort: Sort, rates: EngineRates
 ) -> NDArray[Any]:
-    """Time of one kernel in an engine; arrays that broadcast against each other.
-
-    Args:
-        gpu_ms: its time under a framework.
-        floor_ms: fixed time of a launch there.
-        images: time to move its images (:func:`images_ms`).
-    """
+    """Time of one kernel in an engine, from its time and fixed launch time under a framework, and its :func:`images_ms`."""
     if sort == "copy":
         return np.asarray(rates.copies * gpu_ms)
     least = np.minimum(gpu_ms, floor_ms)
@@ -144,7 +134,7 @@ def run_in_engine(
     Args:
         gpu_ms, dynamic_mw: over the grid, ``(k, n_cpu, n_gpu, n_emc)``.
         floor: fixed time of a launch under the framework.
-        clocks_mhz: the GPU's clocks, ``(n_gpu,)``, and the memory's, ``(n_emc,)``.
+        clocks_mhz: of the GPU, ``(n_gpu,)``, and the memory, ``(n_emc,)``.
     """
     gpu_mhz, emc_mhz = clocks_mhz
     floor_ms = floor.ms(gpu_mhz).astype(np.float32)[None, :, None]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Host cost of each execution (:mod:`jetdvfs.kernels.execution`).
 
-A graph or an engine is issued once, a little slower per kernel; calls that launch nothing cost nothing.
+A graph or an engine is issued once, a little slower per kernel; other calls are then free.
 """
 
 from __future__ import annotations
@@ -41,8 +41,7 @@ class HostTimes:
 def memory_use(times: NDArray[np.intp], gpu_ms: NDArray[np.float32], memory_ms: NDArray[np.float64]) -> NDArray[np.float64]:
     """Share (0 to 1) of the memory's bandwidth that a network's running kernels use, shape ``(n_cpu, n_emc)``.
 
-    It is the mean over GPU clocks: if the host limits, kernels move the same in the same time at each. It does not rise with
-    the memory clock, so that a faster memory slows no network.
+    It is the mean over GPU clocks, and never rises with the memory clock, so that a faster memory slows no network.
 
     Args:
         times: launches of each kernel, shape ``(n,)``.

@@ -32,7 +32,6 @@ class KernelPart:
 
     Attributes:
         kernel: its first launch.
-        launches: their number.
         waited_ms: idle GPU time before it, while the host had not issued it.
         energy_mj: its energy above idle.
         limit: ``launch`` if the GPU waits for it longer than it runs; else its roofline limit, ``compute`` or ``memory``.
@@ -75,11 +74,10 @@ class Explanation:
     """Breakdown of one configuration's prediction.
 
     Attributes:
-        prediction: the whole.
-        method: its method; with ``sum`` the host costs nothing.
+        method: with ``sum`` the host costs nothing.
         kernels: distinct kernels by descending latency (running and waited for).
-        host: calls by name, the most expensive first; ``"inference"`` is paid once, ``"beside"`` is frame overhead, ``"graph"``
-            or ``"engine"`` a start.
+        host: calls by descending time; also ``"inference"``, ``"beside"`` (frame overhead), and a start of ``"graph"`` or
+            ``"engine"``.
         waited_ms: GPU time spent waiting for the host between the first call and the last kernel.
         host_ms: the host's working time, which overlaps with the GPU's.
         after_ms: rest of the latency after the last kernel, and the cost per inference.

@@ -50,7 +50,7 @@ def feature_names(kind: str) -> tuple[str, ...]:
 
 
 def columns(kind: str, names: Sequence[str]) -> list[int]:
-    """Columns of features among those of a kind.
+    """Columns of some of a kind's features.
 
     Raises:
         CostModelError: one is unknown, or the clocks are not the last three.

@@ -20,8 +20,8 @@ from .region import Pair, of_new_kind, outside
 # A kernel without a model is off its bound by a factor of two (one standard deviation).
 UNMODELLED_SIGMA = 0.7
 NO_MODEL = "no model"
-# A stand-in for a launch that an engine fused is off by a third if engines were not measured: on simulated boards, networks
-# were predicted from 4% too fast to 112% too slow.
+# A fused launch's stand-in is off by a third if engines were not measured: networks on simulated boards were predicted from 4%
+# too fast to 112% too slow.
 FUSED_SIGMA = Pair(0.35, 0.15)
 FUSED = "fused by an engine: engines were not measured"
 
@@ -67,13 +67,7 @@ def trust_in(kernel: KernelInvocation, cost: BoardCost) -> Trust:
 
 
 def guessed_share(launches: NDArray[np.intp], gpu_ms: NDArray[np.float32], trust: Sequence[Trust]) -> NDArray[np.float64]:
-    """Share of GPU time in guessed kernels, of the grid's shape.
-
-    Args:
-        launches: of each distinct kernel, (k,).
-        gpu_ms: time of each, ``(k, n_cpu, n_gpu, n_emc)``.
-        trust: reliability of each, k of them.
-    """
+    """Share of GPU time in guessed kernels, of the grid's shape, from k kernels' launches, times and trust."""
     guessed = np.array([bool(each.guessed) for each in trust])
     if not guessed.any():
         return np.zeros(gpu_ms.shape[1:])
@@ -106,12 +100,9 @@ def guesses(
 
 @dataclass(frozen=True)
 class GuessedKind:
-    """Launches of one modelled kind, unlike all trained ones.
+    """Launches of one modelled kind, unlike all trained ones; ``why`` gives their properties and the range measured.
 
-    Attributes:
-        why: their properties, and the range measured.
-        launches: their number.
-        flops_share, bytes_share: their part of the network's FLOPs and bytes, 0 to 1.
+    The shares are of the network's FLOPs and bytes, 0 to 1.
     """
 
     kind: str

@@ -26,9 +26,8 @@ NO_TIME: Coefficients = (0.0, 0.0, 0.0, 0.0)
 def issue_key(call: Call) -> tuple[str, int]:
     """Key of a call's issue time: its name in a host model, and the number of tensors it gathers.
 
-    The name is a kernel's kind or a host-only call's name, with its library path (``conv2d.depthwise``) and ``biased`` if a
-    bias is added, which often is a launch of its own (``matmul.vector.biased``). Each tensor of a concatenation is prepared
-    separately.
+    The name is a kernel's kind or a host-only call's name, with its library path (``conv2d.depthwise``) and ``biased`` for a
+    bias, often a separate launch (``matmul.vector.biased``). Each tensor of a concatenation is prepared separately.
     """
     if isinstance(call, HostOp):
         return call.name, 0
@@ -46,9 +45,9 @@ class HostModel:
     The last term is cache misses: slow cores hide part of each behind their own cycles.
 
     Attributes:
-        calls: (a, b, c, d) by names of :func:`issue_key`, ``"inference"`` for the cost per inference, ``"graph"`` and
-            ``"engine"`` for a start of a whole network, ``"engine.launch"`` for each kernel in it. A missing name falls back to
-            the part before its last dot, or to a longer name.
+        calls: (a, b, c, d) by names of :func:`issue_key`, ``"inference"`` (once), ``"graph"``, ``"engine"`` (a start of a
+            network), ``"engine.launch"`` (each kernel in it). A missing name falls back to its part before the last dot, or to
+            a longer name.
         default: of every other call.
         per_tensor: of each gathered tensor, in addition.
     """
@@ -77,7 +76,7 @@ class HostModel:
         return HostModel({name: held(one) for name, one in self.calls.items()}, held(self.default), held(self.per_tensor))
 
     def coefficients(self, name: str) -> Coefficients:
-        """(a, b, c, d) of a call by name, without gathered tensors; a fused kernel's are those of its origin."""
+        """(a, b, c, d) of a call by name, without gathered tensors; a fused kernel has its origin's."""
         names = [name]
         while "." in names[-1]:
             names.append(names[-1].rpartition(".")[0])

@@ -76,8 +76,8 @@ class Timeline:
 
     Attributes:
         latency_ms: from the first call to the end of host and GPU, shape ``(n_cpu, n_gpu, n_emc)``.
-        critical: first launch from which the GPU never waited for the host; 0 if the GPU was the bottleneck throughout, the
-            number of launches if the host finished last. Later launches are on the critical path, before it the host's time.
+        critical: first launch of the critical path, from which the GPU never waits for the host, whose time precedes it; the
+            number of launches if the host finishes last.
     """
 
     latency_ms: NDArray[np.floating[Any]]
@@ -85,13 +85,10 @@ class Timeline:
 
 
 def play(host_ms: NDArray[np.float64], gpu_ms: NDArray[np.floating[Any]], order: NDArray[np.intp]) -> Timeline:
-    """Play the recurrence.
-
-    Times are added in the type of ``gpu_ms``: in float32 a thousand launches lose a few millionths of the latency.
+    """Play the recurrence, in the type of ``gpu_ms``: in float32 a thousand launches lose a few millionths of the latency.
 
     Args:
-        host_ms: cumulative host time, shape ``(launches + 1, n_cpu, n_emc)``: row i when launch i is issued, the last row when
-            all calls are made.
+        host_ms: time until launch i is issued, and in the last row all calls, shape ``(launches + 1, n_cpu, n_emc)``.
         gpu_ms: GPU time of each distinct kernel, shape ``(kernels, n_cpu, n_gpu, n_emc)``.
         order: kernel of each launch, shape ``(launches,)``.
     """
@@ -130,15 +127,14 @@ Each: TypeAlias = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
 @dataclass(frozen=True, eq=False)
 class KernelCosts:
-    """Costs of a network's distinct kernels over the grid.
+    """Costs of a network's k distinct kernels over the grid.
 
     Attributes:
-        kernels: the k distinct kernels, grouped by model, then by uncertainty, then in order of first launch.
+        kernels: grouped by model, then by uncertainty, then in order of first launch.
         order: kernel of each launch, shape ``(launches,)``.
         models: each run of kernels with its model, or None.
         trust: reliability of each one's figures, k of them.
-        gpu_ms: GPU time, shape ``(k, n_cpu, n_gpu, n_emc)``.
-        dynamic_mw: power above idle while it runs, the same shape.
+        gpu_ms, dynamic_mw: GPU time, and power above idle meanwhile, shape ``(k, n_cpu, n_gpu, n_emc)``.
     """
 
     kernels: tuple[KernelInvocation, ...]
@@ -152,9 +148,7 @@ class KernelCosts:
 def kernel_costs(network: Network, cost: BoardCost, each: Each = map) -> KernelCosts:
     """Time and power of each distinct kernel of a network at every configuration.
 
-    Args:
-        each: maps over the models, those of most kernels first; sweeps of different models are independent and release Python's
-            lock.
+    ``each`` maps over the models, the most frequent first; their sweeps are independent and release Python's lock.
 
     Raises:
         CostModelError: the network launches nothing, a kernel does not fit its kind's features, or a prediction is not finite.
@@ -210,10 +204,9 @@ def surface(
     """Latency, power and energy of one inference at every configuration of the board.
 
     Args:
-        network: with its host-only calls.
-        method: ``timeline`` plays host and GPU against each other and charges idle power for the time elapsed, the host's
-            active power for its issue time, and each kernel's power above idle for its GPU time. ``sum`` adds kernel times, and
-            kernel power times kernel time, as in MIRAGE; the host costs nothing.
+        method: ``timeline`` plays host and GPU against each other and charges idle power for all time, the host's active power
+            for its issue time, and each kernel's power above idle for its GPU time. ``sum`` adds kernel times and energies, as
+            in MIRAGE; the host costs nothing.
         each: as in :func:`kernel_costs`.
         execution: one of :data:`jetdvfs.kernels.execution.EXECUTIONS`; by default that of the launches' list.
         beside: frame overhead; ignored with ``sum``, like all host work.
@@ -324,10 +317,10 @@ def _sweeps(model: KernelModel, costs: KernelCosts, run: slice, cost: BoardCost)
 
 
 def _fall_with_clocks(gpu_ms: NDArray[np.float32]) -> None:
-    """Let no time rise with a clock, in place: between the least time at lower clocks and the greatest at higher ones.
+    """Let no time rise with a clock, in place: trees trained on few kernels may predict that.
 
-    Trees do not know that; with few measured kernels, one may end sooner at a lower clock. The geometric mean of the closest
-    bounds that never rise, from below and from above, never rises itself, and keeps times that never rose.
+    Each time becomes the geometric mean of the least at lower clocks and the greatest at higher ones, which never rises and
+    keeps times that never rose.
     """
     axes = (1, 2, 3)
     backwards = (slice(None), *[slice(None, None, -1)] * len(axes))
@@ -346,7 +339,7 @@ def _length(run: slice) -> int:
 
 
 def _bound_unmodelled(costs: KernelCosts, run: slice, cost: BoardCost) -> None:
-    """Fill in unmodelled kernels: a share of their bound, at the power of the others."""
+    """Fill in unmodelled kernels: a share of their bound, at the power of the modelled ones."""
     levels = cost.grid.levels_mhz()
     bound = np.float32(bound_ms(costs.kernels[run], levels, cost.chip, cost.floor)[:, :1])
     modelled = np.ones(len(costs.kernels), bool)
@@ -375,7 +368,7 @@ def _as_measured(costs: KernelCosts, row: int, cost: BoardCost) -> None:
 
 
 def _as_products(costs: KernelCosts, row: int, cost: BoardCost) -> None:
-    """Cost of a recurrent layer, whose steps are sequential: its products one after the other."""
+    """Cost of a recurrent layer, whose steps are sequential: its products one after another."""
     products = products_of(costs.kernels[row])
     if not products or not all(cost.model_for(product) for product, _ in products):
         return

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times of kernels in unmeasured element types, from those of a measured type.
+"""Times of kernels in unmeasured element types, from a measured type.
 
-Fewer bits are never slower at the same work, except for unpacking: a kernel's time scales with its roofline bound relative to
-the measured type's. Weights in packed types are multiplied in half precision, after unpacking; both overlap with their transfer
-as in the measured tokens of real boards (docs/tokens.md): third powers add up.
+A kernel's time scales with its roofline bound relative to the measured type's: fewer bits are never slower, except for
+unpacking. Weights in packed types are multiplied in half precision, after unpacking; both overlap with their transfer as in
+tokens measured on real boards (docs/tokens.md): third powers add up.
 """
 
 from __future__ import annotations
@@ -65,7 +65,6 @@ def narrowed(
         call, wide: the kernel, and the same work in the measured type.
         wide_ms: the latter's time, ``(n_cpu, n_gpu, n_emc)``.
         clocks_mhz: GPU and memory clocks.
-        floor: time of an empty launch.
     """
     gpu, emc = np.asarray(clocks_mhz[0], np.float64)[:, None], np.asarray(clocks_mhz[1], np.float64)[None, :]
     packed = call.dtype in PACKED_TYPES

@@ -3,8 +3,7 @@
 
 A model may serve further kinds (that of copies serves pads). Kernels that a library implements differently have another form (a
 grouped convolution); other settings within a form are varieties (a window of 7x7), within which sizes vary. A kernel is inside
-if its kind and variety were measured and no size exceeds theirs by more than :data:`SLACK`. Sizes count in doublings: twice the
-largest is one doubling beyond.
+if its kind and variety were measured and no size exceeds theirs by more than :data:`SLACK`, counted in doublings.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ MOST_SIGMA = 0.7
 
 _TYPE = ("element_bytes", "bfloat16")
 _TYPES: Mapping[float, str] = {1: "int8", 2: "float16", 4: "float32"}
-_IN_PART = 1.5  # ratio of bytes to those of output-sized tensors above which a tensor is read in part
+_IN_PART = 1.5  # tensors with more bytes than this multiple of the output's are read in part
 # Derived features, shares and alignments: a new value there is nothing new.
 _DERIVED = ("alignment", "tile", "_use", "traffic", "intensity", "reread", "winograd", "share", "unfolding", "_last")
 
@@ -46,13 +45,7 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True)
 class Span:
-    """Measured kernels of one variety.
-
-    Attributes:
-        kernels: their number.
-        low, high: ends of each size's range, in doublings.
-        types: number of each element type.
-    """
+    """Measured kernels of one variety: their number, each size's range in doublings, and number of each element type."""
 
     kernels: int
     low: tuple[float, ...]
@@ -62,12 +55,9 @@ class Span:
 
 @dataclass(frozen=True)
 class Outside:
-    """A kernel outside the region.
+    """A kernel outside the region by ``doublings``; ``why`` gives its properties and the range measured.
 
-    Attributes:
-        why: its properties, and the range measured.
-        new: the level without measured kernels, or without its element type; None if only sizes are beyond.
-        doublings: distance beyond the ranges.
+    ``new`` is the level without measured kernels, or without its element type; None if only sizes are beyond.
     """
 
     why: str
@@ -82,10 +72,8 @@ class Region:
     Attributes:
         kinds: measured kernels of each kind that its models serve, by element type.
         spans: measured ranges, by variety.
-        kind_sigma: standard deviation of log(measured / predicted) of kernels whose kind was held out of training; all kinds
-            weigh alike.
-        form_sigma: the same for held-out forms.
-        variety_sigma: the same for held-out varieties; also for varieties measured with other element types.
+        kind_sigma: standard deviation of log(measured / predicted) of held-out kinds, equally weighted.
+        form_sigma, variety_sigma: the same of held-out forms, and varieties or their element types.
         doubling_sigma: its growth per doubling beyond the ranges, found by holding out the largest kernels.
     """
 
@@ -109,10 +97,7 @@ def form_of(variety: str) -> str:
 
 
 def of_new_kind(kind: str, dtype: str, region: Region) -> Outside | None:
-    """Outside, if models serve this kind or element type without training on it; else None.
-
-    The uncertainty of stand-ins for fused kernels is known otherwise.
-    """
+    """Outside, if models serve this kind or element type without training on it; else None, and for fused kernels."""
     types = region.kinds.get(kind, {})
     if dtype in types or is_fused(kind):
         return None
@@ -148,10 +133,10 @@ def outside(kind: str, row: Sequence[float], region: Region) -> Outside | None:
 
 
 def hold_batches(kind: str, rows: NDArray[np.float32], region: Region) -> None:
-    """Limit the batch of each row to the largest measured in its variety, in place; rows as in :func:`.features.feature_rows`.
+    """Limit each row's batch to the largest of its variety, in place; rows as in :func:`.features.feature_rows`.
 
-    Beyond that, trees mistake a kernel for another variety with such batches (norms of as many rows as points); the further
-    work is in the other features and in the bound.
+    Trees mistake larger batches for another variety (norms of as many rows as points); other features and the bound keep the
+    further work.
     """
     names, sizes = names_and_sizes(kind)
     if "batch" not in names or not region.spans:

@@ -75,17 +75,12 @@ def least_latency_ms(
     emc_mhz: ArrayLike,
     chip: DeviceRates,
 ) -> NDArray[np.float64]:
-    """Time in ms that no execution of a network can undercut, at each pair of clocks.
+    """Time in ms that no execution of a network can undercut, at each pair of clocks, which broadcast.
 
     Weaker than :func:`bound_ms`, since a library may beat sequential launches through DRAM: no launch has a fixed time, single
     precision counts at TF32's rate, dense 3x3 convolutions of stride 1 may use fewer multiplications (Winograd's F(2x2, 3x3):
-    2.25 times; Lavin and Gray, CVPR 2016), and a cache of :data:`CACHED_BYTES` may hold activations from kernel to kernel and
-    weights from frame to frame. Equal kernels may share a weight, which counts once.
-
-    Args:
-        invocations: n distinct kernel invocations.
-        launches: of each, n of them.
-        gpu_mhz, emc_mhz: clocks in MHz that broadcast against each other.
+    2.25 times; Lavin and Gray, CVPR 2016), and a cache of :data:`CACHED_BYTES` may hold activations between kernels and weights
+    between frames. Equal kernels may share a weight, which counts once.
     """
     rates = chip.flops_per_gpu_cycle
     gpu, emc = np.asarray(gpu_mhz, np.float64), np.asarray(emc_mhz, np.float64)
@@ -144,8 +139,7 @@ def bound_ms(
 ) -> NDArray[np.float64]:
     """Bound in ms of each invocation over a whole grid: a read-only array of shape ``(n, n_cpu, n_gpu, n_emc)``.
 
-    ``grid_levels`` are those of :meth:`jetdvfs.kernels.grid.FrequencyGrid.levels_mhz`, in MHz; ``floor`` is a launch's fixed
-    time.
+    ``grid_levels`` is :meth:`jetdvfs.kernels.grid.FrequencyGrid.levels_mhz`, in MHz; ``floor`` is a launch's fixed time.
     """
     cpu, gpu, emc = (np.asarray(axis, np.float64) for axis in grid_levels)
     bound = bound_at_ms(invocations, gpu[None, None, :, None], emc[None, None, None, :], chip, floor)

@@ -2,9 +2,9 @@
 """Sums of a network's kernels over the grid, and the effect of errors on latency and energy.
 
 To first order, a kernel slower by a share s delays the inference by s times its time on the critical path, and costs that
-delay's idle energy besides its own. Launches of one kernel err together, distinct kernels independently, except for the added
-error of kernels unlike measured ones, which is common. Whole networks and boards also err in host, computation and memory
-traffic (:class:`Shares`).
+delay's idle energy besides its own. Launches of one kernel err together, distinct kernels independently, except for the common
+error of kernels unlike measured ones. Whole networks and boards also err in host, computation and memory traffic
+(:class:`Shares`).
 """
 
 from __future__ import annotations
@@ -22,13 +22,7 @@ BLOCK = 32
 
 @dataclass(frozen=True)
 class Shares:
-    """One number for each part of latency and energy.
-
-    Attributes:
-        host: the host's time as the bottleneck, and its energy.
-        compute, memory: the kernels' time on the critical path, and their energy, divided by the two terms of their roofline
-            bound.
-    """
+    """One number for the host as the bottleneck, and for the kernels' critical path and energy by their roofline terms."""
 
     host: float = 0.0
     compute: float = 0.0
@@ -41,13 +35,7 @@ _RARELY = NormalDist().inv_cdf(0.95)
 
 @dataclass(frozen=True)
 class Group:
-    """Kernels of equal uncertainty.
-
-    Attributes:
-        rows: their rows.
-        time_sigma, power_sigma: standard deviations of log(measured / predicted) of each by itself.
-        more_time_sigma, more_power_sigma: of their error common to all such kernels.
-    """
+    """Kernels of equal uncertainty: deviations of log(measured / predicted), of each by itself and common to all of them."""
 
     rows: slice
     time_sigma: float
@@ -65,8 +53,7 @@ class Totals:
         path_ms, memory_ms: their time on the critical path, and the memory traffic's part.
         energy_mj, memory_mj: their energy above idle plus the idle energy of their path time; the memory traffic's part.
         latency_variance, energy_variance: due to their own errors, in ms^2 and mJ^2.
-        together_ms, together_mj, together_power_mj: excess of latency and energy if all common errors of time, and of power,
-            are at their one-in-twenty values.
+        together_ms, together_mj, together_power_mj: excess at one-in-twenty values of all common errors of time, and power.
     """
 
     dynamic_mj: NDArray[np.float64]
@@ -98,12 +85,11 @@ def add_up(
         groups: all kernels, group by group.
         order: kernel of each launch.
         critical: first launch on the critical path, of the grid's shape.
-        idle_mw: of the grid's shape.
     """
     kernels, shape, size = len(gpu_ms), idle_mw.shape, idle_mw.size
     launched = np.zeros((kernels, len(order) + 1), np.float32)
     launched[order, np.arange(len(order))] = 1
-    # Number of a kernel's launches from each launch on: those on the path if that launch is the critical one.
+    # Number of a kernel's launches from each launch on: its launches on the path if that one is the critical one.
     remaining = np.cumsum(launched[:, ::-1], axis=1)[:, ::-1]
     dynamic_mj, path_ms, memory_ms, memory_own, latency_variance, energy_variance = np.zeros((6, *shape))
     together_ms, together_mj, together_power_mj = np.zeros((3, *shape))
