@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Correction of a surface by observations, and a fit of observations alone.
 
-A prediction that holds needs few observations, a wrong one is worse than none. So from three configurations on, a fit of the
-observations alone is combined with the corrected prediction. At each configuration both weigh by the probability they give each
-nearby observation from all others (a pseudo Bayesian average; Yao and others 2018, Using stacking to average Bayesian
-predictive distributions), and by their certainty there. So a prediction that is wrong at some clocks stays where it holds, and
-where no observation was made.
+From three configurations on, a fit of the observations alone is combined with the corrected prediction, since a wrong
+prediction is worse than none. At each configuration both weigh by the probability they give each nearby observation from the
+rest (a pseudo Bayesian average; Yao et al. 2018, Using stacking to average Bayesian predictive distributions), and by their
+certainty. So a partly wrong prediction remains where it holds or was not observed.
 """
 
 from __future__ import annotations
@@ -37,9 +36,8 @@ def correct(surface: Surface, observations: Sequence[Observation]) -> Corrected:
     """Correct a surface; latency or power without observations stays (power follows the latency).
 
     Args:
-        surface: the predicted one, or :func:`.flat.flat_surface`; always the same with all observations: a corrected surface
-            has no terms.
-        observations: in any order; best one per configuration, of many frames.
+        surface: predicted, or :func:`.flat.flat_surface`; never a corrected one, which has no terms.
+        observations: all so far, in any order; best one per configuration, of many frames.
 
     Raises:
         CostModelError: there is no observation.
@@ -160,7 +158,7 @@ def information(
         covariance = found.together(model, correcting.alike(places, correcting.places[rows]), own)
         shared = covariance[: len(tried), len(tried) :]
         gained = shared**2 / (np.diag(covariance)[: len(tried), None] + _NOISE**2)
-        # An unknown place has a huge variance that would hide all others: limit each to its whole.
+        # An unknown place has a huge variance that would dominate: limit each to its whole.
         known = np.diag(covariance)[len(tried) :] + _NOISE**2
         fall += (gained / (1 + known)) @ weights / weights.sum()
     result = np.full(grid.size, -1.0)

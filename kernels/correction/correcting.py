@@ -51,7 +51,7 @@ class Figure:
     Attributes:
         name: the member of :class:`Observation`.
         systematic: standard deviation of its logarithm common to many frames.
-        residuals, residual: those tried for the part that rates do not explain, and the expected one.
+        residuals, residual: tried for the part that rates do not explain, and the expected one.
     """
 
     name: str
@@ -69,9 +69,9 @@ class Told:
     """Evidence from the observations of a figure.
 
     Attributes:
-        value: the figure over the grid, and ``variance``, its logarithm's; both of the grid's shape.
-        cells: observed places, ``(n,)``, and ``left``, the remaining error of each, as a logarithm.
-        densities: log probability of each given all others, ``(n,)``.
+        value, variance: the figure over the grid, and its logarithm's variance; both of the grid's shape.
+        cells, left: observed places, and the remaining error of each, as a logarithm, ``(n,)``.
+        densities: log probability of each given the rest, ``(n,)``.
     """
 
     value: Array

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Unknowns of a physical model and its residual, from few observations: a Bayesian fit in log space.
 
-An observation is ``log y = f(unknowns) + r(clocks) + noise``: unknowns have a Gaussian prior, r is a Gaussian process over the
-logarithms of the clocks, the noise has Student's t distribution, so that outliers count less. The unknowns are found by
-Levenberg and Marquardt's method, the process's amplitude by its evidence in Laplace's approximation (Rasmussen and Williams,
-Gaussian Processes for Machine Learning, 2.7 and 5.4; Tipping and Lawrence 2005 on the noise).
+An observation is ``log y = f(unknowns) + r(clocks) + noise``: unknowns have a Gaussian prior, r is a Gaussian process over log
+clocks, and the noise has Student's t distribution against outliers. Levenberg and Marquardt's method finds the unknowns,
+Laplace's approximation of the evidence the process's amplitude (Rasmussen and Williams, Gaussian Processes for Machine
+Learning, 2.7 and 5.4; Tipping and Lawrence 2005 on the noise).
 """
 
 from __future__ import annotations
@@ -115,8 +115,8 @@ class Fit:
         unknowns: most probable values, and ``covariance``.
         weights: of each observation, 1 if it agrees.
         amplitude: standard deviation of the residual.
-        inverse: of the lower Cholesky factor of the observations' covariance; ``whitened`` and ``slopes`` are the residuals and
-            derivatives multiplied by it.
+        inverse: of the lower Cholesky factor of the observations' covariance.
+        whitened, slopes: residuals and derivatives multiplied by it.
         sigma, noise: prior deviations of the unknowns, and the observations' noise.
     """
 
@@ -131,13 +131,13 @@ class Fit:
     noise: Array
 
     def densities(self) -> Array:
-        """Log probability of each observation given all others, up to a constant, with the unknowns' part linearised.
+        """Log probability of each observation given the rest, up to a constant, with the unknowns' part linearised.
 
-        It rates a model's predictions (Vehtari and others 2017, Practical Bayesian model evaluation).
+        It rates a model's predictions (Vehtari et al. 2017, Practical Bayesian model evaluation).
         """
         spread = self.slopes * self.sigma
         among = np.linalg.inv(np.eye(len(spread)) + spread @ spread.T) @ self.inverse
-        precision = np.einsum("ij,ij->j", self.inverse, among)  # of each, the others known
+        precision = np.einsum("ij,ij->j", self.inverse, among)  # of each, the rest known
         apart = among.T @ (self.whitened + self.slopes @ self.unknowns) / precision
         # Without knowledge of it, an observation is no outlier.
         variance = 1 / precision + self.noise**2 * (1 - 1 / self.weights)
@@ -186,9 +186,8 @@ def fit(
         observed: observed logarithms.
         noise: standard deviation of each observation's noise.
         alike: correlation between the observations' places, ``(n, n)``.
-        amplitudes: those tried for the residual, and the ``expected`` one.
-        averaged: use the mean of their logarithms by probability, instead of the most probable: few agreeing observations prove
-            little.
+        amplitudes: tried for the residual; one is ``expected``.
+        averaged: use the amplitudes' mean by probability, not the most probable: few agreeing observations prove little.
     """
     start = np.zeros(len(sigma)), np.ones(len(observed))
     found = _at(model, sigma, observed, noise, alike, expected, start)

@@ -19,15 +19,12 @@ class Observation:
 
     Attributes:
         latency_ms: typical latency (the median of several); None if unknown.
-        power_mw: mean power of the energy rails, None if unknown: during the inferences, or, with ``period_ms``, over the
-            period.
+        power_mw: mean power of the energy rails during inferences, or over the period, if given; None if unknown.
         frames: their number.
-        age_s: time since then.
         period_ms: time between starts of frames; None if they follow without a break.
         temperature_c: the die's; None if unknown.
         doubt: standard deviation of further errors, as a logarithm, if it is inferred from other observations.
-        disturbed: True if known to be untypical (first frame after idling or a clock change, throttling, over-current): counts
-            little.
+        disturbed: untypical, so it counts little: the first frame after idling or a clock change, throttling, over-current.
 
     Raises:
         CostModelError: a figure is not a positive number, or both latency and power are missing.
@@ -80,8 +77,7 @@ class Correction:
         left_out: positions of outliers, which hardly count.
         latency_error, power_error: mean |log(observed / predicted)|, before and after.
         residual_latency, residual_power: standard deviation of the part that rates do not explain.
-        prediction_counts: mean weight over the grid of the prediction of latency and power, relative to a fit of the
-            observations alone.
+        prediction_counts: mean weight of the predicted latency and power, against a fit of the observations alone.
     """
 
     observations: int

@@ -2,8 +2,8 @@
 """Rates of a board from observations of several networks.
 
 A network's rates are the board's times its own: errors of one network's kernels need not recur in the next. Both are unknown,
-so that few networks say less about the board than many, however often each was observed (a hierarchical prior; Gelman and
-others, Bayesian Data Analysis, chapter 5).
+so that few networks say less about the board than many, however often observed (a hierarchical prior; Gelman et al., Bayesian
+Data Analysis, chapter 5).
 """
 
 from __future__ import annotations
