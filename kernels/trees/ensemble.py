@@ -34,7 +34,7 @@ except ImportError:
 
 
 class TreeEnsemble:
-    """A regression model of summed trees whose last features are frequencies: by default those of CPU, GPU and EMC.
+    """A regression model of summed trees whose last features are frequencies: by default of CPU, GPU and EMC.
 
     Comparisons are XGBoost's: float32, ``feature < threshold`` goes left, a missing (NaN) feature the split's default way. Sums
     are exact (64-bit integers in units far below float32's), so results do not depend on the order of trees.

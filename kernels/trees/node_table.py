@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The node table: a tree ensemble as flat, read-only arrays, checked once, kept in a file that is mapped, not parsed.
+"""The node table: a tree ensemble as flat, read-only arrays, checked once, in a mapped file.
 
-A tree is its nodes in pre-order: a split's left child is the next node, and its right child stands a stored distance further
-on. So children lie after their parent and inside the tree, and there can be no cycle. A node takes eight bytes:
+A tree is its nodes in pre-order: a split's left child is the next node, its right child a stored distance further on. So
+children follow their parent inside the tree, without cycles. A node takes eight bytes:
 
 ====== ==================================== ==============================================
 bytes  split                                leaf
@@ -12,12 +12,12 @@ bytes  split                                leaf
 key    ``2 * feature + default_left``       ``2 * n_features + shape`` of its box
 ====== ==================================== ==============================================
 
-The key is the low ``KEY_BITS`` bits. A leaf's box is the part of the frequency space in which the splits on the last features,
-the frequencies, lead to it: two edges for each axis, where edge 0 is "from the first level", the last is "past the last
-level", and edge i between them stands for ``thresholds[axis][i - 1]``. Boxes do not depend on a grid's levels, and leaves with
-equal boxes share one. A box's shape says on which axes (bit 0: the first) it is open, that is, ends past the last level.
+The key is the low ``KEY_BITS`` bits. A leaf's box is its part of the frequency space by the splits on the last features: two
+edges per axis. Edge 0 is "from the first level", the last "past the last level", and edge i ``thresholds[axis][i - 1]``. Boxes
+are independent of a grid's levels, and equal boxes are shared. A box's shape is the set of axes (bit 0: the first) on which it
+is open: it ends past the last level.
 
-A board has three axes, CPU, GPU and EMC; clusters that are set apart are further ones, up to :data:`MOST_AXES`.
+A board has three axes, CPU, GPU and EMC; clusters set apart are further ones, up to :data:`MOST_AXES`.
 """
 
 from __future__ import annotations
