@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A trained profile on disk: ``manifest.json``, tree models, and the board's idle and host costs.
 
-The manifest names the board and grid of a bundle and the checksum of every other file, so that a foreign or damaged profile is
-refused before its models are read. Tree models are compact (:mod:`jetdvfs.kernels.trees.compact`) or in treelite's form, which
-alone needs treelite, and are used as validated node tables; conversions are cached.
+The manifest names the board, grid and every file's checksum, so that a foreign or damaged profile is refused before its models
+are read. Tree models are compact (:mod:`jetdvfs.kernels.trees.compact`) or in treelite's form, which alone needs treelite. They
+are used as validated node tables, whose conversion is cached.
 """
 
 from __future__ import annotations
@@ -78,10 +78,8 @@ def load_bundle(
 
     Args:
         name_or_dir: name of an installed or shipped bundle, or a folder.
-        cache_dir: folder of node tables (default :func:`.finding.default_cache_dir`); if unwritable, models are converted in
-            memory.
-        one_by_one: map a model only while it is swept, and read its file only without a cached table, for small one-off
-            processes. Faulty models then show when swept.
+        cache_dir: folder of node tables (default :func:`.finding.default_cache_dir`); else converted in memory.
+        one_by_one: for small processes: map a model only while swept, read its file only without a cached table, fail late.
         tables: cache of node tables, instead of ``cache_dir``.
 
     Raises:

@@ -29,7 +29,7 @@ class Factors:
     dynamic: Factor = 1.0
 
     def times(self, other: Mapping[str, float]) -> Factors:
-        """These factors, multiplied by others by name."""
+        """These factors, multiplied by further ones by name."""
         return Factors(**{name: value * other.get(name, 1.0) for name, value in asdict(self).items()})
 
     def rates(self, chip: ChipRates) -> ChipRates:
@@ -44,8 +44,8 @@ class Carried:
 
     Attributes:
         profile: the earlier profile, ``board`` its board.
-        clocks: top CPU, GPU and memory clock of the profile's board over the new one's: models are read at clocks scaled by it.
-        factors: from observations; those of the host and of idle power are already in the profile's files.
+        clocks: top CPU, GPU and memory clock of the profile's board over the new one's, which scale clocks for its models.
+        factors: from observations; the host's and idle power's are already in the profile's files.
         networks: the observed networks, with ``observations`` in total.
     """
 

@@ -18,9 +18,7 @@ SHIPPED = Path(__file__).parents[1] / "bundles"
 
 
 def default_cache_dir() -> Path:
-    """Cache of node tables: ``$XDG_CACHE_HOME/jetdvfs``, by default in ``~/.cache``; the system's for root if those are
-    foreign.
-    """
+    """Cache of node tables: ``$XDG_CACHE_HOME/jetdvfs``, or in ``~/.cache``; for root the system's, if it is foreign."""
     own = own_folder("XDG_CACHE_HOME", ".cache")
     return (SYSTEM_CACHE if own is None else own) / "jetdvfs"
 

@@ -190,7 +190,7 @@ class _Evaluation:
 
 @dataclass(frozen=True)
 class _Evaluated:
-    """Members of a manifest's evaluation that programs use; others are kept unchanged."""
+    """Members of a manifest's evaluation that programs use; the rest is kept unchanged."""
 
     evaluation: Mapping[str, _Evaluation] = field(default_factory=dict)
 
@@ -201,7 +201,7 @@ class Manifest:
 
     Attributes:
         board: its board description, or the name of ``device``; ``grid`` must match.
-        rails: power rails that its power and energy sum up; without any, those figures are meaningless.
+        rails: power rails that its power and energy sum up; without any, both are meaningless.
         simulated: True if measured on a simulated board, of silicon ``silicon_version``.
         nodes: numbers of the training boards.
         temperature_c: die temperature of its idle power; None if power was not measured.
@@ -209,11 +209,10 @@ class Manifest:
         sigma_latency, sigma_energy: standard deviation of the error that a whole network or board shares, as a fraction.
         latency_shares, energy_shares: the same for host, computation and memory traffic, each by itself.
         floor: time of an almost empty launch.
-        waiting: relative slowdown of the host's calls while kernels use the full memory bandwidth.
-        host_traffic: share of the host calls' own time in which they use the memory, both at the highest clocks.
+        waiting, host_traffic: as in :class:`jetdvfs.kernels.cost.board.BoardCost`.
         evaluation: its errors on unseen boards.
         command: command that reproduces it.
-        tools: versions of the training programs; with others, models may differ in their last digits.
+        tools: versions of the training programs; different ones may change the models' last digits.
         checksums: SHA-256 of every other file.
         bounds: fit of its bounds to unseen networks; None for log-normal errors.
         device: its device, if not a described board.

@@ -98,7 +98,7 @@ def _converted(name: str, compressed: bytes) -> TreeEnsemble:
 
 def _from_treelite(serialised: bytes) -> TreeEnsemble:
     try:
-        # By name: if the import fails in one of several threads, `import treelite` gives the others an empty module.
+        # By name: if the import fails in one of several threads, `import treelite` gives the rest an empty module.
         from treelite import Model, TreeliteError
     except (ImportError, OSError) as error:
         raise BundleError(f"it has no node table, and treelite, which makes one, cannot be loaded ({error})") from error

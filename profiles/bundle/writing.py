@@ -104,7 +104,7 @@ def _checked_copy(source: Path, contents: Mapping[str, bytes], directory: Path, 
 
 
 def bundle_files(source: Path) -> dict[str, bytes]:
-    """A bundle's files, each opened once: the manifest, and those it names by checksum.
+    """A bundle's files, each opened once: the manifest, and every file it names by checksum.
 
     Raises:
         BundleError: one cannot be read, is damaged, or all of them are too large.
