@@ -41,7 +41,7 @@ def bundle_adapted(
 ) -> Bundle:
     """Carry a profile to a record's board, adapt it to the networks measured there, evaluate and write it.
 
-    With two networks or more, each is predicted from observations of the others; its own then count as well.
+    With two networks or more, each is first predicted from the rest; its own observations then count as well.
 
     Raises:
         BundleError: the profile was carried itself, or lacks power.
@@ -107,7 +107,7 @@ def observed_networks(record: Measurements) -> list[NetworkMeasurement]:
 
 
 def observed_of(record: Measurements, networks: Sequence[Network]) -> list[list[Observation]]:
-    """A record's observations of each network, in order; empty for others."""
+    """A record's observations of each network, in order; empty for unrecorded ones."""
     device, found = record.described, {network.digest: list[Observation]() for network in networks}
     if len(record.tables["network_ms"]):
         for network, each in observations(device, observed_networks(record)):
@@ -137,8 +137,8 @@ def observations(device: MeasuredDevice, measured: Sequence[NetworkMeasurement])
 def disagreement(before: Prior, device: MeasuredDevice, observed: Observed) -> float:
     """Remaining error of a profile adapted to observations: the largest deviation of log(observed / predicted).
 
-    It is taken over latency, power and networks; infinite without more observations than factors. Factors fitted to the
-    observations flatter them: each counts as one observation less.
+    It is taken over latency, power and networks; infinite without more observations than factors. Each fitted factor counts as
+    one observation less.
     """
     count = sum(len(each) for _, each in observed)
     if count <= max(len(OF_LATENCY), len(OF_POWER)):
@@ -157,7 +157,7 @@ def disagreement(before: Prior, device: MeasuredDevice, observed: Observed) -> f
 def _left_out(
     before: Prior, device: MeasuredDevice, measured: Sequence[NetworkMeasurement], network: Network
 ) -> list[NetworkError]:
-    """Error for a network predicted from observations of the others."""
+    """Error for a network predicted from observations of the remaining ones."""
     others = [item for item in measured if item.network.digest != network.digest]
     seen = surface(network, adapted(before, device, observations(device, others)).cost)
     return [compare(seen, item) for item in measured if item.network.digest == network.digest]

@@ -215,13 +215,9 @@ def _called(record: Record, name: str, what: int) -> str:
 
 @dataclass(frozen=True)
 class Rows:
-    """n measurements in four columns.
+    """n measurements in four columns: index of the subject (a kernel, a call), board, flat index in the grid, and value.
 
-    Attributes:
-        what: index of the subject (a kernel, a call), int64.
-        node: its board, int64.
-        configuration: flat index of the frequency configuration in the grid, int64.
-        value: float64, in the unit of the table.
+    The first three are int64, the value float64 in the unit of the table.
     """
 
     what: NDArray[np.int64]
@@ -275,7 +271,6 @@ class Measurements:
         silicon_version: version of the simulated silicon; empty for real boards.
         temperature_c: die temperature while measuring.
         temperatures_c: further temperatures of idle power.
-        invocations: measured kernels.
         calls: calls with measured issue times.
         networks: networks measured as a whole.
         tables: one :class:`Rows` for each name in :data:`TABLES`.

@@ -34,12 +34,10 @@ _LEAST_SIGMA = 0.02  # assumed least uncertainty in the search for the front
 
 @dataclass(frozen=True)
 class Choice:
-    """Next observation.
+    """Next observation, and the ``uncertainty`` that motivates it.
 
-    Attributes:
-        network: by position.
-        uncertainty: largest mean standard deviation of log(measured / predicted) over a network's plannable configurations, of
-            latency or energy; infinite before each was observed.
+    This is the largest mean standard deviation of log(measured / predicted), of latency or energy, over a network's plannable
+    configurations; infinite before each was observed.
     """
 
     network: int
@@ -120,12 +118,7 @@ _ROUNDS, _LARGEST = 3, 8.0
 
 @dataclass(frozen=True, eq=False)
 class Prior:
-    """Prior knowledge of a board.
-
-    Attributes:
-        cost: the profile's models, on the board's grid, with its rates.
-        carried: their origin.
-    """
+    """Prior knowledge of a board: a profile's models on its grid with its rates, and their origin."""
 
     cost: BoardCost
     carried: Carried

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs networks with PyTorch for a parent that measures; requests and answers are lines of JSON.
+"""PyTorch worker of a measuring parent; requests and answers are lines of JSON.
 
-A file by itself, for Python 3.8 or later with its standard library and torch: it is started beside the torch that a board has,
-in a virtual environment or a container, and needs nothing else of this product there. It never touches clocks::
+A stand-alone file for Python 3.8 or later, its standard library and torch: it runs in the virtual environment or container with
+a board's torch, without the rest of this product. It never touches clocks::
 
     python torch_worker.py [--device cpu|cuda] [--threads N]
 
-Weights and inputs are random: zeros draw less power, and hide what limits a kernel. Each request is an object whose ``do`` is
-one of :attr:`Worker.actions`; each answer is an object, with ``error`` where it was refused.
+Weights and inputs are random: zeros draw less power, and hide a kernel's limit. A request is an object whose ``do`` is one
+of :attr:`Worker.actions`; an answer is an object, with ``error`` if refused.
 """
 
 from __future__ import annotations

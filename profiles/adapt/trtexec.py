@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measurement of TensorRT engines by ``trtexec``, at the current clocks: whole inferences, and each layer.
 
-Engines must be built with ``--profilingVerbosity=detailed``. Inputs are random, trtexec's default, and stay on the GPU. Latency
-and layers have separate runs: timing layers slows inferences. Options and files are those of TensorRT 8.2 and later (its
-samples' README).
+Engines must be built with ``--profilingVerbosity=detailed``. Inputs are random, trtexec's default, and stay on the GPU. Layers
+have a run of their own: timing them slows inferences. Options and files follow TensorRT 8.2 and later (its samples' README).
 """
 
 from __future__ import annotations
@@ -43,12 +42,7 @@ _LAST_LINES = 50
 
 @dataclass(frozen=True)
 class Inferences:
-    """Times of a run's inferences.
-
-    Attributes:
-        latency_ms: their median.
-        over_s: time between their end and the run's.
-    """
+    """Median time of a run's inferences, and the time between their end and the run's."""
 
     latency_ms: float
     over_s: float
