@@ -69,10 +69,10 @@ def is_dense(shape: Shape, strides: Shape) -> bool:
 
 
 def elementwise_strides(shape: Shape, operands: Sequence[Tensor], beside_number: bool = False) -> Shape | None:
-    """Strides that TensorIterator gives the output of a pointwise operator (``None``: those of rows).
+    """Strides that TensorIterator gives the output of a pointwise operator (``None``: row-major).
 
-    ``beside_number``: a number is an operand too, and counts as one of another shape. With operands of several shapes,
-    dimensions of size 1 keep their strides, by which PyTorch detects channels last; with one shape they are recomputed.
+    With ``beside_number`` a number is an operand too, of another shape. With operands of several shapes, dimensions of size 1
+    keep their strides, by which PyTorch detects channels last; with one shape they are recomputed.
     """
     if all(tensor.has_default_strides() for tensor in operands):
         return None

@@ -16,11 +16,7 @@ from .values import HostValue, Number, Tensor
 
 
 class DataDependent(ModelError):
-    """The next step depends on the numbers in a tensor, which are not followed.
-
-    Attributes:
-        operator: the operator that needs them, with its namespace; empty if unknown.
-    """
+    """The next step of an operator (empty if unknown) depends on the numbers in a tensor, which are not followed."""
 
     def __init__(self, reason: str, operator: str = "") -> None:
         super().__init__(reason)
@@ -141,10 +137,7 @@ class Recorder:
 
     @contextmanager
     def as_floats(self, wanted: bool = True, dtype: str = "float32") -> Iterator[None]:
-        """Make 8-bit work produce another element type, if wanted.
-
-        A convolution or product keeps its working type, and names its output's (``output``).
-        """
+        """Make 8-bit work produce another element type, if wanted; products keep their working type and name ``output``."""
         outer = self._instead
         self._instead = dtype if wanted else outer
         yield
@@ -161,7 +154,7 @@ class Recorder:
 
 
 def matched(wanted: Sequence[str], inputs: Sequence[tuple[str, Any]]) -> dict[str, Any] | None:
-    """A value for each name: named ones by name, the others in order; ``None`` if they do not fit."""
+    """A value for each name: named ones by name, the rest in order; ``None`` if they do not fit."""
     named = {name: value for name, value in inputs if name}
     plain = iter([value for name, value in inputs if not name])
     if len(inputs) != len(wanted) or not named.keys() <= set(wanted):

@@ -2,9 +2,9 @@
 """The table of known operators.
 
 A new one needs a function under :func:`operator` and, for a new kind of kernel, a row in :mod:`jetdvfs.kernels.kinds`. A rule
-takes the :class:`~.recorder.Recorder` and the operator's arguments under the names and with the defaults of ATen's schema; it
-returns the operator's result and records its launches. Its annotations are enforced: a rule with ``int`` never gets a list,
-whose arithmetic could fill the memory.
+takes the :class:`~.recorder.Recorder` and arguments by the names and defaults of ATen's schema; it returns the operator's
+result and records its launches. Annotations are enforced: a rule with ``int`` never gets a list, whose arithmetic could fill
+the memory.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _CHECKS: dict[str, Check] = {
 
 
 def operator(*names: str) -> Callable[[AnyRule], AnyRule]:
-    """Register a rule; names without a namespace are ATen's (``relu_``), others are complete (``prim::device``)."""
+    """Register a rule; names without a namespace are ATen's (``relu_``), otherwise complete (``prim::device``)."""
 
     def register(rule: AnyRule) -> AnyRule:
         checked = _checked(rule)

@@ -41,7 +41,7 @@ _ASKS_NOTHING = frozenset(("__is__", "__isnot__"))
 
 @dataclass(frozen=True)
 class Alike:
-    """Launches that repeat others, and the memory that must not have been written since."""
+    """Launches that repeat earlier ones, and the memory that must not have been written since."""
 
     first: int
     second: int
@@ -94,14 +94,12 @@ class Tracking:
 
     Attributes:
         comparing: False disables collection, which takes time.
-        together: for each launch, the first of those needed as a whole: of one operator's call, or of all repetitions of one in
-            a loop.
+        together: for each launch, the first of its group needed as a whole: an operator's call, or its repetitions in a loop.
         needs: for these first ones, the launches whose results they read.
-        before: for launches that overwrite others' results, the earlier writers.
+        before: for launches that overwrite results, the earlier writers.
         lasting: launches needed in any case: they write into earlier memory or the network's state.
         alias: memory that one name may denote after a branch or a loop.
-        either: for branches, launches of which one is needed, then those that the untaken branch would have needed.
-        alike: launches that repeat others.
+        either: for branches, launches of which one is needed, then launches that the untaken branch would have needed.
         neutral: launches that change nothing.
         folded: launches on constants alone.
         joined: every ``cat``, by its launch.
@@ -165,10 +163,10 @@ class Tracking:
         """Begin a repetition of the innermost loop; return True if the code before it is not its only predecessor.
 
         Args:
-            number: of the repetition, from 0 on.
+            number: from 0 on.
             count: of repetitions; None if known only as it runs.
             fixed: True if the count is in the code.
-            carried: values handed on from the last repetition.
+            carried: values from the last repetition.
         """
         loop = self._loops[-1]
         loop.carried += [tensor.memory for value in carried for tensor in tensors_in(value)]
@@ -194,10 +192,8 @@ class Tracking:
     def leave_loop(self, carried: Iterable[Any], first: Iterable[Any], last: Sequence[Any]) -> bool:
         """Leave a loop; return True if it might have run more or less often.
 
-        Args:
-            carried: last values that its repetitions hand on.
-            first: earlier values of the variables it sets.
-            last: their current values.
+        ``carried`` are the last values handed on; ``first`` and ``last`` the earlier and current values of the variables it
+        sets.
         """
         self._places.pop()
         loop = self._loops.pop()
@@ -211,12 +207,9 @@ class Tracking:
         return not loop.unrolled
 
     def branch(self, launches: range, outcome: Sequence[Any], untaken: Sequence[Any]) -> None:
-        """Record a branch that has run.
+        """Record a branch that has run: its launches, and values of the names that either branch sets.
 
-        Args:
-            launches: its launches.
-            outcome: values of the names that it, or the other branch, sets.
-            untaken: earlier values of the names that the other branch reads.
+        ``untaken`` are earlier values of the names that the other branch reads.
         """
         before = [tensor for value in untaken for tensor in tensors_in(value)]
         after = [tensor for value in outcome for tensor in tensors_in(value)]
@@ -235,13 +228,9 @@ class Tracking:
         self.lasting |= writers_of([value])
 
     def settle(self, start: int, end: int, made: Any, written: Tensor | None) -> None:
-        """Assign an operator's launches: new tensors in its result are its own, others it has written into.
+        """Assign launches ``start`` to ``end - 1`` to an operator: new tensors in its result are its own, the rest overwritten.
 
-        Args:
-            start: its first launch.
-            end: the one after its last.
-            made: its result.
-            written: the tensor that it works on in place, if any.
+        ``written`` is the tensor that it works on in place, if any.
         """
         if written is not None and isinstance(made, Tensor) and made.memory is not written.memory:
             self.overwritten(written.memory, end - 1)
@@ -324,8 +313,7 @@ class Tracking:
                     if count:
                         self.alike.append(Alike(first, launches.start, count, read, pairs))
                 return
-        # Results of numbers alone are not compared: equal numbers may come from different tensors. The arguments are held, so
-        # that no other tensor takes their identity.
+        # Equal numbers may come from different tensors. The arguments are held, so that no other tensor takes their identity.
         if tensors_in(call):
             self._blocks[-1][key] = (tensors_in(made), launches.start, len(launches), call)
 

@@ -21,7 +21,7 @@ _FEW = 64
 def with_unread(network: Network, weights: Mapping[str, Tensor], reached: Callable[[], Collection[str]]) -> Network:
     """Note the weights that no launch reads; if they imply 10 times the list's FLOPs, the list ends early (:data:`MISSING`).
 
-    ``reached`` returns the names that the method's code mentions, other weights imply nothing; it is called only if needed.
+    Only weights in ``reached()`` count, whose names the method's code mentions; it is called only if needed.
     """
     unread = {name: tensor for name, tensor in weights.items() if not tensor.memory.read and _is_large(tensor)}
     if not unread or network.boundary is not None:

@@ -62,7 +62,7 @@ class Memory:
         overwritten: it was written again after it was made.
         read: a launch reads it.
         packed: element type of a weight stored in another type than it is computed with; else empty.
-        element_bytes: bytes stored per element, including its share of the scales; 0 for those of its type.
+        element_bytes: bytes stored per element, including its share of the scales; 0 for the type's own.
     """
 
     __slots__ = ("element_bytes", "outside", "overwritten", "packed", "read", "writer")

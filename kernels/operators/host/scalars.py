@@ -168,7 +168,7 @@ def items(recorder: Recorder, self: dict[Any, Any]) -> list[Any]:
 
 
 def plain_items(self: Any) -> list[Any]:
-    """Items of a list, if they are numbers or strings: comparing others may take forever.
+    """Items of a list, if they are numbers or strings: other comparisons may take forever.
 
     Raises:
         TypeError: they are not.

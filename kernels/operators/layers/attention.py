@@ -2,9 +2,9 @@
 """Attention: one launch for ``scaled_dot_product_attention``; the fast paths of ``torch.nn`` split into their parts.
 
 ``_native_multi_head_attention`` and ``_transformer_encoder_layer_fwd`` replace the modules' own code in traces of inference,
-listed as CUDA runs them (``aten/src/ATen/native/transformers/cuda/attention.cu``). Without a mask, those are both projections
-and one attention, batch first, without the copies of the modules' code. With a mask, or if a head's width is no multiple of 8,
-they are the launches of the modules' code.
+listed as CUDA runs them (``aten/src/ATen/native/transformers/cuda/attention.cu``): without a mask both projections and one
+attention, batch first, without the copies of the modules' code. With a mask, or if a head's width is no multiple of 8, they are
+the launches of the modules' code.
 """
 
 from __future__ import annotations

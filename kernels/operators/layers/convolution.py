@@ -173,7 +173,7 @@ def deform_conv2d(
     offset_groups: int,
     use_mask: bool,
 ) -> Tensor:
-    """A convolution whose window places are offset by a tensor; the products are those of a plain one."""
+    """A convolution whose window places are offset by a tensor, with a plain one's products."""
     steps, pads, gaps = (stride_h, stride_w), (pad_h, pad_w), (dilation_h, dilation_w)
     if weight.rank != 4 or input.rank != 4 or groups < 1 or input.shape[1] != weight.shape[1] * groups or min(steps) < 1:
         raise ShapeError(f"deform_conv2d with weight {show(weight.shape)} cannot take an input of shape {show(input.shape)}")

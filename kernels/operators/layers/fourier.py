@@ -190,7 +190,7 @@ def istft(
 ) -> Tensor:
     """Each frame is transformed back and windowed; overlapping frames and squared windows are summed.
 
-    A check that no sum of windows is zero is included (``SpectralOps.cpp``).
+    The check for zero sums of windows is included (``SpectralOps.cpp``).
     """
     hop = n_fft // 4 if hop_length is None else hop_length
     if onesided is False or return_complex:

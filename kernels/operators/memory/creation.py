@@ -146,10 +146,7 @@ def cast(recorder: Recorder, x: Tensor, dtype: str, copy: bool = False) -> Tenso
 
 @operator("to", "_to_copy")
 def to(recorder: Recorder, self: Tensor, *arguments: Any, dtype: int | None = None, copy: bool = False, **_: Any) -> Tensor:
-    """All overloads: the first element type among the arguments counts; devices do not, there is one.
-
-    Two truth values follow it; the second one requests a copy.
-    """
+    """All overloads: the first element type counts, devices do not; of two truth values after it the second requests a copy."""
     wanted = self.dtype if dtype is None else SCALAR_TYPES[dtype]
     for argument in arguments:
         if isinstance(argument, Tensor) or type(argument) is int:
