@@ -83,8 +83,7 @@ def convolution_and_pool(port: Ported) -> KernelInvocation:
 def launch_of(layer: Layer, made: Collection[str]) -> KernelInvocation | None:
     """Launch of a layer; None if it launches nothing.
 
-    Args:
-        made: names of tensors that layers or the application write; all others are weights.
+    Tensors not in ``made``, the names that layers or the application write, are weights.
 
     Raises:
         Opaque: the file does not describe its work.

@@ -50,13 +50,7 @@ class EngineTensor(SizedTensor):
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer of an engine.
-
-    Attributes:
-        name: TensorRT's name, also used in profiles; truncated if very long.
-        type: its ``LayerType``.
-        said: the object's other members.
-    """
+    """A layer of an engine: TensorRT's name (truncated if long), ``LayerType``, tensors, and the object's other members."""
 
     name: str
     type: str

@@ -21,13 +21,7 @@ class Opaque(Exception):
 
 
 class Ported:
-    """A layer; inputs that no other layer or the application writes are weights.
-
-    Attributes:
-        inputs: written by other layers or the application.
-        constants: part of the engine.
-        output: its first output.
-    """
+    """A layer with inputs that other layers or the application write, constants of the engine, and its first output."""
 
     def __init__(self, layer: Layer, made: Collection[str]) -> None:
         self.layer = layer
@@ -114,13 +108,9 @@ def own_kind(launch: KernelInvocation) -> str:
 
 
 class Copying:
-    """Rewrite a list of launches with the necessary copies, without superfluous ones.
+    """Rewrite an engine's launches with the necessary copies only.
 
-    Args:
-        launches: of an engine, without copies.
-        reads: writers of each one's inputs.
-        parallel: launches that are several convolutions of one tensor.
-        half: True for half precision.
+    ``reads`` holds the writers of inputs, ``parallel`` the launches that are several convolutions of one tensor.
     """
 
     def __init__(

@@ -27,7 +27,6 @@ def read_engine(stream: BinaryIO, account: Account, inputs: Sequence[TensorSpec]
 
     Args:
         stream: output of ``trtexec --exportLayerInfo`` or the engine inspector.
-        account: bounds on the cost of reading.
         inputs: empty, since an engine's shapes are fixed, or the expected ones.
         name: a label.
 
@@ -61,11 +60,9 @@ def read_engine(stream: BinaryIO, account: Account, inputs: Sequence[TensorSpec]
 
 @dataclass(frozen=True)
 class LayerTimes:
-    """Measured times of an engine, from ``trtexec --exportProfile``.
+    """Measured times of an engine, from ``trtexec --exportProfile``: mean GPU time of each launch of the network, in ms.
 
-    Attributes:
-        launches_ms: mean GPU time of each launch of the network, in ms.
-        others_ms: the same of layers that launch nothing, or are beyond the list's end, by name.
+    ``others_ms`` has, by name, layers that launch nothing or are beyond the list's end.
     """
 
     launches_ms: tuple[float, ...]
