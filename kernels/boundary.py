@@ -15,12 +15,9 @@ _CHARACTERS = 1024
 
 @dataclass(frozen=True)
 class Boundary:
-    """The operator at which a list of launches ends; later launches are not counted.
+    """The operator at which a list of launches ends, and its place; later launches are not counted.
 
-    Attributes:
-        operator: its name with its namespace (``torchvision::nms``, ``onnx::NonZero``, ``prim::If``), by which it is accepted.
-        place: its place in the model's file.
-        reason: why it is not followed.
+    Its name with namespace (``torchvision::nms``, ``onnx::NonZero``, ``prim::If``) is accepted.
     """
 
     operator: str

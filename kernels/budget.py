@@ -18,18 +18,16 @@ class Budget:
 
     Attributes:
         entries: files in the archive.
-        directory_bytes: size of the archive's table of contents.
-        entry_bytes: decompressed size of any one entry read (weights are not read).
-        graph_bytes: size of an exported graph parsed at a time, which takes many times as much in memory.
-        total_bytes: decompressed size of all entries read.
-        source_bytes: size of one source file.
-        piece_bytes: size of a statement, or a few, parsed at a time; its syntax can take 500 times as much in memory.
+        directory_bytes: the archive's table of contents.
+        entry_bytes, total_bytes: decompressed size of any one entry read (without weights), and of all.
+        graph_bytes: part of an exported graph parsed at a time, which takes many times as much in memory.
+        source_bytes: one source file.
+        piece_bytes: statements parsed at a time; their syntax can take 500 times as much in memory.
         ast_depth: nesting of expressions and statements in one function.
         ast_nodes: syntax nodes of all functions together.
         pickle_steps: opcodes in one pickle.
         steps: statements and operator calls interpreted.
-        rank: dimensions of a tensor.
-        elements: elements of a tensor.
+        rank, elements: of a tensor.
         items: length of a list, tuple, dictionary or string that the model builds.
         calls: kernel invocations and host-only calls.
         tree_objects: objects in the module tree.

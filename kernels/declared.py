@@ -15,11 +15,9 @@ _TRIED = (224, 128, 640, 32, 512)
 
 @dataclass(frozen=True)
 class Declared:
-    """An input tensor that a file declares.
+    """An input tensor that a file declares, and the sizes of the export as an ``example``.
 
-    Attributes:
-        sizes: for each dimension an integer, or a text (its name, or empty) if open; None if the rank is open.
-        example: sizes of the export; None if unknown.
+    ``sizes`` has an integer, or for an open dimension a text, which may be empty; it is None for an open rank.
     """
 
     name: str
@@ -33,12 +31,7 @@ class Declared:
 
 
 class OpenSizes(ShapeError):
-    """Sizes of inputs are neither given nor declared.
-
-    Attributes:
-        missing: the inputs without a size, known sizes filled in.
-        given: the other inputs.
-    """
+    """Sizes of inputs are neither given nor declared: of ``missing``, with known sizes filled in, unlike the ``given`` ones."""
 
     def __init__(self, declared: Sequence[Declared], missing: Sequence[Declared], given: Sequence[TensorSpec]) -> None:
         described = ", ".join(map(str, declared))
@@ -46,7 +39,7 @@ class OpenSizes(ShapeError):
         self.missing, self.given = tuple(missing), tuple(given)
 
     def examples(self) -> Iterator[list[TensorSpec]]:
-        """Inputs to try, those of the export first."""
+        """Inputs to try, the exported ones first."""
         shapes: list[list[tuple[int, ...]]] = [[item.example or () for item in self.missing]]
         if not all(item.example for item in self.missing):
             shapes = []
@@ -62,9 +55,9 @@ def _filled(sizes: Sequence[int | str], tried: int) -> tuple[int, ...]:
 
 
 def resolved(given: Sequence[TensorSpec], declared: Sequence[Declared]) -> list[TensorSpec]:
-    """The given inputs, with the file's element types as defaults, and the file's inputs that were not given.
+    """The given inputs, with the file's element types as defaults, and the file's other inputs.
 
-    An open size is that of a given input if both have the same name. Inputs that do not fit are refused later.
+    An open size is that of a given input with the same name. Inputs that do not fit are refused later.
 
     Raises:
         OpenSizes: a size of an input that is not given is open.

@@ -55,20 +55,16 @@ def decompose(
     by_node: bool = False,
     budget: Budget = Budget(),  # noqa: B008  (immutable)
 ) -> Network:
-    """List the kernel invocations and host-only calls of one call of a model's method.
-
-    Nothing in the file is executed: its structure is read with bounds, its code is interpreted on shapes and element types.
+    """List the kernel invocations and host-only calls of one call of a model's method, without executing the file.
 
     Args:
-        source: path of the file, or the open file (seekable; it stays open): output of ``torch.jit.save``,
-            ``torch.export.save``, ``torch.onnx.export`` or ``trtexec --exportLayerInfo``; a GGUF file; safetensors by its path,
-            next to its ``config.json``.
-        inputs: the method's inputs, in order or by name (:mod:`.inputs`); by default those that the file declares or was traced
-            with; ``prefill=N:int`` or ``decode=N:int`` for a language model (:mod:`.language.launches`).
+        source: path or open file (seekable; it stays open): output of ``torch.jit.save``, ``torch.export.save``,
+            ``torch.onnx.export`` or ``trtexec --exportLayerInfo``; GGUF; safetensors by path, next to ``config.json``.
+        inputs: in order or by name (:mod:`.inputs`); by default as declared or traced; ``prefill=N:int`` or ``decode=N:int``
+            for a language model (:mod:`.language.launches`).
         name: a label; the file's stem by default.
         method: method of a TorchScript model; other files have only ``forward``.
-        optimized: list the launches left by the JIT's passes (:mod:`.rewriting.optimizing`), as TorchScript runs from its
-            second or third time on. Other files list their contents.
+        optimized: list launches after the JIT's passes (:mod:`.rewriting.optimizing`), as in TorchScript's second or third run.
         by_node: scopes of an ONNX file are node names, as in runtimes, instead of modules.
         budget: bounds on the cost of reading.
 
@@ -284,7 +280,7 @@ class _Model:
                     waiting.append(value)
 
     def _as_traced(self, inputs: Sequence[TensorSpec], method: str) -> Sequence[TensorSpec]:
-        """The inputs, or those that the method was traced with; only the traced floating-point types, if no type was given."""
+        """The inputs, or the traced ones; only the traced floating-point types, if no type was given."""
         try:
             kept = self._pickle(_TRACED, "") if _TRACED in self._archive else None
         except ModelError:

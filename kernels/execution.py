@@ -31,8 +31,7 @@ class Beside:
     """Frame overhead outside the network's own launches, as the application states it.
 
     Attributes:
-        host_ms: the CPU's work before and after (reading, resizing, sorting results) in ms at the top CPU clock; it scales
-            inversely with the clock.
+        host_ms: the CPU's further work (reading, resizing, sorting) in ms at the top CPU clock; inverse to the clock.
         copied_bytes: bytes copied between host and device memory, each read and written once.
 
     Raises:

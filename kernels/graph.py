@@ -21,12 +21,9 @@ from .network import KernelInvocation, Network, ParamValue, Shape, numel, tensor
 
 @dataclass
 class Module:
-    """One module of a network.
+    """One module of a network, its own launches in execution order, and sums over all launches within it.
 
-    Attributes:
-        path: its place in the network (``layer1.0.conv1``); empty for the network itself.
-        own: launches of its own code, in execution order.
-        launches, flops, bytes, kinds: sums over those and the launches of all modules within it.
+    ``path`` is its place in the network (``layer1.0.conv1``); empty for the network itself.
     """
 
     path: str
@@ -136,10 +133,7 @@ class Edge:
 class Memory:
     """Lower bound of a network's memory: no workspace, no allocator cache, no runtime.
 
-    Attributes:
-        weight_bytes: weights read by launches; a weight read twice counts twice.
-        input_bytes: the network's inputs.
-        activation_bytes: peak of launches' outputs, each live from its write to its last reader.
+    A weight read twice counts twice; activations are the peak of launches' outputs, each live until its last reader.
     """
 
     weight_bytes: int

@@ -54,13 +54,10 @@ class FrequencyConfiguration(NamedTuple):
 
 
 def parse_configuration(text: str, levels: Mapping[str, Sequence[int]] | None = None) -> FrequencyConfiguration:
-    """Read ``CPU,GPU,EMC``, three numbers: one below 20,000 is in MHz, any other in the unit of the clock's kernel file.
+    """Read ``CPU,GPU,EMC``: numbers below 20,000 are in MHz, larger ones in the unit of the clock's kernel file.
 
-    :meth:`FrequencyGrid.index` checks them against a board.
-
-    Args:
-        levels: of each axis; they allow ``max`` and ``min`` for one clock (``max,612,max``) or, alone, for all three; a clock
-            left to its governor (:func:`governed`) is the lowest.
+    With ``levels`` of each axis, ``max`` and ``min`` are valid for one clock (``max,612,max``) or, alone, for all; a clock left
+    to its governor (:func:`governed`) is the lowest. :meth:`FrequencyGrid.index` checks the result.
 
     Raises:
         GridError: these are not three positive numbers, or words with levels; or an axis has no level for its word.

@@ -16,12 +16,7 @@ DIE_RANGE_C = (-40.0, 125.0)
 
 @dataclass(frozen=True)
 class Heat:
-    """Temperature dependence of leakage.
-
-    Attributes:
-        temperature_c: of the die during the measurements.
-        fold_c: rise that multiplies leakage by e.
-    """
+    """Leakage at temperature ``temperature_c`` of the measurements; a rise by ``fold_c`` multiplies it by e."""
 
     temperature_c: float
     fold_c: float

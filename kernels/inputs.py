@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The inputs that a network is decomposed for, as people and programs write them: one grammar for all of them.
+"""Grammar of the inputs that a network is decomposed for.
 
 | | |
 |---|---|
-| ``1x3x224x224``, ``1x128:int64``, ``scalar:bool`` | a tensor; without an element type that of the file, or float32 |
+| ``1x3x224x224``, ``1x128:int64``, ``scalar:bool`` | a tensor; by default of the file's element type, or float32 |
 | ``1x3x224x224:fp16`` | the same by a short name: fp16, bf16, fp32, fp64 |
-| ``2:int64=7,5`` | a tensor whose numbers steer the network, such as the lengths of sequences |
-| ``16000:int``, ``0.5:float``, ``nearest:str``, ``true``, ``false``, ``none`` | what is no tensor |
-| ``mask=1x128:bool``, ``sr=16000:int`` | any of these by its name, where order does not say which one it is |
+| ``2:int64=7,5`` | a tensor whose numbers steer the network, such as sequence lengths |
+| ``16000:int``, ``0.5:float``, ``nearest:str``, ``true``, ``false``, ``none`` | plain values |
+| ``mask=1x128:bool``, ``sr=16000:int`` | any of these by name instead of order |
 
-Applications read their inputs by this module too: it loads the standard library only.
+Applications import this module too: it loads the standard library only.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LONGEST_TEXT = 200
 
 
 def were_given(inputs: Sequence[tuple[str, Any]]) -> str:
-    """Number of inputs given, by name and value, with a note on those of a language model."""
+    """Number of inputs given, by name and value, with a note for a language model's phases."""
     phases = f"; {' and '.join(PHASES)} are asked of language models (GGUF, safetensors)"
     return f"{len(inputs)} were given{phases if any(name in PHASES for name, _ in inputs) else ''}"
 

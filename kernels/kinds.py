@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """One row per kernel kind, read by cost, features, fusion, host times and the ONNX front end.
 
-A new operator that launches a kernel needs a shape rule (``operators/``) and a row here; a simulated board has its own table of
-each kind's work (``profiles/twin/silicon/kinds.py``). External lists of launches may name any kind: they state FLOPs and bytes
-themselves, and the kind counts as unmodelled.
-Convolutions and matrix products count operations as ``torch.utils.flop_counter`` does (a multiply-add is two); the other kinds
-follow their textbook definition per element, so that arithmetic intensity is comparable. Bytes follow one rule for all kinds:
-inputs, weights and outputs, each moved once.
+A new operator with a kernel needs a shape rule (``operators/``) and a row here; a simulated board has its own table
+(``profiles/twin/silicon/kinds.py``). External lists of launches may name any kind: they state FLOPs and bytes themselves, and
+the kind counts as unmodelled.
+Convolutions and matrix products count operations as ``torch.utils.flop_counter`` does (a multiply-add is two); other kinds
+follow their textbook definition per element. Bytes are inputs, weights and outputs, each moved once.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class KernelKind:
 
     Attributes:
         name: ATen's name without decoration.
-        flops: its operations; None for fused kinds, which have those of their members.
+        flops: None for fused kinds, whose members have them.
         features: feature family of its own model; empty if a profile cannot have one.
         served_by: kind or family whose model serves it if a profile has none of its own.
         fusible: True if PyTorch's tensor-expression fuser takes it into a pointwise group.
@@ -48,7 +47,7 @@ class KernelKind:
         gathers: True if the host prepares each of its inputs separately.
         way: library path of an invocation, if issue times differ between paths.
         operands: number of tensors or numbers that a pointwise operator combines.
-        onnx: ONNX operators of this kind that take only those operands.
+        onnx: ONNX operators of this kind that take only these operands.
     """
 
     name: str

@@ -57,8 +57,8 @@ class TensorSpec:
     """An input: the shape and element type of a tensor, or a plain value.
 
     Attributes:
-        shape: the tensor's sizes; empty for a plain value.
-        dtype: its element type, or one of :data:`PLAIN_TYPES`.
+        shape: empty for a plain value.
+        dtype: element type, or one of :data:`PLAIN_TYPES`.
         name: the model's name for it, unless given in order.
         value: the plain value alone; or a tensor's numbers, row-major, that steer the network; else ``None``.
         typed: False if ``dtype`` was not given, so that the file's own counts.
@@ -116,10 +116,9 @@ class KernelInvocation:
         kind: ATen's name without decoration (``conv2d``, ``batch_norm``, ``matmul``, ...).
         scope: path of the calling module (``layer1.0.conv1``).
         inputs: shapes of the activation tensors read; parameters (weights, statistics) are in ``params``.
-        output: shape written.
         dtype: element type of its output.
         params: other cost factors, by name; JSON scalars or tuples of integers.
-        flops: floating-point operations, a multiply-add counted as two.
+        flops: a multiply-add counts as two.
         bytes: inputs + weights + outputs, each moved once.
     """
 
@@ -190,12 +189,10 @@ class Network:
 
     Attributes:
         name: a label (the file's stem).
-        inputs: tensors it was decomposed for.
-        calls: kernel invocations and host-only calls, in execution order.
+        calls: kernel invocations and host-only calls.
         boundary: end of an incomplete list.
-        reads: for each launch, the launch that wrote each of its inputs, also through views; -1 for the network's inputs and
-            weights. Empty if unknown.
-        optimized: True of the launches that the passes of PyTorch's JIT leave (:mod:`jetdvfs.kernels.rewriting.optimizing`).
+        reads: for each launch, the writer of each input, also through views; -1 for inputs and weights. Empty if unknown.
+        optimized: after the passes of PyTorch's JIT (:mod:`jetdvfs.kernels.rewriting.optimizing`).
         runtime: compiler of the network (``TensorRT``); empty for PyTorch's dispatcher.
         unread: note on weights that no launch reads; empty if all are read.
     """

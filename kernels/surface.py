@@ -45,12 +45,9 @@ class UnmodelledKind:
 
 @dataclass(frozen=True)
 class Guess:
-    """Kernels whose cost is guessed: nothing similar was measured.
+    """Kernels whose cost is guessed, since nothing similar was measured; ``why`` gives their properties and the measured range.
 
-    Attributes:
-        why: their properties, and the range measured.
-        launches: their number.
-        time_share: their part of the GPU's time at the top clocks, 0 to 1.
+    ``time_share`` is their part of the GPU's time at the top clocks, 0 to 1.
     """
 
     kind: str
@@ -61,10 +58,9 @@ class Guess:
 
 @dataclass(frozen=True)
 class Prediction:
-    """One point of a surface.
+    """One point of a surface; the sigmas are standard deviations of log(measured / predicted).
 
-    The sigmas are standard deviations of log(measured / predicted); ``guessed_share`` is the guessed kernels' part of the GPU's
-    time, 0 to 1.
+    ``guessed_share`` is the guessed kernels' part of the GPU's time, 0 to 1.
     """
 
     configuration: FrequencyConfiguration
@@ -81,9 +77,8 @@ class Prediction:
 class Tail:
     """Distribution of a figure's excess over its prediction.
 
-    Beyond the 95th percentile the excess follows a generalised Pareto distribution, as peaks over a threshold do (Coles, An
-    Introduction to Statistical Modeling of Extreme Values, 2001, chapter 4): delayed frames are rarer than one in twenty and
-    much later than a normal distribution predicts.
+    Beyond the 95th percentile it is a generalised Pareto distribution, as for peaks over a threshold (Coles, An Introduction to
+    Statistical Modeling of Extreme Values, 2001, chapter 4): delayed frames are rare and very late.
 
     Attributes:
         quantiles: of its error at :data:`LEVELS`, in the units of :class:`Tails`; not negative, and not falling.
@@ -119,12 +114,9 @@ class Tail:
 
 @dataclass(frozen=True)
 class Tails:
-    """Excess of latencies and energies over predictions.
+    """Excess of latencies and energies over predictions, in units of the prediction's deviation.
 
-    Attributes:
-        latency, energy: in units of the prediction's deviation.
-        frames: a frame's excess over the median at the same clocks, as a logarithm: it remains however well that median is
-            known.
+    ``frames`` is a frame's excess over the median at the same clocks, as a logarithm, however well that median is known.
     """
 
     latency: Tail
@@ -141,7 +133,7 @@ class Terms:
         compute_sigma, memory_sigma, host_sigma: standard deviation of log(measured / predicted) of each one's rate.
         all_sigma: of the error common to all three.
         idle_sigma, dynamic_sigma: of the idle power, and of the power above it.
-        unpredicted: True if nothing but the three clocks is known, so that their overlap is unknown too.
+        unpredicted: True if only the three clocks are known, and not their overlap.
     """
 
     compute_ms: NDArray[np.float32]
@@ -166,15 +158,13 @@ class Surface:
     """Latency, power and energy of one inference over a grid; every array is read-only and has the grid's shape.
 
     Attributes:
-        latency_ms: from start to end of the inference.
-        power_mw: mean power of the board's energy rails during it.
-        energy_mj: their energy during it.
+        power_mw: mean power of the board's energy rails during the inference.
         idle_mw: their power while nothing runs, at the same clocks.
         latency_sigma, energy_sigma: standard deviation of log(measured / predicted), 0 if certain; power shares the energy's.
         method: ``timeline`` or ``sum``.
         guessed_share: guessed kernels' part of the GPU's time, 0 to 1; none by default.
-        guessed: those kernels, by descending time.
-        unmodelled: those of them bounded by the roofline for want of a model.
+        guessed: guessed kernels, by descending time.
+        unmodelled: guessed kinds bounded by the roofline for want of a model.
         boundary: end of an incomplete list of launches.
         leakage_mw: part of the idle power that grows with the die's temperature.
         least_ms: latency that no execution can undercut, by the roofline; 0 if unknown.
@@ -242,8 +232,8 @@ class Surface:
     def quantile(self, probability: float) -> Surface:
         """The surface that frames stay under with this probability, configuration by configuration.
 
-        The excess follows :attr:`tails`, or a log-normal error. Latency, power and energy each have their own quantile, so that
-        energy is no longer power times latency; the result has no uncertainty of its own.
+        The excess follows :attr:`tails`, or a log-normal error. Latency, power and energy have separate quantiles, so that
+        energy is not power times latency; the result has no uncertainty.
 
         Raises:
             CostModelError: the probability is not between 0 and 1.
@@ -316,10 +306,9 @@ class Surface:
     def save(self, path: str | os.PathLike[str] | BinaryIO) -> None:
         """Write an ``.npz`` to a path or an open file.
 
-        Its arrays: 1-D ``cpu_khz, gpu_hz, emc_hz``; 3-D ``latency_ms, power_mw, energy_mj, idle_mw, guessed_share, leakage_mw,
-        least_ms``, the two ``*_sigma`` and, if known, the terms ``compute_ms, memory_ms, host_ms``, in that axis order; and
-        ``about``, a JSON text with the method, guessed and unmodelled kinds, boundary, heat, tails, the terms' sigmas (null if
-        none), and execution.
+        Its arrays: 1-D ``cpu_khz, gpu_hz, emc_hz``; 3-D in that axis order ``latency_ms, power_mw, energy_mj, idle_mw,
+        guessed_share, leakage_mw, least_ms``, the two ``*_sigma`` and, if known, ``compute_ms, memory_ms, host_ms``; and
+        ``about``, a JSON text with the other members (null if none).
 
         Raises:
             CostModelError: the file cannot be written.

@@ -8,10 +8,7 @@ from collections.abc import Iterator, Sequence
 
 
 def printable(text: str) -> str:
-    """One line without invisible or misleading characters.
-
-    Control characters, line ends, direction marks and zero-width letters become ``?``.
-    """
+    """One line in which control characters, line ends, direction marks and zero-width letters become ``?``."""
     return text if text.isprintable() else "".join(character if character.isprintable() else "?" for character in text)
 
 
@@ -20,7 +17,7 @@ _SYSTEM_PACKAGES = {"plot": "python3-matplotlib", "notebook": "python3-pandas"}
 
 @contextlib.contextmanager
 def needing(what: str, extras: str, refusal: type[Exception]) -> Iterator[None]:
-    """Report a failed import in this context as one line that names the package and its installation.
+    """Report a failed import in this context as one line with the package and its installation.
 
     Args:
         what: the verb or feature that needs the package.

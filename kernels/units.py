@@ -35,10 +35,7 @@ def mhz(clock: str, level: float) -> float:
 
 
 def mhz_text(clock: str, level: float) -> str:
-    """The same as text without the unit, to the last digit of a frequency: ``905.25``.
-
-    Implausible frequencies are not spelled out.
-    """
+    """A frequency in MHz as text, to its last digit (``905.25``), without the unit; implausible ones are not spelled out."""
     value = mhz(clock, level)
     if 0 < value < _LEAST_MHZ:
         return f"less than {_LEAST_MHZ:g}"
