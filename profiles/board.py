@@ -94,7 +94,7 @@ Role: TypeAlias = Literal["cpu", "gpu", "soc", "cv", "dram", "module", "other"]
 UNUSED = "NC"
 """The name of a monitor's channel that no rail is wired to."""
 
-# The part of a section that its driver needs; others serve the twin, or give transition times.
+# The part of a section that its driver needs; further parts serve the twin, or give transition times.
 _STANDS_ON = {"identity": "modules", "cpu": "policies", "gpu": "devfreq", "rails": "monitors", "thermal": "zones"}
 BOARDS_DIR = Path(__file__).with_name("boards")
 
@@ -132,7 +132,7 @@ class Release:
 class PowerMode:
     """One nvpmodel mode: cores left online and clock caps; None if absent.
 
-    ``masks`` are units it powers down (``tpc_pg_mask``); changing them may need a reboot.
+    ``masks`` are units it powers down (``tpc_pg_mask``), perhaps with a reboot.
     """
 
     id: Count
@@ -157,13 +157,7 @@ class ModeSet:
 
 @dataclass(frozen=True)
 class ChipRates:
-    """Datasheet work per clock cycle, for the roofline bound.
-
-    Attributes:
-        flops_per_gpu_cycle: floating-point operations per GPU cycle, by element type.
-        bytes_per_emc_cycle: DRAM bytes per memory-controller cycle.
-        dram_gib: memory size in GiB; 0 if unknown.
-    """
+    """Datasheet work per clock cycle, for the roofline bound; memory size in GiB, 0 if unknown."""
 
     flops_per_gpu_cycle: Mapping[str, NotNegative]
     bytes_per_emc_cycle: NotNegative
@@ -197,7 +191,7 @@ class BoardDescription:
         parts: rails whose sum may replace one that some carriers do not measure.
         roles: units that each rail feeds.
         firmware: different axes of boards with other firmware, by its name.
-        mig: slices of its GPU; None if it has none.
+        mig: slices of its GPU, if any.
         marks: verification state, by section or part of one (see :data:`Mark`).
         like: for an undescribed module, the described board whose files it uses; else empty.
         sibling: board whose description fills gaps; empty for none.

@@ -28,19 +28,14 @@ Text: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, description="a text"
 
 _DEEPEST = 100
 _TOO_DEEP = f"nested deeper than {_DEEPEST} levels"
-# libyaml's composer recurses per level and can overflow the stack. A level takes at least one character, and twice this number
-# fits a stack of 8 MB; checking every text would make reading a board a third slower.
+# libyaml's composer recurses per level and can overflow the stack. A level takes a character, and twice this number fits 8 MB;
+# checking every text would slow reading a board by a third.
 _LOOKED_INTO = 12_000
 _WORDS = {bool: "true or false", float: "a number", int: "a whole number", str: "a text"}
 
 
 class DocumentError(ValueError):
-    """A document has invalid content.
-
-    Attributes:
-        at: place in the document; empty for the whole.
-        line: line of invalid YAML, from 1, if known.
-    """
+    """A document has invalid content at a place (empty for the whole), or invalid YAML on a line, from 1, if known."""
 
     def __init__(self, complaint: str, at: Place = (), line: int | None = None) -> None:
         super().__init__(f"{dotted(at)}: {complaint}" if at else complaint)
@@ -169,7 +164,7 @@ def laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, A
 def convert(raw: Any, kind: type[T], *, exact: bool = False) -> T:
     """A document's content as a value of an annotated type: dataclasses from mappings, tuples from lists.
 
-    With ``exact``, unknown members are refused, otherwise ignored.
+    Unknown members are ignored, or refused if ``exact``.
 
     Raises:
         DocumentError: it is no such value.
