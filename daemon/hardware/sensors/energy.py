@@ -61,7 +61,7 @@ class PowerTrace:
         return sum(begin_s <= time_s <= end_s for time_s in self._times_s)
 
     def between(self, begin_s: float, end_s: float) -> tuple[float, float] | None:
-        """Energy in mJ and highest power in mW between two moments, linear between readings, else constant; None without any."""
+        """Energy in mJ and highest power in mW between two moments, linear between readings; None without any."""
         if not self._times_s or end_s <= begin_s:
             return None
         inside = [
