@@ -114,8 +114,9 @@ def next_configuration(
     if count >= _FIRST and turn and promising.any():
         cell = np.where(promising, hoped, np.inf).argmin()
         return _at(surface, int(cell), "it may be better than the plan", corrected)
-    if unpredicted and count < _ONE_BY_ONE and (open_cells & _one_axis_apart(seen)).any():
-        open_cells &= _one_axis_apart(seen)
+    if unpredicted and count < _ONE_BY_ONE:
+        near = open_cells & _one_axis_apart(seen)
+        open_cells = near if near.any() else open_cells
     middling = _safe(now, target, fps, 0.5)
     wanted = np.where(middling, 1.0, 0.1)
     gained = information(surface, observations, open_cells, wanted)

@@ -91,8 +91,7 @@ def guess(path: Path, board: str = "") -> Guess:
     for name, part in (("clocks", clocks), ("time", time), ("power", power)):
         if part:
             document[name] = part
-    used = yaml.safe_dump([document])
-    unused = [one.name for one in left if one.name not in used]
+    unused = [one.name for one in left if one.name not in apart]
     text = "".join(f"# {one}\n" for one in questions) + (f"# not used: {', '.join(unused)}\n" if unused else "")
     return Guess(text + yaml.safe_dump(document, sort_keys=False, default_flow_style=None, width=120), tuple(questions))
 

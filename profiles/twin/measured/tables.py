@@ -151,16 +151,16 @@ def runs(path: Path, mapping: TableMapping, drawn: Mapping[Levels, float] | None
 
 def _check_possible(one: Run, mapping: TableMapping) -> None:
     """Refuse what no such board does: clocks far from its own, a power beyond its modes', a frame of more than an hour."""
-    board = load_board(one.board)
+    grid, most = _extremes(one.board)
     for axis, level in zip(AXES, one.levels, strict=True):
-        own = board.grid.levels(axis)
+        own = grid.levels(axis)
         if axis in mapping.clocks and not own[0] / _FAR <= level <= own[-1] * _FAR:
             clock, unit = mapping.clocks[axis], "kHz" if axis == "cpu_khz" else "Hz"
-            has = f"{board.name} has {own[0]:,} to {own[-1]:,} {unit}"
+            has = f"{one.board} has {own[0]:,} to {own[-1]:,} {unit}"
             raise WrongRow(f"{clock.column} is {level:,} {unit}, and {has}; is it in {clock.unit}, as the mapping says?")
     assert mapping.power is not None
-    if one.drew_mw > (most := most_mw(board)):
-        raise WrongRow(f"{mapping.power.named}: {one.drew_mw / 1e3:.4g} W, and {board.name} draws at most {most / 1e3:g} W")
+    if one.drew_mw > most:
+        raise WrongRow(f"{mapping.power.named}: {one.drew_mw / 1e3:.4g} W, and {one.board} draws at most {most / 1e3:g} W")
     if one.took_ms > LONGEST_MS:
         raise WrongRow(f"{mapping.time.named}: {one.took_ms:.4g} ms is more than an hour")
 
@@ -180,6 +180,13 @@ def _tables(name: str, mapping: TableMapping, data: Path) -> Iterator[MeasuredTa
 @cache
 def _top(board: str) -> Levels:
     return load_board(board).grid.top
+
+
+@cache
+def _extremes(board: str) -> tuple[FrequencyGrid, float]:
+    """A board's clocks, and more than it can draw in mW."""
+    described = load_board(board)
+    return described.grid, most_mw(described)
 
 
 def _table(

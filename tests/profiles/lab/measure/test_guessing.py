@@ -51,6 +51,11 @@ def test_columns_are_known_by_their_words_and_sizes(
     assert found[part] == expected
 
 
+def test_columns_without_a_meaning_are_named(tmp_path: Path) -> None:
+    text = guess(written(tmp_path, "gpu_mhz,ms,power_w,w_extra\n612,5,3,x\n")).text
+    assert "# not used: w_extra\n" in text
+
+
 def test_a_unit_that_nothing_tells_is_asked_for(tmp_path: Path) -> None:
     found = guess(written(tmp_path, "gpu freq,latency,energy\n612,5,3\n"))
     asked = " ".join(found.questions)
