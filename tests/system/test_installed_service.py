@@ -37,7 +37,7 @@ def set_up(suite: str, folder: Path, stack: contextlib.ExitStack) -> Machine:
         machine.say(f"useradd --create-home --shell /bin/bash {user}")
     machine.say(f"echo '{ADMIN} ALL=(ALL) NOPASSWD: ALL' > /etc/sudoers.d/{ADMIN} && chown -R {ADMIN}: /srv/jetdvfs")
     machine.say("apt-get update")
-    for command in commands_of("On a board"):
+    for command in commands_of("On your Jetson"):
         machine.say(f"cd /srv/jetdvfs && {command}", ADMIN)
     return machine
 

@@ -142,9 +142,12 @@ def test_a_cuda_library_that_a_frame_cannot_wait_for_is_warned_about_once(
 def test_the_readmes_example_reports_frames_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     (example,) = re.findall(r"```python\n(import torch\n.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     lease, stream = Reports(), Stream()
-    monkeypatch.setitem(sys.modules, "torch", fake_torch(stream))
-    monkeypatch.setattr(qos, "hold", lambda **_: contextlib.nullcontext(lease))
-    exec(example, {"camera": range(3), "run": lambda _: stream.launch(12)})
+    torch = fake_torch(stream)
+    model = types.SimpleNamespace(cuda=lambda: lambda _: stream.launch(12))
+    torch.jit = types.SimpleNamespace(load=lambda _: model)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setattr(qos, "hold", lambda *_, **__: contextlib.nullcontext(lease))
+    exec(example, {"camera": range(3)})
     assert len(lease.latencies_ms) == 3 and min(lease.latencies_ms) >= 11
 
 
