@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,13 +67,6 @@ class Scaling:
         own = slice(first, first + rows.shape[1])
         x = np.log1p(np.maximum(rows, 0)) if self.log else rows
         return np.asarray((x - self.offset[own]) * self.scale[own], np.float32)
-
-    def to_json(self) -> dict[str, Any]:
-        return {"log": self.log, "offset": self.offset.tolist(), "scale": self.scale.tolist()}
-
-    @classmethod
-    def from_json(cls, data: Any) -> Scaling:
-        return cls(bool(data["log"]), np.array(data["offset"], np.float64), np.array(data["scale"], np.float64))
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,26 +3,16 @@
 
 from __future__ import annotations
 
-import json
-import zipfile
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any, BinaryIO, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .....kernels.graph import PerformanceGraph
-from .....kernels.stored import check_npz
 from ....errors import RecordError
 from ..record import Query, Sample
 
-Levels: TypeAlias = Sequence[NDArray[Any]]
-"""Of each axis of a grid, what its clocks come to: the host's in GHz, GFLOP/s, GB/s."""
-
 Told = Callable[[int, int, str], None]
-Packed: TypeAlias = tuple[dict[str, Any], dict[str, NDArray[Any]]]
-"""What JSON can say of an estimator, and its arrays."""
 
 
 def silent(done: int, total: int, text: str) -> None:
@@ -57,44 +47,6 @@ class Estimator(Protocol):
             RecordError: it was not fitted.
         """
         ...
-
-    def sweep(self, graph: PerformanceGraph, levels: Levels, memory_gib: float) -> NDArray[np.float64]:
-        """A network's metrics over a whole grid: ``(metrics, n_cpu, n_gpu, n_emc)``.
-
-        Raises:
-            RecordError: it was not fitted.
-        """
-        ...
-
-    def packed(self) -> Packed:
-        """All of it, for a file.
-
-        Raises:
-            RecordError: it was not fitted.
-        """
-        ...
-
-
-def swept(estimator: Estimator, graph: PerformanceGraph, levels: Levels, memory_gib: float) -> NDArray[np.float64]:
-    """:meth:`Estimator.sweep` of what predicts all configurations of a network together."""
-    devices = np.stack([axis.ravel() for axis in np.meshgrid(*levels, indexing="ij")], axis=1).astype(np.float64)
-    found = estimator.predict([Query(graph, (*map(float, device), memory_gib)) for device in devices])
-    return found.T.reshape(-1, *map(len, levels))
-
-
-def save(estimator: Estimator, path: Path) -> None:
-    """Write an estimator into one file: an ``.npz`` of its arrays and, as ``about``, JSON.
-
-    Raises:
-        RecordError: it was not fitted, or the file cannot be written.
-    """
-    about, arrays = estimator.packed()
-    everything: dict[str, Any] = {**arrays, "about": np.array(json.dumps(about))}
-    try:
-        with open(path, "wb") as file:
-            np.savez_compressed(file, **everything)
-    except OSError as error:
-        raise RecordError(f"{path}: cannot write the predictor ({error.strerror or error})") from error
 
 
 class Targets:
@@ -142,19 +94,4 @@ def check_fitted(metrics: Sequence[str]) -> None:
         RecordError: there are none.
     """
     if not metrics:
-        raise RecordError("the predictor was not fitted; fit it, or load one that was")
-
-
-def read(file: Path | BinaryIO, name: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """What :func:`save` wrote, of a path or an open file; ``name`` stands in messages.
-
-    Raises:
-        RecordError: it cannot be read as a predictor.
-    """
-    try:
-        check_npz(file, 1 << 28)
-        with np.load(file, allow_pickle=False) as data:
-            about = json.loads(str(data["about"][()]))
-            return about, {name: data[name] for name in data if name != "about"}
-    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
-        raise RecordError(f"{name}: not a saved predictor ({error})") from error
+        raise RecordError("the predictor was not fitted; fit it first")

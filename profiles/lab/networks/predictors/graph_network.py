@@ -3,26 +3,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .....kernels.graph import PerformanceGraph
-from ....errors import RecordError
 from ..record import Query, Sample
 from . import estimator
 from .architectures import Anee, Architecture, Launches, Pmgns, SeerNet
-from .batches import Batch, Scaling, Scalings, make_batch
+from .batches import Batch, Scalings, make_batch
 from .encodings import ENCODINGS, Encoded
-from .estimator import Levels, Packed, Targets, Told, silent
+from .estimator import Targets, Told, silent
 from .layers import Initial
 from .operations import NumpyOperations
 from .training import TrainingOptions, train
 
-_ARCHITECTURES: Mapping[str, type[Any]] = {"SeerNet": SeerNet, "Anee": Anee, "Pmgns": Pmgns, "Launches": Launches}
 _ROWS = 1 << 15  # of nodes at a time, so that what lies between layers stays in tens of megabytes
 
 
@@ -82,9 +80,6 @@ class GraphNetwork:
             at = end
         return found
 
-    def sweep(self, graph: PerformanceGraph, levels: Levels, memory_gib: float) -> NDArray[np.float64]:
-        return estimator.swept(self, graph, levels, memory_gib)
-
     def _encoded(self, queries: Sequence[Query]) -> list[Encoded]:
         encode = ENCODINGS[self.architecture.encoding].encode
         kept: dict[int, tuple[PerformanceGraph, Encoded]] = {}
@@ -92,43 +87,6 @@ class GraphNetwork:
             if id(query.graph) not in kept:
                 kept[id(query.graph)] = (query.graph, encode(query.graph))
         return [kept[id(query.graph)][1] for query in queries]
-
-    def packed(self) -> Packed:
-        estimator.check_fitted(self.metrics)
-        assert self._scalings is not None
-        about = {
-            "kind": "graph", "architecture": type(self.architecture).__name__, "settings": asdict(self.architecture),  # type: ignore[call-overload]
-            "options": asdict(self.options), "together": self.together, "metrics": self.metrics,
-            "scalings": {name: getattr(self._scalings, name).to_json() for name in ("nodes", "edges", "whole")},
-        }  # fmt: skip
-        arrays = {f"{number}/{name}": array for number, own in enumerate(self._weights) for name, array in own.items()}
-        return about, {**arrays, "mean": self._targets.mean, "deviation": self._targets.deviation}
-
-    @classmethod
-    def restored(cls, about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> GraphNetwork:
-        """From what was saved.
-
-        Raises:
-            RecordError: it is not of a graph network of this release.
-        """
-        try:
-            settings = {name: tuple(value) if isinstance(value, list) else value for name, value in about["settings"].items()}
-            made = cls(
-                _ARCHITECTURES[about["architecture"]](**settings), TrainingOptions(**about["options"]), about["together"]
-            )
-            made.metrics = tuple(about["metrics"])
-            made._scalings = Scalings(
-                **{name: Scaling.from_json(about["scalings"][name]) for name in ("nodes", "edges", "whole")}
-            )
-            made._targets = Targets(arrays["mean"], arrays["deviation"])
-            count = 1 if made.together else len(made.metrics)
-            made._weights = [
-                {name.partition("/")[2]: array for name, array in arrays.items() if name.startswith(f"{number}/")}
-                for number in range(count)
-            ]
-        except (KeyError, TypeError) as error:
-            raise RecordError(f"a predictor of another release ({error!r})") from error
-        return made
 
 
 def seernet(**changes: Any) -> GraphNetwork:

@@ -6,9 +6,8 @@ Both learn one factor for each metric, so that they are judged as they would be 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +19,7 @@ from ....bundle.bundle import Bundle
 from ....errors import RecordError
 from ..record import Query, Sample, device_levels
 from . import estimator
-from .estimator import Estimator, Levels, Packed, Told, silent
+from .estimator import Estimator, Told, silent
 
 
 class Scaled:
@@ -42,17 +41,6 @@ class Scaled:
     def predict(self, queries: Sequence[Query]) -> NDArray[np.float64]:
         estimator.check_fitted(self.metrics)
         return np.asarray(self._bare(queries, self.metrics) * self._factors)
-
-    def sweep(self, graph: PerformanceGraph, levels: Levels, memory_gib: float) -> NDArray[np.float64]:
-        return estimator.swept(self, graph, levels, memory_gib)
-
-    def packed(self) -> Packed:
-        estimator.check_fitted(self.metrics)
-        return {"kind": "roofline", "metrics": self.metrics}, {"factors": self._factors}
-
-    def restore(self, about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Take what :meth:`packed` gave."""
-        self.metrics, self._factors = tuple(about["metrics"]), np.array(arrays["factors"], np.float64)
 
     def _bare(self, queries: Sequence[Query], metrics: Sequence[str]) -> NDArray[np.float64]:
         raise NotImplementedError
@@ -84,9 +72,6 @@ class KernelLevel(Scaled):
             found[number] = [getattr(own, metric)[at] for metric in metrics]
         return found
 
-    def packed(self) -> Packed:
-        raise RecordError("the kernel-level method is a bundle, which is a file already; it is not saved as a predictor")
-
     def _surface(self, graph: PerformanceGraph) -> Surface:
         known = self._surfaces.get(id(graph))
         return known[1] if known else surface(graph.network, self._cost)
@@ -110,20 +95,6 @@ class Roofline(Scaled):
             memory_mib = query.graph.memory.total_bytes / (1 << 20)
             found[number] = [memory_mib if metric.endswith("_mib") else bound_ms for metric in metrics]
         return found
-
-    @classmethod
-    def restored(cls, about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Roofline:
-        """From what was saved.
-
-        Raises:
-            RecordError: it is not of a roofline of this release.
-        """
-        made = cls()
-        try:
-            made.restore(about, arrays)
-        except (KeyError, TypeError, ValueError) as error:
-            raise RecordError(f"a predictor of another release ({error!r})") from error
-        return made
 
 
 class Stack:
@@ -157,12 +128,3 @@ class Stack:
     def predict(self, queries: Sequence[Query]) -> NDArray[np.float64]:
         estimator.check_fitted(self.metrics)
         return np.asarray(self.base.predict(queries) * self.learner.predict(queries))
-
-    def sweep(self, graph: PerformanceGraph, levels: Levels, memory_gib: float) -> NDArray[np.float64]:
-        factors = self.learner.sweep(graph, levels, memory_gib)
-        return np.asarray(self.base.sweep(graph, levels, memory_gib) * factors)
-
-    def packed(self) -> Packed:
-        (about, arrays), (inner, inner_arrays) = self.base.packed(), self.learner.packed()
-        base = {**about, "base": about["kind"], "kind": "stack", "inner": inner}
-        return base, {**arrays, **{f"inner/{k}": v for k, v in inner_arrays.items()}}

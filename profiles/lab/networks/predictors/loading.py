@@ -1,19 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every predictor there is by name, and reading one that was saved."""
+"""Every predictor there is by name."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-from .....kernels.errors import KernelsError
-from ....errors import RecordError
-from . import estimator
 from .estimator import Estimator
 from .graph_network import GraphNetwork, dippm, dnnperf, launches, seernet, seernet_multi
-from .kernel_level import Roofline, Scaled, Stack
+from .kernel_level import Roofline, Stack
 from .rates import Rates
 from .trees import Addition, GlobalTrees
 
@@ -88,41 +84,3 @@ def trained_as(
         return one
 
     return made
-
-
-_KINDS: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any]], Estimator]] = {
-    "graph": GraphNetwork.restored,
-    "trees": GlobalTrees.restored,
-}
-_BASES: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any]], Scaled]] = {
-    "rates": Rates.restored,
-    "roofline": Roofline.restored,
-}
-
-
-def load(file: Path | BinaryIO, name: str = "") -> Estimator:
-    """Read a predictor that was saved, from its path or an open file; ``name`` stands in messages in place of the path.
-
-    Raises:
-        RecordError: it cannot be read as one.
-    """
-    where = name or str(file)
-    about, arrays = estimator.read(file, where)
-    try:
-        return _restored(about, arrays)
-    except (RecordError, KernelsError) as error:
-        raise RecordError(f"{where}: {error}") from error
-
-
-def _restored(about: Mapping[str, Any], arrays: Mapping[str, Any]) -> Estimator:
-    kind = str(about.get("kind"))
-    if kind == "stack":
-        inner = {name.removeprefix("inner/"): array for name, array in arrays.items() if name.startswith("inner/")}
-        base = str(about.get("base", "roofline"))
-        if base not in _BASES:
-            raise RecordError(f"a stack on {base:.40}; valid: {', '.join(_BASES)}")
-        return Stack(_BASES[base](about, arrays), _restored(about.get("inner", {}), inner))
-    kinds = {**_KINDS, **_BASES}
-    if kind not in kinds:
-        raise RecordError(f"a predictor of kind {kind:.40}; valid: stack, {', '.join(kinds)}")
-    return kinds[kind](about, arrays)

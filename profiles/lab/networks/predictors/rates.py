@@ -11,9 +11,8 @@ own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +22,7 @@ from ....errors import RecordError
 from ..record import Query, Sample
 from . import estimator
 from .encodings import OPERATORS, operator_of
-from .estimator import Levels, Packed, Told, silent
+from .estimator import Told, silent
 from .kernel_level import Scaled
 
 Matrix = NDArray[np.float64]
@@ -135,50 +134,6 @@ class Rates(Scaled):
             self._rates[metric] = fit(counted, devices, values[:, number])
         super().fit(samples, told)
 
-    def sweep(self, graph: PerformanceGraph, levels: Levels, memory_gib: float) -> Matrix:
-        estimator.check_fitted(self.metrics)
-        own = _counted(graph)
-        found = []
-        for metric, factor in zip(self.metrics, self._factors, strict=True):
-            if metric.endswith("_mib"):
-                found.append(np.full([len(axis) for axis in levels], factor * _memory(own, self._rates[metric])))
-                continue
-            terms = _terms(own, self._rates[metric])
-            by_axis = [
-                sum(
-                    terms[row, kind] * np.asarray(values, np.float64) ** power
-                    for kind, rate in enumerate(_RATE_OF)
-                    if rate == axis
-                    for row, power in enumerate((-1, *_POWERS)[: len(terms)])
-                )
-                for axis, values in enumerate(levels)
-            ]
-            found.append(factor * (by_axis[0][:, None, None] + by_axis[1][:, None] + by_axis[2]))
-        return np.stack(found)
-
-    def packed(self) -> Packed:
-        about, arrays = super().packed()
-        return {**about, "kind": "rates", "parts": PARTS}, {**arrays, **{f"of/{k}": own for k, own in self._rates.items()}}
-
-    @classmethod
-    def restored(cls, about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Rates:
-        """From what was saved.
-
-        Raises:
-            RecordError: it is not of rates of this release.
-        """
-        made = cls()
-        try:
-            made.restore(about, arrays)
-            made._rates = {metric: np.array(arrays[f"of/{metric}"], np.float64) for metric in made.metrics}
-            same = tuple(about["parts"]) == PARTS
-        except (KeyError, TypeError, ValueError) as error:
-            raise RecordError(f"a predictor of another release ({error!r})") from error
-        shapes = {_shape(metric) for metric in made.metrics}
-        if not same or {own.shape for own in made._rates.values()} != shapes:
-            raise RecordError("a predictor of another release (rates of other operators)")
-        return made
-
     def _bare(self, queries: Sequence[Query], metrics: Sequence[str]) -> Matrix:
         counted, found = _of_graphs(queries), np.empty((len(queries), len(metrics)))
         for number, (query, own) in enumerate(zip(queries, counted, strict=True)):
@@ -191,13 +146,6 @@ class Rates(Scaled):
                     powers = np.array((-1, *_POWERS)[: len(terms)], np.float64)
                     found[number, column] = (terms * device ** powers[:, None]).sum()
         return found
-
-
-def _shape(metric: str) -> tuple[int, ...]:
-    memory = len(_WHOLE) + 1 + len(_COPIED) * len(_COPIES)
-    if metric.endswith("_mib"):
-        return (memory,)
-    return (len(PARTS) + (len(_POWERS) if metric.endswith("_mj") else 0), len(_WORK))
 
 
 def _terms(own: _Counted, rates: Matrix) -> Matrix:

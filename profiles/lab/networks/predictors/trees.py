@@ -2,8 +2,7 @@
 """Trees on global features, as Jung et al. have them: random forest, gradient boosting, XGBoost; features added recursively.
 
 All three are grown by XGBoost: a forest is one round of many trees, each on a part of the samples and features; plain gradient
-boosting is XGBoost without its regularisation. Predictions walk the product's own trees, whose last features are the device's
-clocked figures, so that a whole grid is one sweep.
+boosting is XGBoost without its regularisation.
 """
 
 from __future__ import annotations
@@ -15,15 +14,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from .....kernels.graph import PerformanceGraph
 from .....kernels.text import needing
-from .....kernels.trees.ensemble import TreeEnsemble
-from .....kernels.trees.node_table import table_of
 from ....errors import RecordError
 from ..record import DEVICE_FEATURES, Query, Sample
 from . import estimator
 from .encodings import JUNG, jung_features
-from .estimator import Levels, Packed, Targets, Told, silent
+from .estimator import Targets, Told, silent
 
 Method = Literal["rf", "gb", "xgb"]
 
@@ -34,8 +30,7 @@ _METHODS: Mapping[Method, tuple[int, Mapping[str, float]]] = {
     "gb": (100, {"learning_rate": 0.1, "max_depth": 3, "reg_lambda": 0.0, "min_child_weight": 1.0}),
     "xgb": (100, {"learning_rate": 0.3, "max_depth": 6, "reg_lambda": 1.0, "min_child_weight": 1.0}),
 }  # fmt: skip
-_CLOCKED, _FIXED = (0, 1, 2), (3,)  # of the device's figures: those that follow a clock each, and the others
-NAMES = (*JUNG, *(DEVICE_FEATURES[at] for at in (*_FIXED, *_CLOCKED)))
+NAMES = (*JUNG, *DEVICE_FEATURES)
 """All features, in order."""
 
 
@@ -68,12 +63,14 @@ class GlobalTrees:
         self.method, self.addition, self.counted, self.seed = method, addition, counted, seed
         self.metrics: tuple[str, ...] = ()
         self.features: tuple[str, ...] = NAMES
-        self._trees: list[TreeEnsemble] = []
+        self._trees: list[Any] = []
         self._targets = Targets(np.zeros(0), np.ones(0))
 
     @property
     def parameters(self) -> int:
-        return sum(trees.n_trees for trees in self._trees)
+        return sum(
+            booster.num_boosted_rounds() * int(_METHODS[self.method][1].get("num_parallel_tree", 1)) for booster in self._trees
+        )
 
     def fit(self, samples: Sequence[Sample], told: Told = silent) -> None:
         metrics, values = estimator.table_of(samples)
@@ -84,38 +81,19 @@ class GlobalTrees:
         chosen = list(range(rows.shape[1]))
         if self.addition is not None:
             chosen = sorted({at for column in scaled.T for at in self._added(rows, column, groups)})
-        # What is swept stays, and is last.
-        first = len(names) - len(_CLOCKED)
-        kept = [*(at for at in chosen if at < first), *range(first, len(names))]
-        self.features = tuple(names[at] for at in kept)
+        self.features = tuple(names[at] for at in chosen)
         self._trees = []
         for number, column in enumerate(scaled.T):
             told(number, len(metrics), f"{self.method} of {metrics[number]}")
-            self._trees.append(_ensemble(self._grown(rows[:, kept], column, self.seed)))
+            self._trees.append(self._grown(rows[:, chosen], column, self.seed))
         self._targets, self.metrics = targets, metrics
         told(len(metrics), len(metrics), self.method)
 
     def predict(self, queries: Sequence[Query]) -> NDArray[np.float64]:
         estimator.check_fitted(self.metrics)
-        rows = _rows(queries, self.features)
-        found = np.empty((len(rows), len(self.metrics)))
-        # Queries at one configuration are rows of one sweep.
-        places: dict[tuple[float, ...], list[int]] = {}
-        for number, row in enumerate(rows):
-            places.setdefault(tuple(row[-len(_CLOCKED) :]), []).append(number)
-        for clocked, numbers in places.items():
-            levels = [np.array([level], np.float32) for level in clocked]
-            for column, trees in enumerate(self._trees):
-                found[numbers, column] = trees.sweep(rows[numbers], levels)[:, 0, 0, 0]
+        rows = _xgboost().DMatrix(_rows(queries, self.features))
+        found = np.stack([booster.predict(rows) for booster in self._trees], axis=-1)
         return self._targets.back(found)
-
-    def sweep(self, graph: PerformanceGraph, levels: Levels, memory_gib: float) -> NDArray[np.float64]:
-        estimator.check_fitted(self.metrics)
-        # What is swept is not read.
-        device = tuple(memory_gib if at in _FIXED else np.nan for at in range(len(DEVICE_FEATURES)))
-        own, axes = _rows([Query(graph, device)], self.features), [np.asarray(axis, np.float32) for axis in levels]
-        found = np.stack([trees.sweep(own, axes)[0] for trees in self._trees], axis=-1)
-        return np.moveaxis(self._targets.back(found), -1, 0)
 
     def _grown(self, rows: NDArray[np.float32], column: NDArray[np.float64], seed: int) -> Any:
         xgboost = _xgboost()
@@ -143,35 +121,6 @@ class GlobalTrees:
                     own, best = tried, score
             kept |= set(own)
         return kept
-
-    def packed(self) -> Packed:
-        estimator.check_fitted(self.metrics)
-        about = {"kind": "trees", "method": self.method, "metrics": self.metrics, "features": self.features}
-        models = {f"model/{number}": np.frombuffer(trees.packed(), np.uint8) for number, trees in enumerate(self._trees)}
-        return about, {**models, "mean": self._targets.mean, "deviation": self._targets.deviation}
-
-    @classmethod
-    def restored(cls, about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> GlobalTrees:
-        """From what was saved.
-
-        Raises:
-            RecordError: it is not of trees of this release.
-        """
-        try:
-            made = cls(about["method"])
-            made.metrics, made.features = tuple(about["metrics"]), tuple(about["features"])
-            models = [arrays[f"model/{number}"].tobytes() for number in range(len(made.metrics))]
-            made._targets = Targets(arrays["mean"], arrays["deviation"])
-            made.counted = not set(made.features) <= set(NAMES)
-            if made.features[-len(_CLOCKED) :] != NAMES[-len(_CLOCKED) :]:
-                raise KeyError("features")
-        except (KeyError, TypeError) as error:
-            raise RecordError(f"a predictor of another release ({error!r})") from error
-        made._trees = [
-            TreeEnsemble(table_of(np.frombuffer(model, np.uint8), f"model/{number}", checksum=True))
-            for number, model in enumerate(models)
-        ]
-        return made
 
 
 def _rows(queries: Sequence[Query], names: Sequence[str]) -> NDArray[np.float32]:
@@ -204,9 +153,3 @@ def _xgboost() -> Any:
     with needing("trees", "train", RecordError):
         import xgboost
     return xgboost
-
-
-def _ensemble(booster: Any) -> TreeEnsemble:
-    import treelite
-
-    return TreeEnsemble.from_treelite(treelite.frontend.from_xgboost(booster))

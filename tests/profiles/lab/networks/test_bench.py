@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from jetdvfs.kernels.graph import PerformanceGraph
 from jetdvfs.profiles.lab.cli import main
 from jetdvfs.profiles.lab.networks.bench import SPLITS, evaluate, split
-from jetdvfs.profiles.lab.networks.predictors.estimator import Levels, Packed, Told, silent, swept
+from jetdvfs.profiles.lab.networks.predictors.estimator import Told, silent
 from jetdvfs.profiles.lab.networks.record import About, Query, Recorder, Sample
 from jetdvfs.tests.support.profiles.measured_networks import DEVICES, measured, samples
 
@@ -31,12 +30,6 @@ class Constant:
 
     def predict(self, queries: Sequence[Query]) -> NDArray[np.float64]:
         return np.full((len(queries), len(self.metrics)), 2.0)
-
-    def sweep(self, graph: PerformanceGraph, levels: Levels, memory_gib: float) -> NDArray[np.float64]:
-        return swept(self, graph, levels, memory_gib)
-
-    def packed(self) -> Packed:
-        return {}, {}
 
 
 @pytest.mark.parametrize("name", SPLITS)

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rates fitted to whole networks: what they find where rates rule, beyond what was learnt, and after a file."""
+"""Rates fitted to whole networks: what they find where rates rule, and beyond what was learnt."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,11 +14,7 @@ from numpy.typing import NDArray
 from jetdvfs.kernels.graph import PerformanceGraph, graph_of
 from jetdvfs.kernels.network import Network
 from jetdvfs.profiles.errors import RecordError
-from jetdvfs.profiles.lab.networks.predictors.estimator import read, save
-from jetdvfs.profiles.lab.networks.predictors.kernel_level import Stack
-from jetdvfs.profiles.lab.networks.predictors.loading import load
 from jetdvfs.profiles.lab.networks.predictors.rates import Rates, part_of
-from jetdvfs.profiles.lab.networks.predictors.trees import GlobalTrees
 from jetdvfs.profiles.lab.networks.record import Query, Sample
 from jetdvfs.tests.support.profiles.measured_networks import DEVICES, chain, samples
 
@@ -91,42 +86,6 @@ def test_energy_is_least_between_the_clocks_where_it_is_in_truth() -> None:
     made = Rates()
     made.fit([dataclasses.replace(one, values={"energy_mj": energy_mj(one.graph, one.device[1])}) for one in asked])
     graph = graph_of(chain("asked", (40,) * 6))
-    swept = made.sweep(graph, [np.array([1.0]), np.array(levels), np.array([50.0])], 32.0)[0, 0, :, 0]
+    swept = made.predict([Query(graph, (1.0, gflops, 50.0, 32.0)) for gflops in levels])[:, 0]
     assert_allclose(swept, [energy_mj(graph, gflops) for gflops in levels], rtol=0.1)
     assert swept.argmin() == 2
-    assert_allclose(made.predict([Query(graph, (1.0, gflops, 50.0, 32.0)) for gflops in levels])[:, 0], swept)
-
-
-def test_a_grid_is_one_sweep_and_the_same_as_one_by_one() -> None:
-    made = Rates()
-    made.fit(known(40))
-    graph = samples(1, seed=9)[0].graph
-    levels = [np.array(axis) for axis in ((1.0, 2.0), (250.0, 500.0, 1000.0), (50.0, 100.0))]
-    swept = made.sweep(graph, levels, 32.0)
-    assert swept.shape == (2, 2, 3, 2)
-    asked = [Query(graph, (a, b, c, 32.0)) for a in levels[0] for b in levels[1] for c in levels[2]]
-    assert_allclose(np.moveaxis(swept, 0, -1).reshape(-1, 2), made.predict(asked), rtol=1e-9)
-
-
-def test_rates_and_what_is_stacked_on_them_come_back_from_a_file(tmp_path: Path) -> None:
-    pytest.importorskip("xgboost", reason="grows the trees")
-    asked = samples(5, seed=7)
-    for made in (Rates(), Stack(Rates(), GlobalTrees("xgb"))):
-        made.fit(samples(40))
-        save(made, tmp_path / "one.npz")
-        again = load(tmp_path / "one.npz")
-        assert again.metrics == ("latency_ms", "peak_mib") and again.parameters == made.parameters > 0
-        assert_allclose(again.predict(asked), made.predict(asked))
-
-
-def test_rates_of_another_release_are_refused(tmp_path: Path) -> None:
-    made = Rates()
-    made.fit(known(20))
-    about, arrays = made.packed()
-    for changed in ({**about, "parts": about["parts"][:-1]}, {name: value for name, value in about.items() if name != "parts"}):
-        with pytest.raises(RecordError, match="another release"):
-            Rates.restored(changed, arrays)
-    with pytest.raises(RecordError, match="another release"):
-        Rates.restored(about, {**arrays, "of/peak_mib": arrays["of/peak_mib"][:-1]})
-    save(made, tmp_path / "rates.npz")
-    assert read(tmp_path / "rates.npz", "rates")[0]["kind"] == "rates"
