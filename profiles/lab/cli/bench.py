@@ -65,6 +65,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from ..networks.bench import SPLITS, evaluate
+    from ..networks.predictors.loading import duplicates
     from ..networks.record import read_record
 
     if args.rate is not None and not 0 < args.rate < 1:
@@ -80,6 +81,8 @@ def run(args: argparse.Namespace) -> int:
     if args.ablations:
         sizes = (max(sizes),)
     metrics = _chosen(args.metric or record.about.metrics, record.about.metrics, "--metric")
+    same = duplicates(methods, len(metrics))
+    methods = {name: make for name, make in methods.items() if name not in same}
     samples = [replace(one, values={name: one.values[name] for name in metrics}) for one in samples]
     about = {name: getattr(args, name) for name in ("epochs", "batch", "rate", "seed", "board")}
     about |= {"record": record.about.source, "samples": len(samples), "metrics": list(metrics)}
@@ -93,14 +96,19 @@ def run(args: argparse.Namespace) -> int:
     networks = len({one.name for one in samples})
     if args.json:
         about = {**asdict(record.about), "networks": networks, "left_out": record.left_out}
-        output.print_json({"record": about, "scores": [asdict(score) for score in scores], "reported": list(REPORTED)})
+        output.print_json(
+            {"record": about, "scores": [asdict(score) for score in scores], "same": same, "reported": list(REPORTED)}
+        )
         return 0
     print(f"{networks} networks of {record.about.source}{'; simulated' if record.about.simulated else ''}")
     if record.about.conditions:
         print(record.about.conditions)
     if record.left_out:
         print(f"left out of the record: {', '.join(record.left_out)}")
-    print(f"\n{_table(scores)}\n\nReported by the papers on data of their own, as MAPE:")
+    print(f"\n{_table(scores)}")
+    for name, other in same.items():
+        print(f"{name}: of {len(metrics)} metric{'s' * (len(metrics) > 1)} the same network as {other}")
+    print("\nReported by the papers on data of their own, as MAPE:")
     for line in REPORTED:
         print(f"  {line}")
     return 0

@@ -19,6 +19,9 @@ from .encodings import ENCODINGS, PERFSEER, PERFSEER_GROUPS
 from .layers import Initial, Weights, add_layer, add_linear, linear
 from .operations import Operations
 
+HEAD = "head."
+"""First letters of the weights that one output has for itself."""
+
 
 class Architecture(Protocol):
     """A graph network.
@@ -234,14 +237,14 @@ class Launches:
 
 def _add_heads(weights: Initial, read: int, width: int, outputs: int, rng: np.random.Generator) -> None:
     for number in range(outputs):
-        add_linear(weights, f"head.{number}.first", read, width, rng)
-        add_linear(weights, f"head.{number}.second", width, 1, rng)
+        add_linear(weights, f"{HEAD}{number}.first", read, width, rng)
+        add_linear(weights, f"{HEAD}{number}.second", width, 1, rng)
 
 
 def _heads(ops: Operations, weights: Weights, x: Any, outputs: int) -> Any:
     """Two layers for each output."""
     found = [
-        linear(weights, f"head.{number}.second", ops.relu(linear(weights, f"head.{number}.first", x)))
+        linear(weights, f"{HEAD}{number}.second", ops.relu(linear(weights, f"{HEAD}{number}.first", x)))
         for number in range(outputs)
     ]
     return ops.concat(found)

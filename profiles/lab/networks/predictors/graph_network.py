@@ -44,6 +44,11 @@ class GraphNetwork:
     def parameters(self) -> int:
         return sum(array.size for weights in self._weights for array in weights.values())
 
+    def setting(self, metrics: int) -> tuple[Architecture, TrainingOptions, bool]:
+        """All that tells its training on this number of metrics apart: one alone has none to share or conflict with."""
+        together = self.together and metrics > 1
+        return self.architecture, replace(self.options, pcgrad=self.options.pcgrad and together), together
+
     def fit(self, samples: Sequence[Sample], told: Told = silent) -> None:
         metrics, values = estimator.table_of(samples)
         encoding = ENCODINGS[self.architecture.encoding]

@@ -84,3 +84,14 @@ def trained_as(
         return one
 
     return made
+
+
+def duplicates(methods: Mapping[str, Callable[[], Estimator]], metrics: int) -> dict[str, str]:
+    """Graph networks that are, on this number of metrics, the same as one before them: its name by theirs."""
+    found: dict[str, str] = {}
+    first: dict[Any, str] = {}
+    for name, make in methods.items():
+        made = make()
+        if isinstance(made, GraphNetwork) and first.setdefault(made.setting(metrics), name) != name:
+            found[name] = first[made.setting(metrics)]
+    return found

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....errors import RecordError
-from .architectures import Architecture
+from .architectures import HEAD, Architecture
 from .batches import Batch
 from .layers import Initial
 from .torch_operations import TorchOperations
@@ -31,7 +31,7 @@ class TrainingOptions:
         lowest_rate: where halving ends, and training with it.
         loss: ``mse``, or ``huber`` with a threshold of 1.
         validation: the part of the networks that training does not see, to choose the best epoch by.
-        pcgrad: project conflicting gradients of several outputs (Yu et al., 2020).
+        pcgrad: project conflicting gradients of several outputs (:func:`project`).
         seed: what random choices follow from.
     """
 
@@ -85,7 +85,9 @@ def train(
             losses = _losses(torch, options.loss, found, wanted[numbers])
             optimizer.zero_grad()
             if options.pcgrad and outputs > 1:
-                _projected(torch, losses, list(weights.values()), rng)
+                parts = [torch.autograd.grad(loss, list(weights.values()), retain_graph=True) for loss in losses]
+                for name, gradient in project([dict(zip(weights, own, strict=True)) for own in parts], rng).items():
+                    weights[name].grad = gradient
             else:
                 losses.mean().backward()
             optimizer.step()
@@ -142,30 +144,21 @@ def _error(
     return total / max(len(numbers), 1)
 
 
-def _projected(torch: Any, losses: Any, weights: Sequence[Any], rng: np.random.Generator) -> None:
-    """Set gradients as PCGrad does: where two outputs' point against each other, each loses its part along the other."""
-    flat = []
-    for loss in losses:
-        parts = torch.autograd.grad(loss, weights, retain_graph=True, allow_unused=True)
-        filled = [torch.zeros_like(weight) if part is None else part for part, weight in zip(parts, weights, strict=True)]
-        flat.append(torch.cat([part.reshape(-1) for part in filled]))
-    total = project(flat, rng) / len(flat)
-    at = 0
-    for weight in weights:
-        weight.grad = total[at : at + weight.numel()].reshape(weight.shape).clone()
-        at += weight.numel()
+def project(gradients: Sequence[Mapping[str, Any]], rng: np.random.Generator) -> dict[str, Any]:
+    """Mean over outputs of their losses' gradients, by weight.
 
-
-def project(gradients: Sequence[Any], rng: np.random.Generator) -> Any:
-    """The sum of gradients, each without its part along those others that it conflicts with, taken in random order."""
-    total = 0
+    Over the weights that all outputs share, each gradient first loses its part along those that it conflicts with, in random
+    order (PCGrad; Yu et al., 2020, algorithm 1). An output's own head has no other gradient to conflict with.
+    """
+    shared = [name for name in gradients[0] if not name.startswith(HEAD)]
+    projected = []
     for number, gradient in enumerate(gradients):
+        own = dict(gradient)
         for at in rng.permutation(len(gradients)):
             other = gradients[at]
-            if at == number:
-                continue
-            along = gradient @ other
-            if along < 0:
-                gradient = gradient - along / (other @ other) * other
-        total = total + gradient
-    return total
+            along = sum((own[name] * other[name]).sum() for name in shared)
+            if at != number and along < 0:
+                share = along / sum((other[name] ** 2).sum() for name in shared)
+                own |= {name: own[name] - share * other[name] for name in shared}
+        projected.append(own)
+    return {name: sum(own[name] for own in projected) / len(projected) for name in gradients[0]}

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from jetdvfs.profiles.lab.cli import main
 from jetdvfs.profiles.lab.networks.bench import SPLITS, evaluate, split
 from jetdvfs.profiles.lab.networks.predictors.estimator import Told, silent
+from jetdvfs.profiles.lab.networks.predictors.loading import ABLATIONS, duplicates
 from jetdvfs.profiles.lab.networks.record import About, Query, Recorder, Sample
 from jetdvfs.tests.support.profiles.measured_networks import DEVICES, measured, samples
 
@@ -116,6 +117,11 @@ def test_the_command_prints_one_table(record: Path, capsys: pytest.CaptureFixtur
     assert main([*asked, "--split", "unseen family", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert data["record"]["networks"] == 24 and {score["split"] for score in data["scores"]} == {"unseen family"}
+
+
+def test_ablations_that_are_the_same_network_are_not_shown_as_two() -> None:
+    assert duplicates(ABLATIONS, 1) == dict.fromkeys(("seernet-multi", "seernet-multi without PCGrad"), "seernet")
+    assert duplicates(ABLATIONS, 2) == {}
 
 
 def test_the_command_says_what_is_valid(record: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -91,11 +91,20 @@ def test_anee_does_what_dnnperfs_formulas_say() -> None:
 
 
 def test_conflicting_gradients_lose_their_part_along_each_other() -> None:
-    one, other = np.array([1.0, 1.0]), np.array([-1.0, 0.0])
-    # one loses its first part; other loses half of (1, 1).
-    assert_allclose(project([one, other], np.random.default_rng(0)), np.array([0.0, 1.0]) + np.array([-0.5, 0.5]))
-    agreeing = np.array([2.0, 1.0])
-    assert_allclose(project([one, agreeing], np.random.default_rng(0)), one + agreeing)
+    one, other = {"trunk": np.array([1.0, 1.0])}, {"trunk": np.array([-1.0, 0.0])}
+    # one loses its first part; other loses half of (1, 1); half of their sum is the mean.
+    assert_allclose(project([one, other], np.random.default_rng(0))["trunk"], [-0.25, 0.75])
+    agreeing = {"trunk": np.array([2.0, 1.0])}
+    assert_allclose(project([one, agreeing], np.random.default_rng(0))["trunk"], [1.5, 1.0])
+
+
+def test_heads_neither_hide_a_conflict_nor_are_moved_by_one() -> None:
+    # The same trunks as above: with the heads in one vector, 5 * 2 would outweigh the conflict of -1.
+    one = {"trunk": np.array([1.0, 1.0]), "head.0.first.weight": np.array([5.0]), "head.1.first.weight": np.array([2.0])}
+    other = {"trunk": np.array([-1.0, 0.0]), "head.0.first.weight": np.array([2.0]), "head.1.first.weight": np.array([3.0])}
+    found = project([one, other], np.random.default_rng(0))
+    assert_allclose(found["trunk"], [-0.25, 0.75])
+    assert found["head.0.first.weight"] == 3.5 and found["head.1.first.weight"] == 2.5
 
 
 @pytest.mark.torch
