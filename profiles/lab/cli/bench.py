@@ -65,7 +65,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from ..networks.bench import SPLITS, evaluate
-    from ..networks.predictors.loading import duplicates
+    from ..networks.predictors.loading import duplicates, unseen_share
     from ..networks.record import read_record
 
     if args.rate is not None and not 0 < args.rate < 1:
@@ -108,6 +108,10 @@ def run(args: argparse.Namespace) -> int:
     print(f"\n{_table(scores)}")
     for name, other in same.items():
         print(f"{name}: of {len(metrics)} metric{'s' * (len(metrics) > 1)} the same network as {other}")
+    graphs = list({one.name: one.graph for one in samples}.values())
+    for name, make in methods.items():
+        if share := unseen_share(make(), graphs):
+            print(f"{name}: its formula does not see the last launches, {share:.1%} of a network's operations in the mean")
     print("\nReported by the papers on data of their own, as MAPE:")
     for line in REPORTED:
         print(f"  {line}")

@@ -7,17 +7,19 @@ taken here, stands with each.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .....kernels.graph import PerformanceGraph
 from . import layers
 from .batches import Batch
-from .encodings import ENCODINGS, PERFSEER, PERFSEER_GROUPS
+from .encodings import DNNPERF, DNNPERF_COSTS, ENCODINGS, PERFSEER, PERFSEER_GROUPS
 from .layers import Initial, Weights, add_layer, add_linear, linear
-from .operations import Operations
+from .operations import Operations, Segments
 
 HEAD = "head."
 """First letters of the weights that one output has for itself."""
@@ -32,7 +34,9 @@ class Architecture(Protocol):
     """
 
     encoding: ClassVar[str]
-    scaling: ClassVar[str]
+
+    @property
+    def scaling(self) -> str: ...
 
     def initial(self, outputs: int, rng: np.random.Generator) -> Initial:
         """Weights to start from."""
@@ -120,16 +124,24 @@ class SeerNet:
 class Anee:
     """DNNPerf: rounds of its node-edge encoder with shared weights, all nodes added up, layers of 512, 128 and 16.
 
-    The device's figures stand in nodes and edges as in its tables; the host's clock is added to them. ``readout`` and
-    ``encoder`` are for its ablations.
+    The device's figures stand in nodes and edges as in its tables; the host's clock is added to them. The formula makes a node
+    of its predecessors alone. So of an inference graph it does not see the last launches (:func:`unseen`), and an edge counts
+    only where another one leads to the same node: its softmax is 1 otherwise. The paper's graphs are of training, where an
+    input node leads in and the backward half follows. ``own`` is ours: an edge of no bytes from each launch to itself.
+
+    Attributes:
+        encoder, readout, scaling, costs: for its ablations: ``gat``; ``mean`` of the nodes, or ``edges``, the sums of nodes and
+            edges side by side; ``zscore``; False for no sizes of tensors and no operations.
     """
 
     rounds: int = 3
     hidden: tuple[int, ...] = (512, 128, 16)
     readout: str = "sum"
     encoder: str = "anee"
+    scaling: str = "minmax"
+    costs: bool = True
+    own: bool = False
     encoding: ClassVar[str] = "dnnperf"
-    scaling: ClassVar[str] = "minmax"
 
     def initial(self, outputs: int, rng: np.random.Generator) -> Initial:
         weights: Initial = {}
@@ -142,25 +154,44 @@ class Anee:
             ):  # fmt: skip
                 bound = 1 / np.sqrt(read)
                 weights[f"round.{name}"] = rng.uniform(-bound, bound, (read, written)).astype(np.float32)
-        read = nodes
+        read = nodes + edges if self.readout == "edges" else nodes
         for number, written in enumerate((*self.hidden, outputs)):
             add_linear(weights, f"dense.{number}", read, written, rng)
             read = written
         return weights
 
     def forward(self, ops: Operations, weights: Weights, batch: Batch, outputs: int) -> Any:
-        nodes, edge_rows = ops.array(batch.nodes), ops.array(batch.edge_rows)
+        node_columns, edge_columns = batch.nodes, batch.edge_rows
+        if not self.costs:
+            node_columns = node_columns * _mask((*DNNPERF.node, *DNNPERF.node_device), DNNPERF_COSTS)
+            edge_columns = edge_columns * _mask((*DNNPERF.edge, *DNNPERF.edge_device), DNNPERF_COSTS)
+        edges = batch.edges.looped if self.own else batch.edges
+        loops = np.zeros((len(edges.sources) - len(edge_columns), edge_columns.shape[1]), np.float32)
+        nodes, edge_rows = ops.array(node_columns), ops.array(np.concatenate([edge_columns, loops]))
         for _ in range(self.rounds):
             if self.encoder == "gat":
                 nodes = ops.leaky_relu(layers.gat(ops, weights, "round", nodes, batch.edges), 0.01)
             else:
-                nodes, edge_rows = layers.anee(ops, weights, "round", nodes, edge_rows, batch.edges)
+                nodes, edge_rows = layers.anee(ops, weights, "round", nodes, edge_rows, edges)
         x = ops.segment_sum(nodes, batch.graphs)
         if self.readout == "mean":
             x = layers.segment_mean(ops, nodes, batch.graphs)
+        if self.readout == "edges":
+            of_graph = Segments(batch.graphs.index[edges.targets], batch.graphs.count)
+            x = ops.concat([x, ops.segment_sum(edge_rows, of_graph)])
         for number in range(len(self.hidden)):
             x = ops.relu(linear(weights, f"dense.{number}", x))
         return linear(weights, f"dense.{len(self.hidden)}", x)
+
+
+def unseen(graph: PerformanceGraph, rounds: int) -> NDArray[np.bool_]:
+    """(launches,) True for those that the published ANEE does not see: no path of ``rounds`` edges begins there."""
+    seen = np.ones(len(graph.nodes), bool)
+    sources, targets = ([getattr(edge, end) for edge in graph.edges] for end in ("source", "target"))
+    for _ in range(rounds):
+        leads, seen = seen[targets], np.zeros(len(seen), bool)
+        seen[np.array(sources, int)[leads]] = True
+    return ~seen
 
 
 @dataclass(frozen=True)
@@ -233,6 +264,10 @@ class Launches:
         parts = ops.exp(linear(weights, "third", hidden) + linear(weights, "power", nodes))
         total = ops.segment_sum(parts, batch.graphs)[:, :outputs] + ops.segment_max(parts, batch.graphs)[:, outputs:]
         return ops.log(total) * weights["scale"] + weights["shift"]
+
+
+def _mask(columns: Sequence[Any], left_out: Sequence[str]) -> NDArray[np.float32]:
+    return np.array([column not in left_out for column in columns], np.float32)
 
 
 def _add_heads(weights: Initial, read: int, width: int, outputs: int, rng: np.random.Generator) -> None:

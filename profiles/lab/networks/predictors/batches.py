@@ -54,12 +54,12 @@ class Scaling:
 
     @classmethod
     def fit(cls, how: str, rows: Matrix) -> Scaling:
-        """``standard``: logarithms of mean 0 and deviation 1. ``minmax``: from 0 to 1, as DNNPerf's."""
+        """``standard``: logarithms of mean 0 and deviation 1; ``zscore``: no logarithms; ``minmax``: from 0 to 1 (DNNPerf)."""
         log = how == "standard"
         x = np.log1p(np.maximum(rows, 0)) if log else rows
         if not len(x):
             return cls(log, np.zeros(x.shape[1]), np.ones(x.shape[1]))
-        offset, width = (x.mean(0), x.std(0)) if log else (x.min(0), np.ptp(x, axis=0))
+        offset, width = (x.min(0), np.ptp(x, axis=0)) if how == "minmax" else (x.mean(0), x.std(0))
         return cls(log, offset, 1 / np.where(width > 1e-9, width, 1.0))
 
     def __call__(self, rows: Matrix, first: int = 0) -> NDArray[np.float32]:

@@ -109,6 +109,12 @@ def _window(node: Node) -> list[float]:
     return [*node.kernel, *node.stride, *node.padding, *node.dilation, node.groups, node.in_channels, node.out_channels]
 
 
+def unfolded_bytes(node: Node) -> float:
+    """One image's input with a column for each place of the window: the copy that a convolution by a product works on."""
+    places = node.output_bytes / max(node.out_channels * node.output[0], 1)
+    return places * node.in_channels / max(node.groups, 1) * node.kernel[0] * node.kernel[1]
+
+
 def _image(shape: Sequence[int]) -> list[float]:
     """Batch, channels, height, width; a matrix has its columns as channels."""
     if len(shape) == 4:
@@ -145,9 +151,12 @@ def _marks(node: Node) -> list[float]:
 
 def _dnnperf(graph: PerformanceGraph) -> Encoded:
     nodes = [
-        [*_marks(node), *_window(node), node.weight_bytes, node.input_bytes, node.output_bytes, node.flops]
+        [
+            *_marks(node), *_window(node), node.weight_bytes, node.input_bytes, node.output_bytes,
+            unfolded_bytes(node) if node.weight_bytes and max(node.kernel) > 1 else 0, node.flops,
+        ]
         for node in graph.nodes
-    ]
+    ]  # fmt: skip
     edges = [[1.0, edge.bytes] for edge in graph.edges]  # all of them are forward ones
     return Encoded(_rows(nodes, len(DNNPERF.node)), _rows(edges, len(DNNPERF.edge)), *_ends(graph), np.zeros(0))
 
@@ -220,13 +229,15 @@ PERFSEER = Encoding(
     whole_device=_DEVICE,
 )
 DNNPERF = Encoding(
-    (*OPERATORS, *_WINDOW, "weight_bytes", "input_bytes", "output_bytes", "flops"),
+    (*OPERATORS, *_WINDOW, "weight_bytes", "input_bytes", "output_bytes", "temporary_bytes", "flops"),
     ("forward", "bytes"),
     (),
     _dnnperf,
     node_device=(0, 1, 3),
     edge_device=(2,),
 )
+DNNPERF_COSTS = ("weight_bytes", "input_bytes", "output_bytes", "temporary_bytes", "flops", "bytes")
+"""Sizes of tensors and operations in DNNPerf's tables I and II."""
 DIPPM = Encoding(
     (*OPERATORS, *_WINDOW[:6], "groups", "dilation", *_IMAGE),
     (),

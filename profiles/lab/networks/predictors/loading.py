@@ -3,12 +3,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+import numpy as np
+
+from .....kernels.graph import PerformanceGraph
+from .architectures import Anee, unseen
+from .encodings import PERFSEER_GROUPS
 from .estimator import Estimator
-from .graph_network import GraphNetwork, dippm, dnnperf, launches, seernet, seernet_multi
+from .graph_network import GraphNetwork, dippm, dnnperf, dnnperf_own, launches, seernet, seernet_multi
 from .kernel_level import Roofline, Stack
 from .rates import Rates
 from .trees import Addition, GlobalTrees
@@ -23,6 +29,7 @@ PREDICTORS: Mapping[str, Callable[[], Estimator]] = {
     "seernet": seernet,
     "seernet-multi": seernet_multi,
     "dnnperf": dnnperf,
+    "dnnperf with self-edges (ours)": dnnperf_own,
     "dippm": dippm,
     "launches": launches,
     "rates+xgboost": lambda: Stack(Rates(), GlobalTrees("xgb")),
@@ -38,7 +45,17 @@ COUNTED: Mapping[str, Callable[[], Estimator]] = {
     "xgboost with counters": lambda: GlobalTrees("xgb", Addition(), counted=True),
 }
 
-_GLOBALS = ("graph profile", "global computation", "global memory", "global intensity", "batch size")
+
+def _with(made: GraphNetwork, **changes: Any) -> GraphNetwork:
+    """A predictor with another architecture's settings."""
+    made.architecture = replace(made.architecture, **changes)  # type: ignore[type-var]
+    return made
+
+
+def _up_to(number: int) -> GraphNetwork:
+    """A row of PerfSeer's table 1: groups of features up to this one, without SynMM and GNPB."""
+    return _with(seernet(), synmm=False, gnpb=False, without=tuple(PERFSEER_GROUPS)[number + 1 :])
+
 
 #: What the papers leave out or put in the place of something, on one split at one size: PerfSeer's tables 1 and 2 and figure 6,
 #: DNNPerf's table VIII, DIPPM's table 4.
@@ -46,13 +63,15 @@ ABLATIONS: Mapping[str, Callable[[], Estimator]] = {
     "seernet": seernet,
     "seernet without GNPB": lambda: _with(seernet(), gnpb=False),
     "seernet without SynMM, GNPB": lambda: _with(seernet(), synmm=False, gnpb=False),
-    "seernet without shares": lambda: _with(seernet(), without=("node intensity", "proportions")),
-    "seernet without edges": lambda: _with(seernet(), without=("edge size", "edge shape")),
-    "seernet without globals": lambda: _with(seernet(), without=_GLOBALS),
+    **{f"seernet up to {group}": partial(_up_to, number) for number, group in enumerate(PERFSEER_GROUPS)},
     "seernet-multi": seernet_multi,
     "seernet-multi without PCGrad": lambda: seernet_multi(pcgrad=False),
     "dnnperf": dnnperf,
+    "dnnperf with self-edges (ours)": dnnperf_own,
     "dnnperf with GAT": lambda: _with(dnnperf(), encoder="gat"),
+    "dnnperf with StandardScaler": lambda: _with(dnnperf(), scaling="zscore"),
+    "dnnperf without tensor sizes, costs": lambda: _with(dnnperf(), costs=False),
+    "dnnperf with edges beside nodes": lambda: _with(dnnperf(), readout="edges"),
     "dnnperf with mean readout": lambda: _with(dnnperf(), readout="mean"),
     "dippm": dippm,
     "dippm with GCN": lambda: _with(dippm(), conv="gcn"),
@@ -60,12 +79,6 @@ ABLATIONS: Mapping[str, Callable[[], Estimator]] = {
     "dippm with GAT": lambda: _with(dippm(), conv="gat"),
     "dippm with MLP": lambda: _with(dippm(), conv="mlp"),
 }
-
-
-def _with(made: GraphNetwork, **changes: Any) -> GraphNetwork:
-    """A predictor with another architecture's settings."""
-    made.architecture = replace(made.architecture, **changes)  # type: ignore[type-var]
-    return made
 
 
 def trained_as(
@@ -95,3 +108,15 @@ def duplicates(methods: Mapping[str, Callable[[], Estimator]], metrics: int) -> 
         if isinstance(made, GraphNetwork) and first.setdefault(made.setting(metrics), name) != name:
             found[name] = first[made.setting(metrics)]
     return found
+
+
+def unseen_share(estimator: Estimator, graphs: Sequence[PerformanceGraph]) -> float:
+    """Mean share of networks' operations in launches that DNNPerf's published formula does not see; 0 for others."""
+    own = estimator.architecture if isinstance(estimator, GraphNetwork) else None
+    if not isinstance(own, Anee) or own.own or own.encoder != "anee":
+        return 0.0
+    shares = []
+    for graph in graphs:
+        flops = np.array([node.flops for node in graph.nodes], np.float64)
+        shares.append(flops[unseen(graph, own.rounds)].sum() / max(flops.sum(), 1.0))
+    return float(np.mean(shares))

@@ -21,7 +21,7 @@ from .....kernels.graph import Node, PerformanceGraph
 from ....errors import RecordError
 from ..record import Query, Sample
 from . import estimator
-from .encodings import OPERATORS, operator_of
+from .encodings import OPERATORS, operator_of, unfolded_bytes
 from .estimator import Told, silent
 from .kernel_level import Scaled
 
@@ -105,9 +105,7 @@ def _copies(node: Node) -> tuple[float, float, float, float]:
         size * _VECTOR * -(-channels // (groups * _VECTOR)) * groups / max(channels, 1)
         for size, channels in ((node.input_bytes, node.in_channels), (node.output_bytes, node.out_channels))
     )
-    places = node.output_bytes / max(node.out_channels * node.output[0], 1)
-    columns = node.in_channels / max(node.groups, 1) * node.kernel[0] * node.kernel[1]
-    return read, written, node.weight_bytes, places * columns
+    return read, written, node.weight_bytes, unfolded_bytes(node)
 
 
 class Rates(Scaled):

@@ -69,6 +69,7 @@ def train(
         raise RecordError(f"graph networks are trained by PyTorch, which is not installed here ({error})") from error
     rng = np.random.default_rng(options.seed)
     torch.manual_seed(options.seed)
+    torch.set_num_threads(1)  # batches are small: threads wait for each other, for minutes where other programs run
     outputs = targets.shape[1]
     start = architecture.initial(outputs, rng)
     weights = {name: torch.from_numpy(value.copy()).requires_grad_() for name, value in start.items()}

@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose
 
 from jetdvfs.kernels.graph import graph_of
 from jetdvfs.profiles.errors import RecordError
-from jetdvfs.profiles.lab.networks.predictors.architectures import Anee, Architecture, Launches, Pmgns, SeerNet
+from jetdvfs.profiles.lab.networks.predictors.architectures import Anee, Architecture, Launches, Pmgns, SeerNet, unseen
 from jetdvfs.profiles.lab.networks.predictors.batches import Scalings, make_batch
 from jetdvfs.profiles.lab.networks.predictors.encodings import DIPPM, ENCODINGS, JUNG, PERFSEER, PERFSEER_GROUPS, jung_features
 from jetdvfs.profiles.lab.networks.predictors.estimator import Estimator
@@ -30,6 +30,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     SeerNet(width=16, synmm=False, gnpb=False, without=("proportions", "edge shape", "batch size")),
     Anee(rounds=2, hidden=(16, 8)),
     Anee(encoder="gat", readout="mean", hidden=(8,)),
+    Anee(hidden=(8,), own=True, readout="edges", scaling="zscore", costs=False),
     Pmgns(width=16),
     Pmgns(width=16, conv="gcn"),
     Launches(width=16),
@@ -174,6 +175,22 @@ def test_what_a_group_of_features_says_changes_nothing_where_it_is_left_out() ->
             weights = network.initial(1, np.random.default_rng(0))
             found = [network.forward(NumpyOperations(), weights, one, 1) for one in (batch, changed)]
             assert np.array_equal(*found) == same, group
+
+
+def test_dnnperf_does_not_see_a_networks_end_unless_launches_lead_to_themselves() -> None:
+    """The last convolution of a chain, as the classes of a VGG-11, has 10 or 1,000 channels."""
+    graphs = [graph_of(chain("headed", (8, 16, 16, classes))) for classes in (10, 1000)]
+    assert unseen(graphs[0], 3).tolist() == [False] * 5 + [True] * 3
+    devices = np.array([DEVICES[0]] * 2)
+    encoded = [ENCODINGS["dnnperf"].encode(graph) for graph in graphs]
+    scalings = Scalings.fit("minmax", ENCODINGS["dnnperf"], encoded, devices)
+    batch = make_batch(ENCODINGS["dnnperf"], scalings, scalings.scaled(encoded), devices)
+    small, large = (
+        network.forward(NumpyOperations(), network.initial(1, np.random.default_rng(0)), batch, 1)
+        for network in (Anee(), Anee(own=True))
+    )
+    assert_allclose(small[0], small[1], rtol=1e-6)
+    assert abs(large[0, 0] - large[1, 0]) > 1e-3
 
 
 def test_every_predictor_has_its_papers_settings() -> None:
