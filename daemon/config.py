@@ -16,9 +16,9 @@ names: what a later file says counts, member by member; one that it leaves empty
       emc_hz: {min: 800000000}
     cpu_clusters: together       # or apart: one leads, the others run as low as other work allows
     cpu_leader: policy0          # the one that the application runs on; default: the one with most cores
-    floors: auto                 # keep clocks up for other work (docs/floors.md); off; or the rule's own numbers, as in
+    floors: auto                 # keep clocks up for other work (docs/use.md); off; or the rule's own numbers, as in
                                  #   {cpu_share: 0.7, emc_share: 0.3, pressure: 0.1, hold_s: 10}
-    ceiling_c: 70                # no zone becomes hotter, whatever is held (docs/sharing.md); default: no ceiling
+    ceiling_c: 70                # no zone becomes hotter, whatever is held (docs/use.md); default: no ceiling
     default: max                 # clocks while no application holds any: max, min, or CPU,GPU,EMC in MHz, each max, min or
                                  #   empty for its governor's (,612,); or those that keep a target for a model, as in
                                  #   {model: FILE, input: [1x3x224x224], target: latency_ms=20, fps: 30}; default: as found
@@ -97,7 +97,7 @@ class DefaultTarget:
 
 @dataclass(frozen=True)
 class IdleRules:
-    """Standby after a time without frames (docs/loop.md), at clocks as for ``default``.
+    """Standby after a time without frames (docs/use.md), at clocks as for ``default``.
 
     By default the CPU keeps its governor, which serves other work, and the first frame, at once.
     """
@@ -129,9 +129,9 @@ class Members:
         default=None, metadata={"help": "the application's cpufreq policy, as policy0; default: the one with most cores"}
     )
     floors: Annotated[FloorRules | None, Meta(description="auto, off or a mapping")] = field(
-        default_factory=FloorRules, metadata={"help": "keep clocks up for other work (docs/floors.md)"}
+        default_factory=FloorRules, metadata={"help": "keep clocks up for other work (docs/use.md)"}
     )
-    ceiling_c: Degrees | None = field(default=None, metadata={"help": "no zone becomes hotter (docs/sharing.md)"})
+    ceiling_c: Degrees | None = field(default=None, metadata={"help": "no zone becomes hotter (docs/use.md)"})
     default: Annotated[
         Text | DefaultTarget | None, Meta(description="max, min, CPU,GPU,EMC in MHz, or a mapping with model and target")
     ] = field(default=None, metadata={"help": "clocks, or a model and a target, while no application holds any"})

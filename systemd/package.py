@@ -127,8 +127,9 @@ class Tree:
                 self.write(place, path.read_text(encoding="utf-8"))
         for name in DOCUMENTS:
             self.write(f"share/doc/{PRODUCT}/{name}", (ROOT / name).read_text(encoding="utf-8"))
-        for path in (ROOT / "docs").rglob("*.md"):
-            self.write(f"share/doc/{PRODUCT}/docs/{path.relative_to(ROOT / 'docs')}", path.read_text(encoding="utf-8"))
+        for path in (ROOT / "docs").rglob("*"):
+            if path.suffix in (".md", ".svg", ".png", ".varlink"):
+                self.at(f"share/doc/{PRODUCT}/docs/{path.relative_to(ROOT / 'docs')}").write_bytes(path.read_bytes())
 
     def files(self) -> Iterator[Path]:
         """All of them, links included, by their paths from the root."""

@@ -165,7 +165,7 @@ def rivals(root: Path, *, running: bool) -> Iterator[Finding]:
 
 def _service(state: Mapping[str, str]) -> Iterator[Finding]:
     if state["LoadState"] != "loaded":
-        yield wrong("service", f"{UNIT} is not installed", "docs/installing.md says how", 6)
+        yield wrong("service", f"{UNIT} is not installed", "docs/install.md says how", 6)
         return
     running = f"{UNIT} is {state['ActiveState']} ({state['SubState']})"
     if state["ActiveState"] == "active":

@@ -84,7 +84,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-standby",
         action="store_true",
-        help="keep the target's clocks while no frames come, too (docs/loop.md)",
+        help="keep the target's clocks while no frames come, too (docs/use.md)",
     )
     parser.add_argument(
         "--dry-run",

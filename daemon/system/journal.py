@@ -2,7 +2,7 @@
 """The daemon's log: fields of the journal, or lines on stderr.
 
 With systemd-python, and stderr connected to the journal, each record is an entry with fields for ``journalctl``, such as
-``JETDVFS_LEASE=l3``. Otherwise records are lines, with priorities of sd-daemon(3) if a service manager reads them.
+``JETDVFS_LEASE=3``. Otherwise records are lines, with priorities of sd-daemon(3) if a service manager reads them.
 """
 
 from __future__ import annotations

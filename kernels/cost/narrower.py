@@ -3,7 +3,7 @@
 
 A kernel's time scales with its roofline bound relative to the measured type's: fewer bits are never slower, except for
 unpacking. Weights in packed types are multiplied in half precision, after unpacking; both overlap with their transfer as in
-tokens measured on real boards (docs/tokens.md): third powers add up.
+tokens measured on real boards (`jetdvfs-lab compare tokens`): third powers add up.
 """
 
 from __future__ import annotations

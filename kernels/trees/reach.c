@@ -9,7 +9,7 @@
 //  - It goes level by level over a frontier of many trees. Its steps do not depend on each other, and none branches on data: both
 //    children are always stored, and kept by adding 0 or 1 to the count.
 //  - Right children are prefetched when they enter the frontier (left ones are next to their parent).
-// docs/sweep.md has the figures.
+// tests/bench/limits.py prints the figures.
 #include "reach.h"
 
 #include <math.h>

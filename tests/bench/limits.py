@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the time of a sweep goes, and how far it is from what the machine can do. docs/sweep.md explains the columns.
+"""Where the time of a sweep goes, and how far it is from what the machine can do.
 
     python tests/bench/limits.py [--trees 1500 --depth 10]
 

@@ -18,7 +18,7 @@ from jetdvfs.tests.support.daemons.board_daemon import Board, Daemon
 from jetdvfs.tests.support.paths import DOCS, ROOT
 
 FILES = DOCS / "deploy" / "daemon"
-PAGE = (DOCS / "deploy" / "daemon.md").read_text(encoding="utf-8")
+PAGE = (DOCS / "integrate.md").read_text(encoding="utf-8")
 
 
 def documents() -> dict[str, Any]:

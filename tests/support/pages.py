@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pages of docs/deploy as somebody follows them: the files that they write down, the commands that they have one type."""
+"""Sections of docs/integrate.md as a user follows them: the files they show, and the commands they have one type."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ INTEGRATIONS = ROOT / "daemon" / "integrations"
 
 
 class Page:
-    """A page followed in a folder: its files are written there, its commands run there one by one."""
+    """A section followed in a folder: its files are written there, its commands run there one by one."""
 
     def __init__(self, name: str, folder: Path) -> None:
         self.folder = folder
         self.commands: list[str] = []
-        for kind, text in _BLOCK.findall((DOCS / "deploy" / name).read_text(encoding="utf-8")):
+        page = (DOCS / "integrate.md").read_text(encoding="utf-8")
+        section = page.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+        for kind, text in _BLOCK.findall(section):
             if kind == "console":
                 lines = re.sub(r"\\\n\s*", "", text).splitlines()
                 self.commands += [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]

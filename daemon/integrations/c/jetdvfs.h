@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Clocks of a Jetson for applications in C and C++: ask jetdvfsd for a target, report frames, give the clocks back.
- * Needs nothing but libc; docs/deploy/c.md has an application. What is asked (load, hold, release) waits for the answer, for
+ * Needs nothing but libc; docs/integrate.md has an application. What is asked (load, hold, release) waits for the answer, for
  * `timeout_ms` at most. Frames never wait: they are noted, and sent a few times a second as far as the daemon takes them.
  * Without a daemon, or after it went away, all of this does nothing, quickly: connect and hold again when it suits.
  *

@@ -41,7 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--battery-wh", type=float, metavar="WH", help="a battery with so many watt hours feeds it (default: the mains)"
     )
     serve.add_argument(
-        "--state", default="", metavar="NAME[,NAME]", help="a state that boards were found in by their users (docs/twins.md)"
+        "--state", default="", metavar="NAME[,NAME]", help="a state that boards were found in by their users (docs/lab.md)"
     )
     add_perturbed(serve)
     serve.add_argument(

@@ -218,7 +218,7 @@ def test_an_application_learns_that_another_released_its_lease(daemon: Daemon, h
 
 
 def test_the_pages_frame_lasts_until_an_asynchronous_device_is_done(daemon: Daemon, tmp_path: Path) -> None:
-    page = Page("c.md", tmp_path)
+    page = Page("C and C++", tmp_path)
     shutil.copy(REFERENCE / "resnet18.pt", tmp_path)
     source = (tmp_path / "camera.c").read_text()
     device = "static struct timespec due_; static void start_network(void) { clock_gettime(CLOCK_MONOTONIC, &due_); "
@@ -305,7 +305,7 @@ def test_strange_answers_do_no_harm(answer: bytes, told: str, holder: Path, tmp_
 def test_what_the_page_shows_compiles_and_runs(board: Board, found: dict[str, str], daemon: Daemon, tmp_path: Path) -> None:
     compiler("cc")
     compiler("c++")
-    page = Page("c.md", tmp_path)
+    page = Page("C and C++", tmp_path)
     shutil.copy(REFERENCE / "squeezenet1_0.pt", tmp_path / "resnet18.pt")
     done = [page.run(command, daemon.socket) for command in page.commands]
     assert [(one.returncode, one.stderr) for one in done] == [(0, "")] * len(page.commands)

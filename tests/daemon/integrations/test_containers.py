@@ -94,7 +94,7 @@ class Containers:
 
     def as_shown(self, folder: Path) -> tuple[str, dict[str, object]]:
         """The same with the options of the page, but for the GPU's."""
-        (shown,) = (command for command in Page("containers.md", folder).commands if command.startswith(self._engine))
+        (shown,) = (command for command in Page("Containers", folder).commands if command.startswith(self._engine))
         words = shown.replace(f"{MOUNTED}:{MOUNTED}", MOUNTED).replace(MOUNTED, f"{self._daemon.socket}:{MOUNTED}").split()
         ends = {"podman": ("run", "IMAGE"), "systemd-nspawn": ("systemd-nspawn", "-D")}[self._engine]
         options = [word for word in words[words.index(ends[0]) + 1 : words.index(ends[1])] if "nvidia" not in word]

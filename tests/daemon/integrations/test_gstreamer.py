@@ -71,7 +71,7 @@ def daemon(board: Board, tmp_path: Path, bundle: Path) -> Iterator[Daemon]:
 @pytest.fixture
 def page(tmp_path: Path) -> Page:
     shutil.copy(REFERENCE / "squeezenet1_0.pt", tmp_path / "detector.pt")
-    return Page("gstreamer.md", tmp_path)
+    return Page("GStreamer", tmp_path)
 
 
 def paths(tmp_path: Path) -> str:

@@ -158,7 +158,7 @@ def test_what_is_no_address_is_refused(url: str) -> None:
 
 def test_what_the_page_shows_runs_with_programs_of_those_names(daemon: Daemon, tmp_path: Path) -> None:
     daemon.client().close()
-    page = Page("servers.md", tmp_path)
+    page = Page("Servers and services", tmp_path)
     (tmp_path / "model.gguf").write_bytes(gguf(*model()))
     (tmp_path / "detector.json").write_bytes(account(small(), "x", "y"))
     token = decompose(tmp_path / "model.gguf", [parse_input("decode=2048:int")])

@@ -31,7 +31,7 @@ def settings(name: str) -> dict[str, list[str]]:
 
 def drop_in() -> str:
     """The drop-in that the documentation has for an application's unit."""
-    (text,) = re.findall(r"^```ini\n(.*?)^```", (DOCS / "deploy" / "servers.md").read_text(), re.MULTILINE | re.DOTALL)
+    (text,) = re.findall(r"^```ini\n(.*?)^```", (DOCS / "integrate.md").read_text(), re.MULTILINE | re.DOTALL)
     return str(text)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where CUDA's kernels lay memory out, or copy it, otherwise than the dispatcher tells: each row of ``docs/archives.md``."""
+"""Where CUDA's kernels lay memory out, or copy it, otherwise than the dispatcher tells: each row of ``docs/models.md``."""
 
 from __future__ import annotations
 

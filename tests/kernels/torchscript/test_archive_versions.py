@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``docs/archives.md`` says of the format, row by row, and files that each PyTorch since 1.6 wrote."""
+"""What ``docs/models.md`` says of the format, row by row, and files that each PyTorch since 1.6 wrote."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from jetdvfs.tests.support.models.reading import SMALL, read
 from jetdvfs.tests.support.paths import DOCS, FIXTURES
 
 ARCHIVES = FIXTURES / "archives"
-DOCUMENT = (DOCS / "archives.md").read_text()
+DOCUMENT = (DOCS / "models.md").read_text()
 ARITHMETIC = {"floor_divide_scalar": 1, "div_scalar": 1, "div": 1, "full": 1, "linspace": 1, "logspace": 1, "arange": 1}
 ARITHMETIC |= {"gelu": 1, "var": 1, "std": 1, "norm": 1, "abs": 1, "sum": 1, "add": 4}
 

@@ -12,7 +12,7 @@ from jetdvfs.tests.support.models import handmade
 from jetdvfs.tests.support.models.reading import read
 from jetdvfs.tests.support.paths import DOCS
 
-DOCUMENT = (DOCS / "archives.md").read_text()
+DOCUMENT = (DOCS / "models.md").read_text()
 
 
 def attribute_of(pickled: bytes, *lines: str, more: dict[str, bytes] | None = None) -> Network:

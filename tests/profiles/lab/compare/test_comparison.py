@@ -24,7 +24,7 @@ from jetdvfs.tests.support.paths import SHARED_DATA
 DATA = SHARED_DATA
 LONG = {"agx-orin-64gb", "tx2"}
 GAPS = {("tx2", "VGG VDD_SYS_DDR, W"): 0.3}
-"""What docs/silicon.md says is farther off than its limit, and by how much at most."""
+"""Figures that are farther off than their limit, and by how much at most."""
 MEASURED = [board for board in COMPARISONS if board != "agx-xavier"]
 
 

@@ -103,7 +103,7 @@ def test_bounds_are_fitted_to_networks_that_no_profile_is_trained_on_or_judged_b
     assert not ours & {one.digest for one in (*trained_networks(), *left_out_networks())}
 
 
-FALLING_SHORT = {("tx2-sim", "latency")}  # docs/bounds.md says how far
+FALLING_SHORT = {("tx2-sim", "latency")}
 
 
 @pytest.mark.parametrize("name", sorted(find_bundles([SHIPPED])))
