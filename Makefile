@@ -12,7 +12,7 @@
 # make zoo    hold lists against PyTorch and ONNX Runtime: models of timm, transformers and others in every format, files of wheels; MODELS=regex
 # make install, make uninstall   (root) the same without a package, below PREFIX (/usr/local)
 # make lint   style and types, in an environment of its own with every version pinned
-# make docs   the reference of the Python interfaces, into build/docs
+# make docs   the documentation as a site to read without network, into build/docs
 # make test-oldest  every test with the oldest dependencies admitted
 # make test-roots   (root) make demo and make test on fresh Debians, as root and as an ordinary user
 # make test-aarch64  (root) build and test on aarch64 under QEMU, results compared to the last bit
@@ -127,7 +127,7 @@ lint: $(LINT)/.lint
 	$(LINT)/bin/mypy
 
 docs: $(VENV)/.docs
-	@$(BIN)/python docs/reference.py build/docs
+	@$(BIN)/python docs/website.py
 
 # An environment to copy from: the product as it is now, what it needs, and what completion is made with.
 PACKING = build/packing$(subst /,-,$(shell command -v $(PYTHON)))
@@ -193,7 +193,7 @@ build/zoo/.zoo: setup.cfg
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/bin/pip $(BUILD)
-	@echo "installing jetdvfs and what its reference is made with into $(VENV)"
+	@echo "installing jetdvfs and the tools for its documentation into $(VENV)"
 	@$(PIP) --editable '.[docs]'
 	@touch $@
 

@@ -29,8 +29,8 @@ FACES = (
     "daemon.qos",
     "daemon.wire.client",
     "daemon.wire.kept",
-    "daemon.planner",
-    "daemon.targets",
+    "daemon.planning.plan",
+    "daemon.planning.targets",
     "daemon.errors",
     "profiles.board",
     "profiles.bundle.bundle",
@@ -83,7 +83,7 @@ def main(folder: Path) -> None:
     listed = [f"- `{name}`: {first_line(page.docstring)}" for name, page in pages.items() if name != "jetdvfs"]
     pages["jetdvfs"].docstring += "\n".join(["\n\n## Modules to build on\n", *listed, "\n## All modules\n", "![](modules.svg)"])
     # Annotations that exist as text only, for type checkers, are shown as they stand.
-    warnings.filterwarnings("ignore", "Error parsing type annotation")
+    warnings.filterwarnings("ignore", "Error parsing type annotation|Failed to run TYPE_CHECKING code")
     render.configure(docformat="google", footer_text=f"jetdvfs {jetdvfs.__version__}")
     for name, page in pages.items():
         path = folder / f"{name.replace('.', '/')}.html"
