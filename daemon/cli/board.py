@@ -31,13 +31,13 @@ from .output import print_json
 _INTRO = """\
 # Boards
 
-What the product knows of each board, by JetPack. *verified*: the paths and rules were read in a kernel source, in a tool, or
-in a dump of a real board; *derived*: inferred from those; *unknown*: neither, so that the driver tries and says what it finds.
-Whatever is described here, the running system's own tables and limits win.
+Knowledge of each board, by JetPack. *verified*: paths and rules were read in a kernel source, in a tool, or in a dump of a real
+board; *derived*: inferred from those; *unknown*: neither, so the driver tries and reports the result. The running system's own
+tables and limits take precedence over a description.
 
-A board is one file in `profiles/boards`; to add one, add its file. `jetdvfs board show NAME` shows what it says, part by part.
+A board is one file in `profiles/boards`; to add one, add its file. `jetdvfs board show NAME` shows it part by part.
 
-JetPack 4's stock Ubuntu 18.04 has a Python too old for this package; its kernels and boards are supported under newer
+JetPack 4's stock Ubuntu 18.04 has too old a Python for this package; its kernels and boards are supported under newer
 userlands. The table is printed by `jetdvfs board matrix`.
 """
 
@@ -66,9 +66,9 @@ def markdown(boards: Sequence[BoardDescription]) -> Iterator[str]:
     yield f"|{'---|' * len(rows[0])}"
     for row in rows:
         yield f"| {' | '.join(row.values())} |"
-    yield from ("", "## By whom", "")
+    yield from ("", "## Sources", "")
     for board in boards:
-        assumed = f"as {board.sibling}, but for what its file says" if board.sibling else ""
+        assumed = f"{board.sibling}, except where its file differs" if board.sibling else ""
         yield f"- **{board.name}** ({board.title}): {'; '.join(filter(None, (assumed, *board.sources)))}."
 
 
