@@ -11,7 +11,7 @@
 # make profiles  measure and train the shipped profiles again, of BOARDS; in build/campaign, what was measured is kept
 # make zoo    hold lists against PyTorch and ONNX Runtime: models of timm, transformers and others in every format, files of wheels; MODELS=regex
 # make install, make uninstall   (root) the same without a package, below PREFIX (/usr/local)
-# make lint   style and types, in an environment of its own with every version pinned
+# make lint   style, types and language, in an environment of its own with every version pinned
 # make docs   the documentation as a site to read without network, into build/docs
 # make test-oldest  every test with the oldest dependencies admitted
 # make test-roots   (root) make demo and make test on fresh Debians, as root and as an ordinary user
@@ -125,6 +125,7 @@ lint: $(LINT)/.lint
 	$(LINT)/bin/ruff format --check .
 	@mkdir -p build/types && ln -sfn ../.. build/types/jetdvfs  # mypy finds packages by folder name
 	$(LINT)/bin/mypy
+	$(LINT)/bin/python tests/support/language.py
 
 docs: $(VENV)/.docs
 	@$(BIN)/python docs/website.py
