@@ -109,8 +109,10 @@ def _window(node: Node) -> list[float]:
     return [*node.kernel, *node.stride, *node.padding, *node.dilation, node.groups, node.in_channels, node.out_channels]
 
 
-def unfolded_bytes(node: Node) -> float:
+def _unfolded_bytes(node: Node) -> float:
     """One image's input with a column for each place of the window: the copy that a convolution by a product works on."""
+    if not node.weight_bytes or max(node.kernel) == 1:
+        return 0.0
     places = node.output_bytes / max(node.out_channels * node.output[0], 1)
     return places * node.in_channels / max(node.groups, 1) * node.kernel[0] * node.kernel[1]
 
@@ -153,7 +155,7 @@ def _dnnperf(graph: PerformanceGraph) -> Encoded:
     nodes = [
         [
             *_marks(node), *_window(node), node.weight_bytes, node.input_bytes, node.output_bytes,
-            unfolded_bytes(node) if node.weight_bytes and max(node.kernel) > 1 else 0, node.flops,
+            _unfolded_bytes(node), node.flops,
         ]
         for node in graph.nodes
     ]  # fmt: skip

@@ -21,7 +21,7 @@ from .....kernels.graph import Node, PerformanceGraph
 from ....errors import RecordError
 from ..record import Query, Sample
 from . import estimator
-from .encodings import OPERATORS, operator_of, unfolded_bytes
+from .encodings import OPERATORS, operator_of
 from .estimator import Told, silent
 from .kernel_level import Scaled
 
@@ -43,16 +43,23 @@ _WITH_FLOPS = {name for name in PARTS if any(word in name for word in ("conv", "
 _RATE_OF = (0, 1, 2, 2, 2)
 # Of the rates. Voltages would say more than squares, which run wild on boards that were not learnt from.
 _POWERS = (0, 1)
-#: What a product takes of memory while it runs, besides what is live: shares of these. Input and output in a layout of whole
-#: vectors of channels, group by group, weights in another order, and of one image's input a column for each place of a window.
-_COPIES = ("input_bytes", "output_bytes", "weight_bytes", "unfolded_bytes")
-_COPIED = tuple(name for name in PARTS if "conv" in name or name == "matmul")
-_WHOLE = ("weights", "inputs", "always", *(f"launches of {name}" for name in PARTS))
-# Of what a column explains in the mean, squared: what few networks tell apart is divided evenly. Chosen on families left out.
-_TIME_RIDGE, _MEMORY_RIDGE = 1e-2, 1e-5
-_ROUNDS, _FIRST_SHARE = 20, 0.5
+#: Convolutions and products, by part: with no stride and with one. In layouts of a library's own each may copy what it reads
+#: and writes and its weights, before it runs.
+_COPYING = tuple(
+    name + stride
+    for name in dict.fromkeys(
+        "conv2d" if name.startswith("conv2d") else name for name in PARTS if "conv" in name or name == "matmul"
+    )
+    for stride in ("", " strided")
+)
+_SHARES = np.linspace(0, 3, 31)
+"""Copies, as shares of those bytes, that a fit tries."""
+_WHOLE = ("weights", "inputs", "always", "launches")
+# Of what a column explains in the mean, squared: what few networks tell apart is divided evenly. Of 1e-2 to 1e-6, the best on
+# each family left out in turn of the networks of an H200.
+_RIDGE = 1e-4
+_ROUNDS, _LEAST_GAIN = 4, 2e-4
 _MIB = 1 << 20
-_VECTOR = 16  # channels
 
 
 def part_of(node: Node) -> str:
@@ -69,43 +76,33 @@ class _Counted:
 
     Attributes:
         work: (parts, work) sums over launches; in 1e9, which GFLOP/s and GB/s go with, launches in thousands: times are ms.
-        whole: what of memory adds up, in MiB and launches.
+        whole: (4,) MiB of weights and inputs, 1, launches.
         live: (launches,) MiB live while each runs.
-        copies: (launches, 4) MiB that it may take besides.
-        copied: (launches,) which of the parts that make copies each is; the first for all others, whose copies are nothing.
+        copies: (launches,) MiB that it reads and writes, its weights included, if it may copy them.
+        copying: (launches,) its number in :data:`_COPYING`; 0 for all others, whose copies are nothing.
     """
 
     work: Matrix
     whole: Matrix
     live: Matrix
     copies: Matrix
-    copied: NDArray[np.int64]
+    copying: NDArray[np.int64]
 
 
 def _counted(graph: PerformanceGraph) -> _Counted:
-    work, launches = np.zeros((len(PARTS), len(_WORK))), np.zeros(len(PARTS))
-    copies, copied = np.zeros((len(graph.nodes), len(_COPIES))), np.zeros(len(graph.nodes), np.int64)
+    work = np.zeros((len(PARTS), len(_WORK)))
+    copies, copying = np.zeros(len(graph.nodes)), np.zeros(len(graph.nodes), np.int64)
     for number, node in enumerate(graph.nodes):
         name = part_of(node)
-        at = _AT[name]
         flops = node.flops if name in _WITH_FLOPS else 0
-        work[at] += (1e3, flops, node.input_bytes, node.output_bytes, node.weight_bytes)
-        launches[at] += 1
-        if name in _COPIED:
-            copies[number], copied[number] = _copies(node), _COPIED.index(name)
-    memory, live = graph.memory, np.array(graph.live_bytes, np.float64)
-    whole = np.concatenate([[memory.weight_bytes / _MIB, memory.input_bytes / _MIB, 1.0], launches])
-    return _Counted(work / 1e6, whole, live / _MIB, copies / _MIB, copied)
-
-
-def _copies(node: Node) -> tuple[float, float, float, float]:
-    """Bytes of :data:`_COPIES`."""
-    groups = node.groups if 1 < node.groups < node.in_channels else 1  # channels that are groups of their own share vectors
-    read, written = (
-        size * _VECTOR * -(-channels // (groups * _VECTOR)) * groups / max(channels, 1)
-        for size, channels in ((node.input_bytes, node.in_channels), (node.output_bytes, node.out_channels))
-    )
-    return read, written, node.weight_bytes, unfolded_bytes(node)
+        work[_AT[name]] += (1e3, flops, node.input_bytes, node.output_bytes, node.weight_bytes)
+        named = ("conv2d" if name.startswith("conv2d") else name) + (" strided" if max(node.stride) > 1 else "")
+        if named in _COPYING:
+            copies[number] = node.input_bytes + node.output_bytes + node.weight_bytes
+            copying[number] = _COPYING.index(named)
+    memory = graph.memory
+    whole = np.array([memory.weight_bytes / _MIB, memory.input_bytes / _MIB, 1.0, len(graph.nodes)])
+    return _Counted(work / 1e6, whole, np.array(graph.live_bytes) / _MIB, copies / _MIB, copying)
 
 
 class Rates(Scaled):
@@ -176,48 +173,56 @@ def _times(counted: Sequence[_Counted], devices: Matrix) -> Matrix:
 
 
 def _fit_work(columns: Matrix, values: Matrix) -> Matrix:
-    rates = _least(columns.reshape(len(columns), -1), values, _TIME_RIDGE).reshape(columns.shape[1:])
+    rates = _least(columns.reshape(len(columns), -1), values).reshape(columns.shape[1:])
     missing = ~columns[:, : len(PARTS)].any(axis=(0, 2))
     if missing.any():
         together = np.concatenate([columns[:, : len(PARTS)].sum(1, keepdims=True), columns[:, len(PARTS) :]], axis=1)
-        common = _least(together.reshape(len(columns), -1), values, _TIME_RIDGE)
+        common = _least(together.reshape(len(columns), -1), values)
         rates[: len(PARTS)][missing] = common[: len(_WORK)]
     return rates
 
 
 def _fit_memory(counted: Sequence[_Counted], devices: Matrix, values: Matrix) -> Matrix:
-    """What of memory adds up, then shares of the greatest moment: of what is live, and by part of the copies there.
+    """(4 + 1 + copying,) what memory that stays is multiplied by, then the greatest moment, and shares of copies in it.
 
-    Which moment is the greatest follows from the shares, and those from which it is; of some rounds the best is taken.
+    Which moment is the greatest follows from the shares. So they are searched one by one, from one common share on, by the
+    mean error of logarithms, which a few networks with other algorithms do not move; a share stays where none is better.
     """
-    shares = np.concatenate([[1.0], np.full(len(_COPIED) * len(_COPIES), _FIRST_SHARE)])
     whole = np.stack([own.whole for own in counted])
-    best, least = np.zeros(0), np.inf
+    starts = np.cumsum([0, *(len(own.live) for own in counted[:-1])])
+    live, copies, copying = (np.concatenate([getattr(own, name) for own in counted]) for name in ("live", "copies", "copying"))
+
+    def moments(shares: Matrix) -> Matrix:
+        return np.asarray(np.maximum.reduceat(live + copies * shares[copying], starts))
+
+    def off(factors: Matrix, shares: Matrix) -> float:
+        found = whole @ factors[:-1] + factors[-1] * moments(shares)
+        return float(np.abs(np.log(np.maximum(found, 1e-9) / values)).mean())
+
+    factors = np.array([1.0, 1.0, 0.0, 0.0, 1.0])
+    shares = min((np.full(len(_COPYING), share) for share in _SHARES), key=lambda shares: off(factors, shares))
+    least = off(factors, shares)
     for _ in range(_ROUNDS):
-        moments = np.zeros((len(counted), len(shares)))
-        for row, own in zip(moments, counted, strict=True):
-            at = int(_moments(own, shares).argmax())
-            row[0] = own.live[at]
-            row[1:].reshape(len(_COPIED), len(_COPIES))[own.copied[at]] = own.copies[at]
-        found = _least(np.concatenate([whole, moments], axis=1), values, _MEMORY_RIDGE)
-        off = float(np.square([_memory(own, found) / value - 1 for own, value in zip(counted, values, strict=True)]).mean())
-        if off < least:
-            best, least = found, off
-        shares = (shares + found[len(_WHOLE) :]) / 2  # halfway: else two moments take turns
-    return best
-
-
-def _moments(own: _Counted, shares: Matrix) -> Matrix:
-    """(launches,) MiB that come and go while each runs."""
-    by_part = shares[1:].reshape(len(_COPIED), len(_COPIES))
-    return np.asarray(own.live * shares[0] + (own.copies * by_part[own.copied]).sum(1))
+        before = least
+        fitted = _least(np.column_stack([whole, moments(shares)]), values)
+        factors = min(factors, fitted, key=lambda factors: off(factors, shares))
+        least = off(factors, shares)
+        for number in range(len(_COPYING)):
+            for share in _SHARES:
+                tried = np.where(np.arange(len(shares)) == number, share, shares)
+                if (found := off(factors, tried)) < least - _LEAST_GAIN:
+                    least, shares = found, tried
+        if least > before - _LEAST_GAIN:
+            break
+    return np.concatenate([factors, shares])
 
 
 def _memory(own: _Counted, found: Matrix) -> float:
-    return float(own.whole @ found[: len(_WHOLE)] + _moments(own, found[len(_WHOLE) :]).max())
+    kept, greatest, shares = found[: len(_WHOLE)], found[len(_WHOLE)], found[len(_WHOLE) + 1 :]
+    return float(own.whole @ kept + greatest * (own.live + own.copies * shares[own.copying]).max())
 
 
-def _least(columns: Matrix, values: Matrix, ridge: float) -> Matrix:
+def _least(columns: Matrix, values: Matrix) -> Matrix:
     """What columns are to be multiplied by, least squares of relative errors, none negative; 0 of empty ones.
 
     Raises:
@@ -231,7 +236,7 @@ def _least(columns: Matrix, values: Matrix, ridge: float) -> Matrix:
     scale = np.sqrt((relative**2).mean(0))
     there = scale > 0
     scaled = relative[:, there] / scale[there]
-    above = np.sqrt(ridge * len(scaled)) * np.eye(scaled.shape[1])
+    above = np.sqrt(_RIDGE * len(scaled)) * np.eye(scaled.shape[1])
     wanted = np.concatenate([np.ones(len(scaled)), np.zeros(len(above))])
     # The triangular factor has the same least squares as all rows, and is much smaller.
     q, r = np.linalg.qr(np.concatenate([scaled, above]))

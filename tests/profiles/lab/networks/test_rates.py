@@ -32,7 +32,7 @@ def truth(graph: PerformanceGraph, device: Sequence[float]) -> dict[str, float]:
         for node in graph.nodes
     )
     moment = max(
-        live + (node.output_bytes if node.kind == "conv2d" else 0)
+        live + (node.access_bytes / 2 if node.kind == "conv2d" else 0)
         for node, live in zip(graph.nodes, graph.live_bytes, strict=True)
     )
     return {"latency_ms": latency_ms, "peak_mib": 2 + (graph.memory.weight_bytes + moment) / (1 << 20)}
