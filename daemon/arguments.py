@@ -74,15 +74,15 @@ class OneLineParser(argparse.ArgumentParser):
         known = [str(choice) for choice in action.choices]
         raise argparse.ArgumentError(action, f"invalid choice: {value!r}{valid_instead(str(value), known)}")
 
-    def unknown(self, arguments: Sequence[str]) -> NoReturn:
-        """End with one line on unknown arguments, and a close option if any.
+    def unknown(self, arguments: Sequence[str], hint: str = "") -> NoReturn:
+        """End with one line on unknown arguments, and a close option, or the hint.
 
         Raises:
             SystemExit: always, with the exit code of wrong usage.
         """
         first = next((one.partition("=")[0] for one in arguments if one.startswith("--")), "")
         meant = meant_by(first, self._options())
-        self.error(f"{' '.join(arguments)}: not known{f'; did you mean {meant!r}?' if meant else ''}")
+        self.error(f"{' '.join(arguments)}: not known{f'; did you mean {meant!r}?' if meant else hint}")
 
     def _options(self) -> list[str]:
         """Long options of this parser and of its subparsers."""
@@ -97,9 +97,16 @@ class OneLineParser(argparse.ArgumentParser):
         self.exit(UsageError.exit_code, f"{self.prog}: {message}{stop} '{self.prog} --help' says more\n")
 
 
+def titled(parser: argparse.ArgumentParser, title: str) -> argparse._ArgumentGroup:
+    """The group of arguments with this title, made if it is missing."""
+    found = (group for group in parser._action_groups if group.title == title)
+    return next(found, None) or parser.add_argument_group(title)
+
+
 def add_input(parser: argparse.ArgumentParser) -> None:
     """--input, --prefill and --decode, as ``inputs``: texts for :func:`jetdvfs.kernels.inputs.parse_input`."""
-    parser.add_argument(
+    group = titled(parser, "model")
+    group.add_argument(
         "--input",
         dest="inputs",
         action="append",
@@ -107,14 +114,13 @@ def add_input(parser: argparse.ArgumentParser) -> None:
         metavar="[NAME=]SHAPE[:DTYPE]",
         help="shape of an input, such as 1x3x224x224 or scalar, and its type (fp16, int8, ...; default: the file's, or "
         "float32), or a value that is no tensor, such as 16000:int, 0.5:float, true or none; once per input, in order or by "
-        "name (mask=1x128:bool); not needed where the file declares it",
+        "name (mask=1x128:bool); only needed if the file leaves it open",
     )
-
-    for option, metavar, what in (
-        ("prefill", "TOKENS", "of a language model (GGUF, safetensors): what it launches for a prompt of so many tokens"),
-        ("decode", "CONTEXT", "of a language model: what it launches for one token that sees so many, itself among them"),
+    for option, metavar, text in (
+        ("prefill", "TOKENS", "of a language model (GGUF, safetensors): a prompt of this number of tokens"),
+        ("decode", "CONTEXT", "of a language model: one token that sees this number of positions, its own included"),
     ):
-        parser.add_argument(f"--{option}", dest="inputs", action="append", type=_phase(option), metavar=metavar, help=what)
+        group.add_argument(f"--{option}", dest="inputs", action="append", type=_phase(option), metavar=metavar, help=text)
 
 
 def _phase(name: str) -> Callable[[str], str]:
@@ -125,36 +131,36 @@ def _phase(name: str) -> Callable[[str], str]:
 
 def add_accept_boundary(parser: argparse.ArgumentParser) -> None:
     """--accept-boundary."""
-    parser.add_argument(
+    titled(parser, "model").add_argument(
         "--accept-boundary",
         action="append",
         default=[],
         metavar="OPERATOR",
-        help="go on with a list of launches that ends at this operator, such as aten::index, before its network does; "
-        "the answer then says so (default: such a list is refused, and its operator named)",
+        help="accept a list of kernels that ends early at this operator, such as aten::index; the answer then says so "
+        "(default: refuse it and name the operator)",
     )
 
 
 def add_method(parser: argparse.ArgumentParser) -> None:
     """--method, for a daemon's predictions."""
-    parser.add_argument(
+    titled(parser, "prediction").add_argument(
         "--method",
         choices=METHODS,
-        help="how the model is predicted: host and GPU played against each other (default), or kernel times added up",
+        help="timeline of host and GPU (default), or sum of kernel times",
     )
 
 
 def add_execution(parser: argparse.ArgumentParser) -> None:
     """--execution, --host-ms and --copied-bytes, for :func:`stated_beside`."""
-    parser.add_argument(
+    group = titled(parser, "prediction")
+    group.add_argument(
         "--execution",
         choices=("eager", "graph", "engine"),
-        help="how the launches reach the GPU: issued one by one, captured in a graph, or started as an engine (default: as "
-        "they are listed, TensorRT's as an engine and all others one by one)",
+        help="launches are issued one by one, captured in a graph, or started as an engine (default: engine for TensorRT's "
+        "layers, else eager)",
     )
-    group = parser.add_argument_group("a frame's other work, part of its latency")
-    group.add_argument("--host-ms", type=float, metavar="MS", help="the CPU's before and after, in ms at its top clock")
-    group.add_argument("--copied-bytes", type=whole(0), metavar="N", help="copied between the host's and the device's memory")
+    group.add_argument("--host-ms", type=float, metavar="MS", help="CPU time of a frame outside the network, at the top clock")
+    group.add_argument("--copied-bytes", type=whole(0), metavar="N", help="copies of a frame between host and device memory")
 
 
 def stated_beside(args: argparse.Namespace) -> dict[str, Any]:
@@ -165,8 +171,8 @@ def stated_beside(args: argparse.Namespace) -> dict[str, Any]:
 def add_config(parser: argparse.ArgumentParser, what: str, *, repeatable: bool = False) -> None:
     """--config, for :func:`asked_configuration`; ``what`` is its purpose."""
     help_text = (
-        f"{what}: each clock in MHz, or CPU in kHz, GPU and EMC in Hz; max or min: its highest or lowest (max,612,max), "
-        "alone those of all three; empty (,612,): its governor's"
+        f"{what}: each clock in MHz, or CPU in kHz, GPU and EMC (memory) in Hz; max or min, for one clock (max,612,max) or all "
+        "three; empty (,612,): left to its governor"
     )
     if repeatable:
         parser.add_argument("--config", action="append", default=[], metavar=CONFIGURATION_FORM, help=help_text)
@@ -189,7 +195,7 @@ def asked_configuration(text: str, levels: Mapping[str, Sequence[int]] | None = 
 def add_target(parser: argparse.ArgumentParser, *, required: bool = False, several: str = "") -> None:
     """--target, --fps and --confidence, with every kind of target; ``several`` targets are a list, ``targets``."""
     group = parser.add_argument_group("targets", targets.listing())
-    what = "what is needed, in one of these forms"
+    what = "requirement, in one of these forms"
     if several:
         group.add_argument(
             "--target", dest="targets", action="append", default=[], required=required, help=f"{what}; {several}"
@@ -201,14 +207,14 @@ def add_target(parser: argparse.ArgumentParser, *, required: bool = False, sever
         "--confidence",
         type=float,
         metavar="P",
-        help="the probability with which the target must be met, such as 0.95 (at least 0.5, below 1)",
+        help="share of frames that meet the target, such as 0.95 (at least 0.5, below 1)",
     )
 
 
 def add_battery(parser: argparse.ArgumentParser) -> None:
     """--battery-wh."""
     parser.add_argument(
-        "--battery-wh", type=float, metavar="WH", help="with a target of hours: what is left in the battery, in watt hours"
+        "--battery-wh", type=float, metavar="WH", help="with a target of hours: charge of the battery, in watt hours"
     )
 
 
@@ -223,8 +229,8 @@ def add_socket(parser: argparse.ArgumentParser) -> None:
         "--socket",
         type=Path,
         metavar="PATH",
-        help="the daemon's (default: $JETDVFS_SOCKET; /run/jetdvfs/jetdvfs.sock; of an ordinary user's daemon jetdvfs.sock "
-        "in $XDG_RUNTIME_DIR/jetdvfs or /tmp/jetdvfs-UID)",
+        help="socket of the daemon (default: $JETDVFS_SOCKET; /run/jetdvfs/jetdvfs.sock; of an ordinary user's daemon "
+        "jetdvfs.sock in $XDG_RUNTIME_DIR/jetdvfs or /tmp/jetdvfs-UID)",
     )
 
 
@@ -271,9 +277,9 @@ def add_runtime_dir(parser: argparse.ArgumentParser) -> None:
 
 def add_temperature(parser: argparse.ArgumentParser) -> None:
     """--temperature."""
-    parser.add_argument(
+    titled(parser, "prediction").add_argument(
         "--temperature",
         type=float,
         metavar="C",
-        help="the die's, in degrees Celsius: leakage grows with it (default: that of the profile's idle power)",
+        help="of the die, in degrees Celsius: leakage grows with it (default: that of the profile's idle power)",
     )

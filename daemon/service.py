@@ -54,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     from .. import __version__
     from . import arguments
 
-    parser = arguments.OneLineParser(prog="jetdvfsd", description="Sets a Jetson's clocks to what applications need.")
+    parser = arguments.OneLineParser(prog="jetdvfsd", description="Set a Jetson's clocks for the targets of applications.")
     parser.add_argument("--version", action="version", version=f"jetdvfsd {__version__}")
     arguments.add_root(parser)
     parser.add_argument("--config", type=Path, metavar="FILE", help="default: /etc/jetdvfs/jetdvfsd.yaml, if there is one")

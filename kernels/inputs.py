@@ -22,6 +22,7 @@ from typing import Any
 from .errors import ModelError, ShapeError
 from .execution import PHASES, Phase
 from .network import DTYPE_BYTES, PLAIN_TYPES, TensorSpec, numel
+from .text import valid_instead
 
 _NAME = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_.]{0,200})=(?P<rest>.*)", re.DOTALL)
 _FORM = re.compile(r"(?P<shape>[0-9]+(?:x[0-9]+)*|scalar)(?::(?P<dtype>[^=]*)(?:=(?P<numbers>.*))?)?")
@@ -138,8 +139,8 @@ def input_spec(shape: Sequence[int], dtype: str | None = None) -> TensorSpec:
         )
     own = "float32" if dtype is None else SHORT_TYPES.get(dtype, dtype)
     if own not in DTYPE_BYTES:
-        valid = ", ".join([*DTYPE_BYTES, *SHORT_TYPES])
-        raise ShapeError(f"input of element type {dtype!r:.40}; valid: {valid}, as in 1x3x224x224:float32")
+        valid = valid_instead(own, [*DTYPE_BYTES, *SHORT_TYPES])
+        raise ShapeError(f"input of element type {dtype!r:.40}{valid}, as in 1x3x224x224:float32")
     return TensorSpec(tuple(shape), own, typed=dtype is not None)
 
 

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Show this board: its clocks, power rails, temperatures, and what cannot be controlled and why; or what is described.
+"""Show this board: its clocks, power rails and temperatures, and the reason for each clock that cannot be controlled.
 
-`jetdvfs board` looks at the running system; `board list`, `board show NAME` and `board matrix` at the descriptions, each of
-which says how much of it is verified. `board modes` lists the power modes, and `board mode NAME|ID` changes to one: that is
-root's to do, and a mode that needs a reboot is never agreed to. It prints the command that goes back to the mode before.
-`board unlock` ends a lock of the memory clock that a dead process left behind. Nothing else changes anything.
+`board list`, `board show NAME` and `board matrix` show descriptions of boards, and how surely each part is known. `board modes`
+lists power modes. `board mode NAME|ID`, for root, switches to one and prints the way back; it never agrees to a reboot.
+`board unlock` ends a lock of the memory clock that a dead process left behind.
+
+examples:
+  jetdvfs board show agx-orin-64gb
+  sudo jetdvfs board mode MODE_30W
 """
 
 from __future__ import annotations
@@ -80,7 +83,7 @@ _MOST_LISTED = 32
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", nargs="?", choices=(*_NAMELESS, *_NAMED), help="descriptions instead of the running board")
     parser.add_argument("name", nargs="?", metavar="NAME", help="the description to show, or the power mode (or its ID)")
-    parser.add_argument("--dry-run", action="store_true", help="with mode and unlock: only say what would be done")
+    parser.add_argument("--dry-run", action="store_true", help="with mode and unlock: print the changes, make none")
     arguments.add_root(parser)
     arguments.add_json(parser)
     parser.set_defaults(parser=parser)

@@ -1,5 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The configuration to begin with: every member a comment, with its default, its meaning and its valid values."""
+"""Check the daemon's configuration, show its members, or write one to begin with.
+
+examples:
+  jetdvfs config check
+  jetdvfs config show
+  sudo jetdvfs config init
+"""
 
 from __future__ import annotations
 

@@ -1,52 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""List the kernel invocations of a model: what PyTorch would launch on the device, in order, before device fusion.
+"""List the kernels that PyTorch would launch for a model on the GPU, in order.
 
-The file is read without PyTorch and nothing in it is executed. Views, shape arithmetic and calls that do nothing launch no
-kernel; they are counted as host-only calls. FLOPs count a multiply-add as two; bytes are inputs, weights and outputs, each
-moved once.
+The file is read without PyTorch, and nothing in it is executed. Views and shape arithmetic launch no kernel; they are counted
+as host-only calls. FLOPs count a multiply-add as two. Bytes are inputs, weights and outputs, each moved once.
 
-What launches a kernel but has no cost model is listed as unmodelled, with its share of FLOPs and bytes: with --profile, what
-that profile has no model for, and what it would guess because its models were trained on nothing like it; without, what no
-profile of this release can have one for. Predictions bound it by the roofline.
+Kernels without a cost model are listed as unmodelled, with their share of FLOPs and bytes; with --profile, those that it has no
+model for, or guesses. Predictions bound them by the roofline.
 
-With --optimized the list of a TorchScript file is what the passes of PyTorch's JIT leave to run: no dead code, no call
-repeated, no work on constants, no sum with 0, no nested cat. Predictions take it so unless --no-optimized is given. Other files
-are listed as they are. A list that was saved keeps its view.
+--optimized lists a TorchScript file as PyTorch's JIT leaves it: without dead code, repeated calls, work on constants, sums with
+0 and nested cat. Predictions use this view. A saved list keeps its view.
 
-With --fused the list is what PyTorch's fusers leave: a convolution becomes one with the relu, or the residual sum and the relu,
-that alone read it (conv2d_relu, conv2d_add_relu: what torch.jit.optimize_for_inference makes of a frozen model); pointwise
-operators, batch norms and concatenations become groups (fused_pointwise: the JIT's tensor-expression fuser). A fused launch
-has its members' FLOPs, and their bytes without what passes between them. Every group is taken to be made: in a file that is
-not frozen, in-place activations keep the JIT from most of them.
+--fused lists the model as PyTorch's fusers leave it on CUDA: conv2d_relu, conv2d_add_relu and groups of pointwise operators
+(fused_pointwise). A fused kernel has its members' FLOPs, and their bytes without those passed between them.
 
-With --as engine the list is what TensorRT would make of the model: norms folded into convolutions, which take in sums and
-activations; convolutions of one tensor and attention as one kernel each; the rest of what is pointwise in groups; of
-concatenations, what must be copied. --as engine-half has it in half precision.
+--as engine lists the kernels that TensorRT would make of the model; --as engine-half in half precision.
 
-A TensorRT engine is read from the JSON that trtexec --exportLayerInfo, or the engine inspector, writes of one built with
---profilingVerbosity=detailed. Its layers are listed as TensorRT fused them, each with its own name as scope; what launches
-nothing is left out. --input is not needed. --measured adds what trtexec --exportProfile measured of each layer.
+A TensorRT engine is read from the JSON of trtexec --exportLayerInfo, built with --profilingVerbosity=detailed, without --input.
+--measured adds the layer times of trtexec --exportProfile. Of a language model (GGUF; safetensors with config.json) only the
+header is read: --prefill N is a prompt of N tokens, --decode N one token that sees N positions.
 
-Of a language model (GGUF; safetensors with the config.json beside it) the header alone is read, however large the file is:
---prefill N lists what a prompt of N tokens launches, --decode N what one token does that sees N positions. Products have the
-element type of their weights as they are stored.
-
---graph shows the network as a graph: an edge for each tensor that one launch writes and another one reads, with its shape and
-bytes; what all of it comes to; and the memory that weights, inputs and activations take at least.
+--graph adds an edge for each tensor between two kernels, totals, and the least memory of weights, inputs and activations.
 
 --json prints one object: name; inputs (shape, dtype); launches in execution order (kind, scope, inputs, output, dtype, params,
-flops, bytes); kinds (launches by kind); reads (for each launch, which launch wrote each of its inputs, -1 where none did);
-optimized and fused (the view); unmodelled (kind, launches, flops_share, bytes_share) and unmodelled_by (the profile); guessed
-(kind, why, launches, flops_share, bytes_share) with --profile; graph (nodes, edges, globals, memory) with --graph; boundary
-(operator, place, reason) where the list ends before its network does; unread: weights that no launch reads; runtime where
-one has compiled the network; host_calls
-and tree as asked for; measured_ms (of each launch) and measured_others_ms (by layer) with --measured.
+flops, bytes); kinds (launches by kind); reads (for each input of a launch, its writing launch, or -1); optimized and fused
+(the view); unmodelled (kind, launches, flops_share, bytes_share) and unmodelled_by (the profile); guessed (kind, why, launches,
+flops_share, bytes_share) with --profile; graph (nodes, edges, globals, memory) with --graph; boundary (operator, place, reason)
+if the list ends early; unread (weights that no launch reads); runtime of a compiled network; host_calls and tree on request;
+measured_ms (per launch) and measured_others_ms (by layer) with --measured.
 
 examples:
   jetdvfs decompose resnet18.pt --input 1x3x224x224
   jetdvfs decompose resnet18.pt --input 1x3x224x224 --tree --depth 2
   jetdvfs decompose resnet18.pt --input 1x3x224x224 --profile agx-xavier-sim --fused --plot resnet18.png
-  jetdvfs decompose resnet18_half.pt --input 8x3x224x224:float16 --launches
   jetdvfs decompose resnet18.pt --input 1x3x224x224 --json --host-calls > resnet18.json
   jetdvfs decompose engine.json --measured profile.json --launches
   jetdvfs decompose resnet18.onnx --input 1x3x224x224 --as engine-half --launches
@@ -86,10 +71,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--method", default="forward", metavar="NAME", help="the model's method to decompose (default: forward)"
     )
     parser.add_argument("--launches", action="store_true", help="list every launch instead of a summary by kind")
-    parser.add_argument("--tree", action="store_true", help="list the modules, each with the sum of what it launches")
+    parser.add_argument("--tree", action="store_true", help="list the modules with the totals of their kernels")
     parser.add_argument("--depth", type=int, metavar="N", help="with --tree: only N levels of modules")
     parser.add_argument("--host-calls", action="store_true", help="list the host-only calls as well")
-    parser.add_argument("--graph", action="store_true", help="show which launch reads what another wrote, and memory needed")
+    parser.add_argument("--graph", action="store_true", help="show the tensors between kernels, and the memory needed")
     common.add_measured_argument(parser)
     parser.add_argument("--profile", metavar="NAME|DIR", help="say which launches this profile has no model for")
     common.add_output_arguments(parser, plot=True)

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a check found: whether it is well, what was seen, and what to do about it."""
+"""Diagnose the installation, the board, the configuration and the daemon: one line each, with the remedy, failures first.
+
+example: sudo jetdvfs doctor
+"""
 
 from __future__ import annotations
 

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """``jetdvfs predict --explain``: time and energy of an inference by kernel at one configuration, and one step of each clock.
 
-Each distinct kernel is listed with what bounds it: compute or memory, whichever its roofline bound is made of, or launch, where
-the GPU waits for the host to issue it longer than it runs. "of roofline" is that bound as a part of the time it runs: what is
-far below 100% is held up by something else than the clocks' rates. Kernels' energy is what they draw above idle. "bound by"
-divides the whole latency in the same way; what the GPU waits, and what the host does after the last kernel, counts as launch.
-A step of a clock that bounds little changes little: that clock can go down.
+"bound by" is compute or memory, as in the kernel's roofline, or launch if the GPU waits longer for the host than it runs. "of
+roofline" is the bound as a part of the kernel's time; far below 100%, clocks are not the limit. Energy is above idle. A step of
+a clock that bounds little changes little: that clock can go down.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ask the daemon to keep a target for a model, or a configuration, while a command runs; without one, until interrupted.
 
-A command stands after ``--``. Its output is its own: what this verb has to say beside it goes to standard error. The exit code
-is the command's; 127 if there is no such command and 126 if it cannot be executed, and nothing stays held then. Where the
-daemon goes away meanwhile, the command goes on, and the lease is held again as soon as there is a daemon.
+The command follows ``--`` and keeps its own output; this verb writes to standard error. The exit code is the command's, or 127
+if there is no such command and 126 if it cannot be executed. If the daemon restarts, the command goes on and the lease is taken
+again. Without a model the lease starts at the highest clocks, and frames of ``jetdvfs.qos`` or ``--metrics`` lower them.
 
-Without a model the clocks begin at the highest. What frames then take, as the command tells (``jetdvfs.qos``) or
-``--metrics`` does, decides which lower ones keep the target.
+examples:
+  jetdvfs hold resnet18.pt --input 1x3x224x224 --target latency_ms=20 --fps 30 -- ./my-application
+  jetdvfs hold --config 1190.4,612,2133 -- ./my-application
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "model",
         nargs="?",
         metavar="MODEL",
-        help="a TorchScript, torch.export or ONNX file, an engine's layers, GGUF, or a list that decompose --json printed",
+        help="a TorchScript, torch.export or ONNX file, an engine's layers, GGUF, or the output of decompose --json",
     )
     arguments.add_input(parser)
     arguments.add_accept_boundary(parser)
@@ -69,40 +70,24 @@ def configure(parser: argparse.ArgumentParser) -> None:
     arguments.add_method(parser)
     arguments.add_execution(parser)
     arguments.add_config(parser, "this configuration instead of a model and target")
-    arguments.add_battery(parser)
-    parser.add_argument(
-        "--ceiling",
-        type=float,
-        metavar="C",
-        help="no zone of the board is to become hotter while it is held, in degrees Celsius",
+    group = arguments.titled(parser, "lease")
+    group.add_argument("--battery-wh", type=float, metavar="WH", help="with a target of hours: charge of the battery, in Wh")
+    group.add_argument("--ceiling", type=float, metavar="C", help="highest temperature of any zone meanwhile, in Celsius")
+    group.add_argument(
+        "--trust-frames", action="store_true", help="accept reported frames that contradict the roofline or the prediction"
     )
-    parser.add_argument(
-        "--trust-frames",
-        action="store_true",
-        help="believe all reported frames, also those that the model's roofline or prediction speak against",
-    )
-    parser.add_argument(
-        "--no-standby",
-        action="store_true",
-        help="keep the target's clocks while no frames come, too (docs/use.md)",
-    )
-    parser.add_argument(
-        "--dry-run",
-        action="store_true",
-        help="print the plan of the running daemon, by its limits and what it learned; set nothing",
-    )
-    parser.add_argument("-v", "--verbose", action="store_true", help="print the reasons for the plan, too")
-    parser.add_argument("--reason", default="", help="why, for whoever looks at the status")
-    parser.add_argument(
+    group.add_argument("--no-standby", action="store_true", help="keep the clocks while no frames come (docs/use.md)")
+    group.add_argument("--reason", default="", help="reason shown by jetdvfs status")
+    group.add_argument(
         "--metrics",
         metavar="URL",
-        help="report what the metrics of a server say that its inferences or tokens take: of llama-server "
-        "(http://HOST:8080/metrics, started with --metrics), vLLM (:8000) or Triton (:8002)",
+        help="report the inferences or tokens that a server counts: llama-server (http://HOST:8080/metrics, started with "
+        "--metrics), vLLM (:8000) or Triton (:8002)",
     )
+    parser.add_argument("--dry-run", action="store_true", help="print the plan of the running daemon; set nothing")
+    parser.add_argument("-v", "--verbose", action="store_true", help="print the reasons for the plan, too")
     arguments.add_socket(parser)
-    parser.add_argument(
-        "--json", action="store_true", help="print the lease as JSON, on one line, and on another at its end what it used"
-    )
+    parser.add_argument("--json", action="store_true", help="print the lease as one line of JSON, and its use as another")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -110,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
     if command and (code := refused(command[0], _tell)) is not None:
         return code  # before any clock is touched
     if model is not None and not command and not Path(model).exists() and shutil.which(model):
-        raise UsageError(f"{model}: no such file; a command stands after --, as in: jetdvfs hold ... -- {model}")
+        raise UsageError(f"{model}: no such file; a command follows --, as in: jetdvfs hold ... -- {model}")
     if (model is None and args.target is None) == (args.config is None):
         raise UsageError("expected either --target, with a MODEL or without, or --config")
     if model is not None and args.target is None:

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Show what the daemon decided lately and why: leases, clocks, targets that were missed, plans that were made again.
+"""Show the daemon's last decisions and their reasons: leases, clocks, missed targets, new plans.
 
-The daemon keeps its last 512 decisions. Where no daemon answers, the journal is asked, if there is one; it has the older ones,
-too.
+The daemon keeps 512 decisions. Older ones, and those of a stopped daemon, are in the journal.
+
+examples:
+  jetdvfs log --follow
+  jetdvfs log --since 10 --lease 3
 """
 
 from __future__ import annotations
@@ -26,9 +29,9 @@ from ..wire.client import Client
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-n", "--lines", type=arguments.whole(1), metavar="N", help="only the last N")
-    parser.add_argument("--since", type=float, metavar="MINUTES", help="only those of the last so many minutes")
-    parser.add_argument("--lease", metavar="LEASE", help="only what is about this lease")
-    parser.add_argument("--follow", action="store_true", help="go on with what is decided from now on, until interrupted")
+    parser.add_argument("--since", type=float, metavar="MINUTES", help="only those of the last MINUTES")
+    parser.add_argument("--lease", metavar="LEASE", help="only those of this lease")
+    parser.add_argument("--follow", action="store_true", help="print new decisions, too, until interrupted")
     parser.add_argument("--journal", action="store_true", help="ask the journal instead of the daemon")
     arguments.add_socket(parser)
     parser.add_argument("--json", action="store_true", help="print each entry as JSON, on one line")

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measure what a command costs: time, power and energy of every rail, and of every frame. No daemon and no profile are needed.
+"""Measure the cost of a command: time, power and energy of every rail and frame. No daemon and no profile are needed.
 
-A command stands after ``--``. Its output is its own: what was measured goes to standard error, or as JSON into a file. Frames
-are counted where the command times them with ``jetdvfs.qos``, or told with --frames. The exit code is the command's; 127 if
-there is no such command and 126 if it cannot be executed. Nothing of the board is changed.
+The command follows ``--`` and keeps its own output; figures go to standard error, or as JSON into a file. Frames are those that
+the command times with ``jetdvfs.qos``, or --frames. The exit code is the command's, or 127 if there is no such command and 126
+if it cannot be executed.
+
+example: jetdvfs measure -- ./my-application
 """
 
 from __future__ import annotations
@@ -43,12 +45,16 @@ _TOO_SHORT = "energy: too short to tell ({elapsed_s:.3f} s, {readings} readings 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.usage = "%(prog)s [options] -- CMD ..."
-    parser.add_argument("--frames", type=int, metavar="N", help="how many frames the command makes, where it does not tell")
+    parser.add_argument("--frames", type=int, metavar="N", help="number of frames of a command that does not report them")
     parser.add_argument(
-        "--every", type=float, default=_EVERY_S, metavar="S", help="read the rails so often (default: %(default)s)"
+        "--every",
+        type=float,
+        default=_EVERY_S,
+        metavar="S",
+        help="seconds between readings of rails (default: %(default)s)",
     )
-    parser.add_argument("--output", type=Path, metavar="FILE", help="write what was measured as JSON into a file")
-    parser.add_argument("--json", action="store_true", help="print what was measured as JSON, on one line of standard error")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write the figures as JSON into a file")
+    parser.add_argument("--json", action="store_true", help="print the figures as one line of JSON, on standard error")
     arguments.add_root(parser)
 
 

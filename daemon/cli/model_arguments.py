@@ -130,55 +130,52 @@ def add_model_arguments(parser: argparse.ArgumentParser, *, optimized: bool = Tr
         "model",
         metavar="MODEL",
         help="a TorchScript, torch.export or ONNX file, an engine's layers (trtexec --exportLayerInfo), a language model "
-        "(GGUF, or safetensors with its config.json), or the .json that 'jetdvfs decompose --json' printed",
+        "(GGUF, or safetensors with its config.json), or the output of 'jetdvfs decompose --json'",
     )
     arguments.add_input(parser)
     add_optimized_argument(parser, default=optimized)
     add_fused_argument(parser)
-    parser.add_argument(
+    arguments.titled(parser, "model").add_argument(
         "--as",
         dest="compiled",
         choices=ENGINES,
-        help="launches as TensorRT would fuse them in an engine of this model; engine-half: with half precision (trtexec "
-        "--fp16); engine-int8: calibrated for 8 bits too (--int8 --fp16). The layers of a built engine are more exact "
-        "(--exportLayerInfo)",
+        help="kernels as TensorRT would fuse them; engine-half: in half precision (trtexec --fp16); engine-int8: calibrated "
+        "for 8 bits too (--int8 --fp16). The layers of a built engine are more exact (--exportLayerInfo)",
     )
 
 
 def add_optimized_argument(parser: argparse.ArgumentParser, *, default: bool) -> None:
     """--optimized and --no-optimized; neither is ``None``, since a list that was decomposed before is taken as it is."""
-    parser.add_argument(
+    arguments.titled(parser, "model").add_argument(
         "--optimized",
         action=argparse.BooleanOptionalAction,
-        help="take the launches of a TorchScript file as the JIT's passes leave them: without dead code, repeated calls, work "
-        f"on constants, sums with 0 and nested cat (default: {'so' if default else 'as the file has them'})",
+        help="a TorchScript file as PyTorch's JIT leaves it: without dead code, repeated calls, work on constants, sums with 0 "
+        f"and nested cat (default: {'on' if default else 'off'})",
     )
 
 
 def add_fused_argument(parser: argparse.ArgumentParser) -> None:
     """--fused."""
-    parser.add_argument(
+    arguments.titled(parser, "model").add_argument(
         "--fused",
         action="store_true",
-        help="take the launches as PyTorch's fusers leave them on a CUDA device: cuDNN's convolutions with relu and residual "
-        "sum, and the JIT's pointwise groups, assuming that it makes every group; in-place activations of an unfrozen file "
-        "keep it from that (default: before any fusion)",
+        help="kernels as PyTorch's fusers leave them on CUDA: cuDNN's convolutions with relu and residual sum, and every "
+        "pointwise group of the JIT; in-place activations of an unfrozen file prevent some (default: off)",
     )
 
 
 def add_profile_arguments(parser: argparse.ArgumentParser) -> None:
     """--profile, --method (one of these), --temperature, --execution with what a frame takes besides, and --accept-boundary."""
     arguments.add_accept_boundary(parser)
-    parser.add_argument(
-        "--profile",
-        metavar="NAME|DIR",
-        help="the board's profile, which must be said: a bundle's name or folder ('jetdvfs profile list' lists them)",
+    group = arguments.titled(parser, "prediction")
+    group.add_argument(
+        "--profile", metavar="NAME|DIR", help="board profile (required): a name ('jetdvfs profile list' lists them) or a folder"
     )
-    parser.add_argument(
+    group.add_argument(
         "--method",
         choices=METHODS,
         default=METHODS[0],
-        help="timeline: host and GPU played against each other (default); sum: kernel times added up, as in MIRAGE",
+        help="timeline of host and GPU (default), or sum of kernel times, as in MIRAGE",
     )
     arguments.add_temperature(parser)
     arguments.add_execution(parser)

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Choose the frequency configuration that meets a target best, without touching any clock.
 
-With --fps every inference must end within its period, energy is that of a frame (the idle energy until the next one included)
-and power is the mean over the period. With --confidence the target is met with that probability, by the profile's own account
-of its errors; without it, by the median prediction.
+With --fps every inference ends within its period, energy includes the idle time until the next frame, and power is the mean
+over the period. With --confidence the target is met with that probability, else by the median prediction.
 
 examples:
   jetdvfs plan resnet18.pt --input 1x3x224x224 --profile agx-xavier-sim --target latency_ms=20
@@ -20,8 +19,8 @@ Power modes: --modes finds the smallest one that keeps the targets; --target may
 Throughput: --batches tries batch sizes, with the inputs' first size in the place of 1.
   jetdvfs plan resnet18.pt --input 1x3x224x224 --profile agx-xavier-sim --batches 1,2,4,8 --deadline 100
 
-Of a language model, prompts (--prefill) and tokens (--decode) may be planned for together: each has clocks of its own. A target
-counts for the phase that it speaks of, any other target for both.
+Language models: --prefill and --decode plan prompts and tokens together, each with its own clocks. A target for one phase
+counts there, any other target for both.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--compare",
         action="store_true",
-        help="show the plan beside every power mode and the top clocks; with --battery-wh how long a battery lasts in each",
+        help="compare the plan with every power mode and the top clocks; with --battery-wh by battery hours, too",
     )
     parser.add_argument(
         "--batches",
@@ -88,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
             raise UsageError(f"--{option.replace('_', '-')} needs --modes")
     if args.batches:
         if args.battery_wh is not None:
-            raise UsageError("--battery-wh: said of a target of hours, not of --batches")
+            raise UsageError("--battery-wh needs a target of hours, not --batches")
         return batches.run(args)
     if args.deadline is not None or not args.targets:
         raise UsageError("expected a --target, or --batches with a --deadline")

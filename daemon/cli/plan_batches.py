@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batch and clocks together: of several batch sizes, the plan whose items cost least energy within a deadline."""
+"""Batch size and clocks together: the plan with the least energy per item within a deadline."""
 
 from __future__ import annotations
 

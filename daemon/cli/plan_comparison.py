@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`plan --compare`: the plan beside every power mode of the board and beside the top clocks, by energy and battery hours."""
+"""``plan --compare``: the plan next to every power mode and the top clocks, by energy and battery hours."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``jetdvfs plan --modes``: the smallest power mode (nvpmodel) in which a model keeps its targets, or slice of an A100.
 
-A mode is judged at its highest clocks, where governors go under load. Where a mode leaves only a part of the GPU on, or a slice
-(MIG) is a part of it, latency is shown as if all of the inference were the GPU's and went by that part, and power as if all of
-it were on: both are at most so. Fewer processor cores count for nothing: one issues a network.
+A mode is judged at its highest clocks, where governors go under load. If it leaves only a part of the GPU on, as a slice (MIG)
+does, latency and power are upper bounds: latency scales with the part, power is that of the whole GPU. CPU cores do not count.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Predict latency, power and energy of one inference at every frequency configuration of a board.
 
-Printed are the configurations that stand out; --save keeps the whole surface, --config adds configurations of your own. The
-range beside a latency or an energy holds two thirds of what would be measured, by the profile's own account of its errors.
-Kernels without a model are bounded by the roofline, and listed; so are fused kernels that the model of an unfused one stands in
-for, and kernels unlike all that the profile was trained on: those are guessed, and the ranges are wider for it.
+The output shows notable configurations; --config adds your own, and --save writes the whole surface. The range next to a figure
+holds two thirds of measurements. Kernels without a model, or unlike those of the profile, are guessed and widen it.
 
 examples:
   jetdvfs predict resnet18.pt --input 1x3x224x224 --profile agx-xavier-sim
@@ -13,9 +11,9 @@ examples:
   jetdvfs predict resnet18.pt --input 1x3x224x224 --profile agx-xavier-sim --explain --config 1190.4,905.25,1600
   jetdvfs predict engine.json --profile agx-orin-64gb-sim --explain --measured profile.json
 
-The saved arrays: cpu_khz, gpu_hz, emc_hz (the axes); latency_ms, power_mw, energy_mj, idle_mw, latency_sigma, energy_sigma,
-guessed_share (over the axes, in that order); about, a JSON text with the method, what is guessed, what had no model, and where
-the list of launches ends.
+Saved arrays: cpu_khz, gpu_hz, emc_hz (the axes); latency_ms, power_mw, energy_mj, idle_mw, latency_sigma, energy_sigma and
+guessed_share (over the axes, in that order); about, a JSON text with the method, guessed and unmodelled kernels, and the
+boundary.
 """
 
 from __future__ import annotations

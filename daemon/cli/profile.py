@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""List, inspect and install profiles; ``jetdvfs-lab`` measures, trains and evaluates them."""
+"""List, inspect and install profiles; ``jetdvfs-lab`` measures, trains and evaluates them.
+
+example: jetdvfs profile show agx-xavier-sim
+"""
 
 from __future__ import annotations
 

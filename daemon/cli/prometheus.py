@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``jetdvfs status --prometheus``: the daemon's figures in Prometheus' text format, or a textfile of them.
+"""``jetdvfs status --prometheus``: the daemon's figures in Prometheus' text format, or as a textfile.
 
-A client of the daemon may run this, and it needs no right beyond: the daemon itself opens no port and writes no such file. A
-timer that runs it every 15 seconds is in docs/metrics.md. Without a daemon, ``jetdvfs_up`` is 0 and no other figure is given.
+Any client of the daemon may run this; the daemon opens no port and writes no such file. docs/metrics.md has a timer. Without a
+daemon, ``jetdvfs_up`` is 0 and the only figure.
 """
 
 from __future__ import annotations

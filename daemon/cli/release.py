@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Give up a lease: one's own, or, as root, anybody's. ``jetdvfs status`` lists them."""
+"""End a lease: your own or, as root, any. ``jetdvfs status`` lists them.
+
+example: jetdvfs release 1
+"""
 
 from __future__ import annotations
 

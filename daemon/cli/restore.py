@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Put every clock that is still ours back to its baseline. Works without a daemon: on what a killed one left behind.
+"""Restore the baseline of every clock that the daemon, or a killed one, still holds.
 
-Where a daemon runs, it is asked to end all leases and to restore, through the socket that is root's.
+A running daemon is asked to end all leases and to restore, through root's socket.
+
+example: sudo jetdvfs restore --dry-run
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     arguments.add_state_dir(parser)
     arguments.add_runtime_dir(parser)
     arguments.add_socket(parser)
-    parser.add_argument("--dry-run", action="store_true", help="only say what would be restored and what left")
+    parser.add_argument("--dry-run", action="store_true", help="print the changes, make none")
     arguments.add_json(parser)
 
 

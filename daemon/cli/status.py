@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Show what the daemon does and why: clocks, leases, power, temperatures, and what keeps it from doing all of its job.
+"""Show the clocks, leases, power and temperatures, and each reason why the daemon is degraded.
 
-With ``--learned`` it shows what the daemon remembers of your models and applications from their frames; ``--forget`` drops it.
-Root sees and drops everything. With ``--prometheus`` its figures are printed for Prometheus, or written into a textfile.
+--learned shows the observations that the daemon remembers of your models and applications; --forget drops them. Root sees and
+drops those of all users. --prometheus prints the figures for Prometheus, or writes them into a textfile.
+
+examples:
+  jetdvfs status --why
+  jetdvfs status --watch 1
+  jetdvfs status --learned
 """
 
 from __future__ import annotations
@@ -31,9 +36,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const="",
         metavar="MODEL",
-        help="what is remembered from frames, of all models and applications or of this one",
+        help="observations of all models and applications, or of this one",
     )
-    parser.add_argument("--why", action="store_true", help="show what keeps each clock from being higher")
+    parser.add_argument("--why", action="store_true", help="show why each clock is not higher")
     parser.add_argument("--forget", action="store_true", help="with --learned: drop it")
     parser.add_argument("--watch", type=float, metavar="S", help="show it again every S seconds, until interrupted")
     metrics.configure(parser)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Watch the board and its leases: clocks, rails, temperatures; each lease's target, what was predicted, observed and missed.
+"""Watch the board and its leases: clocks, rails, temperatures, and each lease's target, predicted and observed latency.
 
-Of a lease's frames, "first ms" is what those take that come after a pause or at other clocks, by median.
+"first ms" is the median of frames that come after a pause or at other clocks. The screen is drawn every second until q or an
+interrupt, also while the daemon restarts. Without a terminal the screens follow each other.
 
-Drawn anew every second until q, or an interrupt, also when the daemon goes away and comes back. Where the output is no
-terminal, what is drawn follows each other.
+example: jetdvfs top --every 5
 """
 
 from __future__ import annotations

@@ -53,21 +53,21 @@ _TWIN = "profiles.twin"
 
 #: Verb: its module (of the twin: below the product's root), and a summary.
 VERBS: dict[str, tuple[str, str]] = {
-    "decompose": ("decompose", "list the kernel invocations of a model"),
+    "decompose": ("decompose", "list the kernels of a model"),
     "predict": ("predict", "predict latency, power and energy at every frequency configuration"),
     "plan": ("plan", "choose the frequency configuration that meets a target best"),
     "hold": ("hold", "ask the daemon to keep a target or a configuration while a command runs"),
-    "release": ("release", "give up a lease"),
-    "status": ("status", "show what the daemon does and why"),
+    "release": ("release", "end a lease"),
+    "status": ("status", "show clocks, leases and their reasons"),
     "top": ("top", "watch the board and its leases"),
     "web": ("web.web", "show the board and its leases in a browser, with live plots"),
-    "log": ("log", "show what the daemon decided lately, and why"),
+    "log": ("log", "show the daemon's last decisions and their reasons"),
     "board": ("board", "show the board, its clocks, rails and limits"),
-    "config": ("config", "check the daemon's configuration, or show what it comes to"),
-    "setup": ("setup.setup", "measure a new board for some minutes, and install a profile of it that is proven"),
-    "doctor": ("doctor", "say what works here, what does not, and what to do about it"),
+    "config": ("config", "check, show or begin the daemon's configuration"),
+    "setup": ("setup.setup", "measure a new board for some minutes, and install a proven profile"),
+    "doctor": ("doctor", "diagnose the installation"),
     "measure": ("measure", "measure time, power, energy and frames of a command"),
-    "restore": ("restore", "put every clock back to its baseline by hand"),
+    "restore": ("restore", "restore the baseline by hand"),
     "profile": ("profile", "list, inspect and install profiles"),
     "twin": ("profiles.twin.cli.twin", "serve a simulated board, or run a demonstration on one"),
 }
@@ -186,12 +186,9 @@ def _parse_and_run(program: Program, arguments: list[str], verb: str) -> int:
         cut = arguments.index("--")
         arguments, command = arguments[:cut], arguments[cut + 1 :]
     args, unknown = parser.parse_known_args(arguments)
-    if unknown and takes_command and not command:
-        raise UsageError(
-            f"{' '.join(unknown)}: not known; a command stands after --, as in: {program.name} {verb} ... -- {COMMAND}"
-        )
     if unknown:
-        verbs[verb].unknown(unknown)
+        hint = f"; a command follows --, as in: {program.name} {verb} ... -- {COMMAND}" if takes_command and not command else ""
+        verbs[verb].unknown(unknown, hint)
     args.command = command
     assert module is not None
     code = int(module.run(args))

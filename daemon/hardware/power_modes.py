@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from ...kernels.text import valid_instead
 from ...profiles.board import BOARDS_DIR, BoardDescription, ModeSet, PowerMode
 from ..errors import InputError, UsageError
 from .files import Files
@@ -117,8 +118,8 @@ def find_mode(modes: ModeSet, wanted: str) -> PowerMode:
     for mode in modes.table:
         if wanted == mode.name or (wanted.isdecimal() and int(wanted) == mode.id):
             return mode
-    listed = ", ".join(f"{mode.id} {mode.name}" for mode in modes.table)
-    raise UsageError(f"power mode {wanted!r}: there is none in {modes.conf}; valid: {listed}")
+    known = valid_instead(wanted, [f"{mode.id} {mode.name}" for mode in modes.table])
+    raise UsageError(f"power mode {wanted!r}: not in {modes.conf}{known}")
 
 
 def changed_masks(before: PowerMode | None, after: PowerMode) -> tuple[str, ...]:

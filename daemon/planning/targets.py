@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
+from ...kernels.text import meant_by
 from ..errors import UsageError
 
 if TYPE_CHECKING:
@@ -33,27 +34,22 @@ FIGURE_RANGES: dict[Figure, tuple[float, float]] = {
     "power_mw": (1e-3, 1e7),
     "energy_mj": (1e-3, 1e9),
 }
-FPS_RANGE = (0.001, 100_000)
-"""Frame rates that make sense, in frames per second: from one in a quarter of an hour on."""
+FPS_RANGE = (0.001, 100_000)  # frames per second
 
 _TIMES: Mapping[str, float] = {"us": 1e-3, "ms": 1.0, "s": 1e3}
 _POWERS: Mapping[str, float] = {"mW": 1.0, "W": 1e3}
 _ENERGIES: Mapping[str, float] = {"mJ": 1.0, "J": 1e3}
 _TEXT = re.compile(r"(?:(?P<name>[^<>=]*)(?P<sign><=|>=|=)\s*)?(?P<value>.*)", re.DOTALL)
 _WITH_UNIT = re.compile(r"(?P<number>(?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)(?:e[+-]?[0-9]+)?)\s*(?P<unit>[^\W\d]*)")
-
 HOURS_RANGE = (0.01, 10_000)
-"""For how long a battery may be asked to last, in hours."""
 
 
 @dataclass(frozen=True, eq=False)
 class Outlook:
-    """Figures by which a target judges configurations, over the grid.
+    """Figures by which a target judges configurations, over the grid: of a frame with a frame rate, else of an inference.
 
     Attributes:
-        latency_ms: of one inference.
-        power_mw: mean of the energy rails over the frame's period, else over the inference.
-        energy_mj: per frame with a frame rate, else per inference.
+        power_mw: mean of the energy rails.
     """
 
     latency_ms: NDArray[np.float64]
@@ -87,10 +83,9 @@ class TokenRate(Bound):
 
 
 class Target(ABC):
-    """Requirement and preference of an application; ``str(target)`` is its parsed text.
+    """Requirement and preference of an application; ``str(target)`` is its parsed text, which begins with ``keyword``.
 
     Attributes:
-        keyword: its name there.
         prefers: figure to be low among permitted configurations; None for an objective of its own.
         merit: the same in words; by default the figure's name.
         phase: phase of a language model that it is for; None for any network.
@@ -274,7 +269,7 @@ class Hours(BoundedTarget):
 
     @property
     def meaning(self) -> str:
-        return f"the {self.goal} with which what is left in the battery lasts {self.limit:g} hours (--battery-wh)"
+        return f"the {self.goal} with which the battery lasts {self.limit:g} hours (--battery-wh)"
 
     @classmethod
     def limits(cls) -> tuple[float, float]:
@@ -399,7 +394,10 @@ def parse_target(text: str) -> Target:
         hint = f": expected a number with one of the units {', '.join(_units())}"
     elif unit:
         hint = f": expected one of {', '.join(one.quantity for one in _bounded() if one.quantity)} with a unit"
-    raise UsageError(f"target {text!r:.80}{hint}; valid: {', '.join(target.usage() for target in target_classes())}")
+    forms = {target.keyword: target.usage() for target in target_classes()}
+    meant = meant_by(name or value, list(forms))
+    hint += f"; did you mean {forms[meant]!r}?" if meant else ";"
+    raise UsageError(f"target {text!r:.80}{hint} valid: {', '.join(forms.values())}")
 
 
 def _made(target: type[Target], text: str, value: str | None, *, in_unit: bool = False) -> Target:

@@ -50,7 +50,7 @@ def test_every_verb_is_there_with_its_options_and_all_of_its_help(pages: Mapping
     text = shown(pages["jetdvfs.1"])
     for verb in VERBS:
         assert f"jetdvfs {verb} [" in text or f"jetdvfs {verb} (" in text or f"jetdvfs {verb} A" in text, verb
-    assert "--accept-boundary OPERATOR go on with a list of launches that ends at this operator" in text
+    assert "--accept-boundary OPERATOR accept a list of kernels that ends early at this operator" in text
     assert "latency_ms=50 the least energy with latency at most 50 ms" in text
     assert "jetdvfs profile list" in text and "6 no daemon" in text
 

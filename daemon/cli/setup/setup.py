@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Set a new board up: measure networks on it for some minutes, adapt a profile to it, install that, and prove it.
+"""Set a new board up: measure networks for some minutes, adapt a profile, install it and prove it.
 
-Says first what is known of the board: whether a profile of it is there, which clocks can be set, which rails are measured.
-Then the clocks are set one way after the other, by the daemon that runs or by one of its own, MODEL runs back to back, and
-latency and power are observed. The profile that is closest to the board is adapted to what was observed and installed. Last,
-MODEL runs at configurations that were not observed before, beside what the new profile predicts there.
-
-The board is given back whatever happens: its daemon holds the clocks for this program, and lets go of them when it ends.
+First the profiles, clocks and rails of the board are listed. The daemon, or one started for this, then holds one configuration
+after the other while MODEL runs, and latency and power are observed. The closest profile is adapted to the observations and
+installed. Last, MODEL runs at new configurations, next to the predictions of the new profile. The clocks return to their
+baseline at the end, for any reason.
 
 examples:
   sudo jetdvfs setup resnet18.pt --input 1x3x224x224 --minutes 10
@@ -55,29 +53,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--accuracy",
         type=float,
         metavar="PERCENT",
-        help="measure where plans of MODEL are least certain, and end before --minutes when they are known to so much "
-        "(default: evenly over all clocks)",
+        help="measure where plans of MODEL are least certain, and end early at this accuracy (default: evenly over all clocks)",
     )
     arguments.add_root(parser)
     arguments.add_socket(parser)
-    parser.add_argument("--board", metavar="NAME", help="the board's description, where it does not say what it is")
+    parser.add_argument("--board", metavar="NAME", help="description of a board that does not name itself")
     parser.add_argument("--prior", metavar="NAME|DIR", help="the profile to adapt (default: the one of the closest board)")
     parser.add_argument("--name", help="the new profile's name (default: BOARD-adapted)")
     parser.add_argument(
         "--into", type=Path, metavar="DIR", help="folder of profiles (default: the user's, or the system's as root)"
     )
-    parser.add_argument(
-        "--record",
-        type=Path,
-        metavar="FILE",
-        help="where what is measured is kept, and gone on with (default: BOARD-setup.npz)",
-    )
+    parser.add_argument("--record", type=Path, metavar="FILE", help="record to write or continue (default: BOARD-setup.npz)")
     parser.add_argument(
         "--python", default=sys.executable, metavar="FILE", help="the Python that has PyTorch (default: this one)"
     )
-    parser.add_argument(
-        "--device", default="cuda", choices=("cuda", "cpu"), help="what PyTorch runs networks on (default: cuda, the GPU)"
-    )
+    parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"), help="PyTorch's device (default: cuda, the GPU)")
     parser.add_argument(
         "--trtexec",
         type=arguments.named_file,
@@ -90,7 +80,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--bench", type=Path, metavar="PATH", help="a simulated board's application port: networks run there, not under PyTorch"
     )
-    parser.add_argument("--dry-run", action="store_true", help="say what is known and what would be done; change nothing")
+    parser.add_argument("--dry-run", action="store_true", help="print the plan and the known facts; change nothing")
     arguments.add_json(parser)
 
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Show the board and its leases in a browser: live plots of clocks, rails, temperatures and latencies, and every decision.
 
-Serves one page on this machine until interrupted, for whoever may ask the daemon; nothing can be set there. The page goes on
-when the daemon goes away and comes back. Not encrypted and without a password: from another machine, reach it through
-ssh -L 8570:localhost:8570 BOARD.
+Serves one read-only page on this machine until interrupted, also while the daemon restarts. It has no encryption and no
+password. From another machine: ssh -L 8570:localhost:8570 BOARD jetdvfs web
+
+example: jetdvfs web --port 8080
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--host",
         default="127.0.0.1",
         metavar="ADDRESS",
-        help="listen on this address, as in ::1; whoever reaches it sees what `jetdvfs status` shows (default: %(default)s)",
+        help="listen on this address, as in ::1; all who reach it see the status (default: %(default)s)",
     )
     arguments.add_socket(parser)
     parser.add_argument("--json", action="store_true", help="print the page's address as JSON")
@@ -53,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     except OSError as error:
         raise UsageError(f"{address} port {args.port}: {error.strerror}; --port 0 takes one that is free") from error
     if not address.is_loopback:
-        _tell(f"{address} can be reached from other machines: whoever does sees what `jetdvfs status` shows")
+        _tell(f"{address} can be reached from other machines, which then see the status")
     with server:
         signal.signal(signal.SIGTERM, _end)
         with contextlib.suppress(KeyboardInterrupt):

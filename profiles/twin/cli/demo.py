@@ -328,7 +328,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--latency-ms",
         type=float,
         metavar="MS",
-        help="the latency target (default: twice what the slowest network is sure to take at the top clocks)",
+        help="latency target (default: twice the 95%% bound of the slowest network at the top clocks)",
     )
     parser.add_argument(
         "--fps", type=float, default=15.0, metavar="RATE", help="frames per second for minimum energy (default: 15)"

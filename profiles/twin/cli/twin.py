@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Serve a simulated board: its sysfs, debugfs and device-tree files on a directory, and an application port beside it.
+"""Serve a simulated board on a directory: its sysfs, debugfs and device tree, with an application port next to it.
 
-The daemon runs on it as on a real one: `jetdvfsd --root DIR`. Ends, and unmounts, on SIGINT or SIGTERM.
+The daemon runs on it as on a board: `jetdvfsd --root DIR`. SIGINT and SIGTERM end and unmount it.
+
+examples:
+  jetdvfs twin try
+  jetdvfs twin serve --board agx-orin-64gb --mount /tmp/orin
 """
 
 from __future__ import annotations
@@ -38,10 +42,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--headless", action="store_true", help="no desktop has used the GPU: its clock's files are not there yet"
     )
     serve.add_argument(
-        "--battery-wh", type=float, metavar="WH", help="a battery with so many watt hours feeds it (default: the mains)"
+        "--battery-wh", type=float, metavar="WH", help="battery of this capacity in watt hours (default: the mains)"
     )
     serve.add_argument(
-        "--state", default="", metavar="NAME[,NAME]", help="a state that boards were found in by their users (docs/lab.md)"
+        "--state", default="", metavar="NAME[,NAME]", help="a state in which users have found boards (docs/lab.md)"
     )
     add_perturbed(serve)
     serve.add_argument(
@@ -53,9 +57,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "in half (engine-half); predict and plan --as say the same of the model (default: the framework runs them)",
     )
     serve.add_argument(
-        "--replay", default="", metavar="PROGRAM", help="frames take and draw what this program did on a real board (--data)"
+        "--replay", default="", metavar="PROGRAM", help="time and power of this program on a real board (--data)"
     )
-    serve.add_argument("--data", type=arguments.folder, metavar="DIR", help="the tables that others measured, for --replay")
+    serve.add_argument("--data", type=arguments.folder, metavar="DIR", help="measured tables for --replay")
     add_backend(serve)
     serve.add_argument("--bench", type=Path, metavar="PATH", help="socket of the application port (default: DIR.bench)")
     serve.add_argument("--json", action="store_true", help="say in JSON when ready")

@@ -34,7 +34,7 @@ def process(*words: object, **environment: str) -> subprocess.CompletedProcess[s
 def test_a_command_without_dashes_before_it_is_told_where_it_stands(words: tuple[str, ...]) -> None:
     done = jetdvfs("hold", *words)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert "a command stands after --" in done.stderr
+    assert "a command follows --" in done.stderr
 
 
 def test_a_command_that_cannot_be_run_ends_as_in_a_shell_before_anything_is_held(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_modes_are_read_with_gaps_wrapped_lines_and_comments() -> None:
     )
     assert find_mode(modes, "3") is find_mode(modes, "MODE_15W") is modes.table[1]
     assert changed_masks(*modes.table) == ("tpc_pg_mask",)
-    with pytest.raises(UsageError, match=r"'1': there is none in .*; valid: 0 MAXN, 3 MODE_15W"):
+    with pytest.raises(UsageError, match=r"'1': not in .*; valid: 0 MAXN, 3 MODE_15W"):
         find_mode(modes, "1")
 
 
