@@ -56,9 +56,7 @@ def test_adding_a_target_is_adding_a_class() -> None:
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert any(line.startswith("plan: Lowest power of ") for line in lines)
-    assert any(
-        line.startswith("refused: target 'min-weight'; did you") and line.endswith(", min-power") for line in lines
-    )
+    assert any(line.startswith("refused: target 'min-weight'; did you") and line.endswith(", min-power") for line in lines)
     listed = [line.split() for line in lines if "the lowest power" in line]
     assert listed == [["min-power", "the", "lowest", "power"]] * 2 + [["#", "min-power", "the", "lowest", "power"]]
 
