@@ -8,6 +8,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +50,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--batch", type=arguments.whole(1), metavar="N", help="networks in a step (default: the papers')")
     group.add_argument("--rate", type=float, metavar="RATE", help="of learning (default: the papers')")
     group.add_argument(
+        "--search",
+        type=arguments.whole(1),
+        metavar="S",
+        help="also at the best of a search of S seconds of processor time, the same for each",
+    )
+    group.add_argument(
         "--ablations", action="store_true", help="what the papers leave out, in distribution, at the largest size"
     )
     group.add_argument("--metric", action="append", metavar="NAME", help="learn and judge this metric alone; may be repeated")
@@ -65,6 +72,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from ..networks.bench import SPLITS, evaluate
+    from ..networks.predictors.combined import Searched, space_of
     from ..networks.predictors.loading import duplicates, unseen_share
     from ..networks.record import read_record
 
@@ -83,8 +91,12 @@ def run(args: argparse.Namespace) -> int:
     metrics = _chosen(args.metric or record.about.metrics, record.about.metrics, "--metric")
     same = duplicates(methods, len(metrics))
     methods = {name: make for name, make in methods.items() if name not in same}
+    if args.search:
+        for name, make in list(methods.items()):
+            if space_of(make()):
+                methods[f"{name}, searched"] = partial(Searched, make, args.search)
     samples = [replace(one, values={name: one.values[name] for name in metrics}) for one in samples]
-    about = {name: getattr(args, name) for name in ("epochs", "batch", "rate", "seed", "board")}
+    about = {name: getattr(args, name) for name in ("epochs", "batch", "rate", "seed", "board", "search")}
     about |= {"record": record.about.source, "samples": len(samples), "metrics": list(metrics)}
     known = [] if args.keep is None else _kept(args.keep, about)
     scores = []
@@ -106,6 +118,8 @@ def run(args: argparse.Namespace) -> int:
     if record.left_out:
         print(f"left out of the record: {', '.join(record.left_out)}")
     print(f"\n{_table(scores)}")
+    for score in {(one.method, one.split, one.networks): one for one in scores if one.settings}.values():
+        print(f"{score.method}, {score.split}, {score.networks} networks: {score.settings}")
     for name, other in same.items():
         print(f"{name}: of {len(metrics)} metric{'s' * (len(metrics) > 1)} the same network as {other}")
     graphs = list({one.name: one.graph for one in samples}.values())

@@ -34,6 +34,7 @@ class Score:
         training_s: of all metrics together.
         parameters: numbers learnt, or trees.
         prediction_ms: per sample, many at once.
+        settings: found by a search.
     """
 
     method: str
@@ -48,6 +49,7 @@ class Score:
     training_s: float
     parameters: int
     prediction_ms: float
+    settings: str = ""
 
 
 def split(samples: Sequence[Sample], name: str, seed: int = 0) -> tuple[list[Sample], list[Sample]]:
@@ -143,7 +145,7 @@ def _score(
             method, name, metric, size, len(tested),
             float(100 * errors.mean()), float(100 * np.sqrt((errors**2).mean())),
             float((errors <= 0.05).mean()), float((errors <= 0.10).mean()),
-            trained - began, estimator.parameters, took_ms,
+            trained - began, estimator.parameters, took_ms, getattr(estimator, "settings", ""),
         )  # fmt: skip
 
 

@@ -102,6 +102,7 @@ _WINDOW = (
     "dilation_width", "groups", "in_channels", "out_channels",
 )  # fmt: skip
 _TILE = 16
+_OUTPUTS = 64
 _DEVICE = tuple(range(len(DEVICE_FEATURES)))
 
 
@@ -178,11 +179,18 @@ def _tiled(channels: int) -> int:
     return -(-channels // _TILE) * _TILE
 
 
+def _tiles(node: Node) -> tuple[float, float]:
+    """A launch as a product: multiplications one after another for each output, and tiles of outputs that run side by side."""
+    depth = node.kernel[0] * node.kernel[1] * node.in_channels / max(node.groups, 1)
+    pixels = node.output_bytes / max(node.out_channels, 1) / 4
+    return depth, -(-pixels // _OUTPUTS) * -(-node.out_channels // _OUTPUTS)
+
+
 def _launches(graph: PerformanceGraph) -> Encoded:
     nodes = [
         [
             *_marks(node), *_window(node), *_image(node.output), node.flops, node.input_bytes, node.weight_bytes,
-            node.output_bytes, node.intensity, live, _tiled(node.in_channels), _tiled(node.out_channels),
+            node.output_bytes, node.intensity, live, _tiled(node.in_channels), _tiled(node.out_channels), *_tiles(node),
         ]
         for node, live in zip(graph.nodes, graph.live_bytes, strict=True)
     ]  # fmt: skip
@@ -251,7 +259,7 @@ DIPPM = Encoding(
 LAUNCHES = Encoding(
     (
         *OPERATORS, *_WINDOW, *_IMAGE, "flops", "input_bytes", "weight_bytes", "output_bytes", "intensity", "live_bytes",
-        "tiled_in_channels", "tiled_out_channels",
+        "tiled_in_channels", "tiled_out_channels", "depth", "tiles",
     ),
     (),
     (),

@@ -56,6 +56,8 @@ class GraphNetwork:
         devices = np.array([sample.device for sample in samples])
         self._scalings = scalings = Scalings.fit(self.architecture.scaling, encoding, encoded, devices)
         self._targets = Targets.fit(values)
+        if isinstance(self.architecture, Launches):  # parts add up in the metric's own unit alone
+            self._targets = Targets(self._targets.mean, np.ones(len(metrics)))
         scaled = self._targets.scaled(values)
         encoded = scalings.scaled(encoded)
 
@@ -124,4 +126,5 @@ def dippm(**changes: Any) -> GraphNetwork:
 
 def launches(**changes: Any) -> GraphNetwork:
     """Each launch by itself, added up; a network for each metric."""
-    return GraphNetwork(Launches(), replace(TrainingOptions(epochs=150, batch=32, loss="huber"), **changes))
+    options = TrainingOptions(epochs=120, batch=32, rate=3e-3, cycle=True, loss="huber", knee=0.05, validation=0.0)
+    return GraphNetwork(Launches(), replace(options, **changes))

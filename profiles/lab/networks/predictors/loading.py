@@ -12,6 +12,7 @@ import numpy as np
 
 from .....kernels.graph import PerformanceGraph
 from .architectures import Anee, unseen
+from .combined import RatesAndLaunches
 from .encodings import PERFSEER_GROUPS
 from .estimator import Estimator
 from .graph_network import GraphNetwork, dippm, dnnperf, dnnperf_own, launches, seernet, seernet_multi
@@ -31,7 +32,8 @@ PREDICTORS: Mapping[str, Callable[[], Estimator]] = {
     "dnnperf": dnnperf,
     "dnnperf with self-edges (ours)": dnnperf_own,
     "dippm": dippm,
-    "launches": launches,
+    "launches (ours)": launches,
+    "rates and launches (ours)": RatesAndLaunches,
     "rates+xgboost": lambda: Stack(Rates(), GlobalTrees("xgb")),
     "roofline+xgboost": lambda: Stack(Roofline(), GlobalTrees("xgb")),
     "roofline+seernet": lambda: Stack(Roofline(), seernet()),

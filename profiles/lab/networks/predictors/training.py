@@ -29,7 +29,8 @@ class TrainingOptions:
         epochs, batch, rate: as usual, with Adam.
         patience: epochs without improvement in validation after which the rate is halved; 0 to keep it.
         lowest_rate: where halving ends, and training with it.
-        loss: ``mse``, or ``huber`` with a threshold of 1.
+        cycle: raise the rate to ``rate`` and lower it to nothing over all epochs (Smith, 2018), in place of halving.
+        loss: ``mse``, or ``huber`` with a threshold of ``knee`` deviations.
         validation: the part of the networks that training does not see, to choose the best epoch by.
         pcgrad: project conflicting gradients of several outputs (:func:`project`).
         seed: what random choices follow from.
@@ -40,7 +41,9 @@ class TrainingOptions:
     rate: float = 1e-3
     patience: int = 5
     lowest_rate: float = 1e-6
+    cycle: bool = False
     loss: Literal["mse", "huber"] = "mse"
+    knee: float = 1.0
     validation: float = 0.15
     pcgrad: bool = False
     seed: int = 0
@@ -76,6 +79,8 @@ def train(
     train_set, valid_set = _split(groups, options.validation, rng)
     wanted = torch.from_numpy(targets.astype(np.float32))
     optimizer = torch.optim.Adam(weights.values(), lr=options.rate)
+    steps = options.epochs * -(-len(train_set) // options.batch)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, options.rate, total_steps=steps) if options.cycle else None
     best, best_error, waited, rate = start, np.inf, 0, options.rate
     ops = TorchOperations(training=True)
     for epoch in range(options.epochs):
@@ -83,7 +88,7 @@ def train(
         for at in range(0, len(train_set), options.batch):
             numbers = np.sort(train_set[at : at + options.batch])
             found = architecture.forward(ops, weights, batches(numbers), outputs)
-            losses = _losses(torch, options.loss, found, wanted[numbers])
+            losses = _losses(torch, options, found, wanted[numbers])
             optimizer.zero_grad()
             if options.pcgrad and outputs > 1:
                 parts = [torch.autograd.grad(loss, list(weights.values()), retain_graph=True) for loss in losses]
@@ -92,6 +97,8 @@ def train(
             else:
                 losses.mean().backward()
             optimizer.step()
+            if schedule is not None:
+                schedule.step()
         reached = _error(torch, architecture, options, weights, batches, wanted, valid_set, outputs)
         told(epoch + 1, options.epochs, f"epoch {epoch + 1}, loss {reached:.4g}")
         if reached < best_error:
@@ -119,10 +126,10 @@ def _split(groups: Sequence[str], share: float, rng: np.random.Generator) -> tup
     return np.flatnonzero(~inside), np.flatnonzero(inside)
 
 
-def _losses(torch: Any, loss: str, found: Any, wanted: Any) -> Any:
+def _losses(torch: Any, options: TrainingOptions, found: Any, wanted: Any) -> Any:
     """(outputs,) the loss of each."""
-    if loss == "huber":
-        return torch.nn.functional.huber_loss(found, wanted, reduction="none").mean(0)
+    if options.loss == "huber":
+        return torch.nn.functional.huber_loss(found, wanted, reduction="none", delta=options.knee).mean(0)
     return ((found - wanted) ** 2).mean(0)
 
 
@@ -141,7 +148,7 @@ def _error(
         for at in range(0, len(numbers), options.batch):
             part = numbers[at : at + options.batch]
             found = architecture.forward(TorchOperations(), weights, batches(part), outputs)
-            total += float(_losses(torch, options.loss, found, wanted[part]).mean()) * len(part)
+            total += float(_losses(torch, options, found, wanted[part]).mean()) * len(part)
     return total / max(len(numbers), 1)
 
 

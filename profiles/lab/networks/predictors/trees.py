@@ -55,12 +55,16 @@ class GlobalTrees:
         addition: how features are chosen; all are taken for None.
         counted: whether a host GPU's counters are features too.
         seed: what random choices follow from.
+
+    Attributes:
+        settings: of XGBoost, in place of the method's; ``rounds`` is their number.
     """
 
     def __init__(
         self, method: Method = "xgb", addition: Addition | None = None, *, counted: bool = False, seed: int = 0
     ) -> None:
         self.method, self.addition, self.counted, self.seed = method, addition, counted, seed
+        self.settings: Mapping[str, float] = {}
         self.metrics: tuple[str, ...] = ()
         self.features: tuple[str, ...] = NAMES
         self._trees: list[Any] = []
@@ -98,7 +102,9 @@ class GlobalTrees:
     def _grown(self, rows: NDArray[np.float32], column: NDArray[np.float64], seed: int) -> Any:
         xgboost = _xgboost()
         rounds, told = _METHODS[self.method]
-        settings = {**told, "objective": "reg:squarederror", "seed": seed, "nthread": 1, "tree_method": "hist"}
+        own = dict(self.settings)
+        rounds = rounds if self.method == "rf" else int(own.pop("rounds", rounds))
+        settings = {**told, **own, "objective": "reg:squarederror", "seed": seed, "nthread": 1, "tree_method": "hist"}
         return xgboost.train(settings, xgboost.DMatrix(rows, column, nthread=1), rounds)
 
     def _added(self, rows: NDArray[np.float32], column: NDArray[np.float64], groups: Sequence[str]) -> set[int]:

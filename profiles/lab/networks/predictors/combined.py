@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ours: rates and launches together; and any predictor at the best of a search that is given a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..record import Query, Sample
+from . import estimator
+from .estimator import Estimator, Told, silent
+from .graph_network import GraphNetwork, launches
+from .kernel_level import Stack
+from .rates import Rates
+from .trees import GlobalTrees
+
+#: Settings of a search, by kind of predictor: each trial draws one of each.
+SPACES: Mapping[type[Estimator], Mapping[str, Sequence[float]]] = {
+    GraphNetwork: {"rate": (3e-4, 1e-3, 2e-3, 5e-3), "batch": (8, 16, 32, 64), "epochs": (10, 20, 40, 80)},
+    GlobalTrees: {
+        "rounds": (50, 100, 200, 400, 800), "learning_rate": (0.03, 0.05, 0.1, 0.2, 0.3), "max_depth": (2, 3, 4, 6, 8),
+        "subsample": (0.5, 0.7, 1.0), "colsample_bynode": (0.3, 0.6, 1.0), "min_child_weight": (1, 3, 6),
+    },
+}  # fmt: skip
+_HELD = 0.2
+
+
+class RatesAndLaunches:
+    """Geometric mean of rates, which hold for unseen families, and of launches, which hold for unseen sizes; memory by rates.
+
+    Args:
+        networks: of launches, each from other first weights.
+    """
+
+    def __init__(self, networks: int = 2) -> None:
+        self.metrics: tuple[str, ...] = ()
+        self._rates, self._launches = Rates(), [launches(seed=seed) for seed in range(networks)]
+
+    @property
+    def parameters(self) -> int:
+        return self._rates.parameters + sum(one.parameters for one in self._launches)
+
+    def fit(self, samples: Sequence[Sample], told: Told = silent) -> None:
+        self.metrics = estimator.table_of(samples)[0]
+        self._rates.fit(samples, told)
+        timed = [name for name in self.metrics if not name.endswith("_mib")]
+        own = [replace(one, values={name: one.values[name] for name in timed}) for one in samples]
+        for network in self._launches if timed else ():
+            network.fit(own, told)
+
+    def predict(self, queries: Sequence[Query]) -> NDArray[np.float64]:
+        found = self._rates.predict(queries)
+        timed = [at for at, name in enumerate(self.metrics) if not name.endswith("_mib")]
+        if timed:
+            learnt = np.mean([np.log(network.predict(queries)) for network in self._launches], axis=0)
+            found[:, timed] = np.sqrt(found[:, timed] * np.exp(learnt))
+        return found
+
+
+def set_to(made: Estimator, settings: Mapping[str, float]) -> Estimator:
+    """A predictor with settings of its space."""
+    learner = made.learner if isinstance(made, Stack) else made
+    if isinstance(learner, GraphNetwork):
+        whole = {name: value if name == "rate" else int(value) for name, value in settings.items()}
+        learner.options = replace(learner.options, **whole)  # type: ignore[arg-type]
+    elif isinstance(learner, GlobalTrees):
+        learner.settings = settings
+    return made
+
+
+def space_of(made: Estimator) -> Mapping[str, Sequence[float]]:
+    """The settings that a search of it draws; empty if it has none."""
+    return SPACES.get(type(made.learner if isinstance(made, Stack) else made), {})
+
+
+class Searched:
+    """The best of a random search that may take some processor time, fitted again to all samples.
+
+    A trial learns from four fifths of the networks and is judged by the mean error of logarithms of the others. A predictor
+    without settings is fitted as it is.
+    """
+
+    def __init__(
+        self, make: Callable[[], Estimator], seconds: float, seed: int = 0, now: Callable[[], float] = time.process_time
+    ) -> None:
+        self._make, self._seconds, self._seed, self._now = make, seconds, seed, now
+        self._best = make()
+        self.settings = ""
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        return self._best.metrics
+
+    @property
+    def parameters(self) -> int:
+        return self._best.parameters
+
+    def fit(self, samples: Sequence[Sample], told: Told = silent) -> None:
+        space = space_of(self._best)
+        rng = np.random.default_rng(self._seed)
+        names = sorted({sample.name for sample in samples})
+        held = set(rng.permutation(names)[: round(_HELD * len(names))])
+        learnt, judged = ([one for one in samples if (one.name in held) == inside] for inside in (False, True))
+        wanted = np.array([list(one.values.values()) for one in judged])
+        best: Mapping[str, float] = {}
+        least, tried, began = np.inf, 0, self._now()
+        while space and judged and (not tried or self._now() - began < self._seconds):
+            settings = {name: rng.choice(values).item() for name, values in space.items()}
+            one = set_to(self._make(), settings)
+            one.fit(learnt, told)
+            error = float(np.abs(np.log(one.predict(judged) / wanted)).mean())
+            tried += 1
+            if error < least:
+                least, best = error, settings
+        self.settings = ", ".join([f"{tried} trials", *(f"{name} {value:g}" for name, value in best.items())]) if tried else ""
+        self._best = set_to(self._make(), best)
+        self._best.fit(samples, told)
+
+    def predict(self, queries: Sequence[Query]) -> NDArray[np.float64]:
+        return self._best.predict(queries)
