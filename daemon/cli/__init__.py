@@ -80,5 +80,5 @@ def _ended(code: int, argv: Sequence[str] | None) -> int:
     if argv is None:
         import signal
 
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # what is left is the interpreter's own end
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # only the interpreter's own end remains
     return code

@@ -162,7 +162,7 @@ def _describe(board: BoardDescription) -> Iterable[str]:
 
 
 def _module() -> str:
-    """The module's name as the jetson-stats service has it, where that runs."""
+    """The module's name in the jetson-stats service, if that runs."""
     with connect() as stats:
         return stats.module if stats else ""
 
@@ -239,7 +239,7 @@ def _report(shown: Mapping[str, Any]) -> Iterable[str]:
 
 
 def _megahertz(axis: str, levels: Sequence[int]) -> str:
-    """Levels in MHz; of many that are evenly spaced, but for the last, only the ends and the step."""
+    """Levels in MHz; of many evenly spaced ones the ends and the step."""
     steps = {after - before for before, after in pairwise(levels[:-1])}
     if len(levels) <= _MOST_LISTED or len(steps) != 1:
         return " ".join(mhz_text(axis, level) for level in levels)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs of this product that a verb runs as children for a while: a daemon of its own, a simulated board."""
+"""Children of a verb: a daemon of its own, a simulated board."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _STOP_S = 15.0
 
 
 class ChildError(DaemonError):
-    """A child did not start or ended early; its own words are in the text."""
+    """A child did not start or ended early; the text has its own words."""
 
     exit_code = 5
 
 
 @dataclass
 class Child:
-    """A child, and the file that holds what it said on standard error."""
+    """A child, and the file of its standard error."""
 
     name: str
     popen: subprocess.Popen[bytes]
@@ -51,9 +51,9 @@ class Child:
 
 
 def spawn(name: str, command: Sequence[str], folder: Path) -> Child:
-    """Start a module of the product; its standard output is a pipe, what it complains about lies in ``folder``.
+    """Start a module of the product with a pipe as standard output and its errors in ``folder``.
 
-    However this process ends, it is asked to end then; where this one could not remove ``folder``, it does.
+    It ends with this process, and then removes ``folder`` if that remains.
     """
     log = folder / f"{name.split()[-1]}.log"
     tethered = [sys.executable, "-m", "jetdvfs.daemon.cli.tethered", str(os.getpid()), str(folder), *command]
@@ -63,7 +63,7 @@ def spawn(name: str, command: Sequence[str], folder: Path) -> Child:
 
 
 def when_it_answers(daemon: Child, socket: Path) -> Client:
-    """A connection to a daemon that was just started.
+    """Connection to a daemon just started.
 
     Raises:
         ChildError: it ended, or did not answer in time.
@@ -88,7 +88,7 @@ NEVER_RAN = (_CANNOT_EXECUTE, _NO_SUCH_COMMAND)
 
 
 def refused(command: str, tell: Callable[[str], object]) -> int | None:
-    """Say why a command cannot be executed, and return the exit code that shells have for that; None where it can."""
+    """Report that a command cannot be executed and return a shell's exit code; None if it can."""
     if shutil.which(command) is not None:
         return None
     found = bool(command) and Path(command).exists()
@@ -97,9 +97,9 @@ def refused(command: str, tell: Callable[[str], object]) -> int | None:
 
 
 def run_command(command: list[str], mask: Iterable[int], tell: Callable[[str], object]) -> int:
-    """Run the command with this signal mask and return its exit code, 128 + N where signal N ended it, as shells do.
+    """Run the command with this signal mask; return its exit code, 128 + N for signal N.
 
-    Whoever calls this has blocked :data:`ENDING` before; it stays blocked.
+    The caller has blocked :data:`ENDING`; it stays blocked.
     """
     try:
         # It takes signals from its first moment on: until it has replaced this program, by their default.
@@ -119,7 +119,7 @@ def run_command(command: list[str], mask: Iterable[int], tell: Callable[[str], o
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-    # Once it is waited for, its number may be somebody else's.
+    # After the wait its number may be another process's.
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     return code if code >= 0 else 128 - code

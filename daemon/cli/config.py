@@ -43,7 +43,7 @@ _COLUMN = 24
 
 
 def template() -> str:
-    """The file's text, made from the members that the daemon reads."""
+    """Text of the file, from the daemon's members."""
     return "\n".join((_HEAD, *_lines(Members(), ""), ""))
 
 
@@ -128,7 +128,7 @@ def _init(args: argparse.Namespace) -> int:
 
 
 def _board(root: Path, reading: ConfigReading) -> str | None:
-    """The board that the configuration is for: the one that it names, or the one at ``root``; None if neither is known."""
+    """Board of the configuration: the named one, or that at ``root``; None if unknown."""
     if reading.members is not None and reading.members.board is not None:
         return reading.members.board
     try:
@@ -140,10 +140,10 @@ def _board(root: Path, reading: ConfigReading) -> str | None:
 
 
 def beyond_the_text(reading: ConfigReading, board: str | None) -> Iterator[Remark]:
-    """What reads well and yet keeps the daemon from starting here: names of what this machine does not have.
+    """Valid text that keeps the daemon from starting here, such as names unknown to this machine.
 
     Args:
-        board: the board that the configuration is for; None if unknown.
+        board: of the configuration; None if unknown.
     """
     members = reading.members
     if members is None:
@@ -163,7 +163,7 @@ def beyond_the_text(reading: ConfigReading, board: str | None) -> Iterator[Remar
 
 
 def _limits_that_nothing_fits(reading: ConfigReading, board: str | None) -> Iterator[Remark]:
-    """Limits without a level between them, if the board is known."""
+    """Limits without a level inside, if the board is known."""
     members = reading.members
     if members is None or board not in list_boards():
         return
@@ -212,7 +212,7 @@ def _show(args: argparse.Namespace, reading: ConfigReading, problems: list[Remar
 
 
 def _values(members: Any, at: Place) -> Iterator[tuple[Place, Any]]:
-    """Every member that is no mapping itself, in the order of their definition."""
+    """Every member that is no mapping, in order of definition."""
     for field in fields(members):
         value = getattr(members, field.name)
         if is_dataclass(value):
@@ -222,7 +222,7 @@ def _values(members: Any, at: Place) -> Iterator[tuple[Place, Any]]:
 
 
 def _source(reading: ConfigReading, at: Place) -> Remark | None:
-    """Where a member's value was said; None where it was not."""
+    """Source of a member's value; None by default."""
     said: Any = reading.stack.merged
     for key in at:
         said = said.get(key) if isinstance(said, Mapping) else said

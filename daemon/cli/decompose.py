@@ -157,7 +157,7 @@ def _to_json(
 
 
 def _is_fused(network: Network, args: argparse.Namespace) -> bool:
-    """Whether the launches are fused: as asked for, or a list that was fused when it was written."""
+    """True if the launches are fused, on request or in a saved list."""
     return bool(args.fused) or any(map(is_fused, network.kinds))
 
 
@@ -205,7 +205,7 @@ def _sum_ms(network: Network, ms: Sequence[float], kind: str) -> float:
 
 
 def _model_name(calls: list[KernelInvocation], model_for: Callable[[KernelInvocation], object]) -> str:
-    """Which models serve launches of one kind: their own, another kind's, or none."""
+    """Models for launches of one kind: its own, another kind's, or none."""
     names = []
     for call in calls:
         model = model_for(call)
@@ -296,7 +296,7 @@ def _tree(network: Network, depth: int | None) -> str:
 
 
 def _own(module: Module) -> str:
-    """What a module itself launches: a single launch with its output's shape, more of them counted by kind."""
+    """A module's own launches: one with its output's shape, several counted by kind."""
     if len(module.own) == 1:
         return f"{module.own[0].kind} -> {output.dimensions(module.own[0].output)}"
     return _counts(Counter(launch.kind for launch in module.own))

@@ -56,11 +56,11 @@ class Finding(NamedTuple):
     """One line of ``jetdvfs doctor``.
 
     Attributes:
-        check: what was looked at.
-        verdict: ``note`` where something works with less than it could, ``unknown`` where it could not be seen.
-        said: what was seen.
-        remedy: what to do about it, mostly a command; empty where nothing is to be done.
-        exit_code: what the command ends with where this is the first thing that is wrong.
+        check: its subject.
+        verdict: ``note`` for a limited function, ``unknown`` for an unseen one.
+        said: the observation.
+        remedy: mostly a command; empty if there is nothing to do.
+        exit_code: of the command if this is the first failure.
     """
 
     check: str
@@ -114,7 +114,7 @@ def _walls() -> Iterator[Finding]:
 
 
 def membership(name: str) -> Finding:
-    """Whether whoever asks is in the group that reaches the daemon."""
+    """True if the calling user is in the daemon's group."""
     try:
         group = grp.getgrnam(name)
     except KeyError:
@@ -149,11 +149,11 @@ def _examined_manager() -> Iterator[Finding]:
 
 
 def rivals(root: Path, *, running: bool) -> Iterator[Finding]:
-    """Findings about units that set the same clocks: enabled ones, and those of :data:`CONFLICTS` that run.
+    """Findings about units that set the same clocks: enabled ones, and running ones of :data:`CONFLICTS`.
 
     Args:
-        root: directory that stands for the system's ``/``.
-        running: it is this machine's own.
+        root: directory of the system's ``/``.
+        running: True for this machine.
     """
     found = {unit: f"is enabled and runs {command}" for unit, command in find_rivals(root).items()}
     units = _units(*(f"{name}.service" for name in CONFLICTS)) if running and _BOOTED.is_dir() else None
@@ -186,7 +186,7 @@ def _service(state: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def _units(*names: str) -> dict[str, dict[str, str]] | None:
-    """What systemctl shows of each unit."""
+    """Properties of each unit by systemctl."""
     shown = ("Id", "LoadState", "ActiveState", "SubState", "UnitFileState", "Result", "NRestarts")
     try:
         done = subprocess.run(
@@ -229,7 +229,7 @@ def _answered(socket: Path, status: dict[str, Any]) -> Iterator[Finding]:
 
 
 def left_behind(root: Path, runtime_dir: Path, state_dir: Path, socket: Path) -> Finding:
-    """The baseline of a board: that of the daemon that runs on it, or one that a daemon has left in its folder."""
+    """Baseline of a board: of its running daemon, or left by an earlier one."""
     if is_held(root) or (is_running_system(root) and not is_root() and answers(socket)):
         return _kept_by_daemon(socket)
     store = BaselineStore(runtime_dir / BASELINE_FOLDER, state_dir / OLDER_BASELINE_NAME)
@@ -308,7 +308,7 @@ def _examine(args: argparse.Namespace) -> Iterator[Finding]:
     yield from rivals(args.root, running=here)
     socket = args.socket or arguments.board_socket(args.root)
     yield from _examined_service(socket)
-    # Of this machine the system's daemon, whoever asks; of a board elsewhere one of the user's own, too.
+    # On this machine the system's daemon for every user; of another board a user's own, too.
     state_dir = args.state_dir or (STATE_DIR if here and not is_root() else default_state_dir(args.root))
     runtime_dir = args.runtime_dir or (RUNTIME_DIR if here and not is_root() else default_runtime_dir(args.root))
     yield left_behind(args.root, runtime_dir, state_dir, socket)
@@ -341,7 +341,7 @@ def _board(root: Path, members: Members) -> tuple[Hardware | None, Finding]:
 
 
 def _assumed(board: BoardDescription) -> Iterator[Finding]:
-    """A note on a board that is described like another one, with the parts that are unknown."""
+    """Note on a board described by a sibling, with the unknown parts."""
     unread = ", ".join(name for name, mark in board.marks.items() if mark == "unknown")
     if board.sibling:
         text = f"{board.title} is described like {board.sibling}{f'; unknown of its own: {unread}' if unread else ''}"
@@ -352,7 +352,7 @@ def _clocks(hardware: Hardware, *, held: bool) -> Iterator[Finding]:
     """Findings about the clocks.
 
     Args:
-        held: a daemon runs on the board: the lock of the memory clock is its own, or its own finding.
+        held: True with a daemon on the board, which owns the memory lock.
     """
     closed = {title(axis): files for axis, files in hardware.closed_files().items()}
     for clock, files in closed.items():

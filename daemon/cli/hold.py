@@ -144,10 +144,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _configuration(text: str | None) -> str | FrequencyConfiguration | None:
-    """The clocks of --config; its text if the daemon has to read it, by the clocks that it offers as the lease begins.
+    """Clocks of --config; its text if the daemon must read it.
 
     Raises:
-        UsageError: it does not read as a configuration.
+        UsageError: no configuration.
     """
     return text if text is None or needs_levels(text) else arguments.asked_configuration(text)
 
@@ -169,12 +169,12 @@ def _summary(used: Mapping[str, Any]) -> str:
 
 
 def _listed(model: str) -> Sequence[TensorSpec]:
-    """The inputs that a list of launches is for; none for a model, whose file the daemon reads.
+    """Inputs of a list of launches; none for a model, which the daemon reads.
 
     Raises:
-        KernelsError: it is no such list, or of a kind that is not read.
+        KernelsError: no such list, or of an unknown kind.
     """
-    from ...kernels.decompose import refuse_other_kinds, says_its_inputs  # what reads models is loaded where it is needed
+    from ...kernels.decompose import refuse_other_kinds, says_its_inputs  # readers of models are loaded on use
     from .model_arguments import read_model
 
     path = Path(model)
@@ -193,11 +193,11 @@ def _tell(text: str) -> None:
 
 
 def _dry_run(args: argparse.Namespace, inputs: Sequence[TensorSpec], request: HoldRequest) -> int:
-    """Print what a hold would set now.
+    """Print the clocks of a hold now.
 
     Raises:
         TargetNotAttainable: no permitted configuration meets the target.
-        UsageError: the configuration may not be set; the text says what is nearest.
+        UsageError: a forbidden configuration; the text has the nearest one.
     """
     with Client(args.socket) as client:
         if args.model is None:
@@ -218,10 +218,10 @@ def _dry_run(args: argparse.Namespace, inputs: Sequence[TensorSpec], request: Ho
 
 
 def headline(plan: Mapping[str, Any], network: str, *, in_force: bool = True) -> str:
-    """A plan in one line: clocks, the prediction beside the target, and the energy compared with the top clocks.
+    """A plan in one line: clocks, prediction and target, and energy compared with the top clocks.
 
     Args:
-        in_force: False if the board does not run at the planned clocks, so that nothing is saved yet.
+        in_force: False if the board does not run at the planned clocks, and saves nothing yet.
     """
     choice, top, unit = plan["choice"], plan["top"], "a frame" if plan.get("fps") else ""
     keyword, _, limit = plan["target"].partition("=")
@@ -252,7 +252,7 @@ def headline(plan: Mapping[str, Any], network: str, *, in_force: bool = True) ->
 
 
 def simulated(plan: Mapping[str, Any]) -> str:
-    """The word that a plan by a simulated board's profile carries."""
+    """Mark of a plan by a simulated board's profile."""
     return ", simulated" if plan["simulated"] else ""
 
 
@@ -288,12 +288,12 @@ def _wait(lease: KeptLease) -> int:
     """Wait for an interrupt or a request to end.
 
     Raises:
-        DaemonError: the lease was lost with the daemon, and the next one refuses it.
+        DaemonError: the lease was lost, and the next daemon refuses it.
     """
     print("held until interrupted", file=sys.stderr, flush=True)
     while signal.sigtimedwait(ENDING, _LOOK_S) is None:
         if isinstance(lease.error, LeaseEnded):
-            return 0  # who ended it was said
+            return 0  # the user who ended it has been named
         if lease.over and lease.error is not None:
             raise lease.error
     return 0

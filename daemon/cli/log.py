@@ -64,10 +64,10 @@ def _daemon(args: argparse.Namespace) -> Iterator[Mapping[str, Any]]:
 
 
 def _journal(args: argparse.Namespace) -> Iterator[Mapping[str, Any]]:
-    """What the journal has of the daemon's decisions.
+    """The daemon's decisions from the journal.
 
     Raises:
-        NoDaemon: it cannot be asked.
+        NoDaemon: the journal cannot be read.
     """
     command = ["journalctl", "--identifier", IDENTIFIER, "--output", "json", "--quiet"]
     command += ["--follow"] if args.follow else []
@@ -88,7 +88,7 @@ def _journal(args: argparse.Namespace) -> Iterator[Mapping[str, Any]]:
 
 
 def _entry(number: int, line: str) -> Mapping[str, Any] | None:
-    """A line of the journal as the daemon would have told it; None where it is no decision."""
+    """A journal line as the daemon's entry; None if it is no decision."""
     try:
         found = json.loads(line)
         kind = KINDS.get(found.get("MESSAGE_ID", ""))

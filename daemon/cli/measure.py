@@ -86,7 +86,7 @@ def _tell(text: str) -> None:
 
 
 class _Rails:
-    """Reads the rails on a thread of its own for as long as the block runs."""
+    """Reads the rails on a thread within the block."""
 
     def __init__(self, root: Path, hardware: Hardware, every_s: float) -> None:
         self.traces: dict[str, PowerTrace] = {}
@@ -124,7 +124,7 @@ class _Rails:
 
 @contextlib.contextmanager
 def _frames() -> Iterator[list[float]]:
-    """The latencies in ms that the command reports meanwhile; it finds the socket for them in its environment."""
+    """Latencies in ms that the command reports to a socket in its environment."""
     found: list[float] = []
     with tempfile.TemporaryDirectory(prefix="jetdvfs-") as folder, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         path = str(Path(folder) / "frames")

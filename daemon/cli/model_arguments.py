@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments that several verbs share, and what they stand for."""
+"""Arguments of several verbs, and their values."""
 
 from __future__ import annotations
 
@@ -45,18 +45,17 @@ _MAX_JSON_BYTES = 64 << 20
 def read_model(
     path: Path, inputs: Sequence[str], method: str = "forward", *, optimized: bool | None = None, default: bool = False
 ) -> Network:
-    """A network, or the part of it that can be listed, by its file and the shapes of its inputs.
+    """A network, or its listed part, by its file and the shapes of its inputs.
 
     Args:
-        path: a model's file, or a list of launches that was decomposed before.
-        inputs: what a model's method takes; by default as its file declares it.
-        method: which one.
-        optimized: whether to take what the JIT's passes leave; ``None`` where nobody said so.
-        default: what is taken then.
+        path: a model's file, or a saved list of launches.
+        inputs: of the method; by default as declared.
+        method: its name.
+        optimized: True for the JIT's view; None for ``default``.
 
     Raises:
-        UsageError: the inputs are neither given nor declared, or a list is of the other view than was asked for.
-        KernelsError: the file cannot be read as what it claims to be.
+        UsageError: missing inputs, or a list of the other view.
+        KernelsError: the file cannot be read.
     """
     path = model_file(path)
     says_its_own = says_its_inputs(path)
@@ -79,11 +78,11 @@ def read_model(
 
 
 def read_measured(path: Path, network: Network) -> LayerTimes:
-    """What ``trtexec --exportProfile`` measured of an engine's launches.
+    """Times of an engine's launches by ``trtexec --exportProfile``.
 
     Raises:
         UsageError: the network is no engine's.
-        InputError, ModelError: the file cannot be read, is of another form, or of another engine.
+        InputError, ModelError: the file cannot be read, or is another engine's.
     """
     if network.runtime != RUNTIME:
         raise UsageError(f"--measured {path}: its times are of an engine's layers; the model is none")
@@ -97,13 +96,13 @@ def read_measured(path: Path, network: Network) -> LayerTimes:
 
 
 def measured_text(times: LayerTimes) -> str:
-    """What was measured of the launches, and of layers that launch nothing."""
+    """Measured time of launches, and of layers without launches."""
     listed, others = sum(times.launches_ms), sum(times.others_ms.values())
     return f"measured by trtexec: {listed:.4g} ms of launches, {others:.4g} ms of {len(times.others_ms)} other layers"
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    """Open a file; of a named pipe, without waiting for somebody to write into it."""
+    """Open a file without waiting for a named pipe's writer."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
@@ -145,7 +144,7 @@ def add_model_arguments(parser: argparse.ArgumentParser, *, optimized: bool = Tr
 
 
 def add_optimized_argument(parser: argparse.ArgumentParser, *, default: bool) -> None:
-    """--optimized and --no-optimized; neither is ``None``, since a list that was decomposed before is taken as it is."""
+    """--optimized and --no-optimized; None without either, which keeps a saved list's view."""
     arguments.titled(parser, "model").add_argument(
         "--optimized",
         action=argparse.BooleanOptionalAction,
@@ -165,7 +164,7 @@ def add_fused_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def add_profile_arguments(parser: argparse.ArgumentParser) -> None:
-    """--profile, --method (one of these), --temperature, --execution with what a frame takes besides, and --accept-boundary."""
+    """--profile, --method, --temperature, --execution, --host-ms, --copied-bytes and --accept-boundary."""
     arguments.add_accept_boundary(parser)
     group = arguments.titled(parser, "prediction")
     group.add_argument(
@@ -203,11 +202,11 @@ def add_measured_argument(parser: argparse._ActionsContainer) -> None:
 
 
 def read_network(args: argparse.Namespace) -> Network:
-    """The network that MODEL and --input name, all of it or up to what --accept-boundary names; fused with --fused.
+    """The network of MODEL and --input, up to --accept-boundary; fused with --fused.
 
     Raises:
-        UsageError: no input shape was given for a model file.
-        KernelsError: the file cannot be read as what it claims to be, or its list of launches ends early.
+        UsageError: missing input shapes.
+        KernelsError: the file cannot be read, or its list ends early.
     """
     network = read_model(Path(args.model), args.inputs, optimized=args.optimized, default=True)
     network.check_whole(args.accept_boundary)
@@ -215,10 +214,10 @@ def read_network(args: argparse.Namespace) -> Network:
 
 
 def compiled(network: Network, args: argparse.Namespace) -> Network:
-    """A network in the view that --fused or --as asks for.
+    """A network in the view of --fused or --as.
 
     Raises:
-        UsageError: both do.
+        UsageError: both are given.
         ModelError: it cannot be fused.
     """
     if args.compiled and args.fused:
@@ -229,11 +228,11 @@ def compiled(network: Network, args: argparse.Namespace) -> Network:
 
 
 def read_profile(args: argparse.Namespace) -> Bundle:
-    """The bundle that --profile names.
+    """The bundle of --profile.
 
     Raises:
-        UsageError: it names none; the text lists those there are.
-        BundleError: the one it names does not exist or cannot be used.
+        UsageError: none is given; the text lists the known ones.
+        BundleError: missing or unusable.
     """
     from ...profiles.bundle.bundle import load_bundle
     from ...profiles.bundle.finding import find_bundles
@@ -245,43 +244,43 @@ def read_profile(args: argparse.Namespace) -> Bundle:
 
 
 def read_profile_at(args: argparse.Namespace) -> Bundle:
-    """The bundle that --profile names, at --temperature.
+    """The bundle of --profile, at --temperature.
 
     Raises:
         UsageError, BundleError: as :func:`read_profile`.
-        CostModelError: it knows no other temperature than its own, or there is no such one.
+        CostModelError: an impossible temperature, or a profile of one temperature.
     """
     bundle = read_profile(args)
     return bundle if args.temperature is None else replace(bundle, cost=bundle.cost.warmed(args.temperature))
 
 
 def check_powered(bundle: Bundle, what: str) -> None:
-    """Refuse what needs power where a profile knows times only.
+    """Refuse ``what``, which needs power, with a profile of times only.
 
     Raises:
-        InputError: it does; ``what`` stands in the text.
+        InputError: the profile has no power.
     """
     if not bundle.manifest.rails:
         raise InputError(f"profile {bundle.manifest.name}: power was not measured, and {what} needs it; valid: jetdvfs predict")
 
 
 def predict_surface(network: Network, bundle: Bundle, args: argparse.Namespace) -> Surface:
-    """The network's surface on the profile's board, by --method."""
+    """Surface of the network on the profile's board, by --method."""
     with progress(f"predicting {network.name}"):
         return surface(network, bundle.cost, args.method, execution=args.execution, beside=beside(args))
 
 
 def beside(args: argparse.Namespace) -> Beside:
-    """What a frame takes besides, by --host-ms and --copied-bytes.
+    """A frame's work outside the network, by --host-ms and --copied-bytes.
 
     Raises:
-        CostModelError: a figure makes no sense.
+        CostModelError: an invalid figure.
     """
     return Beside(**arguments.stated_beside(args))
 
 
 def about(network: Network, bundle: Bundle, args: argparse.Namespace) -> dict[str, Any]:
-    """What every JSON answer about a network on a profile starts with; ``boundary`` only where decomposition ended early."""
+    """Start of every JSON answer about a network on a profile; ``boundary`` only if the list ended early."""
     manifest = bundle.manifest
     data = {"network": network.name, "profile": manifest.name, "simulated": manifest.simulated}
     data |= {"optimized": network.optimized, "fused": args.fused, "temperature_c": _temperature_c(bundle, args)}
@@ -292,18 +291,18 @@ def about(network: Network, bundle: Bundle, args: argparse.Namespace) -> dict[st
 
 
 def network_label(network: Network, args: argparse.Namespace) -> str:
-    """A network's name, whether it is only a part of it, and in which view its launches are."""
+    """A network's name, with its view and whether it is a part."""
     views = [view for view, shown in (("optimized", network.optimized), ("fused", args.fused)) if shown]
     return printable(network.label) + (f" ({', '.join(views)})" if views else "")
 
 
 def picture_title(network: Network, bundle: Bundle, args: argparse.Namespace) -> str:
-    """What stands above a picture: the network, and the board by its full name."""
+    """Title of a picture: network and board."""
     return f"{network_label(network, args)} on {bundle.manifest.described().title}"
 
 
 def print_origin(network: Network, bundle: Bundle, args: argparse.Namespace) -> None:
-    """The lines under a heading that say what figures are of: a part of the network, a temperature, a simulated board."""
+    """Lines under a heading: a part of the network, a temperature, a simulated board."""
     if network.boundary:
         print(printable(f"a part of the network: {network.boundary.note}"))
     way = check_execution(args.execution, network)
@@ -324,7 +323,7 @@ def _temperature_c(bundle: Bundle, args: argparse.Namespace) -> float | None:
 
 
 def model_notes(network: Network, cost: BoardCost, guessed: Sequence[Guess]) -> Iterator[str]:
-    """Notes on a prediction, a line each: weights that no launch reads, and kernels that are guessed or have no model."""
+    """Notes on a prediction, a line each: unread weights, guessed and unmodelled kernels."""
     if network.unread:
         yield printable(network.unread)
     modelled = [guess for guess in guessed if guess.why != NO_MODEL]
@@ -346,10 +345,10 @@ def model_notes(network: Network, cost: BoardCost, guessed: Sequence[Guess]) -> 
 
 
 def on_grid(text: str, grid: FrequencyGrid) -> FrequencyConfiguration:
-    """What a --config says, of the frequencies that a grid has; the highest of a clock that it leaves to its governor.
+    """Configuration of a --config on a grid; the highest level of a clock left to its governor.
 
     Raises:
-        UsageError: it does not read as a configuration, or one of its clocks is not a frequency of the board.
+        UsageError: no configuration, or a clock that the board does not have.
     """
     if left := governed(text):
         text = ",".join("max" if axis in left else word for axis, word in zip(AXES, text.split(","), strict=True))

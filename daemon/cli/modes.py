@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The board's power modes: which there are, which is in force, and changing it, which is the operator's act."""
+"""Power modes of the board: list, present one, and changing it, which is the operator's act."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from ..hardware.power_modes import CONF, active_mode, changed_masks, find_mode, 
 
 
 def running_modes(files: Files) -> tuple[ModeSet, str]:
-    """The modes of the running system, and a line if they are those of another module.
+    """Modes of the running system, and a line if they are another module's.
 
     Raises:
-        InputError: no described board fits this machine, or it has no configuration of modes, or one not understood.
+        InputError: unsupported board, or no readable configuration of modes.
     """
     identity = read_identity(files)
     board = match_board(identity, described_boards())
@@ -35,7 +35,7 @@ def running_modes(files: Files) -> tuple[ModeSet, str]:
 
 
 def list_modes(root: str) -> tuple[list[dict[str, Any]], list[str]]:
-    """Every mode as JSON, and as lines of text; the one in force is marked, and those that may need a reboot from there."""
+    """Every mode as JSON and as text, with marks for the present one and for reboots."""
     files = Files(root)
     modes, foreign = running_modes(files)
     active = active_mode(files, modes)
@@ -56,15 +56,15 @@ def switch_mode(
     dry_run: bool,
     stats: Callable[[], AbstractContextManager[JetsonStats | None]] = connect,
 ) -> tuple[dict[str, Any], list[str]]:
-    """Change the mode, or say what that would do.
+    """Change the mode, or print the change.
 
     Args:
-        stats: the jetson-stats service, which lets those who may use it change the mode without being root.
+        stats: the jetson-stats service, which lets its users change the mode without root.
 
     Raises:
-        UsageError: there is no such mode.
-        NotPermitted: this is the operator's to do.
-        HardwareRefused: the mode is not in force afterwards; the text says whether a reboot would be needed.
+        UsageError: unknown mode.
+        NotPermitted: only root may.
+        HardwareRefused: the mode is not in force afterwards; the text says if a reboot would help.
     """
     files = Files(root)
     modes, foreign = running_modes(files)

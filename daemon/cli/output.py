@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the verbs print: tables, JSON, figures in readable units, and a word of progress where it takes long."""
+"""Output of verbs: tables, JSON, figures in readable units, and progress."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Red(str):
 
 
 def shown(text: str) -> str:
-    """Printable text, in its colour if standard output is a terminal."""
+    """Printable text, coloured on a terminal."""
     code = {Bold: "\x1b[1m", Red: "\x1b[31m"}.get(type(text), "")
     coloured = code and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     return f"{code}{printable(text)}\x1b[0m" if coloured else printable(text)
@@ -42,7 +42,7 @@ _PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 def table(
     headers: Sequence[str], rows: Sequence[Sequence[str]], *, text_columns: int = 1, right: Container[int] | None = None
 ) -> str:
-    """Rows in columns: those numbered in ``right`` aligned right, by default all but the first ``text_columns``."""
+    """Rows in columns: those numbered in ``right`` aligned right, by default all after the first ``text_columns``."""
     headers, *rows = ([printable(cell) for cell in row] for row in (headers, *rows))
     figures = range(text_columns, len(headers)) if right is None else right
     widths = [max(map(len, column)) for column in zip(headers, *rows, strict=True)]
@@ -76,17 +76,17 @@ def share(part: float, whole: float) -> str:
 
 
 def age(status: Mapping[str, Any]) -> str:
-    """The age of a status' clocks if they are old: ``, read 43 s ago``."""
+    """Age of a status' clocks if old: ``, read 43 s ago``."""
     return f", read {status['age_s']:.0f} s ago" if is_old(status) else ""
 
 
 def is_old(status: Mapping[str, Any]) -> bool:
-    """True if the clocks of a status are so old that they may not be shown without their age."""
+    """True if a status' clocks need their age."""
     return bool(status["age_s"] > _OLD_S)
 
 
 def clocks(configuration: Mapping[str, int], governed: Collection[str] = ()) -> str:
-    """A frequency configuration as the daemon gives it; ``governed`` are the axes that are not set."""
+    """A configuration in the daemon's form; ``governed`` axes are not set."""
     parts = zip(AXES, str(FrequencyConfiguration(**configuration)).split(", "), strict=True)
     return ", ".join(text for axis, text in parts if axis not in governed) + left_to_governors(governed)
 
@@ -98,13 +98,13 @@ def short_clocks(configuration: Mapping[str, int], governed: Collection[str] = (
 
 
 def left_to_governors(governed: Collection[str]) -> str:
-    """The clocks that are not set: ``, CPU and EMC left to their governors``; empty if all are."""
+    """Clocks that are not set: ``, CPU and EMC left to their governors``; empty if all are."""
     names = " and ".join(CLOCKS[axis] for axis in AXES if axis in governed)
     return f", {names} left to {'their governors' if len(governed) > 1 else 'its governor'}" if names else ""
 
 
 def power(rails_mw: Mapping[str, float], energy_rails: Sequence[str]) -> str:
-    """The board's power and the rails it is the sum of; unknown, with the rails that are not read, if one is missing."""
+    """The board's power and its rails; unknown, with the missing rails, if one is not read."""
     total = total_mw(rails_mw, energy_rails)
     if total is None:
         return f"unknown ({', '.join(rail for rail in energy_rails if rail not in rails_mw)})"
@@ -118,7 +118,7 @@ def print_json(data: Any) -> None:
 
 @contextmanager
 def progress(doing: str) -> Iterator[None]:
-    """Say on a terminal's standard error what is being done, if it takes longer than half a second; leave no trace of it."""
+    """Show an activity on a terminal's standard error if it takes longer than half a second; leave no trace."""
     if not sys.stderr.isatty():
         yield
         return
@@ -147,7 +147,7 @@ def progress_bar(done: int, total: int, text: str) -> None:
 
 
 def show_progress(done: int, total: int, text: str, another_tenth: bool) -> None:
-    """A progress bar on a terminal; elsewhere a line if it is at another tenth, or done."""
+    """A progress bar on a terminal; elsewhere a line per tenth."""
     share = done / max(total, 1)
     if sys.stderr.isatty():
         filled = int(share * 30)
@@ -158,7 +158,7 @@ def show_progress(done: int, total: int, text: str, another_tenth: bool) -> None
 
 
 def battery(told: Mapping[str, Any]) -> str:
-    """A battery that is to last, by the ``Battery`` of the interface."""
+    """A battery to last, by the ``Battery`` of the interface."""
     lasts = "" if told.get("lasts_h") is None else f"; {told['lasts_h']:.3g} h at what is drawn now"
     name = told.get("battery") or "stated"
     return f"{name}: {told['left_wh']:.3g} Wh left, to last for {told['hours']:.3g} h{lasts}"

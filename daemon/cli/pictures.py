@@ -47,7 +47,7 @@ _LIGHT = frozenset({"#F0E442", "#56B4E9", "#E69F00"})
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """A figure of a size in inches that is drawn in memory, whatever display matplotlib is told to use.
+    """A figure in memory, of a size in inches, independent of a display.
 
     Raises:
         InputError: matplotlib is missing.
@@ -69,7 +69,7 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def picture_file(text: str) -> Path:
-    """Read an argument that names a picture to be written, before there is anything to draw.
+    """Read the name of a picture, before anything is drawn.
 
     Raises:
         InputError: matplotlib is missing or cannot write such a file, or its folder is missing.
@@ -82,12 +82,12 @@ def picture_file(text: str) -> Path:
 
 
 def say_drawn(path: Path) -> None:
-    """Name a picture that was written, on standard error: standard output may be JSON."""
+    """Name a written picture on standard error; standard output may be JSON."""
     print(printable(f"drawn in {path}"), file=sys.stderr)
 
 
 def interactive_axes(width: float, height: float) -> Axes:
-    """Axes on a figure that a notebook or a window shows, of a size in inches.
+    """Axes on a figure for a notebook or a window, of a size in inches.
 
     Raises:
         InputError: matplotlib is missing.
@@ -99,10 +99,10 @@ def interactive_axes(width: float, height: float) -> Axes:
 
 
 def save(figure: Figure, path: str | os.PathLike[str]) -> None:
-    """Write a picture; the file's ending says the format.
+    """Write a picture in the format of its ending.
 
     Raises:
-        InputError: it cannot be written; a file of that name is as it was.
+        InputError: it cannot be written; an earlier file stays.
     """
     _check_kind(figure, Path(path))
     try:
@@ -121,17 +121,17 @@ def _check_kind(figure: Figure, path: Path) -> None:
 
 
 def heading(text: str, simulated: bool) -> str:
-    """A title that says where its figures come from."""
+    """Title with the origin of its figures."""
     return literal(f"{text} (simulated board)" if simulated else text)
 
 
 def literal(text: str) -> str:
-    """A text to be drawn as it stands: matplotlib takes what stands between dollars for a formula."""
+    """Text without matplotlib's formulas between dollars."""
     return printable(text).replace("$", r"\$")
 
 
 def colours_of(weights: Mapping[str, float]) -> dict[str, str]:
-    """A colour for each kind that stands out by its weight, the same in every picture for the usual ones; the rest is grey."""
+    """Colour for each kind with enough weight, the same in every picture for usual ones; the rest is grey."""
     ranked = sorted(weights, key=lambda kind: -weights[kind])[: len(_KIND_COLOURS)]
     free = [colour for kind, colour in _KIND_COLOURS.items() if kind not in ranked]
     return {kind: _KIND_COLOURS.get(kind) or free.pop(0) for kind in ranked}
@@ -142,12 +142,12 @@ def colour(kind: str, colours: Mapping[str, str]) -> str:
 
 
 def ink_on(shade: str) -> str:
-    """Black or white, whichever is read more easily on a kind's colour."""
+    """Black or white, for contrast on a kind's colour."""
     return "black" if shade in _LIGHT else "white"
 
 
 def legend_kinds(kinds: Iterable[str], colours: Mapping[str, str]) -> list[tuple[str, str]]:
-    """What a legend names, in order: each kind with its colour, the grey ones together at the end."""
+    """Legend in order: each kind with its colour, grey ones last."""
     kinds = list(dict.fromkeys(kinds))
     named = [(kind, colours[kind]) for kind in kinds if kind in colours]
     return named + ([(OTHERS, _GREY)] if len(named) < len(kinds) else [])
@@ -162,9 +162,9 @@ def draw_network(network: Network, path: str | os.PathLike[str], *, title: str) 
     """Draw a network.
 
     Args:
-        network: it launches something at least.
-        path: the picture to write; its ending says the format.
-        title: what stands above it.
+        network: with at least one launch.
+        path: of the picture, in the format of its ending.
+        title: of the picture.
 
     Raises:
         InputError: matplotlib is missing, or the picture cannot be written.
@@ -229,7 +229,7 @@ def _along(
 
 
 def _modules(axes: Axes, launches: tuple[KernelInvocation, ...]) -> None:
-    """The modules under the launches they make: as deep as there is room for their names."""
+    """Modules under their launches, as deep as their names fit."""
     runs = _runs(launches, 1)
     for depth in (2, 3, 4):
         deeper = _runs(launches, depth)
@@ -250,7 +250,7 @@ def _modules(axes: Axes, launches: tuple[KernelInvocation, ...]) -> None:
 
 
 def _runs(launches: tuple[KernelInvocation, ...], depth: int) -> list[tuple[int, int, str]]:
-    """Launches of one module after each other, modules taken to a depth: the first, the one after the last, the module."""
+    """Runs of launches of one module at a depth: first, end, module."""
     runs = []
     start = 0
     for name, own in groupby(".".join(launch.scope.split(".")[:depth]) for launch in launches):
@@ -266,14 +266,14 @@ _FAR = 3  # a limit this many times above everything predicted would only flatte
 
 
 def draw_plan(surface: Surface, plan: Plan, path: str | os.PathLike[str], *, title: str, simulated: bool) -> None:
-    """Draw a plan over its surface: latency and energy over the grid around the choice, and the trade-off of the two.
+    """Draw a plan over its surface: latency and energy around the choice, and their trade-off.
 
     Args:
-        surface: what the plan was made from.
-        plan: the plan.
-        path: the picture to write; its ending says the format.
+        surface: of the plan.
+        plan: to draw.
+        path: of the picture, in the format of its ending.
         title: network and board.
-        simulated: whether the profile was measured on a simulated board; the title then says so.
+        simulated: True for a profile of a simulated board, named in the title.
 
     Raises:
         InputError: matplotlib is missing, or the picture cannot be written.
@@ -285,12 +285,12 @@ def draw_plan(surface: Surface, plan: Plan, path: str | os.PathLike[str], *, tit
 
 
 def draw_surface(surface: Surface, path: str | os.PathLike[str], *, title: str, simulated: bool) -> None:
-    """Draw a surface around the top clocks and its trade-off of latency and energy; arguments, errors as :func:`draw_plan`."""
+    """Draw a surface around the top clocks and its trade-off; arguments and errors as :func:`draw_plan`."""
     _draw(surface, path, heading(title, simulated), surface.grid.top, None)
 
 
 def draw_trade_off(surface: Surface, plan: Plan | None, axes: Axes | None, *, title: str, simulated: bool) -> Axes:
-    """Draw the trade-off of latency and energy on the given axes, or on new ones of ``matplotlib.pyplot``, and return them.
+    """Draw the trade-off of latency and energy on the axes, or on new ones of ``matplotlib.pyplot``; return them.
 
     Raises:
         InputError: matplotlib is missing.
@@ -305,7 +305,7 @@ def draw_trade_off(surface: Surface, plan: Plan | None, axes: Axes | None, *, ti
 
 @dataclass(frozen=True, eq=False)
 class _Scene:
-    """What every panel of one picture shows."""
+    """Content common to the panels of a picture."""
 
     surface: Surface
     figures: Outlook
@@ -323,7 +323,7 @@ class _Scene:
         return "energy per frame, mJ" if self.plan and self.plan.fps else "energy per inference, mJ"
 
     def limits(self, figure: str) -> list[tuple[str, float]]:
-        """What the latency or energy must not exceed by the plan, and why."""
+        """Limits of latency or energy by the plan, with their reasons."""
         bound = self.plan.target.bound if self.plan else None
         limits = [("target", bound.limit)] if bound and bound.figure == figure else []
         return limits + ([("period", 1e3 / self.plan.fps)] if self.plan and self.plan.fps and figure == "latency_ms" else [])
@@ -357,7 +357,7 @@ def _scene(surface: Surface, centre: FrequencyConfiguration, plan: Plan | None) 
 
 
 def _heat_map(figure: Figure, axes: Axes, scene: _Scene, values: NDArray[np.float64], label: str) -> None:
-    """One figure over GPU and memory clock at the centre's CPU clock; what misses a requirement is crossed out."""
+    """One figure over GPU and memory clock at the centre's CPU clock; missed requirements are crossed out."""
     cpu, gpu, emc = scene.index
     grid = scene.surface.grid
     plane = values[cpu].T
@@ -379,7 +379,7 @@ def _heat_map(figure: Figure, axes: Axes, scene: _Scene, values: NDArray[np.floa
 
 
 def _missed(scene: _Scene) -> NDArray[np.bool_] | None:
-    """Where the plan's target or period is missed; None without a plan or with nothing missed."""
+    """True where the plan's target or period is missed; None without a plan or a miss."""
     if scene.plan is None:
         return None
     confidence, fps = scene.plan.confidence, scene.plan.fps
@@ -393,7 +393,7 @@ def _missed(scene: _Scene) -> NDArray[np.bool_] | None:
 
 
 def _cpu_panel(axes: Axes, scene: _Scene, figure: str, label: str) -> None:
-    """One figure against the CPU clock at the centre's other clocks, with the range that nine in ten measurements fall in."""
+    """One figure over the CPU clock at the centre's other clocks, with the range of nine in ten measurements."""
     cpu, gpu, emc = scene.index
     grid = scene.surface.grid
     cpu_mhz, gpu_mhz, emc_mhz = grid.levels_mhz()
@@ -419,7 +419,7 @@ def _cpu_panel(axes: Axes, scene: _Scene, figure: str, label: str) -> None:
 
 
 def _trade_off(axes: Axes, scene: _Scene) -> None:
-    """Every configuration by latency and energy, the front, the requirements, the choice and the top clocks."""
+    """Every configuration by latency and energy, with front, requirements, choice and top clocks."""
     latency, energy = scene.figures.latency_ms, scene.figures.energy_mj
     grid = scene.surface.grid
     gpu_mhz = np.broadcast_to(grid.levels_mhz()[1][:, None], grid.shape)
@@ -460,7 +460,7 @@ def _trade_off(axes: Axes, scene: _Scene) -> None:
 
 
 def _requirements(axes: Axes, scene: _Scene) -> None:
-    """The target and the period as lines; what lies beyond them is shaded."""
+    """Target and period as lines, shaded beyond."""
     assert scene.plan is not None
     right, top = axes.get_xlim()[1], axes.get_ylim()[1]
     bound, fps = scene.plan.target.bound, scene.plan.fps
@@ -484,7 +484,7 @@ def _requirements(axes: Axes, scene: _Scene) -> None:
 
 
 def _mark(axes: Axes, scene: _Scene, at: tuple[int, int, int], name: str, **style: Any) -> None:
-    """Mark a configuration; the legend has its figures and clocks."""
+    """Mark a configuration, with figures and clocks in the legend."""
     latency, energy, clocks = scene.figures.latency_ms[at], scene.figures.energy_mj[at], scene.surface.grid.configuration(at)
     clocks_mhz = " / ".join(f"{clock:.0f}" for clock in clocks.mhz)
     label = f"{name}: {_three_digits(latency)} ms, {_three_digits(energy)} mJ\nCPU/GPU/memory {clocks_mhz} MHz"
@@ -496,7 +496,7 @@ def _three_digits(value: float) -> str:
 
 
 def _plain_numbers(axis: Any, low: float, high: float) -> None:
-    """Ticks of a logarithmic axis as plain numbers, more of them where the axis spans little."""
+    """Plain ticks of a logarithmic axis, more on a short range."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     steps = (1, 2, 3, 5, 7) if high / low > 8 else (1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9)

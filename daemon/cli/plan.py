@@ -107,10 +107,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _wishes(args: argparse.Namespace) -> Iterator[tuple[list[str], Target]]:
-    """What is to be planned for: the inputs, and the target.
+    """Requests of the command line: inputs and target.
 
     Raises:
-        UsageError: targets and phases do not go together.
+        UsageError: targets and phases do not fit.
     """
     targets = [parse_target(text) for text in args.targets]
     specs = [parse_input(text) for text in args.inputs]
@@ -129,7 +129,7 @@ def _wishes(args: argparse.Namespace) -> Iterator[tuple[list[str], Target]]:
 
 
 def _planned(network: Network, target: Target, bundle: Bundle, args: argparse.Namespace) -> dict[str, Any]:
-    """Plan for one target and show it; what is to be printed as JSON is handed back."""
+    """Plan for one target and show it; return its JSON."""
     phase = phase_of(network.inputs)
     check_phase(target, phase)
     surface = common.predict_surface(network, bundle, args)
@@ -177,7 +177,7 @@ def _planned(network: Network, target: Target, bundle: Bundle, args: argparse.Na
 
 
 def _proposal(network: Network, surface: Surface, target: Target, bundle: Bundle, args: argparse.Namespace) -> Proposal | None:
-    """The power mode that would be better than the one that the board boots with; targets of hours know of no mode."""
+    """A power mode better than the boot default; none for targets of hours."""
     board = load_board(bundle.manifest.board)
     if not board.modes or isinstance(target, Hours):
         return None
@@ -187,7 +187,7 @@ def _proposal(network: Network, surface: Surface, target: Target, bundle: Bundle
 
 
 def _in_tokens(choice: Option, phase: Phase) -> dict[str, float]:
-    """The prediction in the words of who uses a language model."""
+    """The prediction in terms of tokens."""
     if phase == "prefill":
         return {"ttft_ms": choice.latency_ms, "mj_per_prompt": choice.energy_mj}
     return {"tokens_per_s": 1e3 / choice.latency_ms, "mj_per_token": choice.energy_mj}

@@ -22,7 +22,7 @@ _MOST = 16
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch size and what it comes to; ``chosen`` is None where no configuration meets the deadline, as ``refusal`` tells."""
+    """A batch size and its plan; ``chosen`` is None if no configuration meets the deadline, with a ``refusal``."""
 
     size: int
     chosen: Plan | None
@@ -30,13 +30,13 @@ class Batch:
 
     @property
     def item_mj(self) -> float:
-        """The energy of an item; with a rate, with the idle energy until the next batch."""
+        """Energy of an item; with a rate, including the idle energy until the next batch."""
         assert self.chosen is not None
         return (self.chosen.energy_per_frame_mj or self.chosen.energy_mj) / self.size
 
     @property
     def items_per_s(self) -> float:
-        """How many items a second are done; with a rate, how many could be."""
+        """Items per second; with a rate, the possible number."""
         assert self.chosen is not None
         return 1e3 * self.size / self.chosen.latency_ms
 
@@ -58,11 +58,11 @@ def sizes(text: str) -> tuple[int, ...]:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Plan for each batch size, and show them with the best of them.
+    """Plan for each batch size, and show them with the best one.
 
     Raises:
-        UsageError: no deadline was given, or an input has no batch.
-        TargetNotAttainable: no batch size meets it at any configuration.
+        UsageError: no deadline, or an input without a batch.
+        TargetNotAttainable: no batch size meets it.
     """
     if args.deadline is None or args.targets:
         raise UsageError("--batches: expected --deadline MS, and no --target: planned for is the least energy of an item")
@@ -90,10 +90,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def batched(inputs: Sequence[str], size: int) -> list[str]:
-    """Inputs with another batch: their first size.
+    """Inputs with another batch, their first size.
 
     Raises:
-        UsageError: one has none, or a batch of its own.
+        UsageError: an input has none, or a batch of its own.
     """
     made = []
     for text in inputs:

@@ -19,15 +19,15 @@ _NOTES = {1.0: "", None: "how much of the GPU it leaves on is not known"}
 
 @dataclass(frozen=True)
 class Row:
-    """One way to set the board, and the network's figures there.
+    """One setting of the board, and the network's figures there.
 
     Attributes:
         name: for people.
-        energy_mj: of a frame if there is a rate, else of an inference.
-        power_mw: mean over the period if there is a rate, else during an inference.
-        late: True if a frame takes longer than target and rate allow, with the plan's confidence.
-        battery_h: how long a battery lasts; None if its charge is not given.
-        note: what the figures leave out; empty if nothing.
+        energy_mj: per frame with a rate, else per inference.
+        power_mw: mean over the period with a rate, else over an inference.
+        late: True if a frame exceeds target or rate, with the plan's confidence.
+        battery_h: battery life; None without a charge.
+        note: omissions of the figures, or empty.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Row:
 
 
 def compared(surface: Surface, board: BoardDescription, chosen: Plan, battery_wh: float | None) -> list[Row]:
-    """The rows: each power mode at its highest clocks, the top clocks, and the plan."""
+    """Rows: each power mode at its highest clocks, the top clocks, and the plan."""
     figures, bounds = outlook(surface, chosen.fps, None), outlook(surface, chosen.fps, chosen.confidence)
     limit_ms = longest_ms(chosen.target, chosen.fps)
 
@@ -67,7 +67,7 @@ def compared(surface: Surface, board: BoardDescription, chosen: Plan, battery_wh
 
 
 def table(rows: Sequence[Row], *, per_frame: bool) -> str:
-    """The rows for people, those whose figures leave something out with their note."""
+    """Rows for people, with notes."""
     battery = any(one.battery_h is not None for one in rows)
     headers = ["", "clocks", "latency ms", "mJ a frame" if per_frame else "mJ", "W", *(["battery h"] if battery else []), ""]
     cells = [

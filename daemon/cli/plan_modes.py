@@ -99,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _planned(surface: Surface, advised: Choice, target: Target, args: argparse.Namespace) -> Plan | None:
-    """What the daemon would set within a mode; None where only a part of the GPU is on, which no plan knows of."""
+    """Clocks of the daemon within a mode; None if only a part of the GPU is on."""
     if advised.gpu_share != 1:
         return None
     grid = surface.grid
@@ -111,7 +111,7 @@ def _planned(surface: Surface, advised: Choice, target: Target, args: argparse.N
 
 
 def _slice(network: Network, args: argparse.Namespace) -> int:
-    """Slices by memory (DIPPM, equation 2): the smallest for a measured need; else those that cannot hold the least."""
+    """Slices by memory (DIPPM, equation 2): the smallest for a measured need; else those too small for the least."""
     memory = graph_of(network).memory
     least = max(memory.total_bytes, (args.needs_mib or 0) * _MIB)
     first = a100_slice(least)

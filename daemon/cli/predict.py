@@ -90,7 +90,7 @@ def _asked(text: str) -> str:
 
 
 def _remarkable(surface: Surface, powered: bool) -> Iterator[tuple[str, Prediction]]:
-    """The configurations that stand out, by name."""
+    """Notable configurations, by name."""
     yield "top clocks", surface.at(surface.grid.top)
     figures = (
         ("lowest latency", surface.latency_ms),

@@ -105,7 +105,7 @@ def _install(args: argparse.Namespace) -> int:
 
 
 def describe(path: Path, manifest: Manifest) -> str:
-    """What a profile says of itself, for people."""
+    """Description of a profile, for people."""
     cpu, gpu, emc = manifest.grid.shape
     powered = bool(manifest.rails)
     rails = f"{', '.join(manifest.rails)}, idle power at {manifest.temperature_c:g} C" if powered else _UNPOWERED
@@ -150,7 +150,7 @@ def _mean_error(mean: Mapping[str, float | None], *, powered: bool) -> str:
 
 
 def _carried(manifest: Manifest) -> list[str]:
-    """Where a carried profile comes from."""
+    """Origin of an adapted profile."""
     carried = manifest.carried
     if carried is None:
         return []
@@ -160,7 +160,7 @@ def _carried(manifest: Manifest) -> list[str]:
 
 
 def _own_networks(manifest: Manifest) -> list[str]:
-    """The error of each network that was left out, where no other board was seen."""
+    """Error of each network left out, without other boards."""
     lines = []
     for row in manifest.evaluation.get(UNSEEN_NETWORK, {}).get("networks", ()):
         energy = "" if row.get("energy_percent") is None else f"  energy {row['energy_percent']:5.1f}%"
@@ -169,7 +169,7 @@ def _own_networks(manifest: Manifest) -> list[str]:
 
 
 def _families(manifest: Manifest) -> list[str]:
-    """How the networks do whose whole families were left out of training, each by itself; boards are averaged."""
+    """Errors of networks of families left out, averaged over boards."""
     errors: dict[str, list[Mapping[str, float]]] = {}
     for row in manifest.evaluation.get(UNSEEN_FAMILY, {}).get("networks", ()):
         if row["method"] == "timeline" and row.get("energy_percent") is not None:
@@ -182,7 +182,7 @@ def _families(manifest: Manifest) -> list[str]:
 
 
 def _beyond(manifest: Manifest) -> list[str]:
-    """How uncertain kernels are that lie outside of what models were trained on, time and power."""
+    """Uncertainty of kernels outside of the training data, in time and power."""
     lines = [
         "  beyond        less certain by: a kind, a form, a variety not measured; each doubling of a size beyond those measured"
     ]

@@ -71,7 +71,7 @@ def described() -> Iterator[str]:
 
 
 def _sampled(status: Status | None) -> Iterator[tuple[Metric, list[tuple[Labels, float]]]]:
-    """Each metric that has samples, with them; without a status only that there is no daemon."""
+    """Each metric with its samples; without a status, that there is no daemon."""
     for metric in METRICS:
         if status is not None or metric.name == "jetdvfs_up":
             samples = [(labels, value) for labels, value in metric.samples(status or {}) if value is not None]
@@ -84,7 +84,7 @@ def _samples_by_name(status: Status | None) -> dict[str, list[dict[str, Any]]]:
 
 
 def exposition(status: Status | None) -> str:
-    """All samples in Prometheus' text format; without a status only that there is no daemon."""
+    """All samples in Prometheus' text format; without a status, that there is no daemon."""
     lines = []
     for metric, samples in _sampled(status):
         lines += [f"# HELP {metric.name} {metric.meaning}", f"# TYPE {metric.name} {metric.kind}"]

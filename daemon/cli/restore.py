@@ -73,11 +73,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 class RestoreOutcome(NamedTuple):
-    """What a restore did, a line each: values put back, values somebody else has set since, values the board refused.
+    """Lines of a restore: restored values, values set by other programs since, refused values.
 
-    ``leases`` counts those that a running daemon ended for it; ``locked`` says that the memory clock is still locked, by
-    somebody else: a lock does not tell whether who took it lives. ``notes`` say why the board is not simply as it was found.
-    ``asked`` is the socket of the daemon that did it; None without a daemon.
+    ``leases`` counts those ended by a running daemon; ``locked`` is True if the memory clock stays locked by another process.
+    ``notes`` explain differences from the baseline. ``asked`` is the daemon's socket; None without a daemon.
     """
 
     restored: Sequence[str]

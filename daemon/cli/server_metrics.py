@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a server says of itself: how long its inferences or its tokens take, by its own metrics (Prometheus's text).
+"""Latency of inferences or tokens by a server's own metrics (Prometheus's text).
 
-Counters of llama-server (``--metrics``), vLLM and Triton are known. Each second the metrics are read again: by how much the
-time that work took has grown, over how many pieces of work there were, is what one took lately.
+Counters of llama-server (``--metrics``), vLLM and Triton are known. Each second, the growth of the time counters divided by the
+growth of the work counter is the latency.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _LINE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(\{[^\n]*\})?\s+(\S+)(?:\s+-?\d+)
 
 @dataclass(frozen=True)
 class Counters:
-    """What tells a server's pace.
+    """Counters of a server's pace.
 
     Attributes:
-        server: whose they are.
-        phase: of which phase of a language model; None for inferences.
-        count: the counter of the pieces of work.
-        times: those of the time that they took, which are added up.
+        server: its name.
+        phase: of a language model; None for inferences.
+        count: counter of finished work.
+        times: counters of its time, added up.
         unit_ms: their unit, in ms.
     """
 
@@ -65,16 +65,16 @@ KNOWN = (
 
 
 class Lease(Protocol):
-    """What is reported to."""
+    """Receiver of latencies."""
 
     def report(self, latency_ms: float) -> None: ...
 
 
 class Pace:
-    """What a server's counters come to from one look to the next.
+    """Pace of a server between two readings.
 
     Args:
-        phase: of a language model, what is reported; None for inferences.
+        phase: of a language model; None for inferences.
     """
 
     def __init__(self, phase: Phase | None) -> None:
@@ -87,10 +87,10 @@ class Pace:
         return ", ".join(dict.fromkeys(one.server for one in self._known))
 
     def look(self, text: str) -> tuple[int, float] | None:
-        """Take in the metrics as they are now: how many pieces of work there were since, and what one took, in ms.
+        """Take the present metrics: number of finished items since, and ms per item.
 
         Raises:
-            ValueError: none of the known counters is among them.
+            ValueError: no known counter.
         """
         found = read_counters(text)
         counters = next((one for one in self._known if one.count in found), None)
@@ -106,7 +106,7 @@ class Pace:
 
 
 def read_counters(text: str) -> Mapping[str, float]:
-    """The figures of metrics in Prometheus's text, by name, those that differ in their labels alone added up."""
+    """Figures of metrics in Prometheus's text by name, added up over labels."""
     if text.startswith('"'):
         # Some releases of llama-server send it as one JSON string.
         try:
@@ -128,10 +128,10 @@ def read_counters(text: str) -> Mapping[str, float]:
 
 
 def check_url(url: str | None) -> None:
-    """Refuse what is no address of metrics.
+    """Refuse an invalid address of metrics.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is invalid.
     """
     try:
         fits = url is None or (urlsplit(url).scheme in ("http", "https") and bool(urlsplit(url).hostname))
@@ -143,13 +143,13 @@ def check_url(url: str | None) -> None:
 
 @contextmanager
 def reported(url: str | None, phase: Phase | None, lease: Lease, told: Callable[[str], object]) -> Iterator[None]:
-    """While the block runs, report what the metrics at an address say; without one, nothing.
+    """Within the block, report the metrics of an address; without one, nothing.
 
     Args:
         url: the address.
-        phase: of a language model, what the lease is for; None for any other network.
-        lease: what is reported to.
-        told: called with one line when it first works, and when it cannot.
+        phase: of the lease's language model; None for any other network.
+        lease: receiver of the reports.
+        told: called with one line at the first success, and on failure.
     """
     if url is None:
         yield

@@ -88,10 +88,10 @@ def _print(status: Mapping[str, Any], *, as_json: bool) -> None:
 
 
 def _learned(client: Client, args: argparse.Namespace) -> int:
-    """Print what is remembered, or drop it.
+    """Print or drop remembered observations.
 
     Raises:
-        UsageError: nothing is remembered of the model; the text lists those there are.
+        UsageError: none of the model; the text lists the known ones.
     """
     known = client.learned()
     # A model's file is known by its name without the suffix, an application by its name.
@@ -125,7 +125,7 @@ def _program(one: Mapping[str, Any]) -> list[str]:
 
 
 def _why(status: Mapping[str, Any]) -> Iterator[str]:
-    """The clocks, and under each what keeps it down."""
+    """The clocks, each with its limiting reasons."""
     for axis, name in (*CLOCKS.items(), (None, "all clocks")):
         reasons = [one for one in status["slow"] if one["axis"] == axis]
         if axis is not None:
@@ -233,7 +233,7 @@ def _lease(lease: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _guessed(lease: Mapping[str, Any]) -> Iterator[str]:
-    """What of a lease's prediction is guessed; a daemon of an earlier release does not say."""
+    """Guessed parts of a lease's prediction; absent from an earlier daemon."""
     if not (guesses := lease.get("guessed")):
         return
     yield f"     guessed: {lease['predicted']['guessed_share']:.0%} of the GPU's time"

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a module for as long as the process lives that started it, which may end without a word to its children.
+"""Run a module for the lifetime of the starting process, which may end without notice.
 
     python -m jetdvfs.daemon.cli.tethered PID FOLDER MODULE [ARGUMENT ...]
 
-Where that process has ended, its folder is removed in the end. Linux, prctl(2): PR_SET_PDEATHSIG.
+Once that process has ended, its folder is removed. Linux, prctl(2): PR_SET_PDEATHSIG.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def main() -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl")
-    if os.getppid() != parent:  # it has ended already, and nobody will be told
+    if os.getppid() != parent:  # it has ended already, unseen
         return
     sys.argv = sys.argv[3:]
     try:
@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder; one in which a simulated board is still mounted is left to who serves that."""
+    """Remove a folder, except one with a mounted simulated board."""
     if folder.is_dir() and not any(map(os.path.ismount, folder.iterdir())):
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _screen(drawn: bool) -> Iterator[None]:
-    """A terminal that gives keys as they are pressed and shows no cursor; as it was afterwards."""
+    """A terminal with single keys and without a cursor, restored afterwards."""
     if not drawn:
         yield
         return
@@ -92,7 +92,7 @@ def _screen(drawn: bool) -> Iterator[None]:
 
 
 def _ends(every_s: float, *, keys: bool) -> bool:
-    """Wait until the next time; whether somebody has pressed q."""
+    """Wait for the next time; return True if q was pressed."""
     if not keys or not sys.stdin.isatty():
         time.sleep(every_s)
         return False
@@ -109,7 +109,7 @@ def _draw(lines: list[str]) -> None:
 
 
 def _cut(line: str, width: int) -> str:
-    """As much of a line as fits; what sets its colours takes no room."""
+    """The part of a line that fits; colour codes take no room."""
     parts, room = [], width
     for part in re.split(r"(\x1b\[\d*m)", line):
         parts.append(part if part.startswith("\x1b") else part[:room])

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The verbs of ``jetdvfs``, and running a verb of a program.
 
-A verb is a line of ``VERBS`` and a module with two names: ``configure(parser)`` (its arguments) and
-``run(args) -> int`` (its exit code). Only the module of the verb on the command line is imported. A verb with
-``TAKES_COMMAND = True`` finds the words after ``--`` in ``args.command``.
+A verb is a line of ``VERBS`` and a module with ``configure(parser)`` (arguments) and ``run(args) -> int`` (exit code). Only the
+called verb's module is imported. With ``TAKES_COMMAND = True`` the words after ``--`` are in ``args.command``.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ EXIT_CODES = """exit codes:
 
 
 class Parser(OneLineParser):
-    """A parser of the command line, or of one verb of it."""
+    """Parser of the command line, or of one verb."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(epilog=EXIT_CODES, formatter_class=argparse.RawDescriptionHelpFormatter, **settings)
@@ -100,9 +99,9 @@ class Program:
     """A command with verbs.
 
     Attributes:
-        verbs: a summary of each verb.
-        module_of: the module (or an object with the same members) of a verb.
-        moved: former verbs, by their first words, and the words of today.
+        verbs: summary of each verb.
+        module_of: module of a verb, or an object with its members.
+        moved: former verbs by their first words, and the present words.
     """
 
     name: str
@@ -113,11 +112,11 @@ class Program:
 
 
 def run(program: Program, arguments: list[str], verb: str) -> int:
-    """Run a verb with the words of a command line and return its exit code; every failure is one line on stderr."""
+    """Run a verb of a command line and return its exit code; every failure is one line on stderr."""
     warnings.formatwarning = _one_line
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal may not know every letter of somebody's names
+            stream.reconfigure(errors="replace")  # a terminal may not know every letter of a name
     try:
         return _parse_and_run(program, arguments, verb)
     except (KernelsError, ProfilesError, DaemonError) as error:
@@ -160,7 +159,7 @@ JETDVFS = Program(
 
 
 def parser_with(program: Program, modules: Mapping[str, Any]) -> tuple[Parser, Mapping[str, Parser]]:
-    """The parser of a program and the parsers of all verbs; arguments are known of the verbs whose modules are given."""
+    """Parser of a program and parsers of its verbs, with arguments for the given modules."""
     parser = Parser(prog=program.name, description=program.description)
     parser.add_argument("--version", action="version", version=f"{program.name} {__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
@@ -199,7 +198,7 @@ def _parse_and_run(program: Program, arguments: list[str], verb: str) -> int:
 
 @contextlib.contextmanager
 def _interrupted_afterwards() -> Iterator[None]:
-    """Let an interrupt wait while libraries are loaded: some of them take it for a fault of their installation."""
+    """Delay an interrupt while libraries are loaded, some of which take it for a broken installation."""
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not _INTERRUPT:
         yield
         return
@@ -214,11 +213,11 @@ def _interrupted_afterwards() -> Iterator[None]:
 
 
 def _one_line(message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None) -> str:
-    """A warning as people read it: what it says, without the line of code that said it."""
+    """A warning without its line of code."""
     return f"warning: {' '.join(str(message).split())}\n"
 
 
 def _give_up_output() -> None:
-    """Drop what is still to be printed: nobody takes it, and the interpreter would say so once more when it ends."""
+    """Drop pending output without a reader, which the interpreter would report at its end."""
     if sys.stdout is not None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

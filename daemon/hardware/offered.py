@@ -104,7 +104,7 @@ def moved_limits(files: Files, drivers: Iterable[tuple[str, Driver]], mode: Powe
         cap = getattr(mode, _mode_axis(driver.axis), None)
         named = f"power mode {mode.name}" if mode is not None else "the board"
         top = megahertz(driver.axis, highest)
-        # A limit of 0 is none.
+        # A limit of 0 is no limit.
         for low, high in sorted({(low or table[0], high or table[-1]) for low, high in _limits(files, driver)}):
             bottom, end = megahertz(driver.axis, low), megahertz(driver.axis, high)
             if low == high and lowest < highest:

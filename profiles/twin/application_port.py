@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The application port of a simulated board, on the board's side: applications' requests, and what answers them.
+"""Board's side of the application port: requests of applications and their answers.
 
-What is asked and answered, and how it is written, stands in :mod:`jetdvfs.profiles.adapt.application`.
+:mod:`jetdvfs.profiles.adapt.application` defines the messages.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _MOST_FRAMES = 1_000_000
 
 
 class Caller(NamedTuple):
-    """Who is at the other end: its process, and whether it has gone."""
+    """The client: its process, and True once it has gone."""
 
     pid: int
     gone: Callable[[], bool]
 
 
 class ApplicationPort:
-    """Serves a board's applications until :meth:`close`, each connection by a thread.
+    """Serves applications until :meth:`close`, with a thread per connection.
 
     Raises:
         TwinError: the socket cannot be made.

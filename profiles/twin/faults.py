@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scripted misbehaviour of a simulated board: what real boards were seen to do, on demand."""
+"""Scripted misbehaviour of a simulated board, as seen on real ones."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class _Refusal:
 
 @dataclass
 class Faults:
-    """What goes wrong at present. Paths are the tree's own, with links followed.
+    """Present faults. Paths are the tree's own, with links followed.
 
     Attributes:
-        stuck: clocks (``cpu``, ``gpu``, ``emc``) that take requests and do not move, or run at a rate of their own.
-        silent_rails: power rails whose current reads zero.
-        share: of the pulses of CPU and GPU clocks that are left, behind the drivers' backs: an over-current event that hangs.
-        fever_c: degrees that something adds to the board's heat: a blocked vent, a hot day.
-        tools: how the board's programs (``nvpmodel``, ``jetson_clocks``) misbehave (:data:`MISBEHAVIOURS`).
+        stuck: clocks (``cpu``, ``gpu``, ``emc``) that accept requests without moving, or run at a given rate.
+        silent_rails: rails whose current reads zero.
+        share: remaining pulses of CPU and GPU clocks, unseen by drivers.
+        fever_c: additional degrees, such as from a blocked vent.
+        tools: misbehaviour of the board's programs (:data:`MISBEHAVIOURS`).
     """
 
     stuck: dict[str, int | None] = field(default_factory=dict)
@@ -55,15 +55,15 @@ class Faults:
             self._refusals[path] = _Refusal(number, access, times)
 
     def vanish(self, path: str) -> None:
-        """Let a file, or a directory with all it holds, be gone."""
+        """Remove a file, or a directory with its contents."""
         self._vanished.add(path)
 
     def slow_down(self, path: str, seconds: float) -> None:
-        """Let reads of a file hang for some time."""
+        """Delay reads of a file."""
         self._slow[path] = seconds
 
     def stick(self, clock: str, rate: int | None = None) -> None:
-        """Let a clock stay where it is, or run at ``rate`` (kHz for the CPU, Hz for the others) whatever is asked."""
+        """Keep a clock where it is, or at ``rate`` (kHz for the CPU, else Hz)."""
         if clock not in CLOCKS:
             raise TwinError(f"fault: no clock {clock!r}; valid: {', '.join(CLOCKS)}")
         self.stuck[clock] = rate
@@ -87,7 +87,7 @@ class Faults:
             self.share, self.fever_c = 1.0, 0.0
 
     def check(self, path: str, access: str) -> None:
-        """Raise what a scripted refusal says."""
+        """Raise the error of a scripted refusal."""
         with self._lock:
             refusal = self._refusals.get(path)
             if refusal is None or refusal.access != access:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A board's parts, made from what its description says: which kernel's rules, which ways to the memory clock, which sensors."""
+"""Parts of a board by its description: kernel rules, ways to the memory clock, sensors."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Workshop:
     """Makes the parts of one board.
 
     Args:
-        mode: the power mode in force at boot.
-        desktop: whether a desktop has used the GPU since boot.
+        mode: power mode at boot.
+        desktop: True if a desktop has used the GPU since boot.
     """
 
     description: BoardDescription
@@ -44,7 +44,7 @@ class Workshop:
 
     @property
     def legacy(self) -> bool:
-        """Whether JetPack 4's kernel runs."""
+        """True under JetPack 4's kernel."""
         return self.description.kernel == LEGACY_KERNEL
 
     @property
@@ -56,7 +56,7 @@ class Workshop:
         return SimulatedClock(name, tuple(rates), rate, transition, self.now, self.random, self.faults)
 
     def cores(self) -> SimulatedCores:
-        """The cores; a mode leaves those online that come first in the order of their policies."""
+        """The cores; a mode keeps the first ones in the order of their policies online."""
         cores = SimulatedCores(self.description.cores, self.description.section("cpu")["idle_states"])
         if self.mode.cores is not None:
             order = [cpu for policy in self.description.cpu_policies for cpu in policy.cpus]
@@ -96,7 +96,7 @@ class Workshop:
         return gpu
 
     def other_devices(self, gate: PowerGate) -> Iterator[FurtherDevfreq]:
-        """Further devfreq devices of the GPU, which nobody here drives."""
+        """Further devfreq devices of the GPU, without a driver here."""
         for device in self.twin.get("other_devices", ()):
             rates = tuple(range(*device["rates"]))
             section = {**self.description.section("gpu"), "attributes": {}, **device}
@@ -114,7 +114,7 @@ class Workshop:
         return memory
 
     def memory_files(self, memory: SimulatedMemoryClock) -> Iterator[Provider]:
-        """The ways to the memory clock, and what limits and counts it, that the ``emc`` section says this system has."""
+        """Files that set, limit and count the memory clock, by the ``emc`` section."""
         section = self.description.section("emc")
         ways: Sequence[str] = section["drivers"]
         if "bpmp" in ways:
@@ -162,10 +162,10 @@ class Workshop:
         return float(self.twin["thermal"]["ambient_c"])
 
     def thermal(self, rails: Sequence[str], idle_w: Sequence[float], fan: SimulatedFan, gpu: SimulatedGpu) -> ThermalModel:
-        """How the board heats; it has been idle for long.
+        """Thermal model after a long idle time.
 
         Args:
-            idle_w: what each of the rails draws then.
+            idle_w: idle power of each rail.
         """
         section, twin = self.description.section("thermal"), self.twin["thermal"]
         zones = [Zone(name, tuple(section["trips_mc"].get(name, ())), **twin["zones"][name]) for name in section["zones"]]
@@ -180,7 +180,7 @@ class Workshop:
         over_current: OverCurrent | None,
         fan: SimulatedFan,
     ) -> Slowdown:
-        """What slows its clocks down."""
+        """Slowdown of its clocks."""
         throttle = Throttle(thermal, policies, gpu, float(self.twin["thermal"].get("hardware_c", math.inf)))
         return Slowdown(policies, gpu, thermal, throttle, over_current, fan, self.faults, self.now())
 
@@ -188,6 +188,6 @@ class Workshop:
         section, twin = self.description.section("throttling"), self.twin.get("over_current")
         if twin is None or "events" not in section:
             return None
-        # Apart from everything else that is random on the board, so that events do not move what else is drawn.
+        # Separate from the board's other random numbers, which events must not shift.
         random = np.random.default_rng([0x0C, node])
         return OverCurrent(section, twin, self.now, lambda: gpu.clock.settled, random)

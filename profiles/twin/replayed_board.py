@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A simulated board whose frames take and draw what was measured on a real one: the daemon's loop on real physics.
+"""A simulated board whose frames take and draw measurements of a real one.
 
-Clocks, governors, sensors, heat and idle power are the simulated board's; a frame is the table's. Where a table has not a
-configuration, the nearest that it has is taken, axis by axis.
+Clocks, governors, sensors, heat and idle power are simulated. A missing configuration is replaced by the nearest measured one,
+axis by axis.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from .silicon.silicon import Silicon
 from .simulated_board import SimulatedBoard
 from .variant import installed
 
-# Idle power is not in the tables; it is the simulated board's, but no more than this part of what a frame draws.
+# Idle power is missing in the tables: it is the simulated board's, up to this part of a frame's power.
 _MOST_IDLE = 0.8
-# Of a frame, that either of CPU and GPU is at work, whatever the table says.
+# Least busy share of CPU and GPU in a frame.
 _LEAST_SHARE = 0.1
 
 
 @dataclass(frozen=True, eq=False)
 class ReplayedFrame:
-    """What one frame took; see :class:`~jetdvfs.profiles.twin.silicon.silicon.Execution`."""
+    """One frame; see :class:`~jetdvfs.profiles.twin.silicon.silicon.Execution`."""
 
     latency_s: Array
     rail_energy_j: dict[str, Array]
@@ -41,10 +41,10 @@ class ReplayedFrame:
 
 
 class ReplayedSilicon:
-    """The silicon of a simulated board, but for what a frame takes and draws; its shunts show what is there.
+    """Silicon of a simulated board with time and power of frames from a table; its shunts are exact.
 
     Args:
-        table: what was measured on a real one.
+        table: measurements of a real board.
     """
 
     def __init__(self, table: MeasuredTable) -> None:
@@ -76,11 +76,11 @@ class ReplayedSilicon:
         return self._silicon.other_rails_w(clocks, cores=cores, dram_bytes_s=dram_bytes_s)
 
     def sensed(self, rails: dict[str, Array]) -> dict[str, Array]:
-        """What the shunts show: what there is."""
+        """Exact readings of the shunts."""
         return rails
 
     def measured(self, clocks: Clocks) -> tuple[Array, Array]:
-        """What a frame takes in seconds and draws in W, at each of the clocks."""
+        """Time in s and power in W of a frame at each of the clocks."""
         table, grid = self._table, self._table.grid
         asked = (clocks.cpu_hz / 1e3, clocks.gpu_hz, clocks.emc_hz)
         places = np.array(
@@ -93,7 +93,7 @@ class ReplayedSilicon:
         )
 
     def frame(self, network: Network, silicon: object, clocks: Clocks, temperature_c: float) -> ReplayedFrame:
-        """One frame at each of the clocks, whatever the network is called; the table's power goes to the energy rails."""
+        """One frame at each of the clocks, of any network; its power goes to the energy rails."""
         latency_s, power_w = self.measured(clocks)
         idle = self.idle_rails_w(clocks)
         whole = sum((idle[rail] for rail in self._energy_rails), np.zeros(len(clocks)))
@@ -103,7 +103,7 @@ class ReplayedSilicon:
         return ReplayedFrame(latency_s, energy, host * latency_s, (1 - host) * latency_s, np.zeros(len(clocks)))
 
     def _host_share(self, clocks: Clocks) -> Array:
-        """The part of a frame in which the CPU is at work: as much as the time falls with its clock; the GPU has the rest."""
+        """CPU part of a frame: as much as the time falls with the CPU clock; the rest is the GPU's."""
         levels, step = np.log(clocks.cpu_hz), 0.3
         low, high = (
             np.log(self.measured(Clocks(np.exp(levels + way), clocks.gpu_hz, clocks.emc_hz))[0]) for way in (-step, step)
@@ -112,11 +112,11 @@ class ReplayedSilicon:
 
 
 def replay_board(table: MeasuredTable, clock: Clock | None = None) -> SimulatedBoard:
-    """A board whose frames are those of a table.
+    """A board with frames of a table.
 
     Raises:
-        BoardDescriptionError: the table's board is not described.
-        TwinError: there is no simulated board of that kind.
+        BoardDescriptionError: unknown board.
+        TwinError: no simulated board of that kind.
     """
     silicon = ReplayedSilicon(table)
     return SimulatedBoard(installed(load_board(table.board)), silicon, clock or SystemClock(), silicon.frame)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Serving a simulated board's files: by FUSE where it can be had, else as a plain folder kept up to date."""
+"""A simulated board's files by FUSE, or as a plain folder."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class _Mount(Protocol):
 
 @dataclass(frozen=True)
 class Serving:
-    """A board that is being served; a context manager that ends it.
+    """A served board; a context manager that ends it.
 
     Attributes:
-        mount: the directory that stands for the board's ``/``.
+        mount: directory of the board's ``/``.
         backend: ``fuse`` or ``folder``.
-        notice: what this backend cannot do, in one line, or an empty string.
+        notice: limits of this backend in one line, or empty.
     """
 
     mount: Path
@@ -46,17 +46,16 @@ class Serving:
 
 
 def serve(board: SimulatedBoard, mount: Path, backend: str = "auto") -> Serving:
-    """Serve a board's files on a directory until :meth:`Serving.close`; when this returns, they answer.
+    """Serve a board's files on a directory until :meth:`Serving.close`; they answer on return.
 
-    The process that serves must not run the board's own programs: while it starts one, no thread of it may be running that
-    could serve the program's file.
+    The serving process must not run the board's own programs: while it starts one, none of its threads may serve the file.
 
     Args:
-        mount: an empty directory, or one to be made.
-        backend: ``fuse``, ``folder``, or ``auto`` for the first that can be had.
+        mount: an empty or new directory.
+        backend: ``fuse``, ``folder``, or ``auto`` for the first available.
 
     Raises:
-        TwinError: the backend cannot be had, or the directory is in use.
+        TwinError: no such backend, or the directory is in use.
     """
     if backend not in BACKENDS:
         raise TwinError(f"twin backend {backend!r}; valid: {', '.join(BACKENDS)}")

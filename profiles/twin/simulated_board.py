@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A simulated board: clocks, governors, work, power and heat around one chip, moving in the time of an injected clock.
+"""A simulated board: clocks, governors, work, power and heat around one chip, in the time of an injected clock.
 
-Nothing runs in the background. Whoever looks at the board or touches it first lets it catch up with the present, event by
-event (a frame done, a clock settled, a governor's tick), so that its own time is exact however busy the host is.
+Nothing runs in the background. Every access first advances the board to the present, event by event, so its time is exact.
 """
 
 from __future__ import annotations
@@ -40,23 +39,23 @@ _WAIT_S = 0.01
 
 
 class SimulatedBoard:
-    """One simulated board, as it is after booting.
+    """One simulated board after booting.
 
     Args:
-        description: which board, with the release and the firmware that it has (see :mod:`.variant`).
-        silicon: which chip.
-        clock: the time it lives in.
-        execute: what a frame costs on that chip.
-        mode: the name of the power mode that it booted with; by default the one of the description's ``twin`` section.
-        desktop: whether a desktop has used the GPU since boot; until something has, its clock's files are not there.
-        battery_wh: what is in the battery that feeds it, in watt hours; None for a board on the mains.
+        description: of the installed board (:mod:`.variant`).
+        silicon: the chip.
+        clock: its time.
+        execute: cost of a frame on that chip.
+        mode: power mode at boot; by default that of the ``twin`` section.
+        desktop: True if a desktop has used the GPU since boot; else its clock's files are missing.
+        battery_wh: charge of its battery in watt hours; None on the mains.
 
     Attributes:
-        off: whether heat has switched it off.
+        off: True once heat has switched it off.
         tree: its files.
-        faults: what goes wrong on it.
+        faults: its faults.
         tools: its nvpmodel and jetson_clocks.
-        processes: the applications that run on it.
+        processes: its applications.
     """
 
     def __init__(
@@ -135,7 +134,7 @@ class SimulatedBoard:
 
     @property
     def configuration(self) -> FrequencyConfiguration:
-        """The clocks the hardware runs at; of the CPU's, the one of the cluster that applications run on."""
+        """Clocks of the hardware; of the CPU's, the applications' cluster."""
         return FrequencyConfiguration(self._home.clock.actual, self.gpu.clock.actual, self.emc.clock.actual)
 
     @property
@@ -150,7 +149,7 @@ class SimulatedBoard:
 
     @property
     def _clusters(self) -> tuple[int, ...]:
-        """Each cluster's clock in kHz, 0 without a core online; empty where they all run at the same one."""
+        """Clock of each cluster in kHz, 0 without a core online; empty if all are equal."""
         clocks = tuple(policy.clock.actual if policy.online else 0 for policy in self.policies)
         return () if all(khz == clocks[0] for khz in clocks) else clocks
 
@@ -162,7 +161,7 @@ class SimulatedBoard:
 
     @property
     def watts(self) -> tuple[float, ...]:
-        """What each rail draws now."""
+        """Present power of each rail."""
         return self._draw(self._together())
 
     def _draw(self, cost: FrameCost | None) -> tuple[float, ...]:
@@ -177,18 +176,18 @@ class SimulatedBoard:
         return self._company.draw(watts, now, self.policies, self._costs) if self._company else watts
 
     def attach(self, runner: CoRunner) -> None:
-        """Let something run beside the applications from now on."""
+        """Add a co-runner."""
         with self.present():
             self._company.join(runner)
 
     def detach(self, runner: CoRunner) -> None:
-        """End what :meth:`attach` began."""
+        """Remove a co-runner of :meth:`attach`."""
         with self.present():
             self._company.leave(runner)
 
     @contextmanager
     def present(self) -> Iterator[None]:
-        """The board, caught up with the present and standing still; what was touched meanwhile takes its course afterwards."""
+        """The board at the present moment, standing still; it goes on afterwards."""
         with self._lock:
             self._advance(self.clock.monotonic())
             yield
@@ -205,16 +204,16 @@ class SimulatedBoard:
         abandoned: Callable[[], bool] = lambda: False,
         pid: int = 0,
     ) -> Stream:
-        """Run frames of a network, and return when they are done and the time is up.
+        """Run frames of a network until they are done and the time is up.
 
         Args:
-            fps: frames handed in per second; None hands in the next when one is done.
-            frames: how many, or None for as many as fit into ``seconds``.
-            abandoned: asked now and then; once it is true, the rest is given up.
-            pid: the process that the CPU works for, one of those that are alive.
+            fps: frames per second; None runs back to back.
+            frames: their number; None for as many as fit into ``seconds``.
+            abandoned: polled; True gives up the rest.
+            pid: a live process that the CPU works for.
 
         Raises:
-            TwinError: the board has switched itself off, or its silicon does not know one of the network's kinds.
+            TwinError: the board is off, or a kind is unknown.
         """
         with self.present():
             period = None if fps is None else 1.0 / fps
@@ -241,10 +240,10 @@ class SimulatedBoard:
                 self._work.cancel(stream)
 
     def busy_ms(self, network: Network) -> tuple[float, float]:
-        """How long one frame of a network keeps the GPU and the host at work at the present clocks, as a profiler would say.
+        """Busy time of GPU and host in one frame at the present clocks, as a profiler shows it.
 
         Raises:
-            TwinError: the silicon does not know one of the network's kinds.
+            TwinError: a kind is unknown.
         """
         with self.present():
             cost = self._cost(Stream(network, self.now))
@@ -311,13 +310,13 @@ class SimulatedBoard:
         return min((frame.due(self.now, cost, speed) for frame, cost, speed in self._running()), default=math.inf)
 
     def _running(self) -> list[tuple[RunningFrame, FrameCost, float]]:
-        """The frames that the GPU works at, what each costs alone, and how fast it runs."""
+        """Frames on the GPU, cost of each alone, and its present speed."""
         costs = [self._cost(frame.stream) for frame in self._work.running]
         at = speeds([cost.gpu_share for cost in costs]) if len(costs) > 1 else [1.0] * len(costs)
         return list(zip(self._work.running, costs, at, strict=True))
 
     def _together(self) -> FrameCost | None:
-        """What they cost together; None while nothing runs."""
+        """Their total cost; None while nothing runs."""
         running = self._running()
         if not running:
             return None
@@ -325,7 +324,7 @@ class SimulatedBoard:
         return blended([cost for _, cost, _ in running], [speed for _, _, speed in running], idle_w)
 
     def _follow(self) -> bool:
-        """Let the memory clock follow what the others do."""
+        """Let the memory clock follow the other units."""
         cpu_khz = max(policy.clock.requested for policy in self.policies if policy.online)
         share = self.gpu.load * self.gpu.clock.requested / self.gpu.clock.rates[-1]
         return self.emc.follow(cpu_khz, share, self._company.memory_bytes_s, self._company.emc_hz)
@@ -348,17 +347,16 @@ def simulated_board(
     """A described board around its simulated silicon.
 
     Args:
-        name: which board, by its name or its description.
-        node: which individual: each number is another chip of the same kind.
-        jetpack: which JetPack it runs (``"5"``); by default its description's.
-        firmware: which of the described firmwares it has; by default the one whose clocks the description's axes are.
+        name: its name or description.
+        node: individual.
+        jetpack: its JetPack (``"5"``); by default the description's.
+        firmware: its firmware; by default that of the description's axes.
         mode, desktop, battery_wh: as for :class:`SimulatedBoard`.
-        perturbed, engine, dtype: which silicon, and what runs applications' networks, as for
-            :class:`~jetdvfs.profiles.twin.silicon.silicon.Silicon`.
+        perturbed, engine, dtype: as for :class:`~jetdvfs.profiles.twin.silicon.silicon.Silicon`.
 
     Raises:
-        BoardDescriptionError: the board is not described.
-        TwinError: there is no silicon for it, that runs no engines, or it it has no such JetPack, firmware or power mode.
+        BoardDescriptionError: unknown board.
+        TwinError: no silicon, engine, JetPack, firmware or power mode of that name.
     """
     description = installed(load_board(name) if isinstance(name, str) else name, jetpack, firmware)
     silicon = Silicon(node, description, perturbed=perturbed, engine=engine, dtype=dtype)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""States that boards in the field were found in, by name: files that are missing, empty, refused, or another board's.
+"""States of boards in the field, by name: files that are missing, empty, refused, or another board's.
 
-``twin serve --state NAME[,NAME]`` puts a board into them. A state is a function below that changes the files of a board.
+``twin serve --state NAME[,NAME]`` applies them. A state is a function below that changes a board's files.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def put_into(board: SimulatedBoard, names: str) -> None:
         names: of :data:`STATES`, separated by commas.
 
     Raises:
-        TwinError: there is no such state; the text lists those there are. Or the board lacks what the state changes.
+        TwinError: unknown state (the text lists the known ones), or a board without its files.
     """
     for name in filter(None, names.split(",")):
         if name not in STATES:
@@ -51,7 +51,7 @@ def _files(board: SimulatedBoard, pattern: str) -> Iterator[str]:
 
 
 def _text(board: SimulatedBoard, path: str, text: str) -> None:
-    """Let a file that may be written say something else from now on, until it is written."""
+    """Replace the text of a writable file until it is written."""
     node = board.tree.node(path)
     assert isinstance(node, Attribute)
     said = [text]
@@ -67,7 +67,7 @@ def _text(board: SimulatedBoard, path: str, text: str) -> None:
 
 @_state
 def no_passive_trip(board: SimulatedBoard) -> None:
-    """Thermal zones that only say at which temperature the board switches off."""
+    """Thermal zones with a critical trip alone."""
     for path in _files(board, "/sys/devices/virtual/thermal/*/trip_point_0_*"):
         board.faults.vanish(path)
 
@@ -82,7 +82,7 @@ def eagain_zone(board: SimulatedBoard) -> None:
 
 @_state
 def total_rail_missing(board: SimulatedBoard) -> None:
-    """The last of the energy rails has a label, and neither voltage nor current."""
+    """The last energy rail without voltage and current."""
     rail = board.description.energy_rails[-1]
     for monitor in board.description.monitors:
         if rail in monitor.channels:
@@ -102,7 +102,7 @@ def no_ina238(board: SimulatedBoard) -> None:
 
 @_state
 def gpu_max_freq_zero(board: SimulatedBoard) -> None:
-    """The GPU's limits read 0, as written by hand under Linux 4.9."""
+    """GPU limits of 0, as written by hand under Linux 4.9."""
     path = board.description.section("gpu")["devfreq"][0]
     for name in ("min_freq", "max_freq"):
         _text(board, board.tree.resolve(f"{path}/{name}"), "0")
@@ -117,14 +117,14 @@ def gpu_limits_not_available(board: SimulatedBoard) -> None:
 
 @_state
 def gpu_clock_unreadable(board: SimulatedBoard) -> None:
-    """The GPU's clock cannot be read, and no governor's setpoint stands for it."""
+    """An unreadable GPU clock without a governor's setpoint."""
     for path in _files(board, "*gpu/devfreq/*/cur_freq"):
         board.faults.refuse(path, errno.EIO, access="read")
 
 
 @_state
 def codecs_busy(board: SimulatedBoard) -> None:
-    """The firmware shows the clocks of codec and vision units, of which some work."""
+    """Clocks of codec and vision units in the firmware, some busy."""
     for name, rate in (("vic", 729600000), ("nvdec", 998400000), ("nvjpg", 0)):
         folder = f"{_DEBUGFS}/bpmp/debug/clk/{name}"
         board.tree.put(f"{folder}/rate", constant(rate or 115200000))
@@ -133,7 +133,7 @@ def codecs_busy(board: SimulatedBoard) -> None:
 
 @_state
 def more_cpu_levels(board: SimulatedBoard) -> None:
-    """The table of the CPU's clocks goes beyond the described one, as of an overclocked device tree."""
+    """CPU clocks beyond the description, from an overclocked device tree."""
     for path in _files(board, "/sys/devices/system/cpu/cpufreq/*/scaling_available_frequencies"):
         board.tree.put(path, constant(" ".join(map(str, (*board.description.grid.cpu_khz, 3000000, 3100000)))))
         _text(board, path.replace("available_frequencies", "max_freq"), "3100000")
@@ -147,7 +147,7 @@ def no_debugfs(board: SimulatedBoard) -> None:
 
 @_state
 def debugfs_without_bpmp(board: SimulatedBoard) -> None:
-    """Debugfs without the firmware's clocks, as with secure boot."""
+    """Debugfs without the firmware's clocks, as under secure boot."""
     for path in (f"{_DEBUGFS}/bpmp", f"{_DEBUGFS}/clk"):
         board.faults.vanish(path)
     board.tree.put(f"{_DEBUGFS}/opp/opp_table", constant(0))
@@ -155,14 +155,14 @@ def debugfs_without_bpmp(board: SimulatedBoard) -> None:
 
 @_state
 def debugfs_of_mainline(board: SimulatedBoard) -> None:
-    """Debugfs of a mainline kernel whose memory clock has no limits."""
+    """Debugfs of a mainline kernel without limits of the memory clock."""
     debugfs_without_bpmp(board)
     board.tree.put(f"{_DEBUGFS}/emc/available_rates", constant(""))
 
 
 @_state
 def mainline_memory_clock(board: SimulatedBoard) -> None:
-    """A mainline kernel: limits of the memory clock in debugfs, and nothing of the firmware or of NVIDIA's drivers."""
+    """A mainline kernel with limits of the memory clock, and without NVIDIA's drivers."""
     board.faults.vanish(f"{_DEBUGFS}/bpmp")
     no_memory_clock(board)
     board.tree.add(MainlineEmc(board.emc))
@@ -187,13 +187,13 @@ def no_memory_clock(board: SimulatedBoard) -> None:
 
 @_state
 def late_gpu(board: SimulatedBoard) -> None:
-    """Nothing has used the GPU since boot: its clock's files come with the first use."""
+    """A GPU unused since boot: its clock's files come with the first use."""
     board.gpu.gate.appeared = board.gpu.gate.used = False
 
 
 @_state
 def emc_locked(board: SimulatedBoard) -> None:
-    """jetson_clocks has locked the memory clock at its highest rate, past the limits of JetPack 7."""
+    """A memory clock locked by jetson_clocks at its top, past the limits of JetPack 7."""
     folder = str(board.description.section("emc")["bpmp"])
     for name, value in (("mrq_rate_locked", 1), ("rate", board.description.grid.emc_hz[-1])):
         board.tree.write(board.tree.resolve(f"{folder}/{name}"), f"{value}\n".encode())
@@ -201,7 +201,7 @@ def emc_locked(board: SimulatedBoard) -> None:
 
 @_state
 def undescribed_module(board: SimulatedBoard) -> None:
-    """An AGX Orin of a module without a description, whose file of power modes names another one."""
+    """An AGX Orin module without a description, with a foreign modes file."""
     names = ("nvidia,p3737-0000+p3701-0009", "nvidia,p3701-0009", "nvidia,tegra234")
     board.tree.put(f"{_DEVICE_TREE}/compatible", Attribute(lambda: b"".join(name.encode() + b"\0" for name in names)))
     board.tree.put(f"{_DEVICE_TREE}/model", Attribute(lambda: b"NVIDIA Jetson AGX Orin of another kind\0"))
@@ -210,7 +210,7 @@ def undescribed_module(board: SimulatedBoard) -> None:
 
 @_state
 def conf_of_another_module(board: SimulatedBoard) -> None:
-    """The file of power modes is that of another module."""
+    """A modes file of another module."""
     other = load_board("orin-nano-8gb" if board.description.name.startswith("agx-orin") else "agx-orin-64gb")
     modes = other.modes[-1]
     path = f"/etc/nvpmodel/{modes.conf}"
@@ -221,7 +221,7 @@ def conf_of_another_module(board: SimulatedBoard) -> None:
 
 @_state
 def throttle_alerts(board: SimulatedBoard) -> None:
-    """Cooling devices lower the CPU's and the GPU's clock, and a fan turns."""
+    """Cooling devices that lower CPU and GPU clocks, and a turning fan."""
     devices = (("pwm-fan", 2, 5), ("gpu-throttle-alert", 1, 2), ("cpufreq-cpu0", 12, 48), ("cpu-throttle-alert", 0, 2))
     for number, (name, state, most) in enumerate(devices):
         folder = f"/sys/class/thermal/cooling_device{number}"
@@ -231,7 +231,7 @@ def throttle_alerts(board: SimulatedBoard) -> None:
 
 @_state
 def jetson_clocks_at_boot(board: SimulatedBoard) -> None:
-    """A service of the operator's runs jetson_clocks at boot."""
+    """An operator's service that runs jetson_clocks at boot."""
     text = "[Unit]\nDescription=Fast\n[Service]\nType=oneshot\nExecStart=/bin/sh -c 'sleep 10; /usr/bin/jetson_clocks'\n"
     board.tree.put(f"{_UNITS}/jetson-perf.service", constant(text))
     board.tree.put(f"{_UNITS}/multi-user.target.wants/jetson-perf.service", Link(f"{_UNITS}/jetson-perf.service"))

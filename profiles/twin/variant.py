@@ -1,11 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A described board as installed: with one of its JetPack releases and one of its firmwares.
+"""A described board as installed, with one JetPack release and one firmware.
 
-``twin.releases`` of a description says for each JetPack what differs from the rest of the file, and ``twin.firmware`` for each
-firmware what differs beside the axes. Both are laid over the description: mappings are merged, null removes a key, everything
-else replaces.
-``twin.like`` names a board whose ``twin`` section a board's own is laid over; ``twin.usual_firmware`` the firmware that a
-release is found with.
+``twin.releases`` and ``twin.firmware`` are laid over the description: mappings merge, null removes a key, all else replaces.
+``twin.like`` names a board whose ``twin`` section is inherited; ``twin.usual_firmware`` the firmware of a release.
 """
 
 from __future__ import annotations
@@ -19,10 +16,10 @@ from ..errors import TwinError
 
 
 def installed(description: BoardDescription, jetpack: str = "", firmware: str = "") -> BoardDescription:
-    """The description of a board with this JetPack (``"5"``; by default the description's own) and this firmware.
+    """The description with this JetPack (``"5"``; by default its own) and firmware.
 
     Raises:
-        TwinError: the description does not describe the twin with them; the text lists those it describes.
+        TwinError: not described; the text lists the described ones.
     """
     twin = _twin(description)
     jetpack = jetpack or description.jetpack.partition(".")[0]
@@ -49,32 +46,32 @@ def installed(description: BoardDescription, jetpack: str = "", firmware: str = 
 
 
 def _twin(description: BoardDescription) -> Mapping[str, Any]:
-    """The twin section, laid over those of the boards that it is like."""
+    """The twin section over those that it inherits."""
     twin = description.raw.get("twin")
     if not isinstance(twin, Mapping):
         raise TwinError(f"board {description.name}: has no twin section, so that it cannot be simulated")
     if "like" not in twin:
         return twin
     own = {"silicon": description.name, **twin}
-    # What was measured on another board was not measured on this one.
+    # Measurements of another board do not count for this one.
     below = {**_twin(load_board(str(twin["like"]))), "calibrated_on": "nothing"}
     return laid_over(below, own)
 
 
 def mode_set(description: BoardDescription) -> ModeSet:
-    """The power modes of an installed board: those named after its firmware, else those that its description lists last."""
+    """Power modes of an installed board: those of its firmware, else the last described ones."""
     firmware = description.section("twin").get("installed_firmware")
     return next((modes for modes in description.modes if modes.name == firmware), description.modes[-1])
 
 
 def boot_mode(description: BoardDescription, modes: ModeSet, wanted: str = "") -> PowerMode:
-    """The power mode that a board boots with.
+    """Power mode at boot.
 
     Args:
-        wanted: its name; by default the one of the description's ``twin`` section (by name or ID), else the modes' own.
+        wanted: its name; by default that of the ``twin`` section (name or ID), else the modes' default.
 
     Raises:
-        TwinError: the board has no mode of that name; the text lists those it has.
+        TwinError: unknown mode; the text lists the known ones.
     """
     usual = description.section("twin").get("power_mode")
     for choice in (wanted,) if wanted else (usual, modes.default):
@@ -86,9 +83,9 @@ def boot_mode(description: BoardDescription, modes: ModeSet, wanted: str = "") -
 
 
 def powered_sms(description: BoardDescription, wanted: str = "") -> int:
-    """The streaming multiprocessors that the mask of the mode at boot leaves powered; 0 where the twin has no such mask.
+    """Streaming multiprocessors that the boot mode's mask leaves powered; 0 without such a mask.
 
-    A mask's bit is a TPC, of two multiprocessors; ``twin.tpcs`` says how many the chip was made with.
+    A bit is a TPC of two multiprocessors; ``twin.tpcs`` is the chip's number.
     """
     tpcs = int(description.section("twin").get("tpcs", 0))
     mask = boot_mode(description, mode_set(description), wanted).masks.get("tpc_pg_mask", 0)

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The board that is set up: its daemon sets the clocks and gives them back whatever becomes of this process, which reads the
-sensors itself."""
+"""The board in setup: its daemon sets the clocks and restores them for any end of this process, which reads the sensors."""
 
 from __future__ import annotations
 
@@ -40,16 +39,16 @@ from .runners import Candidate, Runner
 
 @dataclass(frozen=True)
 class Known:
-    """What is known.
+    """Known facts of the board.
 
     Attributes:
-        title, board: the board.
-        profiles: the names of its own profiles.
-        prior: the profile that would be adapted, and where it is.
-        manifest: what that says of itself.
-        levels: how many levels each clock offers now, of how many.
-        missing: the energy rails that no sensor measures.
-        notes: what else stands in the way of setting clocks.
+        title, board: of the board.
+        profiles: names of its own profiles.
+        prior: profile to adapt, and its place.
+        manifest: of the prior.
+        levels: offered levels of each clock, and described ones.
+        missing: energy rails without a sensor.
+        notes: obstacles to setting clocks.
     """
 
     title: str
@@ -63,7 +62,7 @@ class Known:
     notes: tuple[str, ...]
 
     def check_ready(self) -> None:
-        """Refuse what cannot be set up.
+        """Refuse a board that cannot be set up.
 
         Raises:
             InputError: power cannot be measured.
@@ -100,11 +99,11 @@ class Known:
 
 
 def what_is_known(board: SetUpBoard, wanted: str | None) -> Known:
-    """Look at the board and at the profiles there are.
+    """Look at the board and at the profiles.
 
     Raises:
-        InputError: there is no profile that could be adapted.
-        BundleError: the one wanted does not exist, or is malformed.
+        InputError: no profile to adapt.
+        BundleError: the requested one is missing or malformed.
     """
     description, (offered, unknown) = board.description, board.hardware.seen()
     manifests = {}
@@ -139,7 +138,7 @@ def what_is_known(board: SetUpBoard, wanted: str | None) -> Known:
 
 
 def _distance(manifest: Manifest, description: BoardDescription) -> tuple[bool, bool, bool, float]:
-    """How far a profile's board is from another: another board, simulated, another chip; by how much faster or slower."""
+    """Distance of a profile's board: another board, simulated, another chip, and relative speed."""
     theirs = load_board(manifest.board)
     speeds = [one.chip.flops_per_gpu_cycle["float32"] * one.grid.gpu_hz[-1] for one in (theirs, description)]
     return (
@@ -155,7 +154,7 @@ _AGAIN_S = 1.0
 SETTLING_S = 0.2
 """From clocks being set to what is measured."""
 _IDLE_S = 0.4
-_LONG_MEAN_S = 0.5  # a monitor that averages over more than this shows what was before
+_LONG_MEAN_S = 0.5  # a monitor with a longer average shows earlier power
 _UPDATE = "update_interval"
 _OVER_CURRENT_PER_S = 50.0  # each slows the clocks for about a millisecond; some boards have 30 at their top clocks always
 
@@ -165,12 +164,11 @@ class Observed:
     """One network at one configuration.
 
     Attributes:
-        configuration: the clocks that the board accepted.
-        idle_mw, power_mw: mean power of the energy rails with nothing running, and during inferences; None where a rail has no
-            sensor.
-        rejected: why it does not count, or an empty string.
-        launches_ms: what each of the network's launches took, where that was measured.
-        die_c, idle_die_c: the die's temperature after inferences, and with nothing running; None where it cannot be read.
+        configuration: clocks accepted by the board.
+        idle_mw, power_mw: mean power of the energy rails when idle and during inferences; None without a sensor.
+        rejected: reason why it does not count, or empty.
+        launches_ms: measured time of the network's launches, if any.
+        die_c, idle_die_c: die temperature after inferences and when idle; None if unknown.
     """
 
     configuration: FrequencyConfiguration
@@ -184,15 +182,15 @@ class Observed:
 
 
 class SetUpBoard:
-    """A board under a daemon: the one that runs, or one of its own.
+    """A board under a daemon: the running one, or one of its own.
 
     Args:
-        root: where the board's files are.
-        board: its description, where it does not say itself what it is like.
-        socket: of the daemon that runs on it; None to find it.
+        root: of the board's files.
+        board: description of a board that does not name itself.
+        socket: of its daemon; None to find it.
 
     Raises:
-        DaemonError: it is no board that is known, or no daemon can be had.
+        DaemonError: unknown board, or no daemon.
     """
 
     def __init__(self, root: Path, board: str | None, socket: Path | None = None) -> None:
@@ -212,11 +210,11 @@ class SetUpBoard:
 
     @property
     def grid(self) -> FrequencyGrid:
-        """The levels that its power mode and others' limits leave."""
+        """Levels within its power mode and other limits."""
         return self.hardware.grid()
 
     def at_first(self) -> dict[str, Any]:
-        """What is known of the board before its clocks are set, for the record; what cannot be told is not there."""
+        """Known facts before the clocks are set, for the record."""
         hardware, identity = self.hardware, self.hardware.identity
         mode, fan = hardware.mode(), hardware.fan()
         governors = {axis: sorted({reading.mode for reading in each}) for axis, each in hardware.read().items()}
@@ -227,12 +225,12 @@ class SetUpBoard:
         return {name: value for name, value in found.items() if value not in (None, "")}
 
     def averaging_s(self) -> float:
-        """Over how long the slowest power monitor averages, as its driver says; 0 where none does."""
+        """Longest averaging time of a power monitor by its driver; 0 if none."""
         nodes = {path.rpartition("/")[0] for channel in self._sensors.channels() for path in channel.paths}
         return max((self._files.find_int(f"{node}/{_UPDATE}") or 0 for node in nodes), default=0) / 1e3
 
     def missing_rails(self) -> list[str]:
-        """The energy rails that no sensor measures; read again after a moment, for a monitor may be busy."""
+        """Energy rails without a sensor; read twice, as a monitor may be busy."""
         found = self._sensors.rails_mw()
         if any(rail not in found for rail in self.energy_rails):
             self._clock.sleep(_AGAIN_S)
@@ -245,11 +243,11 @@ class SetUpBoard:
         return self._sensors.energy_rails
 
     def rails_mw(self) -> dict[str, float]:
-        """Power of each rail now, those that cannot be read left out."""
+        """Present power of each readable rail."""
         return self._sensors.rails_mw()
 
     def over_current(self) -> dict[str, int]:
-        """Over-current events so far, by what counts them."""
+        """Over-current events so far, by counter."""
         return self._sensors.over_current()
 
     def die_c(self) -> float | None:
@@ -260,12 +258,12 @@ class SetUpBoard:
     def why_rejected(
         self, accepted: FrequencyConfiguration, notes: Sequence[str], over_before: Mapping[str, int], seconds: float
     ) -> str:
-        """Why what was measured does not count, or an empty string: heat, over-current events, clocks that are no levels.
+        """Reason why a measurement does not count, or empty: heat, over-current events, wrong clocks.
 
         Args:
-            accepted: the clocks that the board took.
-            notes: what was amiss with them.
-            over_before: over-current events when it began, so many ``seconds`` ago.
+            accepted: clocks accepted by the board.
+            notes: faults of them.
+            over_before: over-current events at its start, ``seconds`` ago.
         """
         hot = tuple(f"it throttles: {trip}" for trip in self._sensors.throttled())
         if amiss := (*hot, *notes):
@@ -280,10 +278,10 @@ class SetUpBoard:
 
     @contextlib.contextmanager
     def daemon(self, own: bool) -> Iterator[Client]:
-        """A connection to its daemon; with ``own``, or where there is none, to one that is started for the time being.
+        """Connection to its daemon; with ``own``, or without one, to a temporary daemon.
 
         Raises:
-            DaemonError: there is none, and none can be started.
+            DaemonError: none, and none can be started.
         """
         here = self._root.resolve() == Path("/")
         running = self._socket or (arguments.board_socket if here else socket_of)(self._root)
@@ -301,7 +299,7 @@ class SetUpBoard:
             folder = Path(name)
             socket = folder / "jetdvfs.sock"
             command = ["jetdvfs.daemon.service", "--root", str(self._root.resolve()), "--socket", str(socket)]
-            (folder / "setup.yaml").write_text("floors: off\n")  # nobody else's work is measured meanwhile
+            (folder / "setup.yaml").write_text("floors: off\n")  # no other work is measured meanwhile
             command += ["--config", str(folder / "setup.yaml")]
             if not here:
                 command += ["--state-dir", str(folder / "state"), "--runtime-dir", str(folder / "run")]
@@ -312,7 +310,7 @@ class SetUpBoard:
     def observe(
         self, client: Client, runner: Runner, candidate: Candidate, configuration: FrequencyConfiguration, seconds: float
     ) -> Observed:
-        """A network's latency and power at a configuration, and the power before it runs.
+        """Latency and power of a network at a configuration, and the idle power before.
 
         Raises:
             NoDaemon: it has gone.
@@ -322,7 +320,7 @@ class SetUpBoard:
             return self._observed(client, runner, candidate, configuration, seconds)
         except NoDaemon:
             raise
-        except DaemonError as error:  # heat takes levels away; others' limits do
+        except DaemonError as error:  # heat takes levels away, and limits of other programs do
             return Observed(configuration, 0.0, None, None, self.why_rejected(configuration, (str(error),), {}, math.inf))
 
     def _observed(
@@ -362,7 +360,7 @@ class SetUpBoard:
 
     @contextlib.contextmanager
     def _sampling(self) -> Iterator[list[tuple[float, float | None]]]:
-        """Power with its time, read again and again by a thread for as long as the context lasts."""
+        """Power with its time, sampled by a thread within the context."""
         samples: list[tuple[float, float | None]] = []
         over = threading.Event()
 
@@ -386,9 +384,9 @@ def _mean(found: list[float | None]) -> float | None:
 
 
 def spread_out(grid: FrequencyGrid, count: int, seed: int) -> list[FrequencyConfiguration]:
-    """Configurations that leave no part of the grid out, the top first: every axis by a sequence that fills it evenly.
+    """Configurations spread over the grid, the top first.
 
-    Each axis takes the multiples of an irrational number, modulo one (Roberts's R3 sequence, 2018).
+    Each axis takes multiples of an irrational number, modulo one (Roberts's R3 sequence, 2018).
     """
     phi = 1.2207440846057596  # the real root of x^4 = x + 1
     steps = np.array([1 / phi, 1 / phi**2, 1 / phi**3])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measuring a board that is set up, adapting a profile to it, and proving that."""
+"""Measuring a board in setup, adapting a profile to it, and proving it."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from .runners import Candidate, Runner
 
 
 def cooled(seen: Observed, expected: Surface) -> Observed:
-    """An observation with its powers at the temperature of a surface; as it is where nobody knows how that depends on it.
+    """An observation with powers at a surface's temperature; unchanged if their dependence is unknown.
 
-    The board is taken to leak the share of its idle power that is expected.
+    The board leaks the expected share of its idle power.
 
     Args:
-        expected: of any network, by the profile that is adapted.
+        expected: surface of any network by the prior.
     """
     if expected.heat is None or seen.die_c is None:
         return seen
@@ -63,14 +63,14 @@ _LOOK = 3  # observations from one look at the profile that would be installed t
 
 @dataclass(frozen=True)
 class Plan:
-    """What is done.
+    """Plan of a setup.
 
     Attributes:
-        seconds: how long networks are observed, at most.
-        accuracy: where it is given, configurations are chosen by what plans of the networks are least certain of, until that is
-            known to this share and the profile that would be installed agrees so well with what was observed.
-        record: the file that keeps it.
-        name: of the new profile, which is installed ``into`` a folder.
+        seconds: longest time of observing.
+        accuracy: if given, configurations are chosen where plans are least certain, until they are known to this share and the
+            adapted profile agrees as well with the observations.
+        record: its file.
+        name: of the new profile, installed ``into`` a folder.
     """
 
     board: SetUpBoard
@@ -85,7 +85,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Proof:
-    """A configuration that was not observed before: what was predicted, and what was observed then."""
+    """A new configuration with prediction and observation."""
 
     what: str
     configuration: FrequencyConfiguration
@@ -108,10 +108,10 @@ class Proof:
 
 
 def measure(what: Plan, runner: Runner, client: Client, progress: Callable[[int, int, str], None]) -> Measurements:
-    """Observe networks until the time is over; what a record there is already has counts as well.
+    """Observe networks until the time is over, in addition to an earlier record.
 
     Raises:
-        MeasurementError: a network cannot be run, or nothing that was observed counts; what was is kept.
+        MeasurementError: a network cannot be run, or no observation counts; the record is kept.
     """
     board, end, start = what.board, time.monotonic() + what.seconds, time.monotonic()
     record = _begun(what, runner)
@@ -153,7 +153,7 @@ class _Order(Protocol):
 
     @property
     def note(self) -> str:
-        """What is known so far, for people."""
+        """Known facts so far, for people."""
         ...
 
     def next(self, record: Measurements) -> tuple[Candidate, FrequencyConfiguration] | None:
@@ -175,7 +175,7 @@ class _Spread:
 
 
 class _LeastCertain:
-    """Where the plans of the networks are least certain, until they are known well enough."""
+    """Configurations where plans are least certain, until they are known well enough."""
 
     def __init__(self, what: Plan, accuracy: float) -> None:
         self._what, self._accuracy, self.note = what, accuracy, ""
@@ -193,7 +193,7 @@ class _LeastCertain:
         if choice is None:
             return None
         known = choice.uncertainty
-        if known <= self._accuracy:  # each network corrected by itself; what is installed is the board's factors
+        if known <= self._accuracy:  # each network corrected by itself; the board's factors are installed
             count = len(record.tables["network_ms"])
             if count >= self._look_at:
                 pairs = zip((candidate.network for candidate in candidates), observed, strict=True)
@@ -209,7 +209,7 @@ class _LeastCertain:
 
 
 def adapt(what: Plan, record: Measurements) -> tuple[Bundle, Path]:
-    """The profile adapted to a record, and where it is installed."""
+    """The profile adapted to a record, and its installed place."""
     prior = load_bundle(what.known.prior)
     with tempfile.TemporaryDirectory(prefix="jetdvfs-setup-") as scratch:
         folder = Path(scratch) / what.name
@@ -220,7 +220,7 @@ def adapt(what: Plan, record: Measurements) -> tuple[Bundle, Path]:
 
 
 def prove(what: Plan, bundle: Bundle, runner: Runner, client: Client) -> list[Proof]:
-    """The first network at configurations that were not observed before."""
+    """The first network at new configurations."""
     first, grid = what.candidates[0], what.board.grid
     predicted = surface(first.network, bundle.cost)
     warm = predicted.heat is not None
@@ -239,10 +239,10 @@ def prove(what: Plan, bundle: Bundle, runner: Runner, client: Client) -> list[Pr
 
 
 def _begun(what: Plan, runner: Runner) -> Measurements:
-    """The record there is, with the networks that are new added; where there is none an empty one.
+    """The earlier record with new networks, or an empty one.
 
     Raises:
-        MeasurementError: there is one of another board.
+        MeasurementError: a record of another board.
     """
     networks = tuple(candidate.network for candidate in what.candidates)
     description = what.board.description
@@ -267,7 +267,7 @@ def _begun(what: Plan, runner: Runner) -> Measurements:
 
 
 def _all_seen(record: Measurements, what: Plan) -> bool:
-    """Whether each network was observed."""
+    """True if each network was observed."""
     seen = {record.networks[place].digest for place in set(record.tables["network_ms"].what.tolist())}
     return all(candidate.network.digest in seen for candidate in what.candidates)
 

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs networks while they are measured: PyTorch or TensorRT beside the board's GPU, or an application on a simulated
-board."""
+"""Runners of networks under measurement: PyTorch or TensorRT on the board, or an application on a simulated board."""
 
 from __future__ import annotations
 
@@ -30,12 +29,12 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Ran:
-    """Inferences that followed each other.
+    """Consecutive inferences.
 
     Attributes:
         latency_ms: their median latency.
-        over_s: how long they had been over when this was known.
-        launches_ms: what each of the network's launches takes, where that was measured.
+        over_s: time since their end.
+        launches_ms: measured time of the network's launches, if any.
     """
 
     latency_ms: float
@@ -48,14 +47,14 @@ class Runner(Protocol):
 
     @property
     def what(self) -> str:
-        """What it is, for people and the record."""
+        """Description, for people and the record."""
         ...
 
     @property
     def simulated(self) -> bool: ...
 
     def run(self, candidate: Candidate, seconds: float) -> Ran:
-        """Inferences that follow each other for so long."""
+        """Consecutive inferences for this time."""
         ...
 
     def close(self) -> None: ...
@@ -65,11 +64,11 @@ class TorchRunner:
     """PyTorch in a process of its own.
 
     Args:
-        python: the Python that has it.
+        python: the Python with PyTorch.
         device: ``cuda``, or ``cpu``.
 
     Raises:
-        MeasurementError: it cannot be started, or has no PyTorch, or none for that device.
+        MeasurementError: it cannot be started, or lacks PyTorch or the device.
     """
 
     simulated = False
@@ -110,7 +109,7 @@ class TwinRunner:
     """An application on a simulated board, by its application port.
 
     Raises:
-        TwinError: nobody answers there.
+        TwinError: no answer there.
     """
 
     simulated = True

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the daemon's figures were for the last ten minutes, and what comes, for any number of readers.
+"""The daemon's figures of the last ten minutes and new ones, for any number of readers.
 
-The daemon is asked once a second while anybody reads, else every ten seconds, over one connection; a second one is told its
-decisions as they come. Where it goes away, that is told, and it is looked for until it is back.
+The daemon is polled once a second with a reader, else every ten seconds; a second connection receives decisions. If the daemon
+goes away, readers are told, and it is sought until it is back.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class _Event:
 
 
 def point(status: Mapping[str, Any], time_s: float) -> dict[str, Any]:
-    """What is drawn of a daemon's status: clocks in MHz, power in mW, temperatures in 1/1000 C, and latencies in ms by lease.
+    """Point of a plot from a status: clocks in MHz, power in mW, temperatures in 1/1000 C, latencies in ms by lease.
 
-    ``time_s`` is of any clock that runs evenly.
+    ``time_s`` is of any monotonic clock.
     """
     held = (status["applied"] or {}).get("requested")
     rails = status["rails_mw"]
@@ -58,7 +58,7 @@ def point(status: Mapping[str, Any], time_s: float) -> dict[str, Any]:
 
 
 class Follower:
-    """Asks the daemon behind a socket, from :meth:`start` on until :meth:`stop`."""
+    """Polls the daemon of a socket from :meth:`start` to :meth:`stop`."""
 
     def __init__(self, socket: Path | None, now_s: Callable[[], float] = time.monotonic) -> None:
         self._socket = socket
@@ -89,7 +89,7 @@ class Follower:
 
     @contextmanager
     def reader(self) -> Iterator[Iterator[Told | None]]:
-        """What is told to one reader, first the history; None where there was nothing for a while. Ends with :meth:`stop`."""
+        """Messages of one reader, the history first; None after a quiet while. Ends with :meth:`stop`."""
         with self._news:
             self._readers += 1
             self._news.notify_all()
@@ -108,7 +108,7 @@ class Follower:
                 if self._over.is_set():
                     return
                 if seen is None or self._number - seen > len(self._events):
-                    # From the beginning; or the reader was too slow for what is kept.
+                    # From the beginning; or the reader was too slow.
                     told: list[Told] = [("history", {"points": list(self._points), "entries": list(self._entries)})]
                     told += [self._last] if self._last is not None else []
                 else:
@@ -148,7 +148,7 @@ class Follower:
             client.close()
 
     def _pause(self) -> None:
-        """Until it is time to ask again: sooner for somebody who has come meanwhile."""
+        """Wait until the next poll, shorter for a new reader."""
         started = time.monotonic()
         with self._news:
             while not self._over.is_set():

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A web server of one page and one stream. It reads nothing that it is sent but a path, and changes nothing.
+"""Web server of one page and one stream. It reads a path only, and changes nothing.
 
-A page of somebody else's may not read it: a browser that was led here under another name (DNS rebinding) is refused by its Host
-header, and nothing is offered to other origins.
+Foreign pages cannot read it: a browser with another Host header (DNS rebinding) is refused, and other origins get nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 
 
 class Admission:
-    """Counts the connections of each client, and hangs up on those whose request is not over in time."""
+    """Counts connections by client, and ends those with a late request."""
 
     def __init__(
         self, monotonic: Callable[[], float] = time.monotonic, client_of: Callable[[socket.socket], Hashable] | None = None
@@ -46,7 +45,7 @@ class Admission:
         self._streams: set[socket.socket] = set()
 
     def enter(self, connection: socket.socket) -> bool:
-        """Give a connection a place; False if there is none for this client."""
+        """Admit a connection; False without a place for this client."""
         client = self._client_of(connection)
         with self._lock:
             own = list(self._clients.values()).count(client)
@@ -63,13 +62,13 @@ class Admission:
             self._streams.discard(connection)
 
     def next_request(self, connection: socket.socket) -> None:
-        """A request was answered; the next one has its own time."""
+        """Restart the time limit after an answered request."""
         with self._lock:
             if connection in self._clients:
                 self._due_s[connection] = self._monotonic() + REQUEST_S
 
     def stream(self, connection: socket.socket) -> bool:
-        """Let a connection be a stream, for as long as it likes; False if there are as many as there may be."""
+        """Let a connection become a stream without a limit; False without a place."""
         with self._lock:
             client = self._clients.get(connection)
             own = sum(self._clients.get(one) == client for one in self._streams)
@@ -80,7 +79,7 @@ class Admission:
             return True
 
     def hang_up_on_late(self) -> None:
-        """End the connections whose request was not over in time; to be called now and then."""
+        """End connections with a late request; to be called regularly."""
         now = self._monotonic()
         with self._lock:
             late = [connection for connection, due_s in self._due_s.items() if now >= due_s]
@@ -91,7 +90,7 @@ class Admission:
 
 
 def client_of_connection(connection: socket.socket) -> Hashable:
-    """The client of a connection: on this machine its user, elsewhere its address, of IPv6 its network."""
+    """Client of a connection: its user on this machine, else its address (of IPv6 the network)."""
     try:
         peer, own = connection.getpeername()[:2], connection.getsockname()[:2]
         address = ipaddress.ip_address(peer[0].partition("%")[0])
@@ -105,19 +104,19 @@ def client_of_connection(connection: socket.socket) -> Hashable:
 
 
 def _user_of(peer: tuple[str, int], own: tuple[str, int]) -> Hashable:
-    """The user at the other end of a connection within this machine, as the kernel lists it (proc_net_tcp.rst)."""
+    """User of a connection within this machine, by the kernel's list (proc_net_tcp.rst)."""
     ends = _ends(*peer), _ends(*own)
     for table in _TABLES:
         with suppress(OSError):
             for line in table.read_text().splitlines()[1:]:
                 row = line.split()
-                if row[1] in ends[0] and row[2] in ends[1] and row[9] != "0":  # without an inode nobody has it any more
+                if row[1] in ends[0] and row[2] in ends[1] and row[9] != "0":  # without an inode it has no owner any more
                     return "user", row[7]
     return "this machine"
 
 
 def _ends(address: str, port: int) -> set[str]:
-    """One end of a connection as the kernel writes it: words of four bytes in this machine's order; of IPv4 in IPv6, too."""
+    """One end of a connection in the kernel's form: four-byte words in this machine's order; also IPv4 in IPv6."""
     host = ipaddress.ip_address(address.partition("%")[0])
     known = {host, getattr(host, "ipv4_mapped", None) or host}
     known |= {ipaddress.IPv6Address(f"::ffff:{each}") for each in known if each.version == 4}
@@ -143,15 +142,15 @@ _HEADERS = {
 
 
 class PageServer(ThreadingMixIn, HTTPServer):
-    """Serves the page and what a follower tells.
+    """Serves the page and a follower's messages.
 
     Args:
-        host: the address to listen on, IPv4 or IPv6.
-        port: 0 for any that is free.
-        follower: what is told; the caller starts and stops it.
+        host: address to listen on, IPv4 or IPv6.
+        port: 0 for any free one.
+        follower: started and stopped by the caller.
 
     Raises:
-        OSError: the address cannot be listened on.
+        OSError: it cannot listen there.
     """
 
     daemon_threads = True
@@ -196,10 +195,10 @@ class PageServer(ThreadingMixIn, HTTPServer):
         self.admission.hang_up_on_late()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that goes away in the middle is nobody's fault."""
+        """Ignore a browser that leaves in the middle."""
 
     def known_as(self, host: str) -> bool:
-        """Whether a Host header names this server: by an address, as localhost, or as it was told to listen."""
+        """True if a Host header names this server: an address, localhost, or the listening name."""
         try:
             name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
             if name.lower() in ("localhost", self.host.lower()):
@@ -215,7 +214,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version = "jetdvfs"
     sys_version = ""
-    timeout = _WAITS_S  # for a request to come, and for what is sent to be taken
+    timeout = _WAITS_S  # for a request to come, and for its answer to be taken
 
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]
@@ -236,7 +235,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.admission.next_request(self.connection)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """What the library refuses, such as other methods: in one line, without a page that repeats what was sent."""
+        """Refusals of the library, such as other methods, in one line without an echo."""
         self.close_connection = True
         wrong_method = code == HTTPStatus.NOT_IMPLEMENTED
         status = HTTPStatus.METHOD_NOT_ALLOWED if wrong_method else HTTPStatus(code)
@@ -280,4 +279,4 @@ class _Handler(BaseHTTPRequestHandler):
                 self.wfile.write(text.encode())
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Who looks is nobody's business."""
+        """Requests are not logged."""

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run the whole product on a simulated board: a board, the real daemon on it, and an application that serves frames.
 
-For each network the application runs at the top clocks of the board's power mode (as jetson_clocks sets them), then under a
-latency target, then for minimum energy at a frame rate. The table has the predicted figures next to the observed ones; a
-picture of each plan shows the trade-off and the choice; the files that the daemon wrote are listed in DIR/writes.txt, in order;
-at the end every clock must be back at its baseline.
+The application runs each network at the top clocks, under a latency target, and for minimum energy at a frame rate. The table
+compares predictions with observations, pictures show each trade-off, and DIR/writes.txt lists the daemon's writes in order. At
+the end every clock must be back at its baseline.
 """
 
 from __future__ import annotations
@@ -52,20 +51,20 @@ from .arguments import add_backend, add_simulated_board
 
 
 class Stage:
-    """A simulated board and ``jetdvfsd`` on it, for as long as the context lasts.
+    """A simulated board and ``jetdvfsd`` on it, within the context.
 
     Args:
         board: the board's name.
-        node: which individual of it.
+        node: individual.
         profile: the daemon's profile; empty for none.
         backend: how the tree is served: ``auto``, ``fuse`` or ``folder``.
-        perturbed: which other silicon (:func:`~jetdvfs.profiles.twin.silicon.chip.perturbed`); 0 for the board's own.
+        perturbed: variant of the silicon (:func:`~jetdvfs.profiles.twin.silicon.chip.perturbed`); 0 for the board's own.
 
     Attributes:
         root: the simulated board's file tree.
         application_port: the socket on which applications on the board are driven.
         backend: how it is served, ``fuse`` or ``folder``.
-        notice: what the twin cannot do with this backend, or an empty string.
+        notice: limits of this backend, or empty.
         socket: the daemon's socket.
 
     Raises:
@@ -146,7 +145,7 @@ class Stage:
 
 
 def clock_files(files: Files, description: BoardDescription) -> dict[str, str]:
-    """The files by which clocks are set, of whichever drivers the board has, with their values, read as anybody would."""
+    """Files that set clocks, by the board's drivers, with their values."""
     places: list[tuple[str, tuple[str, ...]]] = [
         (f"/sys/devices/system/cpu/cpufreq/{policy.name}", ("scaling_governor", "scaling_min_freq", "scaling_max_freq"))
         for policy in description.cpu_policies
@@ -191,10 +190,10 @@ _FRAMES = 60
 
 @dataclass(frozen=True)
 class Run:
-    """One way of running one network: what was set, predicted and observed.
+    """One run of a network: clocks, prediction and observation.
 
     Attributes:
-        ask: what the application asked for.
+        ask: the request.
         fps: frames per second, None for back to back.
         configuration: the clocks in effect.
         predicted_ms, p50_ms: the typical latency of a frame.
@@ -222,7 +221,7 @@ class Run:
 
 
 class Scene:
-    """One network's part: what the application asks, runs and sees. ``writes`` lists each hold's files in order."""
+    """Runs of one network by an application; ``writes`` lists each lease's files in order."""
 
     def __init__(
         self,
@@ -270,7 +269,7 @@ class Scene:
         self.writes.append(("released: back to the baseline", self._written_since(lease.applied["writes"])))
 
     def _written_since(self, writes: list[dict[str, str]]) -> list[dict[str, str]]:
-        """What the daemon wrote after these writes."""
+        """Writes of the daemon after these."""
         everything: list[dict[str, str]] = self._client.status()["writes"]
         ends = (end for end in range(len(everything), 0, -1) if everything[end - len(writes) : end] == writes)
         return everything[next(ends, len(everything)) :]
@@ -306,7 +305,7 @@ class Scene:
 
 
 def ask_text(ask: str, fps: float | None) -> str:
-    """What was asked for, in words."""
+    """The request, in words."""
     return f"{ask}, back to back" if fps is None else f"{ask} at {fps:g} frames/s"
 
 
@@ -410,7 +409,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _table(runs: Iterable[Run]) -> str:
-    """One table, a block per network: what was predicted beside what was observed."""
+    """Table of predicted and observed figures, a block per network."""
     headers = ("", "CPU/GPU/EMC MHz", "p50 pred.", "obs.", "p95 pred.", "obs.", "W pred.", "obs.", "mJ pred.", "obs.", "target")
     rows: list[tuple[str, ...]] = []
     for name, block in groupby(runs, lambda item: item.network):
@@ -445,7 +444,7 @@ def _savings(runs: list[Run]) -> str:
 
 
 def _comfortable_ms(surfaces: Iterable[Surface], top: FrequencyConfiguration) -> float:
-    """A latency target that leaves something to choose, in whole ms."""
+    """Latency target with room to choose, in whole ms."""
     return math.ceil(2 * max(surface.quantile(CONFIDENCE).at(top).latency_ms for surface in surfaces))
 
 
@@ -462,7 +461,7 @@ def _listed(writes: Iterable[tuple[str, Iterable[Mapping[str, str]]]], restored:
 def _pictures(
     surfaces: Mapping[str, Surface], runs: Iterable[Run], title: str, out: Path, say: Callable[[str], None]
 ) -> list[Path]:
-    """A picture of each run's plan: the configuration that the daemon applied, at the die temperature it planned for."""
+    """Picture of each run's applied plan, at its die temperature."""
     from ....daemon.cli.pictures import draw_plan
 
     paths = []

@@ -142,7 +142,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _told_of_the_end() -> socket.socket:
-    """A socket that gets the number of SIGINT or SIGTERM, in whichever thread of whichever library the kernel delivers it.
+    """A socket that gets the number of SIGINT or SIGTERM from any thread.
 
     With handlers of Python's own, libfuse installs none.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mappings: the meaning of the columns of a table of measurements. One YAML file per kind of table; some are shipped."""
+"""Mappings: meaning of the columns of measurement tables. One YAML file per kind of table; some are shipped."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Columns: TypeAlias = Text | tuple[Text, ...]
 
 @dataclass(frozen=True)
 class Needs:
-    """The sizes that a form is made of, and those that have a usual value."""
+    """Required sizes of a form, and those with a usual value."""
 
     sizes: tuple[str, ...]
     usual: Mapping[str, int]
@@ -48,8 +48,8 @@ class Cell:
 
     Attributes:
         column: its heading.
-        at: which part of it, counted from 0, where it is several numbers with an x between them.
-        values: what stands in the record for each text that may stand in the table; nothing: the text itself.
+        at: part of it from 0, for several numbers joined by x.
+        values: record text of each table text; by default the same.
     """
 
     column: Text
@@ -74,7 +74,7 @@ class _Summed:
 
 @dataclass(frozen=True)
 class Time(_Summed):
-    """Times of one run of a row's program or kernel, or runs in a second: frames, images, tokens."""
+    """Time of one run of a row's program or kernel, or runs per second."""
 
     column: Columns
     unit: Literal["s", "ms", "us", "ns", "1/s"]
@@ -82,7 +82,7 @@ class Time(_Summed):
 
 @dataclass(frozen=True)
 class Clock:
-    """A column of clocks, or of texts that each stand for one."""
+    """A column of clocks, or of texts for clocks."""
 
     column: Text
     unit: Literal["Hz", "kHz", "MHz", "GHz"]
@@ -91,11 +91,11 @@ class Clock:
 
 @dataclass(frozen=True)
 class Power(_Summed):
-    """Powers, or energies of one run.
+    """Power, or energy of one run.
 
     Attributes:
-        idle_mw: the power that the same sensors show when nothing runs; of kernels, the power above it is kept.
-        file: another table that has the columns, at the same clocks; its name below the folder of the data.
+        idle_mw: idle power of the same sensors; kernels keep the power above it.
+        file: another table with the columns, at the same clocks, below the data's folder.
         clocks: columns of that table by axis.
     """
 
@@ -108,7 +108,7 @@ class Power(_Summed):
 
 @dataclass(frozen=True)
 class DescribedDevice:
-    """A device that is no board of ours; without axes, at the one configuration of clocks of 1 GHz."""
+    """A device that is no described board; without axes, one configuration at 1 GHz."""
 
     name: Text
     chip: ChipRates
@@ -117,7 +117,7 @@ class DescribedDevice:
 
 @dataclass(frozen=True)
 class KernelColumns:
-    """The kernel that a row measured; a size is a number, a column's name, or a cell."""
+    """Measured kernel of a row; a size is a number, a column or a cell."""
 
     form: Form
     sizes: Mapping[str, Cell | str | int]
@@ -127,7 +127,7 @@ class KernelColumns:
 
 @dataclass(frozen=True)
 class LaunchColumns:
-    """What a row measured where a table does not say its sizes: such a kernel counts as one that has no model."""
+    """Measured launch of a row without sizes: a kernel without a model."""
 
     kind: Cell
     flops: str = ""
@@ -137,12 +137,12 @@ class LaunchColumns:
 
 @dataclass(frozen=True)
 class NetworkColumns:
-    """The network or program that a row measured.
+    """Measured network or program of a row.
 
     Attributes:
-        workload: columns whose texts tell programs apart; they follow the name.
-        batch: the column with the number of images at once.
-        reference: the reference network that it is; empty if its launches are unknown.
+        workload: columns that tell programs apart; they follow the name.
+        batch: column with the number of images.
+        reference: its reference network; empty if its launches are unknown.
     """
 
     name: Cell | str
@@ -153,21 +153,21 @@ class NetworkColumns:
 
 @dataclass(frozen=True)
 class TableMapping:
-    """A mapping, checked.
+    """A checked mapping.
 
     Attributes:
-        source: where the table comes from, for people.
-        file: the table that is replayed, below the folder of the data.
-        device: the device or board of a row: its name, or the column that has it; empty if the import must state it.
-        kernels: what a row measured, by the table's file name without endings.
-        devices: devices that are no boards, by their names in the table.
-        boards: names of boards here, by their names in the table.
-        clocks: columns by axis; an axis without one is at its top, or at the level that ``held`` states.
-        held: the levels of axes without a column.
-        rows: the figure of several rows of one program at one configuration; empty: the median, if no column tells them apart.
-        median_over: an axis that changes nothing but noise: the median over it is replayed.
-        only: texts of columns that a row must have.
-        units_row: True if the line below the heading holds units.
+        source: origin of the table, for people.
+        file: table to replay, below the data's folder.
+        device: device or board of a row, or its column; empty if stated at import.
+        kernels: measured item of a row, by the table's file name without endings.
+        devices: other devices, by their names in the table.
+        boards: described boards, by their names in the table.
+        clocks: columns by axis; an axis without one is at its top, or ``held``.
+        held: levels of axes without a column.
+        rows: combination of repeated rows; empty: the median, if no column tells them apart.
+        median_over: axis that only adds noise: its median is replayed.
+        only: required texts of columns.
+        units_row: True if the line below the heading has units.
     """
 
     source: Text
@@ -209,10 +209,10 @@ class TableMapping:
                 raise ValueError(f"dtype {dtype!r}; valid: {', '.join(DTYPE_BYTES)}")
 
     def of_table(self, path: Path) -> TableMapping:
-        """The mapping of one table.
+        """Mapping of one table.
 
         Raises:
-            MeasurementError: it is for tables of other names.
+            MeasurementError: it is for other tables.
         """
         if not self.kernels:
             return self
@@ -223,7 +223,7 @@ class TableMapping:
 
     @property
     def is_replayed(self) -> bool:
-        """True if boards can replay the table: its place, board, program, times and powers are known."""
+        """True if the table's place, board, program, times and powers are known."""
         return bool(self.file and self.device and self.network and self.power)
 
     @property
@@ -247,15 +247,15 @@ class TableMapping:
 
 
 def shipped_mappings() -> tuple[str, ...]:
-    """The names of the mappings that come with the product."""
+    """Names of shipped mappings."""
     return tuple(sorted(path.stem for path in SHIPPED.glob("*.yaml")))
 
 
 def load_mapping(name: str | Path) -> TableMapping:
-    """Read a mapping: a file, or the name of one that is shipped.
+    """Read a mapping: a file, or a shipped name.
 
     Raises:
-        MeasurementError: there is none, or it is malformed; the text says where.
+        MeasurementError: missing or malformed; the text has the place.
     """
     path = SHIPPED / f"{name}.yaml" if name in shipped_mappings() else Path(name)
     if path.suffix != ".yaml":
@@ -272,7 +272,7 @@ _OF_A_PROGRAM = ("name", "workload", "reference", "batch")
 
 
 def _renewed(document: Any) -> Any:
-    """A mapping with today's names: replays had ``board``, ``latency``, ``columns``, and a program's name on top."""
+    """A mapping with present names; old ones were ``board``, ``latency``, ``columns``, and a program's name on top."""
     if not isinstance(document, dict) or "latency" not in document or "time" in document:
         return document
     made = {key: value for key, value in document.items() if key not in (*_OF_A_PROGRAM, "board", "latency")}

@@ -32,7 +32,7 @@ class WrongRow(ValueError):
 
 
 class WrongNumber(WrongRow):
-    """A cell that is not the number that it should be."""
+    """A cell with an invalid number."""
 
     def __init__(self, column: str, text: str, why: str) -> None:
         super().__init__(f"{column} {text!r:.60} {why}")
@@ -40,13 +40,12 @@ class WrongNumber(WrongRow):
 
 
 def read_table(path: Path, mapping: TableMapping) -> Iterator[tuple[int, Row]]:
-    """The rows of a CSV table, which may be gzipped, or of a Parquet file, each with its line; a Parquet file's from 1.
+    """Rows of a CSV (perhaps gzipped) or Parquet table, each with its line; Parquet's from 1.
 
-    Lines that begin with ``==`` or ``#`` are the words of the tool that wrote it. Rows without the texts that the mapping wants
-    are omitted.
+    Lines that begin with ``==`` or ``#`` are skipped, and rows without the required texts omitted.
 
     Raises:
-        MeasurementError: it cannot be read, a column is missing, or times are in another unit than the mapping says.
+        MeasurementError: unreadable, a column is missing, or times are in another unit than mapped.
     """
     for number, (line, row) in enumerate(read_lines(path, mapping.columns)):
         if number == 0 and mapping.units_row:
@@ -62,13 +61,13 @@ def time_of(row: Row, time: Time) -> float:
 
 
 def power_of(row: Row, power: Power, took_ms: float) -> float:
-    """The power of a row in mW; of energies, over the time of a run."""
+    """Power of a row in mW; energies are divided by the run's time."""
     value = sum(positive(row, column) for column in power.columns) * _MW[power.unit]
     return value / (took_ms / 1e3) if power.unit.endswith("J") else value
 
 
 def power_elsewhere(mapping: TableMapping, data: Path) -> Mapping[Levels, float] | None:
-    """The power in mW by clocks, if the mapping says that another file below the folder of the data has it."""
+    """Power in mW by clocks from the mapping's other file."""
     power = mapping.power
     if power is None or not power.file or not isinstance(mapping.device, str):
         return None
@@ -83,7 +82,7 @@ def power_elsewhere(mapping: TableMapping, data: Path) -> Mapping[Levels, float]
 
 
 def levels_of(row: Row, clocks: Mapping[Axis, Clock], held: Mapping[Axis, int], top: Sequence[int]) -> Levels:
-    """The clocks of a row in the units of the axes; an axis without a column is held, or at its top."""
+    """Clocks of a row in the axes' units; an axis without a column is held, or at its top."""
     cpu, gpu, emc = (
         _level(row, axis, clocks[axis]) if axis in clocks else held.get(axis, highest)
         for axis, highest in zip(AXES, top, strict=True)
@@ -99,7 +98,7 @@ def _level(row: Row, axis: Axis, clock: Clock) -> int:
 
 
 def text_of(row: Row, cell: Cell | str) -> str:
-    """The text that a cell stands for; a string is the text itself."""
+    """Text of a cell; a string is itself."""
     if isinstance(cell, str):
         return cell
     found = (row[cell.column] or "").strip()
@@ -114,7 +113,7 @@ def text_of(row: Row, cell: Cell | str) -> str:
 
 
 def program_of(row: Row, network: NetworkColumns) -> tuple[str, int]:
-    """The name of a row's program, and the number of images at once."""
+    """Name of a row's program, and its number of images."""
     name = " ".join((text_of(row, network.name), *(row[column] for column in network.workload)))
     return name, whole_of(row, network.batch) if network.batch else 1
 
@@ -150,10 +149,10 @@ def whole_of(row: Row, cell: Cell | str) -> int:
 
 
 def read_lines(path: Path, columns: Set[str] = frozenset()) -> Iterator[tuple[int, Row]]:
-    """All rows of a table that has these columns, each with its line.
+    """All rows of a table with these columns, each with its line.
 
     Raises:
-        MeasurementError: it cannot be read, or a column is missing.
+        MeasurementError: unreadable, or a column is missing.
     """
     try:
         if path.suffix == ".parquet":
@@ -217,7 +216,7 @@ _MOST_TEXTS = 20
 
 
 class Merging:
-    """Rows that share a program and a configuration, though a column that the mapping does not name tells them apart."""
+    """Rows of one program and configuration that an unmapped column tells apart."""
 
     def __init__(self, mapping: TableMapping) -> None:
         self._named = mapping.columns if not mapping.rows else None
@@ -226,7 +225,7 @@ class Merging:
         self._apart: set[str] = set()
 
     def take(self, key: Hashable, row: Row) -> None:
-        """Look at a row of a program at a configuration."""
+        """Note a row of a program at a configuration."""
         if self._named is None:
             return
         texts = {name: text for name, text in row.items() if name not in self._named and not _is_number(text)}
@@ -238,7 +237,7 @@ class Merging:
         self._apart |= {name for name, text in texts.items() if before.get(name, text) != text}
 
     def check(self, path: Path) -> None:
-        """Refuse to take rows as repetitions of each other if a column with few texts tells them apart.
+        """Refuse to merge rows that a column with few texts tells apart.
 
         Raises:
             MeasurementError: there is one.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of the times and powers of programs on a real board over its clocks."""
+"""Measured times and powers of programs on a real board over its clocks."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _FAR = 2.0
 
 @dataclass(frozen=True, eq=False)
 class MeasuredTable:
-    """What one program took and drew at each configuration of a real board.
+    """Measurements of one program at each configuration of a real board.
 
     Attributes:
         name: of the table; ``workload``: of the program.
-        board: the board's name here, and ``source``: who measured it.
+        board: its name here, and ``source``: origin.
         grid: the configurations.
-        latency_ms, power_mw: of a frame, of the grid's shape; NaN where it was not measured.
-        reference: the reference network that the program is, of ``batch`` images; empty where nobody knows its launches.
+        latency_ms, power_mw: of a frame, of the grid's shape; NaN if not measured.
+        reference: its reference network, of ``batch`` images; empty if unknown.
     """
 
     name: str
@@ -49,7 +49,7 @@ class MeasuredTable:
 
     @property
     def measured(self) -> NDArray[np.bool_]:
-        """Where it was measured."""
+        """Its measured configurations."""
         return np.isfinite(self.latency_ms) & np.isfinite(self.power_mw)
 
     @property
@@ -57,17 +57,17 @@ class MeasuredTable:
         return self.latency_ms * self.power_mw / 1e3
 
     def nearest(self, index: tuple[int, ...]) -> tuple[int, int, int]:
-        """The measured configuration that is nearest to one, by grid index."""
+        """Nearest measured configuration, by grid index."""
         cells = np.argwhere(self.measured)
         cpu, gpu, emc = (int(place) for place in cells[np.abs(cells - np.array(index)).sum(axis=1).argmin()])
         return cpu, gpu, emc
 
 
 def load_tables(data: Path, mappings: Sequence[Path] = ()) -> list[MeasuredTable]:
-    """The tables of a folder, or anywhere below it: those of the mappings given, or of those shipped whose file is there.
+    """Tables below a folder, of these mappings or of shipped ones.
 
     Raises:
-        MeasurementError: there is none, or one cannot be read as its mapping says.
+        MeasurementError: none found, or one does not fit its mapping.
     """
     known = {path.stem: load_mapping(path) for path in (*mappings, *([] if mappings else sorted(SHIPPED.glob("*.yaml"))))}
     known = {name: mapping for name, mapping in known.items() if mappings or mapping.is_replayed}
@@ -82,7 +82,7 @@ def load_tables(data: Path, mappings: Sequence[Path] = ()) -> list[MeasuredTable
 
 
 def _holding(data: Path, file: str) -> Path | None:
-    """The folder that has a file: this one, or one anywhere below it."""
+    """The folder of a file: this one, or one below it."""
     if (data / file).exists() or Path(file).is_absolute():
         return data
     found = min(data.rglob(file), default=None)
@@ -93,10 +93,10 @@ def find_table(data: Path, board: str, program: str) -> MeasuredTable:
     """The table of one program on one board.
 
     Args:
-        program: what its name has in it.
+        program: part of its name.
 
     Raises:
-        MeasurementError: no table, or more than one, is called like this.
+        MeasurementError: no table, or several.
     """
     own = [table for table in load_tables(data) if table.board == board]
     found = [table for table in own if program in table.workload]
@@ -108,7 +108,7 @@ def find_table(data: Path, board: str, program: str) -> MeasuredTable:
 
 
 class Run(NamedTuple):
-    """Time and power of one run of a program on a board, as a row has them."""
+    """Time and power of one run, as in a row."""
 
     board: str
     program: str
@@ -119,13 +119,13 @@ class Run(NamedTuple):
 
 
 def runs(path: Path, mapping: TableMapping, drawn: Mapping[Levels, float] | None = None) -> Iterator[Run]:
-    """The runs of a table that can be replayed, on the boards that its mapping knows.
+    """Runs of a table that can be replayed, on known boards.
 
     Args:
-        drawn: the power by clocks, if another table has it.
+        drawn: power by clocks from another table.
 
     Raises:
-        MeasurementError: the table cannot be read, or a row is wrong.
+        MeasurementError: unreadable, or a wrong row.
     """
     assert mapping.network is not None and mapping.power is not None
     merging = Merging(mapping)
@@ -150,7 +150,7 @@ def runs(path: Path, mapping: TableMapping, drawn: Mapping[Levels, float] | None
 
 
 def _check_possible(one: Run, mapping: TableMapping) -> None:
-    """Refuse what no such board does: clocks far from its own, a power beyond its modes', a frame of more than an hour."""
+    """Refuse impossible rows: clocks or power beyond the board, frames of more than an hour."""
     grid, most = _extremes(one.board)
     for axis, level in zip(AXES, one.levels, strict=True):
         own = grid.levels(axis)

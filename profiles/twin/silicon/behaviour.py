@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a simulated chip behaves: it refuses what it does not know, and is uneven, warm, watched and shared where boards are."""
+"""Behaviour of a simulated chip beyond nominal figures: unevenness, heat, over-current, sharing. Unknown work is refused."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .kinds import ROWS, SiliconKind
 from .passes import Pass, Variation, seconds
 from .power import idle_w, pass_energy_j
 
-_LEAST_SUPPLY = 0.25  # assumed: however much others move, the GPU gets so much of the bandwidth
+_LEAST_SUPPLY = 0.25  # assumed: least share of the bandwidth for the GPU
 _NOTHING = Regulator(0.0, 0.0, 0.0)
 # Which of a shape's numbers is which.
 _OF_BOARD, _OF_CLOCKS, _OF_OPERANDS, _OF_ISSUE = 11, 12, 13, 14
@@ -28,14 +28,13 @@ _OF_BOARD, _OF_CLOCKS, _OF_OPERANDS, _OF_ISSUE = 11, 12, 13, 14
 
 @dataclass(frozen=True)
 class Around:
-    """What goes on around a kernel.
+    """Surroundings of a kernel.
 
     Attributes:
-        inside: whether it runs in a network: its parameters have left the caches, the host issues further work meanwhile,
-            and what it computes with is not random.
+        inside: True within a network: parameters have left the caches, the host issues work, operands are not random.
         temperature_c: of the die and the DRAM.
-        bytes_s: what others than the GPU move to and from DRAM, at each configuration or at all alike.
-        zeros: whether it is given zeros in place of random operands.
+        bytes_s: DRAM traffic besides the GPU's, per configuration or for all.
+        zeros: True for operands of zeros instead of random ones.
     """
 
     inside: bool = False
@@ -46,8 +45,7 @@ class Around:
 
 @dataclass(frozen=True)
 class Felt:
-    """How a pass runs at some clocks: the pass, the clocks that it effectively has, the share of the bandwidth that is left to
-    it, and how much longer it takes than that explains."""
+    """A pass at given clocks: effective clocks, remaining share of the bandwidth, and unexplained factor on its time."""
 
     work: Pass
     clocks: Clocks
@@ -56,15 +54,15 @@ class Felt:
 
 
 class Behaviour:
-    """The behaviour of one simulated chip.
+    """Behaviour of one simulated chip.
 
     Args:
-        node: how the individual differs; ``number`` is which one, -1 the nominal chip.
-        engine: what runs networks, by its name in the chip's file; empty for the framework.
-        dtype: the element type that the engine builds for.
+        node: individual; ``number`` -1 is the nominal chip.
+        engine: runtime in the chip's file; empty for the framework.
+        dtype: element type of the engine.
 
     Raises:
-        TwinError: the chip has no such engine, or it does not build for that type.
+        TwinError: unknown engine, or a type that it does not build for.
     """
 
     def __init__(self, chip: Chip, node: Variation, number: int, engine: str = "", dtype: str = "") -> None:
@@ -81,10 +79,10 @@ class Behaviour:
         return network if self._engine is None else compiled(network, self._engine, self._dtype)
 
     def passes(self, kind: str, calls: Sequence[KernelInvocation]) -> list[Pass]:
-        """The passes of invocations of one kind.
+        """Passes of invocations of one kind.
 
         Raises:
-            TwinError: the kind is not known, or not in this form.
+            TwinError: unknown kind or form.
         """
         product = product_of(kind)
         result = self._products.passes(product, calls) if product else self._row(kind).work(self.chip, calls)
@@ -113,7 +111,7 @@ class Behaviour:
     def felt(
         self, work: Pass, clocks: Clocks, calls: Sequence[KernelInvocation], rows: NDArray[np.intp], around: Around
     ) -> Felt:
-        """How rows of a pass run, each at the clocks of the same position; ``rows`` says which call each row is of."""
+        """Rows of a pass, each at the clocks of its position; ``rows`` are the indices of their calls."""
         exact, near = (mixed(one, self.chip.seed) for one in seeds(calls))
         here = exact[rows]
         uneven = self._detail.irregular.get(product_of(calls[0].kind) or calls[0].kind, self._detail.irregular["other"])
@@ -127,7 +125,7 @@ class Behaviour:
         return Felt(work, self._limited(work, clocks, supply, around), supply, longer)
 
     def _activity(self, shape: NDArray[np.uint64], around: Around) -> Array | float:
-        """The energy of an operation beside one on random operands."""
+        """Energy of an operation relative to random operands."""
         operands = self._detail.operands
         if around.zeros:
             return 1.0 - operands.share
@@ -137,7 +135,7 @@ class Behaviour:
         return 1.0 - operands.share * (1.0 - kept)
 
     def _supply(self, clocks: Clocks, around: Around) -> Array:
-        """The share of the bandwidth that refresh and others, the host among them, leave to a kernel."""
+        """Share of the bandwidth that refresh, the host and co-runners leave to a kernel."""
         refresh = self._detail.refresh
         left = 1.0 - refresh.time * self._more_often(around.temperature_c) - around.bytes_s / self._peak(clocks)
         return np.asarray(np.maximum(left, _LEAST_SUPPLY))
@@ -149,12 +147,12 @@ class Behaviour:
         )
 
     def _more_often(self, temperature_c: float) -> float:
-        """How much more often than at 45 degrees the DRAM is refreshed."""
+        """Refresh rate of the DRAM relative to 45 degrees."""
         refresh = self._detail.refresh
         return float(np.interp(temperature_c, refresh.celsius, refresh.rate)) - 1.0
 
     def _limited(self, work: Pass, clocks: Clocks, supply: Array, around: Around) -> Clocks:
-        """The clocks that a pass effectively has: over-current protection takes pulses from the GPU."""
+        """Effective clocks of a pass under over-current protection."""
         limit = self._detail.limiter
         if limit is None:
             return clocks
@@ -176,25 +174,25 @@ class Behaviour:
         return listed
 
     def timing_s(self, clocks: Clocks) -> Array | float:
-        """What timing a kernel by itself adds to its time."""
+        """Time added by timing a kernel by itself."""
         detail = self._detail
         taken = detail.timing_cycles / clocks.cpu_hz + detail.timing_gpu_cycles / clocks.gpu_hz
         return np.asarray(np.maximum(taken + detail.timing_s, 0.0))
 
     def host_bytes(self, listed_s: Array) -> Array | float:
-        """What the host moves to and from DRAM while it issues work that takes so long at the reference clocks."""
+        """DRAM traffic of the host per issue time at the reference clocks."""
         return np.asarray(self._detail.traffic.bytes_per_cycle * self.chip.host.reference_cpu_hz * listed_s)
 
     def waits(self, clocks: Clocks, bytes_s: Array) -> Array | float:
-        """How much longer issuing takes while the GPU moves so much."""
+        """Factor on issue time under this GPU traffic."""
         return np.asarray(1.0 + self._detail.traffic.waits * np.minimum(bytes_s / self._peak(clocks), 1.0))
 
     def refresh_w(self, temperature_c: float) -> float:
-        """What the DRAM's refresh draws more than at 45 degrees."""
+        """Power of DRAM refresh above 45 degrees' rate."""
         return self._detail.refresh.watts * self._more_often(temperature_c)
 
     def drawn(self, rails: Mapping[str, Array], before: Mapping[str, Array] | None) -> dict[str, Array]:
-        """What rails draw for given loads behind their regulators, in W; beyond what they draw for loads ``before``."""
+        """Power in W of rails for loads behind their regulators, beyond that for loads ``before``."""
         result = {}
         for rail, watts in rails.items():
             own = self._detail.regulators.get(rail, _NOTHING)

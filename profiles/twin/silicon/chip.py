@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one simulated chip is, as data: its units, memory, voltages, energies, host and rails (``chips/*.yaml``), and the clocks
-it runs at.
+"""One simulated chip as data (``chips/*.yaml``): units, memory, voltages, energies, host, rails and clocks.
 
-A file may be ``like`` another and then says only what differs; ``with`` names a file whose own part it takes in besides. Adding
-a chip is adding one file. Families stand in ``chips/common``.
+A file may be ``like`` another and override parts; ``with`` adds another file's own part. Families are in ``chips/common``.
 """
 
 from __future__ import annotations
@@ -24,18 +22,18 @@ from ...errors import TwinError
 
 @dataclass(frozen=True)
 class Engine:
-    """A runtime that compiles a network before it runs, in place of a framework that launches its operators one by one.
+    """A runtime that compiles a network before it runs.
 
     Attributes:
-        folds: kinds that it computes into the weights of the product before them.
-        follows: kinds that a product's kernel does on its way out.
-        joins: pointwise kinds of which several in a row become one launch.
-        drops: kinds that it plans away: whoever writes their input writes where their reader looks.
-        types: the element types that it builds for. What cannot be done in one of eight bits is done in 16.
-        start_us: host time of an inference however many launches it has, on the CPU whose costs per call are listed.
+        folds: kinds computed into the weights of the preceding product.
+        follows: kinds done within a product's kernel.
+        joins: pointwise kinds merged in a row.
+        drops: kinds without a launch.
+        types: element types of builds; work without an 8-bit form is done in 16.
+        start_us: host time of an inference, on the reference CPU.
         launch_us: host time of each launch there.
-        start: what starting a kernel takes beside one that a framework launches: the whole network is one graph.
-        rate: products' cycles beside the framework's, whose kernels are chosen by heuristics and not by measuring.
+        start: factor on a kernel's start: the network is one graph.
+        rate: factor on products' cycles, whose kernels are chosen by measuring.
     """
 
     folds: tuple[str, ...]
@@ -51,12 +49,12 @@ class Engine:
 
 @dataclass(frozen=True)
 class Irregular:
-    """How uneven a library's choices are, each figure a standard deviation of a time's logarithm.
+    """Unevenness of a library's choices, as standard deviations of a time's logarithm.
 
     Attributes:
-        near: of kernels whose sizes lie within half an octave of each other, all of which get the same.
+        near: shared by kernels whose sizes lie within half an octave.
         shape: of each exact shape.
-        board: of each shape on each individual: near a tie, the library's measuring takes the one or the other.
+        board: of each shape on each individual.
         clocks: of each shape at each pair of GPU and memory clocks.
     """
 
@@ -68,11 +66,11 @@ class Irregular:
 
 @dataclass(frozen=True)
 class Limiter:
-    """Over-current protection that takes pulses from the GPU without its clock showing it.
+    """Over-current protection that removes GPU pulses unseen by its clock.
 
     Attributes:
-        watts: what the GPU's supply may draw.
-        least: the share of its pulses that it always keeps.
+        watts: limit of the GPU's supply.
+        least: share of pulses that always remain.
     """
 
     watts: float
@@ -81,7 +79,7 @@ class Limiter:
 
 @dataclass(frozen=True)
 class Regulator:
-    """What a rail draws for an output of P watts: ``P + fixed_w + share P + per_w P^2``; so best in the middle of its range."""
+    """Input power of a rail at output P watts: ``P + fixed_w + share P + per_w P^2``."""
 
     fixed_w: float
     share: float
@@ -90,11 +88,11 @@ class Regulator:
 
 @dataclass(frozen=True)
 class Operands:
-    """How the energy of operations depends on what is multiplied.
+    """Dependence of energy on operands.
 
     Attributes:
-        share: the part of an operation's energy that random operands cost beyond zeros.
-        inside: the least that a network's own values make of that part; each kernel's lies between this and all of it.
+        share: part of an operation's energy that random operands cost beyond zeros.
+        inside: least share of that part for values within a network.
     """
 
     share: float
@@ -103,12 +101,12 @@ class Operands:
 
 @dataclass(frozen=True)
 class Refresh:
-    """DRAM refresh: how much more often above each temperature than at 45 degrees, what it costs then, and what it takes.
+    """DRAM refresh above each temperature: rate relative to 45 degrees, power and time.
 
     Attributes:
         celsius, rate: the steps, ascending.
         watts: at rate 1.
-        time: the share of the DRAM's time that it takes at rate 1.
+        time: share of the DRAM's time at rate 1.
     """
 
     celsius: tuple[float, ...]
@@ -119,12 +117,11 @@ class Refresh:
 
 @dataclass(frozen=True)
 class Traffic:
-    """The host's own use of the memory while it issues work.
+    """The host's own memory traffic while it issues work.
 
     Attributes:
-        bytes_per_cycle: to and from DRAM, for each cycle that issuing takes at the reference clocks: what a call misses in the
-            caches is the same at all clocks, and a host that waits for the GPU moves nothing.
-        waits: by how much longer issuing takes when the GPU uses all of the bandwidth.
+        bytes_per_cycle: DRAM bytes per cycle of issuing at the reference clocks.
+        waits: factor on issuing when the GPU uses all bandwidth.
     """
 
     bytes_per_cycle: float
@@ -136,15 +133,14 @@ class Detail:
     """Details of a chip.
 
     Attributes:
-        tensor_types: element types whose dense convolutions run on tensor cores where those of single precision do not.
-        narrow_types: those that plain code computes with at the chip's matrix rate, and moves as narrow as they are.
+        tensor_types: types of dense convolutions on tensor cores besides single precision.
+        narrow_types: types that plain code computes at the chip's matrix rate.
         irregular: by kind; ``other`` for the rest.
-        issue_spread: of the logarithm of what issuing a call costs, by its shape.
-        timing_s: what timing a kernel by itself adds to it: ``timing_cycles`` of the CPU's, in which the kernel is handed over,
-            and ``timing_gpu_cycles``, in which the GPU takes in the marks before and after it, less what passes meanwhile.
-        spread: how much farther individuals lie apart than thirteen boards did, by the names of Variation's factors: exponents.
-        moved: bytes to and from DRAM beside what is counted, by kind.
-        engines: the runtimes that can be simulated, by name.
+        issue_spread: of the logarithm of a call's issue cost, by shape.
+        timing_s: time of timing a kernel by itself: ``timing_cycles`` of the CPU and ``timing_gpu_cycles``, less overlap.
+        spread: exponents on Variation's factors, relative to thirteen boards.
+        moved: factor on counted DRAM bytes, by kind.
+        engines: simulated runtimes by name.
     """
 
     tensor_types: tuple[str, ...]
@@ -187,7 +183,7 @@ class Clocks:
 
     @classmethod
     def over(cls, grid: FrequencyGrid) -> Clocks:
-        """Every configuration of a grid, in the order in which the grid iterates."""
+        """Every configuration of a grid, in its order."""
         cpu, gpu, emc = np.meshgrid(
             np.array(grid.cpu_khz) * 1e3, np.array(grid.gpu_hz, float), np.array(grid.emc_hz, float), indexing="ij"
         )
@@ -202,16 +198,15 @@ class Clocks:
 
 @dataclass(frozen=True)
 class Memory:
-    """DRAM behind a fabric that the GPU clock paces.
+    """DRAM behind a fabric at the GPU clock.
 
     Attributes:
         dram_bytes_per_cycle: at the memory clock, before efficiency.
         fabric_bytes_per_cycle: at the GPU clock.
-        corner: exponent of the corner between the two limits.
-        sensitivity: exponent on what an access pattern reaches of a plain stream's rate, beside the AGX Xavier: chips with more
-            loads under way lose less.
-        emc_hz, efficiency: share of the DRAM rate that a plain stream sustains, at these memory clocks.
-        latency_s, latency_gpu_cycles, latency_emc_cycles: an SM's load that misses everywhere, in its three parts.
+        corner: exponent of the corner between both limits.
+        sensitivity: exponent on an access pattern's rate, relative to the AGX Xavier.
+        emc_hz, efficiency: sustained share of the DRAM rate at these memory clocks.
+        latency_s, latency_gpu_cycles, latency_emc_cycles: parts of an SM's load that misses everywhere.
     """
 
     dram_bytes_per_cycle: float
@@ -227,7 +222,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Start:
-    """Starting a kernel (``start``), the pause between two queued ones (``gap``), and the way there and back."""
+    """Start of a kernel (``start``), pause between queued ones (``gap``), and the way there and back."""
 
     start_s: float
     start_cycles: float
@@ -239,7 +234,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Curve:
-    """A rail's voltage: flat up to a knee, then rising with the clock; given in the regulator's steps."""
+    """Voltage of a rail over its clock: flat up to a knee, then rising by the regulator's steps."""
 
     volts: float
     knee_hz: float
@@ -251,7 +246,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Levels:
-    """A rail with a few levels, tied to the memory clock."""
+    """Rail with few levels, tied to the memory clock."""
 
     emc_hz: tuple[float, ...]
     volts: tuple[float, ...]
@@ -267,7 +262,7 @@ class Voltages:
 
 @dataclass(frozen=True)
 class Energies:
-    """Energy of work above idle; of the GPU, the CPU and the memory controller at 1 V."""
+    """Energy of work above idle, of GPU, CPU and memory controller at 1 V."""
 
     operation_j: float
     l2_byte_j: float
@@ -282,7 +277,7 @@ class Energies:
 
 @dataclass(frozen=True)
 class Steps:
-    """A power that goes with the memory clock, linearly between the clocks given."""
+    """Power over the memory clock, linear between the given clocks."""
 
     emc_hz: tuple[float, ...]
     watts: tuple[float, ...]
@@ -290,7 +285,7 @@ class Steps:
 
 @dataclass(frozen=True)
 class Idle:
-    """Power while nothing runs: leakage at 1 V and 45 degrees, constant parts, and energy per cycle of what keeps toggling."""
+    """Idle power: leakage at 1 V and 45 degrees, constants, and energy per cycle."""
 
     gpu_leakage_w: float
     gpu_cycle_j: float
@@ -309,11 +304,11 @@ class Idle:
 
 @dataclass(frozen=True)
 class Host:
-    """The CPU that issues work, against the one whose costs per call are listed (:mod:`.kinds`, :mod:`.host`).
+    """The CPU that issues work, relative to the reference (:mod:`.kinds`, :mod:`.host`).
 
     Attributes:
-        scale: how much longer a call takes at this chip's reference clocks.
-        cycles, misses, fixed: which shares of that go with the CPU clock, with memory, and with neither.
+        scale: factor on a call's time at this chip's reference clocks.
+        cycles, misses, fixed: shares of that by CPU clock, memory, and neither.
     """
 
     scale: float
@@ -326,8 +321,7 @@ class Host:
 
 @dataclass(frozen=True)
 class Rate:
-    """Multiply-adds of an element type per lane and cycle, in plain code and in matrix products, and the energy of such a
-    cycle beside one in single precision."""
+    """Multiply-adds of a type per lane and cycle, in plain code and products, and energy relative to single precision."""
 
     vector: float
     matrix: float
@@ -346,18 +340,16 @@ class Chip:
 
     Attributes:
         name: of its file.
-        version: of its behaviour; models trained on it record this.
-        seed: from which its individuals are drawn.
+        version: of its behaviour, recorded by trained models.
+        seed: of its individuals.
         sm_lanes: single-precision lanes of an SM.
         rates: by element type; others count as single precision.
-        tensor_cores: whether dense convolutions run on them, in the element type given (single precision as ``tf32``);
-            otherwise they run as single precision whatever the type is.
-        library: instructions of a kernel beside those on the AGX Xavier, by kind or by kind and element type
-            (``depthwise.float16``); frameworks differ in how well they are written.
-        l2_floor: share of data that a kernel left in the L2, however little, that the next one finds in DRAM.
+        tensor_cores: True if dense convolutions run there, in the type given (single precision as ``tf32``).
+        library: factor on instructions relative to the AGX Xavier, by kind, or kind and type (``depthwise.float16``).
+        l2_floor: least share of L2 data that the next kernel finds in DRAM.
         clusters: CPU cores of each cpufreq policy, in the board's order.
-        rails: what each rail of the board measures: a share (with losses) of each physical domain.
-        detail: unevenness, regulators, refresh, engines and what else the behaviour knows of it.
+        rails: share, with losses, of each physical domain in each rail.
+        detail: unevenness, regulators, refresh, engines and more.
     """
 
     name: str
@@ -387,7 +379,7 @@ class Chip:
         return self.sm_count * self.sm_lanes
 
     def gated(self, sm_count: int) -> Chip:
-        """The chip with only so many SMs powered (as ``tpc_pg_mask`` leaves them; two to a TPC on newer chips)."""
+        """The chip with this number of SMs powered (``tpc_pg_mask``; two to a TPC on newer chips)."""
         share = sm_count / self.sm_count
         idle = replace(
             self.idle,
@@ -401,15 +393,15 @@ class Chip:
         return self.rates.get(dtype, _SINGLE)
 
     def work(self, kind: str, dtype: str) -> float:
-        """Instructions of a kernel beside those on the AGX Xavier."""
+        """Factor on a kernel's instructions relative to the AGX Xavier."""
         return self.library.get(f"{kind}.{dtype}", self.library.get(kind, 1.0))
 
     def missing(self, footprint: Array) -> Array:
-        """The share of accesses to ``footprint`` bytes, already touched, that leave the L2."""
+        """Share of accesses to ``footprint`` touched bytes that leave the L2."""
         return np.asarray(np.maximum(self.reread(footprint), self.l2_floor))
 
     def reread(self, footprint: Array) -> Array:
-        """The same for accesses soon after one another, by other blocks of the same kernel."""
+        """The same for accesses shortly after each other, by other blocks of the kernel."""
         ratio = footprint / self.l2_bytes
         return np.asarray(np.clip((ratio - _L2_KEEPS) / _L2_LOSES_OVER, 0.0, 1.0))
 
@@ -427,7 +419,7 @@ def load_chip(name: str, folder: Path = CHIPS_DIR) -> Chip:
     """Read one chip.
 
     Raises:
-        TwinError: there is no such chip (the text lists those there are), or its file is malformed.
+        TwinError: unknown chip (the text lists the known ones) or malformed file.
     """
     if name not in list_chips(folder):
         raise TwinError(f"no simulated silicon {name!r}; valid: {', '.join(list_chips(folder))}")
@@ -439,10 +431,10 @@ def load_chip(name: str, folder: Path = CHIPS_DIR) -> Chip:
 
 
 def own_parameters(name: str, folder: Path = CHIPS_DIR) -> dict[str, Any]:
-    """The parameters in a chip's own file, by dotted name, except its version and its seed.
+    """Parameters of a chip's own file by dotted name, without version and seed.
 
     Raises:
-        TwinError: there is no such chip, or its file is malformed.
+        TwinError: unknown chip or malformed file.
     """
     load_chip(name, folder)
     raw = _read(name, folder)
@@ -469,7 +461,7 @@ def _raw(name: str, folder: Path) -> dict[str, Any]:
 
 
 def _own(name: str, folder: Path) -> dict[str, Any]:
-    """What a file says, laid over what the file says that it goes ``with``: not what that one is like."""
+    """A file's own data over that of its ``with`` file, without its ``like``."""
     raw = _read(name, folder)
     other = raw.pop("with", None)
     if other is None:
@@ -502,7 +494,7 @@ _LIBRARY, _HOST, _ENERGY, _IDLE, _MEMORY = 0.25, 0.25, 0.2, 0.15, 0.1  # standar
 
 
 def perturbed(chip: Chip, seed: int) -> Chip:
-    """The chip with other figures, the same for the same seed; itself for 0."""
+    """The chip with other figures by seed; itself for 0."""
     if not seed:
         return chip
     random = np.random.default_rng([chip.seed, seed])

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions on the simulated GPU: which algorithm the library's heuristics take, and the passes each consists of.
+"""Convolutions on the simulated GPU: the library's choice of algorithm, and the passes of each.
 
-Eight ways, as a convolution library has them: depthwise and direct, grouped, 1x1 as a plain product, implicit products with and
-without precomputed offsets, Winograd in one kernel (2x2 outputs) and in four (4x4 outputs), tiled FFT, and an implicit product
-on tensor cores, which for narrow types wants channels innermost and so copies the image before and after. Heuristics switch on
-shapes and on what the chip has, not on clocks.
+Eight ways: depthwise, direct, grouped, 1x1 as a plain product, implicit products with and without offset tables, Winograd (2x2
+in one kernel, 4x4 in four), tiled FFT, and tensor cores, with copies to innermost channels for narrow types. The choice depends
+on shapes and the chip, not on clocks.
 """
 
 from __future__ import annotations
@@ -29,19 +28,19 @@ _SETTLING = 0.07  # by how much less toggles with each step to a smaller tile
 # 6x6 for 4x4; an FFT's are of 32x32 inputs, which makes 544 complex frequencies.
 _WINOGRAD_PRODUCTS, _FFT_PRODUCTS, _FFT_SIDE = 36.0, 544.0, 32
 _FUSED_BYTES, _STAGED_BYTES, _FFT_BYTES = 64.0, 144.0, 4352.0
-# What the library counts when it compares transforms with products: multiply-adds of a tile, and bytes as so many of them.
+# The library's score of transforms and products: multiply-adds of a tile, and bytes in the same unit.
 _ROUGH_FFT, _ROUGH_BYTE, _ROUGH_ADVANTAGE = 2176.0, 9.0, 0.8
 # Instructions of each transform, for each tile: of filters, of inputs, of outputs.
 _FUSED_FILTERS = 40.0
 _STAGED_FILTERS, _STAGED_INPUTS, _STAGED_OUTPUTS = 110.0, 130.0, 90.0
 _FFT_OPERATIONS = 2600.0
 _COPY_OPERATIONS, _PART_OPERATIONS = 12.0, 4.0  # for each element that is copied, for each output that is summed up
-# How each kernel's code runs (see Code for where the figures come from), then what it executes beside that.
+# How each kernel's code runs (see Code for the source of the figures), then its further instructions.
 _DIRECT = Code(serial_cycles=300.0, round_trips=2.0, pattern=0.74, streamed=0.05, overlap=2.4, resident=6.0)
 _OUTPUT, _TAP, _LOOPED_TAP = 12.0, 2.4, 4.4  # instructions; filters outside registers are read for each tap
 _ROUND_CYCLES, _MOST_ROUNDS, _TAP_CYCLES = 80.0, 8.0, 22.0
 _TAP_L2 = 0.45  # the share of a window's reads that the L1 does not serve
-_LONE_ISSUE, _HIDDEN_ISSUE = 0.35, 0.55  # the lanes' use with few blocks on an SM, and what further ones add
+_LONE_ISSUE, _HIDDEN_ISSUE = 0.35, 0.55  # use of lanes with few blocks on an SM, and the gain of further ones
 _DIRECT_STRIDED, _DIRECT_ODD = 0.58, 0.88  # bandwidth with a stride; and the share of it with rows that are not aligned
 _PREPARE = Code(0.55, 350.0, pattern=0.66, overlap=2.6, toggling=0.7)
 _TRANSFORM = Code(0.50, 400.0, pattern=0.70, overlap=2.6, toggling=0.75)
@@ -50,7 +49,7 @@ _OFFSETS_CYCLES = 500.0  # to compute the table of offsets
 _FFT_FILTERS_PATTERN, _FFT_PATTERN = 0.55, 0.60
 _BIAS = Code(pattern=0.80, unaligned=0.64, toggling=0.5)
 _BIAS_CYCLES, _BIAS_OPERATIONS = 5.0, 3.0  # for each output
-# The main product: what alignment leaves of its rate, and of the bandwidth.
+# The main product: shares of rate and bandwidth under its alignment.
 _ODD_CHANNELS, _ODD_FILTERS, _ODD_PIXELS = 0.88, 0.91, 0.90
 _PLAIN_PATTERN, _SPECTRAL_PATTERN, _INDEXED_PATTERN = 0.84, 0.78, 0.74
 _STRIDED_PLAIN, _STRIDED, _ODD_ROWS = 0.62, 0.80, 0.90
@@ -82,7 +81,7 @@ class _Shape:
     element: Array  # bytes
     rate: Array  # multiply-adds per lane and cycle, on tensor cores
     energy: Array  # of such a cycle
-    direct: Array  # the depthwise kernel's instructions, beside the AGX Xavier's
+    direct: Array  # factor on the depthwise kernel's instructions, relative to the AGX Xavier
     innermost: Array  # whether the image has its channels innermost already
 
     @classmethod
@@ -122,9 +121,9 @@ def _int(call: KernelInvocation, name: str) -> int:
 
 
 def convolution(chip: Chip, invocations: Sequence[KernelInvocation], *, innermost: bool = False) -> list[Pass]:
-    """The passes of two-dimensional convolutions: what prepares, what transforms, the product, what finishes, the bias.
+    """Passes of two-dimensional convolutions: preparation, transform, product, finish, bias.
 
-    ``innermost`` says that images have their channels innermost, so that narrow types need no copies.
+    ``innermost`` images have channels innermost, so narrow types need no copies.
     """
     shape = _Shape.of(chip, invocations, innermost)
     way = _choose(chip, shape)
@@ -194,13 +193,13 @@ def _fft_tiles(s: _Shape) -> Array:
 
 
 def _copied(s: _Shape, way: Array) -> Array:
-    """Where the image is copied to have its channels innermost."""
+    """True where the image is copied to innermost channels."""
     narrow = (way == TENSOR) & (s.element < _SINGLE_BYTES)
     return np.asarray(narrow & (s.kernel_h * s.kernel_w > 1) & (s.innermost == 0))
 
 
 def _dimensions(s: _Shape, way: Array) -> tuple[Array, Array, Array, Array]:
-    """Rows, columns, depth and batch of the product that an algorithm's main pass is."""
+    """Rows, columns, depth and batch of an algorithm's main product."""
     tiles4 = s.batch * np.ceil(s.out_h / 4) * np.ceil(s.out_w / 4)
     tiles2 = s.batch * np.ceil(s.out_h / 2) * np.ceil(s.out_w / 2)
     pixels = s.batch * s.out_h * s.out_w
@@ -267,7 +266,7 @@ def _product(chip: Chip, s: _Shape, way: Array, product: Gemm, n: Array) -> Pass
 
 
 def _depthwise(chip: Chip, s: _Shape) -> Pass:
-    """One thread per output, filters in registers where the kernel size is one of the templates."""
+    """One thread per output, with filters in registers for the kernel sizes of templates."""
     taps = s.kernel_h * s.kernel_w
     outputs = s.batch * s.filters * s.out_h * s.out_w
     template = (s.kernel_h == s.kernel_w) & np.isin(s.kernel_h, (1, 3, 5)) & (s.dilated == 0)
@@ -298,7 +297,7 @@ def _depthwise(chip: Chip, s: _Shape) -> Pass:
 
 
 def _prepare(chip: Chip, s: _Shape, way: Array) -> Pass:
-    """What runs before the product: offset tables, or the transform of the filters, done on every call."""
+    """Passes before the product, on every call: offset tables or filter transform."""
     filters = s.channels * s.filters
     offsets, staged, fft = way == PRECOMPUTED, way == WINOGRAD_STAGED, way == FFT
     fused = way == WINOGRAD
@@ -322,7 +321,7 @@ def _prepare(chip: Chip, s: _Shape, way: Array) -> Pass:
 
 
 def _transform(chip: Chip, s: _Shape, way: Array, runs: Array) -> Pass:
-    """The input's transform (staged Winograd and FFT), or its copy with channels innermost (tensor cores)."""
+    """Input transform (staged Winograd and FFT), or copy to innermost channels (tensor cores)."""
     fft, tensor = way == FFT, _copied(s, way)
     tiles = np.where(fft, _fft_tiles(s), s.batch * np.ceil(s.out_h / 4) * np.ceil(s.out_w / 4)) * s.channels
     pixels = s.batch * s.channels * s.height * s.width
@@ -344,7 +343,7 @@ def _transform(chip: Chip, s: _Shape, way: Array, runs: Array) -> Pass:
 
 
 def _finish(chip: Chip, s: _Shape, way: Array, product: Gemm, n: Array) -> Pass:
-    """What runs after the product: the inverse transform, the sum over the parts of a split depth, the copy back."""
+    """Passes after the product: inverse transform, sum over a split depth, copy back."""
     m = s.filters
     fft, staged, tensor = way == FFT, way == WINOGRAD_STAGED, _copied(s, way)
     outputs = s.batch * s.filters * s.out_h * s.out_w

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A network as an engine has compiled it: what it folds, fuses, plans away and narrows."""
+"""A network as an engine compiles it: folding, fusion, dropped launches, narrow types."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class _Unit:
 
 
 def compiled(network: Network, engine: Engine, dtype: str) -> Network:
-    """The network's launches under an engine, in an element type.
+    """Launches of a network under an engine, in an element type.
 
     Raises:
-        TwinError: the network does not say what its launches read.
+        TwinError: the network lacks its data flow.
     """
     launches, reads = network.launches, network.reads
     if launches and not reads:
@@ -57,7 +57,7 @@ def compiled(network: Network, engine: Engine, dtype: str) -> Network:
 def _past_dropped(
     launches: tuple[KernelInvocation, ...], reads: tuple[tuple[int, ...], ...], engine: Engine
 ) -> list[list[tuple[int, ...]]]:
-    """For each launch and each of its inputs, who wrote it, looking through launches that are planned away."""
+    """Writer of each input of each launch, past dropped launches."""
     sources: list[list[tuple[int, ...]]] = []
     for number in range(len(launches)):
         places = []
@@ -78,9 +78,9 @@ def _host_of(
     readers: dict[int, int],
     engine: Engine,
 ) -> _Unit | None:
-    """The unit that takes a launch in: the last one whose result nobody else reads, if both make as many elements.
+    """Unit that absorbs a launch: the last one whose result has no other reader, if both make as many elements.
 
-    What makes more or fewer reads others' elements too: it cannot begin before the whole of them is there.
+    A launch of another size needs the whole result first.
     """
     for (writer,) in sorted((place for place in places if len(place) == 1), reverse=True):
         unit = unit_of[writer]

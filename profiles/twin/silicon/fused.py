@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products: on tensor cores where a chip has them for the element type, and with what a library or an engine lets
-their kernels do on the way out."""
+"""Products, on tensor cores if the chip has them for the type, with fused work in their kernels."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ PRODUCTS = ("matmul", *CONVOLUTIONS)
 
 
 def product_of(kind: str) -> str:
-    """The kind of product that a fused kind is, as a plain one is itself; empty for what is none."""
+    """Plain product of a fused kind; empty for other kinds."""
     if kind in PRODUCTS:
         return kind
     name, _, members = kind.partition("_")
@@ -33,7 +32,7 @@ def product_of(kind: str) -> str:
 
 
 def epilogue(call: KernelInvocation) -> tuple[str, ...]:
-    """The pointwise kinds that a product's kernel does on its way out, in order."""
+    """Pointwise kinds within a product's kernel, in order."""
     listed = call.params.get("epilogue")
     if isinstance(listed, str):
         return tuple(filter(None, listed.split("+")))
@@ -49,7 +48,7 @@ class Products:
     engine: Engine | None
 
     def passes(self, kind: str, calls: Sequence[KernelInvocation]) -> list[Pass]:
-        """The passes of products of one kind, whatever is fused to them."""
+        """Passes of products of one kind, with any fused work."""
         if kind == "matmul":
             return self._finished(matmul(self.chip, calls), calls, bias=0)
         images = [flat(call) if kind != "conv2d" else call for call in calls]
@@ -60,7 +59,7 @@ class Products:
         return self._finished([self._narrow(work, calls, tensor) for work in merged], calls, bias=len(merged) - 1)
 
     def _narrow(self, work: Pass, calls: Sequence[KernelInvocation], tensor: NDArray[np.bool_]) -> Pass:
-        """Plain code in a narrow type: counted as single precision elsewhere."""
+        """Plain code in a narrow type, counted as single precision elsewhere."""
         narrow = np.array([call.dtype in self.detail.narrow_types for call in calls]) & ~tensor
         if not narrow.any():
             return work
@@ -77,7 +76,7 @@ class Products:
         )
 
     def _finished(self, passes: list[Pass], calls: Sequence[KernelInvocation], bias: int) -> list[Pass]:
-        """The same with what is fused to them: no launch for the bias, a few instructions more, and what an addition reads."""
+        """The same with fused work: no launch for the bias, more instructions, and the bytes of an addition."""
         ends = [epilogue(call) for call in calls]
         fused = np.array([bool(end) or self.engine is not None for end in ends])
         if self.engine is not None:

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tiled matrix products on the simulated GPU: how a library picks a tile, and what that tile then really costs.
+"""Tiled matrix products on the simulated GPU: the library's choice of a tile, and the tile's real cost.
 
-The library scores tiles with a crude model (whole waves of equal blocks). What happens is decided by how many blocks the
-busiest SM gets, how well few resident blocks hide latency, what padding wastes and how much of the operands the L2 keeps.
+The library scores tiles by whole waves of equal blocks. The cost follows from the busiest SM, hidden latency, padding and L2.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ _TILES = np.array(
 # The same on tensor cores, whose kernels come in larger tiles only.
 _TENSOR_TILES = np.array([[128, 128, 0.900, 1, 1.0], [128, 64, 0.800, 2, 0.80], [64, 64, 0.650, 3, 0.60]])
 _SPLITS = (1, 2, 4, 8)
-# What the library believes of a tile when it scores them, in the units of its score: multiply-adds of an SM.
-_PROLOGUE_DEPTH = 96.0  # a block's start and end cost as much as so many steps along k
+# The library's score of a tile, in multiply-adds of an SM.
+_PROLOGUE_DEPTH = 96.0  # cost of a block's start and end, in steps along k
 _SPLIT_DEPTH = 288  # the least depth of a part
 _REDUCTION, _REDUCTION_LAUNCH = 40.0, 2.5e5  # for each partial result, and for the second launch
-# What a tile really costs. As the figures of Code, set so that networks on the AGX Xavier take the times of MIRAGE's Table 1.
+# Real cost of a tile. Like the figures of Code, set so that networks on the AGX Xavier take the times of MIRAGE's Table 1.
 _STEP_DEPTH = 8.0  # the main loop's steps along k
 _ROUND_CYCLES = 620.0  # to start and to end a round of blocks
 _PADDED_ENERGY = 0.20  # of an operation: padding multiplies zeros, so that less toggles
@@ -41,7 +40,7 @@ _SHARED_READS = 0.55  # the share of other blocks' reads that come too late to b
 
 @dataclass(frozen=True)
 class Gemm:
-    """A batch of products C[m, n] = A[m, k] B[k, n] as one launch (and a reduction where k was split); arrays ``(rows,)``."""
+    """A batch of products C[m, n] = A[m, k] B[k, n] as one launch, plus a reduction if k is split; arrays ``(rows,)``."""
 
     cycles: Array
     serial_cycles: Array
@@ -56,12 +55,12 @@ class Gemm:
 def gemm(
     chip: Chip, m: Array, n: Array, k: Array, batch: Array, aligned: Array, *, may_split: bool, tensor: bool = False
 ) -> Gemm:
-    """Pick a tile and a split for each product and count what the launch costs.
+    """Pick a tile and a split for each product and count its cost.
 
     Args:
-        aligned: share of peak that operand alignment leaves (1 where vector loads are possible).
-        may_split: whether the library may split k over blocks.
-        tensor: whether it takes a kernel for tensor cores.
+        aligned: share of peak under operand alignment (1 with vector loads).
+        may_split: True if the library may split k over blocks.
+        tensor: True for tensor cores.
     """
     tiles = _TENSOR_TILES if tensor else _TILES
     best = np.full(m.shape, np.inf)
@@ -88,7 +87,7 @@ def gemm(
     blocks = down * across * batch * split
     deep = np.ceil(k / split / _STEP_DEPTH) * _STEP_DEPTH
     per_sm = np.ceil(blocks / chip.sm_count)
-    # Full rounds of resident blocks hide latency; what is left over in the last round does so less well.
+    # Full rounds of resident blocks hide latency; the last round does so less well.
     full, rest = np.divmod(per_sm, resident)
     hidden = alone + (1.0 - alone) * (np.maximum(rest, 1.0) - 1.0) / np.maximum(resident - 1.0, 1.0)
     block_cycles = rows * columns * deep / (chip.sm_lanes * peak * aligned)
@@ -109,5 +108,5 @@ def gemm(
 
 
 def again(chip: Chip, times: Array, footprint: Array) -> Array:
-    """How often an operand comes from DRAM when ``times`` block rows read it; blocks that run together share most reads."""
+    """DRAM reads of an operand by ``times`` block rows; blocks that run together share most reads."""
     return np.asarray(1.0 + (times - 1.0) * _SHARED_READS * chip.reread(footprint))

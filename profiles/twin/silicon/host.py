@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What issuing work costs the simulated board's CPU: the framework's interpreter, its dispatcher, the library and the driver.
+"""Cost of issuing work on the simulated CPU: interpreter, dispatcher, library and driver.
 
-Each call costs CPU cycles, misses in memory, and a little that depends on no clock. Calls that launch several kernels, gather
-many tensors or carry many sizes cost more.
+A call costs CPU cycles, memory misses and a constant; more for several kernels, many tensors or many sizes.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ Rows: TypeAlias = Callable[[str], SiliconKind]
 
 
 def call_us(call: Call, launches: float, rows: Rows) -> float:
-    """Issue time of one call at the reference clocks, in microseconds; ``launches`` is how many kernels it starts."""
+    """Issue time of one call at the reference clocks, in microseconds, with its number of ``launches``."""
     if not isinstance(call, KernelInvocation):
         return HOST_US.get(call.name, _HOST_ONLY_US.get(call.name, _OTHER_HOST_ONLY_US))
     kind = rows(call.kind)
@@ -57,7 +56,7 @@ def call_us(call: Call, launches: float, rows: Rows) -> float:
 
 
 def clock_factor(clocks: Clocks, chip: Chip, node: Variation) -> Array:
-    """How much longer issue work takes than the listed costs."""
+    """Factor on issue time relative to the listed costs."""
     host = chip.host
     memory = _MISS_FABRIC + (1.0 - _MISS_FABRIC) * host.reference_emc_hz / clocks.emc_hz
     hidden = np.minimum(1.0, _MISS_SEEN + _MISS_HIDDEN * clocks.cpu_hz / host.reference_cpu_hz)

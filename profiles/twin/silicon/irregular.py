@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers that look random and follow from what they are asked for: how uneven a library's choices are over shapes, individuals
-and clocks. The same question has the same answer on every machine."""
+"""Reproducible pseudo-random unevenness of a library's choices over shapes, individuals and clocks."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ _HALF_OCTAVES = 2.0
 
 
 def seeds(calls: Sequence[KernelInvocation]) -> tuple[Seeds, Seeds]:
-    """A number for each call's exact shape, and one that it shares with those near it."""
+    """A number for each call's exact shape, and one for its neighbourhood."""
     pairs = [_seeds(call.signature) for call in calls]
     return np.array([one for one, _ in pairs], np.uint64), np.array([other for _, other in pairs], np.uint64)
 
@@ -36,7 +35,7 @@ def _number(text: str) -> int:
 
 
 def _coarse(value: Any) -> Iterator[Any]:
-    """What a signature holds, sizes to the half octave."""
+    """Content of a signature, with sizes to the half octave."""
     if isinstance(value, (tuple, list)):
         for item in value:
             yield from _coarse(item)
@@ -47,7 +46,7 @@ def _coarse(value: Any) -> Iterator[Any]:
 
 
 def mixed(seed: Seeds, *others: NDArray[Any] | float) -> Seeds:
-    """A number from several: the finaliser of SplitMix64 after each."""
+    """One number of several: SplitMix64's finaliser after each."""
     value = seed
     with np.errstate(over="ignore"):
         for other in others:
@@ -64,6 +63,6 @@ def uniform(seed: Seeds) -> Array:
 
 
 def spread(seed: Seeds) -> Array:
-    """Of mean 0 and standard deviation 1: the sum of four that are even."""
+    """Mean 0, standard deviation 1: the sum of four uniform numbers."""
     parts = [uniform(mixed(seed, part)) for part in range(1, 5)]
     return np.asarray((np.sum(parts, axis=0) - 2.0) * math.sqrt(3.0))

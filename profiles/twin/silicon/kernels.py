@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels of the simulated GPU that are no convolutions or products: arithmetic on elements, pools, reductions, copies."""
+"""Kernels of the simulated GPU besides convolutions and products: elementwise, pools, reductions, copies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .passes import BLOCK, SMALL_BLOCK, VECTOR, WARP, Code, Pass, column, elemen
 Family: TypeAlias = Callable[[Chip, Sequence[KernelInvocation]], list[Pass]]
 """The passes of invocations of one kind."""
 
-# How each kernel's code runs (see Code for where the figures come from), then what it executes beside that. Instructions and
+# How each kernel's code runs (see Code for the source of the figures), then its further instructions. Instructions and
 # bytes are for each element, cycles for the launch.
 _POINTWISE = Code(0.55, 250.0, pattern=0.95, unaligned=0.74, streamed=0.02, overlap=3.6, toggling=0.62)
 _ACCESS = 3.0  # instructions of a load and a store
@@ -28,7 +28,7 @@ _NORMALIZE, _NORMALIZE_SCALAR = 9.0, 13.0  # instructions, with and without vect
 _CHANNEL_CYCLES, _TURN_CYCLES, _MOST_TURNS = 26.0, 12.0, 30.0  # to fetch a channel's statistics; for each walk of a plane
 _STATISTICS_L2_BYTES, _STATISTICS_BYTES = 128.0, 16.0  # for each channel, four floats: in L2 sectors, from DRAM
 _CAT = Code(0.55, 5000.0, 2.0, pattern=0.98, unaligned=0.80, streamed=0.02, overlap=2.8, toggling=0.60)
-_GATHER, _IDLE_GATHER, _IDLE_LOSS = 26.0, 3.0, 0.05  # instructions of busy and of idle threads, and what the latter cost
+_GATHER, _IDLE_GATHER, _IDLE_LOSS = 26.0, 3.0, 0.05  # instructions of busy and of idle threads, and the cost of the latter
 _TENSOR_CYCLES, _TENSORS = 400.0, 16.0  # to read a tensor's description; tensors in a launch
 _POOL = Code(0.50, 350.0, 1.0, pattern=0.96, unaligned=0.84, streamed=0.03, overlap=2.6, toggling=0.66)
 _OUTPUT, _WINDOW = 14.0, 3.0  # instructions of an output, and of each element of its window
@@ -52,21 +52,21 @@ _COPY_L2 = (1.2, 2.5)  # reads and writes for each byte, with full sectors and w
 
 
 def pointwise(instructions: float, *, least_share: float = -np.inf) -> Family:
-    """Arithmetic on each element, in so many instructions beyond a load and a store.
+    """Elementwise arithmetic, with instructions beyond a load and a store.
 
     Args:
-        least_share: of the bandwidth that one operand has, what many have together at least.
+        least_share: of one operand's bandwidth for many operands together.
     """
     return partial(_pointwise, instructions, least_share)
 
 
 def rowwise(readings: float, instructions: float) -> Family:
-    """Work on rows that are read so many times, in so many instructions for each element."""
+    """Work on rows read several times, with instructions per element."""
     return partial(_rowwise, readings, instructions)
 
 
 def _pointwise(instructions: float, least_share: float, chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
-    """Elementwise arithmetic: four elements per thread where everything is aligned and nothing is broadcast."""
+    """Elementwise arithmetic: four elements per thread if all is aligned without broadcast."""
     code = _POINTWISE
     elements = column(calls, lambda call: prod(call.output))
     size = column(calls, element)
@@ -94,7 +94,7 @@ def _pointwise(instructions: float, least_share: float, chip: Chip, calls: Seque
 
 
 def batch_norm(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
-    """Inference batch norm: a block walks one channel's plane of one image, so small or odd planes leave threads idle."""
+    """Inference batch norm: a block per plane, so small or odd planes leave threads idle."""
     code = _BATCH_NORM
     channels = column(calls, lambda call: call.output[0] * (call.output[1] if len(call.output) > 1 else 1))
     plane = column(calls, lambda call: prod(call.output[2:]))
@@ -126,7 +126,7 @@ def batch_norm(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
 
 
 def cat(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
-    """Concatenation: one launch copies many tensors at a time, in grids shaped for the largest of them."""
+    """Concatenation: one launch copies several tensors, in grids for the largest."""
     code = _CAT
     size = column(calls, element)
     elements = column(calls, lambda call: prod(call.output))
@@ -159,7 +159,7 @@ def cat(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
 
 
 def pool(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
-    """Window pooling: one thread per output, overlapping windows served by the caches."""
+    """Window pooling: one thread per output, overlaps from the caches."""
     code = _POOL
     windows = column(calls, _window)
     outputs = column(calls, lambda call: prod(call.output))
@@ -199,7 +199,7 @@ def _window(call: KernelInvocation) -> float:
 
 
 def adaptive_pool(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
-    """Adaptive pooling: a block per plane, its threads over the outputs, windows walked serially."""
+    """Adaptive pooling: a block per plane, serial windows."""
     code = _ADAPTIVE_POOL
     planes = column(calls, lambda call: prod(call.output[:-2]))
     spots = column(calls, lambda call: prod(call.output[-2:]))
@@ -225,7 +225,7 @@ def adaptive_pool(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
 
 
 def reduce(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
-    """Reductions: a warp or a block per output, a tree at the end."""
+    """Reductions: a warp or a block per output, then a tree."""
     code = _REDUCE
     outputs = column(calls, lambda call: max(prod(call.output), 1))
     image = column(calls, read_elements)
@@ -251,7 +251,7 @@ def reduce(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
 
 
 def _rowwise(readings: float, work: float, chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
-    """Softmax and the norms: a block per row that reads it more than once."""
+    """Softmax and norms: a block per row, read more than once."""
     code = _ROWWISE
     elements = column(calls, lambda call: prod(call.output))
     length = column(calls, lambda call: call.output[-1] if call.output else 1)
@@ -276,7 +276,7 @@ def _rowwise(readings: float, work: float, chip: Chip, calls: Sequence[KernelInv
 
 
 def copy(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
-    """A copy that changes the order of dimensions: one side of it is strided."""
+    """A copy with another order of dimensions: one side is strided."""
     code = _COPY
     long, short, single = _COPY_PATTERN
     elements = column(calls, lambda call: prod(call.output))

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kinds of kernels that a simulated board knows, one row per kind: its work on the GPU, and the cost of issuing it.
+"""Kernel kinds of simulated boards, one row each: GPU work and issue cost.
 
-An account of its own: nothing here is taken from what the predictor knows of kinds (``kernels/kinds.py``). Nothing is guessed:
-a kind without a row is refused.
+Independent of the predictor's table (``kernels/kinds.py``). A kind without a row is refused.
 """
 
 from __future__ import annotations
@@ -27,14 +26,13 @@ from .products import attention, matmul, transposed
 
 @dataclass(frozen=True)
 class SiliconKind:
-    """One kind of kernel on a simulated board.
+    """One kernel kind on a simulated board.
 
     Attributes:
-        work: its passes on the GPU.
-        call_us: what issuing it costs the host of an AGX Xavier at 2265.6 MHz and 2133 MHz memory, everything included; other
-            hosts are so many times slower. None: as any launch.
-        depthwise_us: the same of a depthwise one, where that is not a library call.
-        tensor_us: what each tensor costs besides that it gathers.
+        work: passes on the GPU.
+        call_us: issue cost on an AGX Xavier at 2265.6 MHz and 2133 MHz memory; None: as any launch.
+        depthwise_us: the same of a depthwise one outside a library call.
+        tensor_us: additional cost per gathered tensor.
     """
 
     work: Family
@@ -54,13 +52,12 @@ _LAST_DIMENSIONS = 2
 
 
 def _convolved(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
-    """Convolutions in one or three dimensions, as those in two that do the same work."""
+    """Convolutions in one or three dimensions as those in two with the same work."""
     return convolution(chip, [flat(call) for call in calls])
 
 
 def flat(call: KernelInvocation) -> KernelInvocation:
-    """A convolution of any number of dimensions as one of two: a missing one is of size 1; of more, the first ones are spread
-    over the batch where they are of the output, and over the channels where they are of the window."""
+    """A convolution as one in two dimensions; further dimensions join the batch (output) or the channels (window)."""
     batch, channels, *image = call.inputs[0]
     params: dict[str, Any] = dict(call.params)
     filters, per_group, *window = params["weight"]
@@ -86,7 +83,7 @@ def _of_length(value: Any, length: int) -> tuple[int, ...]:
 
 
 def _joined(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
-    """Pointwise operators as one launch: the instructions of all of them, the bytes of what goes in and comes out."""
+    """Pointwise operators as one launch: all instructions, external bytes."""
     work = column(calls, lambda call: sum(_instructions(kind) for kind in _members(call)))
     whole = pointwise(0.0)(chip, calls)[0]
     plain = pointwise(1.0)(chip, calls)[0]
@@ -111,7 +108,7 @@ def _instructions(kind: str) -> float:
 
 
 def _recurrent(gates: int, chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
-    """A recurrent layer in one launch: a product for each step, one after the other."""
+    """A recurrent layer in one launch: a product per step, in sequence."""
     steps, products = [], []
     for call in calls:
         sequence = call.inputs[0]

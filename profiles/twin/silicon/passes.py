@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A kernel on the simulated GPU is one or more passes; this is what a pass asks of the machine, and how long that takes.
+"""Passes of a kernel: demands on the machine, and time.
 
-Compute, L2 and DRAM work overlap, imperfectly: t = (a^k + b^k + c^k)^(1/k), with k by the kind of code (measured whole networks
-fit k between 2 and 4, streaming micro-benchmarks higher). Start-up, drain and serial dependencies do not overlap.
+Compute, L2 and DRAM overlap imperfectly: t = (a^k + b^k + c^k)^(1/k), with k by the kind of code (measured networks fit 2 to 4,
+streams more). Start-up, drain and serial dependencies do not overlap.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ROUNDING = 1e-9  # of a regulator's step, so that a voltage that is one is not 
 
 @dataclass(frozen=True)
 class Variation:
-    """How one node differs from the nominal chip: factors around 1, after the thirteen boards of MIRAGE, Figure 2."""
+    """Factors of one node relative to the nominal chip, after MIRAGE's thirteen boards (Figure 2)."""
 
     issue: float  # host work
     launch: float  # start-up of a GPU kernel
@@ -48,7 +48,7 @@ class Variation:
 
     @classmethod
     def of(cls, node: int, chip: Chip) -> Variation:
-        """The variation of a node; the same number is always the same individual."""
+        """Variation of a node, the same for the same number."""
         random = np.random.default_rng([chip.seed, node])
         spread = random.standard_normal(len(_SPREAD))
         gain = np.exp(_GAIN_SPREAD * random.standard_normal(len(chip.rails)))
@@ -68,7 +68,7 @@ class Variation:
 
 
 def _steps(volts: Array, millivolts: float) -> Array:
-    """A regulator gives voltages in steps, never less than asked for."""
+    """Voltage by the regulator's steps, at least the requested one."""
     step = millivolts / 1e3
     return np.asarray(np.ceil(volts / step - _ROUNDING) * step)
 
@@ -79,7 +79,7 @@ def _curve(curve: Curve, hz: Array) -> Array:
 
 
 def gpu_volts(chip: Chip, gpu_hz: Array, node: Variation) -> Array:
-    """The GPU's rail: calibrated for each chip and, clock by clock, not quite evenly."""
+    """Voltage of the GPU's rail, calibrated by chip, uneven by clock."""
     factor = node.gpu_volts * np.interp(gpu_hz, _TRIM_HZ * np.arange(len(node.trim)), node.trim)
     return _steps(factor * _curve(chip.voltages.gpu, gpu_hz), chip.voltages.gpu.step_mv)
 
@@ -89,16 +89,16 @@ def cpu_volts(chip: Chip, cpu_hz: Array, node: Variation) -> Array:
 
 
 def soc_volts(chip: Chip, emc_hz: Array, node: Variation) -> Array:
-    """The memory controller's rail: a few coarse levels, tied to the memory clock."""
+    """Voltage of the memory controller's rail: coarse levels by memory clock."""
     levels = chip.voltages.soc
     return _steps(node.soc_volts * np.interp(emc_hz, levels.emc_hz, levels.volts), levels.step_mv)
 
 
-_FABRIC_LEAST = 0.35  # assumed: what the worst access pattern reaches of the fabric's rate
+_FABRIC_LEAST = 0.35  # assumed: share of the fabric's rate with the worst access pattern
 
 
 def bandwidth(memory: Memory, gpu_hz: Array, emc_hz: Array, pattern: Array) -> Array:
-    """Sustained bytes per second; ``pattern`` is the share of a plain stream's rate that the access pattern reaches."""
+    """Sustained bytes per second; ``pattern`` is the share of a plain stream's rate."""
     if memory.sensitivity != 1.0:
         pattern = pattern**memory.sensitivity
     dram = memory.dram_bytes_per_cycle * emc_hz * np.interp(emc_hz, memory.emc_hz, memory.efficiency) * pattern
@@ -108,7 +108,7 @@ def bandwidth(memory: Memory, gpu_hz: Array, emc_hz: Array, pattern: Array) -> A
 
 
 def round_trip(memory: Memory, gpu_hz: Array, emc_hz: Array) -> Array:
-    """Seconds from an SM's load to its data, missing everywhere: analogue parts, GPU fabric and memory clocks."""
+    """Seconds of an SM's load that misses everywhere."""
     return np.asarray(memory.latency_s + memory.latency_gpu_cycles / gpu_hz + memory.latency_emc_cycles / emc_hz)
 
 
@@ -117,7 +117,7 @@ VECTOR = 4  # elements that a load takes at once where everything is aligned: 16
 BLOCK, SMALL_BLOCK = 512.0, 256.0  # threads in a block of a plain kernel, and of one that needs more registers
 # How the bandwidth rises with the threads that ask for it: from the least, to nearly all with some times a tenth of what fits.
 _LEAST_BANDWIDTH, _MOST_BANDWIDTH, _HALF_COVERED = 0.06, 1.06, 0.10
-_MANY_ROUNDS, _WORST_TAIL = 12, 1.9  # after so many rounds of blocks the last does not show; it never costs more
+_MANY_ROUNDS, _WORST_TAIL = 12, 1.9  # rounds of blocks after which the last one is negligible; it never costs more
 
 
 def column(invocations: Sequence[KernelInvocation], value: Callable[[KernelInvocation], float]) -> Array:
@@ -134,7 +134,7 @@ def element(call: KernelInvocation) -> int:
 
 
 def rates(chip: Chip, calls: Sequence[KernelInvocation]) -> Array:
-    """Multiply-adds per lane and cycle in products, and the energy of such a cycle, shape ``(2, len(calls))``."""
+    """Multiply-adds per lane and cycle in products, and energy per cycle, shape ``(2, len(calls))``."""
     found = [chip.rate(call.dtype) for call in calls]
     return np.array([[rate.matrix for rate in found], [rate.energy for rate in found]], np.float64)
 
@@ -145,7 +145,7 @@ def read_elements(call: KernelInvocation) -> float:
 
 
 def utilisation(chip: Chip, threads: Array) -> Array:
-    """How much of the bandwidth so many threads can ask for: few threads cannot cover the latency."""
+    """Share of the bandwidth that this number of threads can request."""
     return np.asarray(
         np.minimum(
             1.0,
@@ -155,34 +155,33 @@ def utilisation(chip: Chip, threads: Array) -> Array:
 
 
 def tail(chip: Chip, blocks: Array, resident: float) -> Array:
-    """Blocks run in rounds; the last round may leave SMs idle."""
+    """Factor of a last round of blocks that leaves SMs idle."""
     slots = chip.sm_count * resident
     rounds = np.ceil(blocks / slots)
     return np.asarray(np.where(rounds > _MANY_ROUNDS, 1.0, rounds * slots / np.maximum(blocks, 1.0)).clip(1.0, _WORST_TAIL))
 
 
-_MEMORY_TRIPS = 2.0  # a kernel's first load and its last store wait for DRAM, whatever it does in between
-_SHORTEST_S = 1e-12  # what a pass that does nothing is taken to last, so that nothing is divided by zero
+_MEMORY_TRIPS = 2.0  # a kernel's first load and its last store wait for DRAM
+_SHORTEST_S = 1e-12  # shortest pass, against division by zero
 
 
 @dataclass(frozen=True)
 class Code:
-    """How a kernel's code runs, whatever it is given.
+    """Constants of a kernel's code.
 
-    None of this is published. Each figure is what such a kernel plausibly does, and all of them together were set so that ten
-    networks on the AGX Xavier take the times of MIRAGE's Table 1 (:mod:`jetdvfs.profiles.lab.paper.published`). A chip whose
-    framework is written otherwise says so in its file (``library``).
+    Unpublished, and set together so that ten networks on the AGX Xavier take the times of MIRAGE's Table 1
+    (:mod:`jetdvfs.profiles.lab.paper.published`). A chip's file may change them (``library``).
 
     Attributes:
-        issue: share of the lanes' cycles in which an instruction is issued.
-        serial_cycles: GPU cycles of dependent work that overlaps with nothing.
+        issue: share of the lanes' cycles with an instruction.
+        serial_cycles: dependent GPU cycles without overlap.
         round_trips: dependent DRAM round trips.
-        pattern: the share of a plain stream's bandwidth that aligned accesses reach.
-        unaligned: the same where accesses are not aligned to four elements.
-        streamed: the share of what is moved that goes to DRAM although all of it would fit into the L2.
+        pattern: share of a plain stream's bandwidth with aligned accesses.
+        unaligned: the same without alignment to four elements.
+        streamed: share of traffic to DRAM even if all fits the L2.
         overlap: the exponent k.
         toggling: energy of an operation, relative to a dense multiply-add on random data.
-        resident: blocks that an SM runs at once.
+        resident: blocks per SM at once.
     """
 
     issue: float = 1.0
@@ -198,19 +197,19 @@ class Code:
 
 @dataclass(frozen=True)
 class Pass:
-    """One launch of device code, for n kernel invocations at once (all arrays of shape ``(n,)``).
+    """One launch of device code, for n invocations at once; arrays of shape ``(n,)``.
 
     Attributes:
-        runs: whether the invocation has this pass.
-        cycles: GPU cycles of the busiest SM when nothing else holds it up.
-        serial_cycles: GPU cycles of dependent work that overlaps with nothing.
+        runs: True if the invocation has this pass.
+        cycles: GPU cycles of the busiest SM.
+        serial_cycles: dependent GPU cycles without overlap.
         round_trips: dependent DRAM round trips.
         l2_bytes: bytes between the SMs and the L2.
-        dram_bytes: bytes to and from DRAM when the kernel is repeated on the same data.
-        cold_bytes: further DRAM bytes when its parameters are not in the L2 yet.
-        pattern: the share of a plain stream's bandwidth its accesses reach.
+        dram_bytes: DRAM bytes of a repeated kernel.
+        cold_bytes: further DRAM bytes without parameters in the L2.
+        pattern: share of a plain stream's bandwidth.
         overlap: the exponent k.
-        operations: lane operations executed (useful or not), for energy.
+        operations: executed lane operations, for energy.
         toggling: energy of an operation, relative to a dense multiply-add on random data.
     """
 
@@ -265,10 +264,7 @@ class Pass:
 
 
 def seconds(work: Pass, clocks: Clocks, chip: Chip, node: Variation, *, cold: bool, supply: Array | float = 1.0) -> Array:
-    """How long a pass keeps the GPU; the pass's columns must broadcast against the clocks.
-
-    ``supply`` is the share of the bandwidth that others leave to it.
-    """
+    """GPU time of a pass, broadcast against the clocks; ``supply`` is the remaining share of the bandwidth."""
     gpu, emc = clocks.gpu_hz, clocks.emc_hz
     moved = work.moved(cold=cold)
     execute = node.pipeline * work.cycles / gpu
@@ -283,10 +279,10 @@ def seconds(work: Pass, clocks: Clocks, chip: Chip, node: Variation, *, cold: bo
 
 
 def gap_seconds(clocks: Clocks, chip: Chip, node: Variation) -> Array:
-    """The GPU front end's pause between two launches that are both queued."""
+    """Pause of the front end between two queued launches."""
     return np.asarray(node.launch * (chip.start.gap_s + chip.start.gap_cycles / clocks.gpu_hz))
 
 
 def launches(passes: Sequence[Pass]) -> Array:
-    """How many launches each invocation makes."""
+    """Number of launches per invocation."""
     return np.asarray(sum(work.runs.astype(np.float64) for work in passes))

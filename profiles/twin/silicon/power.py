@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a simulated chip's power goes: idle power of each physical domain, and the energy of work above it.
+"""Power of a simulated chip: idle power by domain, and energy of work above it.
 
-Switching energy goes with the square of the domain's voltage, leakage with its cube and exponentially with temperature.
+Switching energy goes with the voltage's square, leakage with its cube and exponentially with temperature.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .passes import Pass, Variation, cpu_volts, gpu_volts, soc_volts
 
 BUSY_DOMAINS = ("gpu", "soc", "dram")
 """The domains that a kernel's work loads."""
-_LEAKAGE_FOLD_C = 38.0  # assumed: leakage grows by the factor e with every so many degrees: it doubles with every 26
+_LEAKAGE_FOLD_C = 38.0  # assumed: degrees in which leakage grows by the factor e; it doubles with every 26
 _SOC_REFERENCE_V2 = 0.5  # the squared voltage for which a chip's file gives the memory controller's energy of a byte
 
 
@@ -24,7 +24,7 @@ def _leakage(watts: float, volts: Array, temperature_c: float, factor: float) ->
 
 
 def idle_w(chip: Chip, clocks: Clocks, node: Variation, temperature_c: float) -> dict[str, Array]:
-    """Power of each domain while nothing runs, at these clocks, every CPU cluster at the same one."""
+    """Idle power of each domain, with all CPU clusters at one clock."""
     idle = chip.idle
     gpu, soc = gpu_volts(chip, clocks.gpu_hz, node), soc_volts(chip, clocks.emc_hz, node)
     shape = clocks.gpu_hz.shape
@@ -50,10 +50,7 @@ def idle_w(chip: Chip, clocks: Clocks, node: Variation, temperature_c: float) ->
 
 
 def cpu_idle_w(chip: Chip, cluster_hz: Sequence[Array], node: Variation, temperature_c: float) -> Array:
-    """Power of the CPU domain while nothing runs; one clock for all clusters, or one for each.
-
-    The clusters share a supply, so the fastest of them sets the voltage of all.
-    """
+    """Idle power of the CPU domain, with one clock for all clusters or one each; the fastest sets the shared voltage."""
     shares = np.array(chip.clusters, np.float64) / sum(chip.clusters) if len(cluster_hz) > 1 else np.ones(1)
     volts = cpu_volts(chip, np.maximum.reduce(list(cluster_hz)), node)
     toggling = np.sum([share * hz for share, hz in zip(shares, cluster_hz, strict=True)], axis=0)
@@ -62,7 +59,7 @@ def cpu_idle_w(chip: Chip, cluster_hz: Sequence[Array], node: Variation, tempera
 
 
 def pass_energy_j(work: Pass, busy_s: Array, clocks: Clocks, chip: Chip, node: Variation, *, cold: bool) -> dict[str, Array]:
-    """Energy above idle of a pass that keeps the GPU for ``busy_s``, in the domains that it loads."""
+    """Energy above idle of a pass of ``busy_s``, by domain."""
     costs = chip.energies
     gpu = gpu_volts(chip, clocks.gpu_hz, node) ** 2
     soc = soc_volts(chip, clocks.emc_hz, node) ** 2
@@ -77,12 +74,12 @@ def pass_energy_j(work: Pass, busy_s: Array, clocks: Clocks, chip: Chip, node: V
 
 
 def issue_power_w(chip: Chip, clocks: Clocks, node: Variation) -> Array:
-    """Power above idle of the CPU domain while one thread issues work."""
+    """CPU power above idle while one thread issues work."""
     return np.asarray(chip.energies.active_core_j * cpu_volts(chip, clocks.cpu_hz, node) ** 2 * clocks.cpu_hz)
 
 
 def traffic_w(chip: Chip, clocks: Clocks, node: Variation, bytes_s: float) -> dict[str, Array]:
-    """Power above idle of memory traffic that bypasses the GPU."""
+    """Power above idle of memory traffic besides the GPU's."""
     soc = soc_volts(chip, clocks.emc_hz, node) ** 2
     costs = chip.energies
     dram = np.full(clocks.emc_hz.shape, node.dram_energy * costs.dram_byte_j * bytes_s)

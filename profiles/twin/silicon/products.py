@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels of the simulated GPU that are matrix products: plain ones, attention, transposed convolution."""
+"""Matrix products of the simulated GPU: plain ones, attention, transposed convolution."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .chip import Array, Chip
 from .gemm import Gemm, again, gemm
 from .passes import VECTOR, WARP, Code, Pass, column, element, number, rates, tail, utilisation
 
-# How each kernel's code runs (see Code for where the figures come from), then what it executes beside that.
+# How each kernel's code runs (see Code for the source of the figures), then its further instructions.
 _ROW = Code(serial_cycles=650.0, round_trips=1.0, pattern=0.84, unaligned=0.82, streamed=0.01, overlap=4.0, toggling=0.66)
 _ROW_CYCLES, _ROW_SCALAR_CYCLES, _ROW_OPERATIONS = 1.9, 2.2, 2.2  # of a lane for each multiply-add, with and without vectors
 _ROW_OUTPUTS = 8.0  # outputs of a block, a warp each
@@ -35,7 +35,7 @@ _COLUMNS_ALIGNED, _COLUMNS_UNALIGNED = 0.9, 0.8  # the share of peak that the la
 
 
 def matmul(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
-    """Products: a row vector streams the matrix once; anything taller is tiled."""
+    """Products: a row vector streams the matrix once, taller ones are tiled."""
     m, k = column(calls, lambda call: number(call, "m", 1)), column(calls, lambda call: number(call, "k", 1))
     n, batch = column(calls, lambda call: number(call, "n", 1)), column(calls, lambda call: number(call, "batch", 1))
     size = column(calls, element)
@@ -101,7 +101,7 @@ def matmul(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
 
 
 def _whole(chip: Chip, product: Gemm, moved: Array, pattern: float) -> Pass:
-    """A product in one kernel, which moves so many bytes."""
+    """A product in one kernel with these bytes."""
     return Pass.of(
         len(moved),
         cycles=product.cycles,
@@ -149,7 +149,7 @@ def attention(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
 
 
 def transposed(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
-    """Transposed convolution: a product into columns, then a scatter of them into the image."""
+    """Transposed convolution: a product into columns, scattered into the image."""
 
     def dimensions(call: KernelInvocation) -> tuple[float, float, float, float]:
         weight = call.params["weight"]

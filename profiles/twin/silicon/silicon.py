@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A simulated board's silicon: time and power of kernel invocations and of the host, as a function of the clocks.
+"""Silicon of a simulated board: time and power of kernels and of the host over the clocks.
 
-Written from how such chips work and from published measurements, not from any predictor: it counts its own work from shapes,
-takes nothing from the cost models, and knows things that no model is told (algorithm choice, tile and block quantisation, cache
-reuse, voltage steps, leakage). What one chip is, is data (``chips/*.yaml``). It is frozen: a profile trained on it relies on
-:attr:`Silicon.version` meaning one behaviour.
+Based on published measurements and independent of the predictor: it counts work from shapes and knows algorithm choice, tile
+quantisation, cache reuse, voltage steps and leakage. A chip is data (``chips/*.yaml``). The code is frozen: one
+:attr:`Silicon.version` is one behaviour.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ LAUNCH_QUEUE = 1024
 
 @dataclass(frozen=True)
 class Execution:
-    """What one inference took at each of n configurations; every array has shape ``(n,)``.
+    """One inference at each of n configurations; arrays of shape ``(n,)``.
 
     Attributes:
-        latency_s: from the first call to the end of the last kernel, as the application sees it.
-        rail_energy_j: true energy of each rail over that time, idle power included.
-        host_busy_s: time in which the host issued work.
-        gpu_busy_s: time in which a kernel ran.
-        dram_bytes: what its kernels moved to and from DRAM.
+        latency_s: from the first call to the end of the last kernel.
+        rail_energy_j: true energy of each rail, idle power included.
+        host_busy_s: time of issuing.
+        gpu_busy_s: time of kernels.
+        dram_bytes: DRAM traffic of kernels.
     """
 
     latency_s: Array
@@ -49,12 +48,10 @@ class Execution:
 
 
 def execute(network: Network, silicon: Silicon, clocks: Clocks, temperature_c: float = AMBIENT_DIE_C) -> Execution:
-    """Run a network once at each configuration.
-
-    Parameters come from DRAM (other layers ran since), activations from wherever the previous kernel left them.
+    """Run a network once at each configuration, with parameters in DRAM and activations as the previous kernel left them.
 
     Raises:
-        TwinError: the silicon does not know one of its kinds, or an engine cannot be built of it.
+        TwinError: an unknown kind, or no engine for the network.
     """
     network = silicon.prepared(network)
     unique: dict[object, int] = {}
@@ -110,8 +107,7 @@ _BUS_MV = 19000.0  # the AGX Xavier's supply, where a description does not know
 
 @dataclass(frozen=True)
 class Activity:
-    """What kernels do at some clocks: GPU time in seconds, energy above idle by rail in J, launches, bytes to and from DRAM;
-    arrays of one shape."""
+    """Kernels at given clocks: GPU time in s, energy above idle by rail in J, launches, DRAM bytes; arrays of one shape."""
 
     seconds: Array
     energy_j: dict[str, Array]
@@ -123,23 +119,21 @@ class Silicon:
     """One simulated chip on its board.
 
     Args:
-        node: which individual; every number is another one, deterministically, spread like the thirteen boards of MIRAGE's
-            Figure 2. None is the nominal chip, which is compared with real boards.
-        board: the board it sits on, or its name; the description's ``twin.silicon`` names the chip (default: as the board).
-        chip: another chip than those say.
-        perturbed: which other silicon of that chip (:func:`.chip.perturbed`); 0 for the chip itself.
-        engine: what runs networks, by its name in the chip's file; empty for the framework, operator by operator.
-        dtype: the element type that the engine builds for.
+        node: individual, spread like MIRAGE's thirteen boards (Figure 2); None is the nominal chip.
+        board: description or name; its ``twin.silicon`` names the chip.
+        chip: another chip.
+        perturbed: variant of the chip (:func:`.chip.perturbed`); 0 for itself.
+        engine: runtime in the chip's file; empty for the framework.
+        dtype: element type of the engine.
 
     Attributes:
-        rails: the rails that the board's monitors measure; some lie within others, as on the board.
-        busy_rails: those that show a kernel's work.
-        sensor_step_mw: what one step of each rail's sensor is worth, from its shunt and the bus it sits on.
+        rails: of the board's monitors; some contain others.
+        busy_rails: rails that show a kernel's work.
+        sensor_step_mw: resolution of each rail's sensor.
 
     Raises:
-        BoardDescriptionError: there is no board of that name.
-        TwinError: there is no silicon for the board, its monitors measure something the chip does not have, the node is
-            negative, or the chip has no such engine.
+        BoardDescriptionError: unknown board.
+        TwinError: no silicon for the board, a rail of unknown content, a negative node, or an unknown engine.
     """
 
     def __init__(
@@ -173,10 +167,10 @@ class Silicon:
         return self.chip.version
 
     def prepared(self, network: Network) -> Network:
-        """The network as it is launched: compiled, where an engine runs it.
+        """The network as launched: compiled for an engine.
 
         Raises:
-            TwinError: an engine is to run it, and it does not say what its launches read.
+            TwinError: the network lacks its data flow.
         """
         return self._behaviour.prepared(network)
 
@@ -190,16 +184,16 @@ class Silicon:
         others_bytes_s: Array | float = 0.0,
         zeros: bool = False,
     ) -> Activity:
-        """Every invocation at every configuration: arrays of shape ``(len(invocations), len(clocks))``.
+        """Every invocation at every configuration: shape ``(len(invocations), len(clocks))``.
 
         Args:
-            cold: as inside a network: parameters have left the caches since the kernel last ran.
+            cold: True as in a network, without parameters in the caches.
             temperature_c: of the die and the DRAM.
-            others_bytes_s: what others than the GPU move to and from DRAM, ``(len(clocks),)`` or at all clocks alike.
-            zeros: whether it is given zeros in place of random operands.
+            others_bytes_s: DRAM traffic besides the GPU's, ``(len(clocks),)`` or one figure.
+            zeros: True for operands of zeros.
 
         Raises:
-            TwinError: a kind is not known.
+            TwinError: unknown kind.
         """
         rows, columns = np.indices((len(invocations), len(clocks)))
         others = np.broadcast_to(others_bytes_s, (len(clocks),))[columns.ravel()]
@@ -214,7 +208,7 @@ class Silicon:
         )
 
     def pairs(self, invocations: Sequence[KernelInvocation], clocks: Clocks, *, cold: bool = False) -> Activity:
-        """Each invocation at the configuration of the same position: arrays of shape ``(len(invocations),)``."""
+        """Each invocation at the configuration of its position: shape ``(len(invocations),)``."""
         return self._activity(invocations, np.arange(len(invocations)), clocks, Around(cold))
 
     def _activity(
@@ -248,7 +242,7 @@ class Silicon:
         return replace(total, energy_j=self._drawn_j(energy, total.seconds, clocks, around.temperature_c))
 
     def launch(self, work: Pass, clocks: Clocks) -> Activity:
-        """One launch of given work, without the framework that would issue it: arrays of shape ``(n, len(clocks))``."""
+        """One launch of given work without issuing: shape ``(n, len(clocks))``."""
         column = Pass(*(getattr(work, name)[:, None] for name in Pass.__dataclass_fields__))
         busy = seconds(column, clocks, self.chip, self.variation, cold=False)
         energy = pass_energy_j(column, busy, clocks, self.chip, self.variation, cold=False)
@@ -257,7 +251,7 @@ class Silicon:
         return Activity(busy, self._drawn_j(whole, busy, clocks, AMBIENT_DIE_C), np.ones(busy.shape), moved)
 
     def _on_rails(self, domains: Mapping[str, Array], rails: Sequence[str]) -> dict[str, Array]:
-        """What each rail carries of the domains' power or energy; a rail may measure several, with their losses."""
+        """Power or energy of domains by rail, with losses."""
         result = {}
         for rail in rails:
             parts = [share * domains[domain] for domain, share in self.chip.rails[rail].items() if domain in domains]
@@ -265,7 +259,7 @@ class Silicon:
         return result
 
     def _drawn_j(self, domains: Mapping[str, Array], seconds: Array, clocks: Clocks, temperature_c: float) -> dict[str, Array]:
-        """What the rails that show a kernel's work draw for it above idle, regulators and all."""
+        """Energy above idle of kernels on the rails that show it, with regulators."""
         energy = self._on_rails(domains, self.busy_rails)
         lasting = np.maximum(seconds, 1e-12)
         watts = self._behaviour.drawn(
@@ -287,35 +281,35 @@ class Silicon:
         return gap_seconds(clocks, self.chip, self.variation)
 
     def issue_s(self, calls: Sequence[Call], clocks: Clocks) -> Array:
-        """Host time of issuing each call at each configuration, shape ``(len(calls), len(clocks))``."""
+        """Issue time of each call at each configuration, shape ``(len(calls), len(clocks))``."""
         factor = clock_factor(clocks, self.chip, self.variation)
         return self._behaviour.issue_us(calls, self._launches(calls))[:, None] * (1e-6 * factor)[None, :]
 
     def issue_pairs_s(self, calls: Sequence[Call], clocks: Clocks) -> Array:
-        """Host time of issuing each call at the configuration of the same position, shape ``(len(calls),)``."""
+        """Issue time of each call at the configuration of its position, shape ``(len(calls),)``."""
         factor = clock_factor(clocks, self.chip, self.variation)
         return np.asarray(self._behaviour.issue_us(calls, self._launches(calls)) * 1e-6 * factor)
 
     def host_bytes(self, issue_s: Array, clocks: Clocks) -> Array | float:
-        """What the host moves to and from DRAM while it issues work that takes it so long at each configuration."""
+        """DRAM traffic of the host per issue time at each configuration."""
         return self._behaviour.host_bytes(issue_s / clock_factor(clocks, self.chip, self.variation))
 
     def waits(self, clocks: Clocks, bytes_s: Array) -> Array | float:
-        """How much longer issuing takes while the GPU moves so many bytes to and from DRAM."""
+        """Factor on issue time under this GPU traffic."""
         return self._behaviour.waits(clocks, bytes_s)
 
     def timing_s(self, clocks: Clocks) -> Array | float:
-        """What timing a kernel by itself adds to its time."""
+        """Time added by timing a kernel by itself."""
         return self._behaviour.timing_s(clocks)
 
     def issue_rails_w(self, clocks: Clocks) -> dict[str, Array]:
-        """Power above idle while the host issues work, on the rails that show it."""
+        """Power above idle of issuing, by rail."""
         rails = [rail for rail in self.rails if "cpu" in self.chip.rails[rail]]
         watts = self._on_rails({"cpu": issue_power_w(self.chip, clocks, self.variation)}, rails)
         return self._behaviour.drawn(watts, self._idle_out(clocks, AMBIENT_DIE_C))
 
     def other_rails_w(self, clocks: Clocks, *, cores: float = 0.0, dram_bytes_s: float = 0.0) -> dict[str, Array]:
-        """Power above idle of so many busy CPU cores and of so much memory traffic that is not the GPU's."""
+        """Power above idle of busy CPU cores and memory traffic besides the GPU's."""
         domains = {"cpu": cores * issue_power_w(self.chip, clocks, self.variation)}
         domains |= traffic_w(self.chip, clocks, self.variation, dram_bytes_s)
         rails = [rail for rail in self.rails if set(self.chip.rails[rail]) & set(domains)]
@@ -324,13 +318,13 @@ class Silicon:
     def idle_rails_w(
         self, clocks: Clocks, temperature_c: float = AMBIENT_DIE_C, cluster_hz: Sequence[Array] | None = None
     ) -> dict[str, Array]:
-        """Power of every rail while nothing runs.
+        """Idle power of every rail.
 
         Args:
-            cluster_hz: a clock for each cpufreq policy of the board where they differ; ``clocks.cpu_hz`` for all otherwise.
+            cluster_hz: a clock for each cpufreq policy if they differ.
 
         Raises:
-            TwinError: another number of clocks than the chip has clusters.
+            TwinError: wrong number of clocks.
         """
         domains = self._idle_domains(clocks, temperature_c)
         if cluster_hz is not None:
@@ -340,7 +334,7 @@ class Silicon:
         return self._behaviour.drawn(self._on_rails(domains, self.rails), None)
 
     def sensed(self, rails: dict[str, Array]) -> dict[str, Array]:
-        """What this board's shunts make of true rail figures (power or energy)."""
+        """True power or energy as the board's shunts read it."""
         gain = dict(zip(self.chip.rails, self.variation.gain, strict=True))
         return {rail: value * gain[rail] for rail, value in rails.items()}
 
@@ -363,11 +357,11 @@ class Silicon:
 
 
 def check_version(name: str, board: str | BoardDescription) -> None:
-    """Refuse a manifest's ``silicon_version`` that is not this release's of its board.
+    """Check a manifest's ``silicon_version`` against its board's.
 
     Raises:
-        BoardDescriptionError: there is no board of that name.
-        TwinError: it is another one.
+        BoardDescriptionError: unknown board.
+        TwinError: another version.
     """
     description = load_board(board) if isinstance(board, str) else board
     known = load_chip(_chip_of(description)).version
@@ -393,6 +387,6 @@ def _measured(description: BoardDescription, chip: Chip) -> tuple[str, ...]:
 
 
 def _sensor_steps(description: BoardDescription) -> dict[str, float]:
-    """A power monitor resolves 40 microvolts over its shunt."""
+    """Sensor steps: 40 microvolts over the shunt."""
     bus_mv = float(description.raw["rails"].get("bus_mv", _BUS_MV))
     return {rail: _SHUNT_STEP_UV / monitor.shunt_uohm * bus_mv for monitor in description.monitors for rail in monitor.channels}

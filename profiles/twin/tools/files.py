@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files that a simulated board's own programs need: the programs, their configuration, and the mode they set last."""
+"""Files of a simulated board's programs: the programs, their configuration, the last mode."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class ToolFiles:
     """The programs and their files.
 
     Args:
-        modes: the modes that nvpmodel's configuration lists.
-        mode: the one in force at boot.
+        modes: of nvpmodel's configuration.
+        mode: in force at boot.
 
     Attributes:
-        reboots: how often a program was allowed to reboot the board; a simulated board does not, it counts.
+        reboots: number of permitted reboots, which are counted only.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A simulated board's jetson_clocks: every clock at the highest that the power mode leaves, until the next boot or nvpmodel.
+"""jetson_clocks of a simulated board: every clock at the power mode's top, until the next boot or nvpmodel.
 
-It raises lower limits to the upper ones, forbids idle states and the GPU's power gating, and locks the memory clock at its cap.
-``--store`` keeps what that changes, line by line ``path:value``; ``--restore`` writes it back.
+It raises lower limits to the upper ones, forbids idle states and power gating, and locks the memory clock at its cap.
+``--store`` saves the previous values as lines ``path:value``; ``--restore`` writes them back.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class SimulatedJetsonClocks:
         self._cap = self._existing(parameters["EMC"].paths) if "EMC" in parameters else None
 
     def default_file(self) -> Path:
-        """Where ``--store`` keeps it: in the home directory; beside the mount point of a twin elsewhere than at ``/``."""
+        """Default file of ``--store``: in the home directory, or next to the mount point of a twin."""
         name = "l4t_dfs.conf" if "R32 " in (self._system.find("/etc/nv_tegra_release") or "") else ".jetsonclocks_conf.txt"
         root = self._system.root
         return Path(f"{root}{name if name.startswith('.') else f'.{name}'}") if root else Path.home() / name
@@ -110,7 +110,7 @@ class SimulatedJetsonClocks:
         yield f"NV Power Mode: {mode.name if mode else '?'}"
 
     def stored(self) -> str:
-        """The present values of everything that :meth:`maximize` may change."""
+        """Present values of everything that :meth:`maximize` may change."""
         paths = [path for core in self._online() for path in self._core_files(core)]
         paths += [f"{self._gpu}/min_freq", self._railgate(), f"{_EMC}/mrq_rate_locked", f"{_OVERRIDE}/clk_state", self._fan()]
         found = ((path, self._system.find(path)) for path in paths if path)
@@ -136,7 +136,7 @@ class SimulatedJetsonClocks:
         return found
 
     def _memory(self) -> tuple[str, str, str, str] | None:
-        """The memory clock's files: its rate, the lowest and the highest there is, and the lock."""
+        """Files of the memory clock: rate, lowest, highest, lock."""
         for files in (
             (f"{_EMC}/rate", f"{_EMC}/min_rate", f"{_EMC}/max_rate", f"{_EMC}/mrq_rate_locked"),
             (f"{_OVERRIDE}/clk_rate", f"{_BWMGR}/emc_min_rate", f"{_BWMGR}/emc_max_rate", f"{_OVERRIDE}/clk_state"),

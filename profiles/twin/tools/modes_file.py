@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nvpmodel's configuration file, as a simulated board's nvpmodel writes and reads it.
+"""nvpmodel's configuration file of a simulated board.
 
-``< PARAM TYPE=FILE|CLOCK NAME=P >`` is followed by pairs of argument and path, ``< POWER_MODEL ID=n NAME=m >`` by triples of
-parameter, argument and value. An argument's ``_KNEXT`` twin names the path that newer kernels have.
+``< PARAM TYPE=FILE|CLOCK NAME=P >`` precedes pairs of argument and path, ``< POWER_MODEL ID=n NAME=m >`` triples of parameter,
+argument and value. An argument's ``_KNEXT`` twin has the path of newer kernels.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ModeLine(NamedTuple):
 
 @dataclass(frozen=True)
 class ModeParameter:
-    """What a parameter is (``FILE`` or ``CLOCK``), and the path of each of its arguments."""
+    """Type of a parameter (``FILE`` or ``CLOCK``), and the path of each argument."""
 
     kind: str
     paths: dict[str, str]
@@ -61,7 +61,7 @@ def parse(text: str) -> ModesFile:
     """Read a configuration.
 
     Raises:
-        ValueError, KeyError: the text is not such a configuration.
+        ValueError, KeyError: invalid text.
     """
     clean = re.sub(r"#[^\n]*", "", text)
     parameters: dict[str, ModeParameter] = {}
@@ -83,7 +83,7 @@ def parse(text: str) -> ModesFile:
 
 
 def render(board: BoardDescription, modes: ModeSet) -> str:
-    """The configuration that says what a board's description says of its modes."""
+    """Configuration of a described board's modes."""
     return "\n".join(("# simulated; the values are those of the board's description", *_lines(board, modes), ""))
 
 

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A simulated board's nvpmodel.
+"""nvpmodel of a simulated board.
 
-It applies a mode in this order: the GPU's power on, masks of units, cores, clocks, the GPU's power back to automatic. A mask
-that the GPU will not take any more needs a reboot, about which it asks on standard input; without an answer the mode stays.
-Values that are not in a clock's table are rounded down without a word. A lower limit above the upper one in force fails there,
-with what came before applied and the old mode noted as the one in force.
+It turns the GPU's power on, applies masks, cores and clocks, and returns the power to automatic. A mask after the GPU's first
+use needs a reboot, confirmed on standard input; else the mode stays. Values outside a clock's table are rounded down silently.
+A lower limit above the present upper one fails, with the earlier writes applied and the old mode noted.
 """
 
 from __future__ import annotations
@@ -159,7 +158,7 @@ class SimulatedNvpmodel:
             raise
 
     def _in_table(self, line: ModeLine) -> str:
-        """A clock's value as its table has it: -1 is the highest there, 0 the lowest; without a table any number will do."""
+        """A clock's value in its table: -1 is the highest, 0 the lowest; without a table any number."""
         if "FREQ_TABLE" not in self._modes.parameters[line.parameter].paths:
             return str(_NO_LIMIT) if line.value == "-1" else line.value
         table = sorted(map(int, self._system.read(self._path(line._replace(argument="FREQ_TABLE"))).split()))

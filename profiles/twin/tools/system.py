@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A board's files below a root, for the simulated board's own programs; and how those programs are told to misbehave."""
+"""A board's files below a root, for its own programs, and their scripted misbehaviour."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class System:
     """A board's files.
 
     Args:
-        root: the directory that stands for the board's ``/``.
-        tool: the name of the program that asks.
+        root: directory of the board's ``/``.
+        tool: name of the calling program.
     """
 
     def __init__(self, root: str, tool: str) -> None:
@@ -33,7 +33,7 @@ class System:
         return self.place(path).read_text().strip("\n\0")
 
     def find(self, path: str) -> str | None:
-        """What a file says, or None where it cannot be read."""
+        """Text of a file; None if unreadable."""
         try:
             return self.read(path)
         except OSError:
@@ -48,7 +48,7 @@ class System:
         return sorted((str(path)[len(self.root) :] for path in found), key=lambda path: (len(path), path))
 
     def misbehaves(self, how: str) -> bool:
-        """Whether the twin's script wants the program to misbehave in this way."""
+        """True if the program shall misbehave in this way."""
         told = json.loads(self.find(TOOLS_FILE) or "{}")
         return how in told.get(self._tool, ())
 
@@ -57,7 +57,7 @@ class System:
         return bool(told.get("gpu_busy"))
 
     def hang(self) -> None:
-        """Do what a program does that waits for something that does not come."""
+        """Wait forever."""
         sys.stdout.flush()
         time.sleep(_FOREVER_S)
 

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file tree of a simulated board: attributes that behave as the kernel's do, whoever serves them.
+"""File tree of a simulated board: attributes that behave like the kernel's.
 
-An attribute is a pair of functions. The tree gives them the kernel's outer manners: a newline after every value read, one
-value per write call with or without a newline, errors at once, EACCES for what has no such method even when root asks
-(``KERNFS_ROOT_EXTRA_OPEN_PERM_CHECK``), and nodes that come and go.
+An attribute is a pair of functions. The tree adds kernel manners: a newline after every value, one value per write, errors at
+once, EACCES for a missing method even for root (``KERNFS_ROOT_EXTRA_OPEN_PERM_CHECK``), and nodes that come and go.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ _TRUE, _FALSE = frozenset("1yYtT"), frozenset("0nNfF")
 
 
 def scan_unsigned(text: str, bits: int = 64) -> int:
-    """``sscanf("%u")`` or ``"%lu"``: leading digits count, what follows them does not, too large numbers wrap.
+    """``sscanf("%u")`` or ``"%lu"``: leading digits, wrapped if too large.
 
     Raises:
-        OSError: EINVAL, the text does not begin with a digit.
+        OSError: EINVAL, no digit at the start.
     """
     match = _UNSIGNED.match(text)
     if match is None:
@@ -41,7 +40,7 @@ def scan_word(text: str, most: int) -> str:
     """``sscanf("%15s")``: the first word, cut.
 
     Raises:
-        OSError: EINVAL, the text has no words.
+        OSError: EINVAL, no word.
     """
     words = text.split()
     if not words:
@@ -50,10 +49,10 @@ def scan_word(text: str, most: int) -> str:
 
 
 def whole_number(text: str) -> int:
-    """``kstrtoul`` with base 0: the whole text is one number.
+    """``kstrtoul`` with base 0: one number as the whole text.
 
     Raises:
-        OSError: EINVAL, it is not.
+        OSError: EINVAL, no number.
     """
     try:
         value = int(text.removesuffix("\n"), 0)
@@ -65,10 +64,10 @@ def whole_number(text: str) -> int:
 
 
 def truth(text: str) -> bool:
-    """``kstrtobool``: the first character decides.
+    """``kstrtobool``: decided by the first character.
 
     Raises:
-        OSError: EINVAL, that character means neither yes nor no.
+        OSError: EINVAL, neither yes nor no.
     """
     first = text[:1]
     if first not in _TRUE | _FALSE or not first:
@@ -80,7 +79,7 @@ _MOST_LINKS = 40
 
 
 def refusal(number: int, path: str = "") -> OSError:
-    """The error a kernel function would return as ``-number``."""
+    """Error of a kernel function that returns ``-number``."""
     return OSError(number, os.strerror(number), path or None)
 
 
@@ -89,13 +88,13 @@ class Attribute:
     """One file.
 
     Attributes:
-        read: its value; text gets a newline, bytes (device-tree properties) are served as they are. None: not readable.
-        write: takes the text written, returns for how many seconds the writer is held up, raises OSError to refuse.
-        mode: permission bits; by default what the kernel gives files that can be read, written or both.
-        present: whether the node exists now.
-        delay_s: how long a read takes (a firmware round trip).
-        turn: held during a write, so that writers of one device wait for each other.
-        fixed: whether it always says the same.
+        read: its value; text gets a newline, bytes are served as they are. None: not readable.
+        write: takes the text, returns the writer's delay in s, raises OSError to refuse.
+        mode: permission bits; by default the kernel's for its methods.
+        present: True if the node exists now.
+        delay_s: time of a read (a firmware round trip).
+        turn: lock of a device's writers.
+        fixed: True for a constant value.
     """
 
     read: Callable[[], str | bytes] | None
@@ -141,8 +140,8 @@ class Tree:
     """Files by absolute path.
 
     Args:
-        present: a context in which the board stands at the present moment and does not move.
-        clock: where readers and writers are made to wait.
+        present: context in which the board stands still at the present.
+        clock: for waiting readers and writers.
         faults: scripted misbehaviour.
     """
 
@@ -181,17 +180,17 @@ class Tree:
         return children is not None and (path == "/" or any(self.exists(posixpath.join(path, name)) for name in children))
 
     def node(self, path: str) -> Attribute | Link | None:
-        """The attribute or link at a path; None for a directory.
+        """Attribute or link at a path; None for a directory.
 
         Raises:
-            OSError: ENOENT, nothing is there now.
+            OSError: ENOENT.
         """
         if not self.exists(path):
             raise refusal(errno.ENOENT, path)
         return self._nodes.get(path)
 
     def permissions(self, path: str) -> int:
-        """The permission bits of a file, whether it exists now or not."""
+        """Permission bits of a file, also of a missing one."""
         node = self._nodes.get(path)
         return node.permissions if isinstance(node, Attribute) else 0
 
@@ -199,18 +198,18 @@ class Tree:
         return self._private.get(path, 0o755)
 
     def names(self, path: str) -> list[str]:
-        """What is in a directory now."""
+        """Present content of a directory."""
         return [name for name in self._children.get(path, ()) if self.exists(posixpath.join(path, name))]
 
     def link_text(self, path: str, link: Link) -> str:
-        """The link as a relative one, so that it holds wherever the tree is mounted."""
+        """The link as a relative one, valid at any mount."""
         return posixpath.relpath(link.target, posixpath.dirname(path))
 
     def resolve(self, path: str) -> str:
-        """The path with every link followed, as the kernel would before it asks for a file.
+        """The path with every link followed.
 
         Raises:
-            OSError: ENOENT for a link to nothing, ELOOP for links that lead back to themselves.
+            OSError: ENOENT, or ELOOP for a loop.
         """
         todo, done, links = [part for part in path.split("/") if part][::-1], "/", 0
         while todo:
@@ -234,10 +233,10 @@ class Tree:
         return ((path, node) for path, node in list(self._nodes.items()) if isinstance(node, Link) and self.exists(path))
 
     def read(self, path: str) -> bytes:
-        """A file's bytes now, after the time that reading it takes on the board.
+        """Present bytes of a file, after the board's read time.
 
         Raises:
-            OSError: as the kernel would refuse.
+            OSError: as the kernel's.
         """
         attribute = self._attribute(path)
         if attribute.read is None:
@@ -250,7 +249,7 @@ class Tree:
             return _bytes(attribute.read())
 
     def contents(self, known: Container[str]) -> dict[str, bytes | None]:
-        """Every readable file that exists, all at one moment; None for what cannot be read now, or is ``known`` and fixed."""
+        """Every readable file at one moment; None for unreadable ones, and for fixed ones that are ``known``."""
         found: dict[str, bytes | None] = {}
         with self._present():
             for path, attribute in self.files():
@@ -259,10 +258,10 @@ class Tree:
         return found
 
     def write(self, path: str, data: bytes) -> None:
-        """Hand the bytes of one write call to a file; returns when the kernel would.
+        """Pass one write call to a file; returns when the kernel would.
 
         Raises:
-            OSError: as the kernel would refuse.
+            OSError: as the kernel's.
         """
         attribute = self._attribute(path)
         if attribute.write is None:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A simulated board's files as a plain folder, where FUSE cannot be had.
+"""Files of a simulated board as a plain folder, without FUSE.
 
-A thread learns of writes by inotify, hands them to the board and puts every file to what the board says. A plain folder
-cannot refuse: who writes a value that the kernel would refuse sees no error, only the old value again, and one line here.
-Nor can it tell where a value ends that was written over a longer one without a newline and without truncating.
+A thread learns of writes by inotify, passes them to the board and updates every file. A plain folder cannot refuse: after an
+invalid write the old value reappears, with one line here. Nor can it see the end of a short value written over a longer one
+without a newline and truncation.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SETTLES_S = 0.05
 _LEASE_TRIES, _LEASE_PAUSE_S = 4, 0.0005
 _VALUE_BYTES = 1 << 16
 _IN_MODIFY, _IN_CLOSE_WRITE = 0x2, 0x8
-_OWN_NS = 1  # time of change of what this thread wrote: who writes the same value is told apart by another
+_OWN_NS = 1  # time of this thread's writes, to tell another writer of the same value apart
 _EVENT = struct.Struct("iIII")
 
 
@@ -41,7 +41,7 @@ def _report(line: str) -> None:
 
 
 def claim(folder: Path) -> None:
-    """Make a directory, or clear one of what a twin that was killed has left behind.
+    """Make a directory, or clear a killed twin's remains.
 
     Raises:
         TwinError: it holds something else.
@@ -63,12 +63,12 @@ def _empty(folder: Path) -> None:
 
 
 class FolderMirror:
-    """A tree as files of a folder, kept up to date until :meth:`close`.
+    """A tree as files of a folder, updated until :meth:`close`.
 
     Args:
-        tree: what to serve.
-        folder: an empty directory, or one to be made, or one that a twin has left behind.
-        report: told of every write that should have been refused.
+        tree: to serve.
+        folder: empty, new, or left by a twin.
+        report: called for every write that should be refused.
 
     Raises:
         TwinError: the directory holds something else, or cannot be watched.
@@ -116,7 +116,7 @@ class FolderMirror:
             self._refresh()
 
     def _take(self, path: str, closed: bool) -> bool:
-        """Somebody has changed a file, perhaps this thread; returns whether the board took it as a write."""
+        """Pass a changed file to the board; returns True if it took a write."""
         shown = self._shown.get(path)
         try:
             changed_ns = self._place(path).stat().st_mtime_ns
@@ -142,12 +142,12 @@ class FolderMirror:
         return True
 
     def _put_back(self, path: str, written: bytes, shown: bytes) -> None:
-        """Show the old value again in place of what was written."""
+        """Restore the old value."""
         self._shown[path] = written
         self._put(path, shown)
 
     def _refresh(self) -> None:
-        """Let every file show what the board says."""
+        """Update every file from the board."""
         contents = self._tree.contents(self._shown)
         for path, content in contents.items():
             if content is not None and self._shown.get(path) != content:
@@ -163,7 +163,7 @@ class FolderMirror:
         self._links = set(links)
 
     def _put(self, path: str, content: bytes) -> None:
-        """Show a value, unless somebody has written to the file and the board has not been told yet."""
+        """Update a value, unless a write to the file is pending."""
         place = self._place(path)
         if path not in self._shown:
             self._create(path, place, content)
@@ -179,7 +179,7 @@ class FolderMirror:
             with _alone(descriptor):
                 told = os.fstat(descriptor).st_mtime_ns == self._changed_ns[path]
                 if told and os.pread(descriptor, _VALUE_BYTES, 0) == self._shown[path]:
-                    # In place, so that whoever has it open sees the new value, and never an empty file.
+                    # In place, so that open readers see the new value, and never an empty file.
                     self._shown[path] = content
                     os.pwrite(descriptor, content, 0)
                     os.ftruncate(descriptor, len(content))
@@ -190,7 +190,7 @@ class FolderMirror:
             os.close(descriptor)
 
     def _create(self, path: str, place: Path, content: bytes) -> None:
-        """Let a file appear with its value: somebody may be waiting to write to it."""
+        """Create a file with its value, for writers that wait for it."""
         self._make_folder(posixpath.dirname(path))
         fresh = place.with_name(f".{place.name}.new")
         try:
@@ -217,7 +217,7 @@ class FolderMirror:
 
 @contextlib.contextmanager
 def _alone(descriptor: int) -> Iterator[None]:
-    """Keep others from opening a file meanwhile, by a lease; where somebody keeps it open, go on without."""
+    """Hold a lease on a file against other openers; go on without if it is open."""
     leased = _leased(descriptor)
     try:
         yield
@@ -228,7 +228,7 @@ def _alone(descriptor: int) -> Iterator[None]:
 
 def _leased(descriptor: int) -> bool:
     fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)  # tells of an opener who waits; ignored by default
-    # Who writes a value has the file open for a moment, and what he writes in it would be lost.
+    # A writer has the file open for a moment, and its value would be lost.
     for left in reversed(range(_LEASE_TRIES)):
         try:
             fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
@@ -257,7 +257,7 @@ class _Watcher:
         self._watched[watch] = path
 
     def events(self) -> dict[str, bool]:
-        """The files changed since the last call, in the order of their last change, and whether the writer has closed them."""
+        """Files changed since the last call, by time of change, and True if the writer has closed them."""
         found: dict[str, bool] = {}
         try:
             data = os.read(self.descriptor, 1 << 16)

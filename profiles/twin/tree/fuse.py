@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A simulated board's files through FUSE: every read asks the board, and a refused write fails in the writer's hands."""
+"""Files of a simulated board through FUSE: reads ask the board, and refused writes fail in the writer."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _KNOWN_NOISE = b"Ignoring invalid max threads value"
 
 
 def missing() -> str:
-    """Why a tree cannot be served through FUSE here, or an empty string."""
+    """Reason why FUSE cannot serve here; empty if it can."""
     if not os.access("/dev/fuse", os.R_OK | os.W_OK):
         return "/dev/fuse cannot be opened"
     try:
@@ -44,11 +44,11 @@ def _file_operations(tree: Tree) -> Any:
     """The tree as the callbacks that mfusepy wants."""
     import mfusepy
 
-    # Whoever serves the board is its root.
+    # The serving user is the board's root.
     owner = {"st_uid": os.geteuid(), "st_gid": os.getegid()}
 
     class TreeOperations(mfusepy.Operations):  # type: ignore[misc]
-        """Content is made when a file is read from its start, as sysfs does; a handle keeps it for reads further on."""
+        """Content is made on a read from the start, as in sysfs; the handle keeps it for further reads."""
 
         use_ns = True
 
@@ -117,7 +117,7 @@ def _file_operations(tree: Tree) -> Any:
 
 
 class FuseMount:
-    """A mounted tree, served by threads of this process until :meth:`close`.
+    """A mounted tree, served by threads until :meth:`close`.
 
     Raises:
         TwinError: the directory is in use, or mounting failed.
@@ -150,7 +150,7 @@ class FuseMount:
                 allow_other=os.geteuid() == 0,
                 default_permissions=True,
                 direct_io=True,
-                # Names and modes may be remembered: what has gone still fails when it is opened.
+                # Names and modes may be cached: a removed file still fails when it is opened.
                 attr_timeout=5,
                 entry_timeout=5,
                 negative_timeout=0,
@@ -164,16 +164,16 @@ class FuseMount:
             ctypes.CDLL(None).signal(signal.SIGPIPE, ctypes.c_void_p(int(signal.SIG_IGN)))
 
     def close(self) -> None:
-        """Unmount; files that are still open somewhere keep failing with ENOTCONN."""
+        """Unmount; open files then fail with ENOTCONN."""
         _unmount(self.mount)
         self._thread.join(timeout=5.0)
 
 
 @cache
 def _log_without_noise(libfuse: Any) -> object:
-    """Have libfuse log on stderr as ever, less what it says of its own defaults.
+    """Let libfuse log on stderr without notes on its own defaults.
 
-    Once for the process: libfuse has one function for all mounts, and calls it for as long as it is loaded. The cache keeps it.
+    Once per process, for as long as libfuse is loaded; the cache keeps it.
     """
     log_type = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
     print_to = ctypes.CDLL(None).vdprintf
@@ -190,7 +190,7 @@ def _log_without_noise(libfuse: Any) -> object:
 
 
 def release_stale(mount: Path) -> None:
-    """Unmount what a twin that was killed has left behind."""
+    """Unmount a killed twin's mount."""
     try:
         os.statvfs(mount)  # never from memory, as attributes may be
     except OSError as error:
@@ -199,7 +199,7 @@ def release_stale(mount: Path) -> None:
 
 
 def _mounted(mount: Path) -> bool:
-    """Whether a tree answers there."""
+    """True if a tree answers there."""
     with contextlib.suppress(OSError):
         return os.path.ismount(mount) and (mount / "sys").is_dir()
     return False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a simulated board says of itself: device tree, L4T release, boot id."""
+"""Identity of a simulated board: device tree, L4T release, boot id."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _DEVICE_TREE = "/sys/firmware/devicetree/base"
 
 
 class SimulatedIdentity:
-    """Files that say which board this is, which software it runs, and which of its boots."""
+    """Files with the board's model, its software, and its boot."""
 
     def __init__(self, description: BoardDescription, serial: str) -> None:
         self._description = description

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How busy the cores are, as ``/proc/stat`` and ``/proc/pressure`` tell it (Linux, Documentation/accounting/psi.rst)."""
+"""Load of the cores in ``/proc/stat`` and ``/proc/pressure`` (Linux, Documentation/accounting/psi.rst)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _UTIME, _CPU = 14, 39  # counted from 1
 
 
 class Processes:
-    """How much CPU time each process has used. Applications run on the first core."""
+    """CPU time of each process. Applications run on the first core."""
 
     def __init__(self) -> None:
         self._alive = Counter[int]()
@@ -26,7 +26,7 @@ class Processes:
 
     @contextmanager
     def alive(self, pid: int, tree: Tree) -> Iterator[None]:
-        """Show a process in ``/proc`` for as long as the context lasts."""
+        """Show a process in ``/proc`` within the context."""
         if pid not in self._spent_s:
             self._spent_s[pid] = 0.0
             for path in (f"/proc/{pid}/stat", f"/proc/{pid}/task/{pid}/stat"):
@@ -38,7 +38,7 @@ class Processes:
             self._alive[pid] -= 1
 
     def add(self, pid: int, seconds: float) -> None:
-        """Let the CPU work for a process that long."""
+        """Add CPU time to a process."""
         if pid in self._spent_s:
             self._spent_s[pid] += seconds
 
@@ -57,10 +57,10 @@ _NOTHING = " ".join((*(f"avg{window}=0.00" for window in _WINDOWS_S), "total=0")
 
 
 class ProcessorTime:
-    """The time that each core has been busy.
+    """Busy time of each core.
 
     Args:
-        pressure: whether the kernel was built with pressure-stall information (from 4.20 on).
+        pressure: True with pressure-stall information (from 4.20 on).
     """
 
     def __init__(self, cores: SimulatedCores, policies: Sequence[SimulatedCpuPolicy], *, pressure: bool) -> None:
@@ -73,7 +73,7 @@ class ProcessorTime:
         self._averages = [0.0] * len(_WINDOWS_S)
 
     def add(self, seconds: float, busy_cores: Mapping[str, float]) -> None:
-        """Let time pass with that many cores of each policy busy; more than it has online wait for each other."""
+        """Let time pass with these busy cores by policy; the excess over online cores waits."""
         waiting = False
         for policy in self._policies:
             left = busy_cores.get(policy.name, 0.0)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs on a simulated board: applications' frames, and other work beside them."""
+"""Work on a simulated board: frames of applications, and co-runners."""

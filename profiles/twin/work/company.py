@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The co-runners of one board: what they take together, and when something next happens to one of them."""
+"""Co-runners of a board: their total load, and their next event."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from .frames import Costs
 
 @dataclass(frozen=True)
 class BoardClocks:
-    """The clocks the hardware runs at: each cpufreq policy's in kHz by its name (only those with a core online), the others
-    in Hz."""
+    """Clocks of the hardware: each cpufreq policy's in kHz by name (with a core online), the rest in Hz."""
 
     cpu_khz: Mapping[str, int]
     gpu_hz: int
@@ -25,12 +24,12 @@ class BoardClocks:
 
 @dataclass(frozen=True)
 class Load:
-    """What a co-runner takes at some moment.
+    """Present load of a co-runner.
 
     Attributes:
-        cpu: cores that it keeps busy, by cpufreq policy (``{"policy0": 0.3}``: a third of one core).
-        memory_bytes_s: bandwidth that it uses.
-        emc_hz: the memory clock that it asks the bandwidth manager for, as cameras and displays do.
+        cpu: busy cores by cpufreq policy (``{"policy0": 0.3}``: a third of one core).
+        memory_bytes_s: used bandwidth.
+        emc_hz: memory clock requested from the bandwidth manager.
     """
 
     cpu: Mapping[str, float] = field(default_factory=dict)
@@ -39,26 +38,26 @@ class Load:
 
 
 class CoRunner(Protocol):
-    """Something that runs beside the applications. The board calls it while it stands still; it must not call the board."""
+    """Work besides the applications. The board calls it while standing still; it must not call the board."""
 
     def load(self, now: float, clocks: BoardClocks) -> Load:
-        """What it takes from now on, until :meth:`due` or a change of a clock."""
+        """Load until :meth:`due` or a change of a clock."""
         ...
 
     def due(self, now: float, clocks: BoardClocks) -> float:
-        """The first moment after now at which something happens to it by itself (a frame, a deadline); infinity: never."""
+        """Next moment of an event of its own (a frame, a deadline); infinity: never."""
         ...
 
     def elapse(self, start: float, seconds: float, clocks: BoardClocks) -> None:
-        """Time passes in which its load and the clocks stay as they are; ``start + seconds`` is never past :meth:`due`."""
+        """Time passes at constant load and clocks; ``start + seconds`` is never past :meth:`due`."""
         ...
 
 
 class Company:
-    """Co-runners, and their loads since the board last stood still.
+    """Co-runners, and their loads since the board's last stop.
 
     Args:
-        clocks: the clocks that they feel now.
+        clocks: present clocks.
     """
 
     def __init__(self, clocks: Callable[[], BoardClocks]) -> None:
@@ -76,7 +75,7 @@ class Company:
         self._runners = [other for other in self._runners if other is not runner]
 
     def look(self, now: float) -> None:
-        """Ask everybody for their load."""
+        """Ask all co-runners for their load."""
         if self._runners or self._loads:
             clocks = self._clocks()
             self._loads = [runner.load(now, clocks) for runner in self._runners]
@@ -97,7 +96,7 @@ class Company:
 
     @property
     def busy_cores(self) -> Mapping[str, float]:
-        """Cores that they keep busy together, by cpufreq policy."""
+        """Total of busy cores, by cpufreq policy."""
         busy: dict[str, float] = {}
         for load in self._loads:
             for policy, cores in load.cpu.items():
@@ -110,13 +109,13 @@ class Company:
 
     @property
     def emc_hz(self) -> float:
-        """The highest memory clock that one of them asks for."""
+        """Highest requested memory clock."""
         return max((load.emc_hz for load in self._loads), default=0.0)
 
     def draw(
         self, watts: tuple[float, ...], now: FrequencyConfiguration, policies: Sequence[SimulatedCpuPolicy], costs: Costs
     ) -> tuple[float, ...]:
-        """The rails' powers with what they draw added, at the board's present clocks."""
+        """Powers of the rails with the co-runners' added."""
         busy = self.busy_cores
         parts = [(self.memory_bytes_s / 1e9, costs.traffic_w(now))] if self.memory_bytes_s else []
         for policy in policies:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Applications' frames on a simulated board: what each costs at the present clocks, and whose turn it is."""
+"""Frames on a simulated board: their cost at the present clocks, and their order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OUTLIERS, _OUTLIER = 0.03, 0.25  # share of frames that something delays, and b
 
 
 class BoardSilicon(Protocol):
-    """The part of the silicon that a running board needs."""
+    """Part of the silicon that a running board needs."""
 
     @property
     def node(self) -> int: ...
@@ -39,7 +39,7 @@ class BoardSilicon(Protocol):
 
 
 class Executed(Protocol):
-    """What one inference took (see :class:`~jetdvfs.profiles.twin.silicon.silicon.Execution`)."""
+    """One inference (see :class:`~jetdvfs.profiles.twin.silicon.silicon.Execution`)."""
 
     @property
     def latency_s(self) -> Array: ...
@@ -61,8 +61,7 @@ Execute = Callable[[Network, Any, Clocks, float], Executed]
 
 
 class FrameCost(NamedTuple):
-    """One frame at one configuration: its time, the mean power of every rail over it, how busy it keeps the units, and its
-    traffic to and from memory."""
+    """One frame at one configuration: time, mean power by rail, busy shares, memory traffic."""
 
     latency_s: float
     watts: tuple[float, ...]
@@ -72,8 +71,7 @@ class FrameCost(NamedTuple):
 
 
 class Costs:
-    """What frames, other work and idling cost, as the board's own sensors see power; asked of the silicon once per
-    configuration and temperature range."""
+    """Cost of frames, other work and idling as sensors show it; computed once per configuration and temperature range."""
 
     def __init__(self, silicon: BoardSilicon, execute: Execute) -> None:
         self._silicon = silicon
@@ -85,10 +83,10 @@ class Costs:
     def idle_w(
         self, configuration: FrequencyConfiguration, temperature_c: float, cluster_khz: tuple[int, ...] = ()
     ) -> tuple[float, ...]:
-        """Power of every rail while nothing runs.
+        """Idle power of every rail.
 
         Args:
-            cluster_khz: the clock of each CPU cluster, where they are not all that of the configuration.
+            cluster_khz: clock of each CPU cluster if they differ.
         """
         key = (configuration, cluster_khz, _bucket(temperature_c))
         if key not in self._idle:
@@ -102,11 +100,11 @@ class Costs:
         return self._idle[key]
 
     def core_w(self, configuration: FrequencyConfiguration) -> tuple[float, ...]:
-        """Power of every rail above idle for each busy core."""
+        """Power above idle of every rail per busy core."""
         return self._other(configuration, cores=1.0)
 
     def traffic_w(self, configuration: FrequencyConfiguration) -> tuple[float, ...]:
-        """Power of every rail above idle for each GB/s that goes to and from memory, other than for the GPU."""
+        """Power above idle of every rail per GB/s of memory traffic besides the GPU's."""
         return self._other(configuration, dram_bytes_s=1e9)
 
     def _other(self, configuration: FrequencyConfiguration, **work: float) -> tuple[float, ...]:
@@ -141,19 +139,19 @@ def _bucket(temperature_c: float) -> float:
 
 @dataclass
 class Stream:
-    """An application that hands in one frame after the other, never two at once.
+    """An application that submits one frame after the other.
 
     Attributes:
-        network: what each frame runs.
-        ready_at: when the next frame is handed in.
-        period_s: time between frames; a late one is handed in as soon as the one before is done. None: back to back.
-        frames: how many, or None for as many as are handed in before ``ends_at``.
-        ends_at: when it stops, at the earliest.
-        pid: the process that hands them in; 0 stands for no process.
-        latencies_s: from handing in to completion, of every frame done.
-        waited_s: how much of that each frame waited for others.
-        started_s: when each was handed in.
-        done: whether it is over; ``closed_at`` and ``closing_j`` say when, and the rails' energy then.
+        network: of each frame.
+        ready_at: time of the next submission.
+        period_s: between frames; a late one follows at once. None: back to back.
+        frames: their number; None until ``ends_at``.
+        ends_at: earliest end.
+        pid: its process; 0 for none.
+        latencies_s: from submission to completion, of every frame.
+        waited_s: part of it spent waiting for other frames.
+        started_s: time of each submission.
+        done: True at its end; ``closed_at`` and ``closing_j`` are time and energy then.
     """
 
     network: Network
@@ -176,7 +174,7 @@ class Stream:
 
     @property
     def exhausted(self) -> bool:
-        """Whether it has no further frame."""
+        """True if it has no further frame."""
         if self.frames is not None:
             return len(self.latencies_s) >= self.frames
         return self.ready_at >= self.ends_at
@@ -194,10 +192,10 @@ class Stream:
 
 @dataclass
 class RunningFrame:
-    """A frame that the GPU works at; ``slowness`` is its jitter, ``progress`` how much of it is done.
+    """A frame on the GPU; ``slowness`` is its jitter, ``progress`` its finished share.
 
     Attributes:
-        held_up_s: for how long it stood still meanwhile, as others had the GPU.
+        held_up_s: time without the GPU.
     """
 
     stream: Stream
@@ -215,13 +213,13 @@ class RunningFrame:
 
 
 def speeds(gpu_shares: Sequence[float]) -> list[float]:
-    """How fast frames of different processes run at the same time, 1 for as fast as alone.
+    """Speed of concurrent frames of different processes; 1 is that alone.
 
-    The GPU gives each process a slice of its time in turn, a millisecond (nvgpu, ``NVGPU_TSG_TIMESLICE_DEFAULT_US``), and
-    passes over who waits for the host. So those that ask for little get it, and the others share what is left evenly.
+    Processes get slices of a millisecond in turn (nvgpu, ``NVGPU_TSG_TIMESLICE_DEFAULT_US``), except while they wait for the
+    host. Small demands are met; the rest is shared evenly.
 
     Args:
-        gpu_shares: how busy each keeps the GPU while it runs alone.
+        gpu_shares: busy share of the GPU of each alone.
     """
     found, left = [1.0] * len(gpu_shares), 1.0
     by_share = sorted(range(len(gpu_shares)), key=lambda one: gpu_shares[one])
@@ -233,7 +231,7 @@ def speeds(gpu_shares: Sequence[float]) -> list[float]:
 
 
 def blended(costs: Sequence[FrameCost], running_at: Sequence[float], idle_w: Sequence[float]) -> FrameCost:
-    """What frames that run at the same time cost together: each adds to idling as fast as it runs."""
+    """Cost of concurrent frames: each adds to idling by its speed."""
     if len(costs) == 1:
         return costs[0]
     watts = list(idle_w)
@@ -248,7 +246,7 @@ def blended(costs: Sequence[FrameCost], running_at: Sequence[float], idle_w: Seq
 
 
 class WorkQueue:
-    """Frames of one process run one at a time, in the order in which they were handed in; processes share the GPU."""
+    """Frames of one process run in order of submission; processes share the GPU."""
 
     def __init__(self, random: np.random.Generator) -> None:
         self.running: list[RunningFrame] = []
@@ -263,20 +261,20 @@ class WorkQueue:
         self._streams.append(stream)
 
     def cancel(self, stream: Stream) -> None:
-        """Forget an application that has gone; a frame of it that is running is given up."""
+        """Drop an application that has gone, with its running frame."""
         self._streams = [other for other in self._streams if other is not stream]
         self.running = [frame for frame in self.running if frame.stream is not stream]
 
     def next_event(self, now: float) -> float:
-        """When, after now, the next frame is handed in or an application is over."""
+        """Time of the next submission or end of an application."""
         waiting = (s.closed_at if s.exhausted else s.ready_at for s in self._streams if self._is_waiting(s))
         return min((moment for moment in waiting if moment > now), default=math.inf)
 
     def start(self, now: float, waiting_share: Callable[[Stream], float]) -> None:
-        """Let whoever has waited longest begin, of each process that has no frame on the GPU.
+        """Start the longest-waiting frame of each process without one.
 
         Args:
-            waiting_share: the share of a frame's time in which the GPU waits for the host, from which its jitter follows.
+            waiting_share: share of a frame's time in which the GPU waits for the host, which sets its jitter.
         """
         ready = [stream for stream in self._streams if not stream.exhausted and stream.ready_at <= now]
         for stream in sorted(ready, key=lambda one: one.ready_at):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One clock of a simulated board: what was requested, and what the hardware runs at, which follows later."""
+"""One clock of a simulated board: its request, and the hardware's rate, which follows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ...faults import Faults
 
 @dataclass(frozen=True)
 class TransitionCost:
-    """What a change of a clock costs, in seconds: the writer waits ``blocks_s``, work feels it after ``effective_s``."""
+    """Cost of a change in seconds: the writer waits ``blocks_s``, work feels it after ``effective_s``."""
 
     blocks_s: float
     effective_s: float
@@ -28,18 +28,18 @@ class TransitionCost:
 
 
 class SimulatedClock:
-    """A clock with a table of rates, in the unit of the files that show it.
+    """A clock with a table of rates, in the unit of its files.
 
     Args:
         name: ``cpu``, ``gpu`` or ``emc``.
         rates: the table, rising.
-        rate: where it starts.
-        transition: what a change costs.
+        rate: at the start.
+        transition: cost of a change.
         now: the board's present time.
 
     Attributes:
-        requested: the rate last asked for.
-        slowdown: the share of its pulses that the hardware gets, for over-current and heat.
+        requested: last requested rate.
+        slowdown: remaining share of pulses under over-current and heat.
     """
 
     def __init__(
@@ -66,22 +66,22 @@ class SimulatedClock:
 
     @property
     def settled(self) -> int:
-        """The rate the clock's source runs at, which drivers can see."""
+        """Rate of the clock's source, as drivers see it."""
         stuck_at = self._faults.stuck.get(self.name)
         return self._actual if stuck_at is None else stuck_at
 
     @property
     def actual(self) -> int:
-        """The rate the hardware runs at: lower while it is slowed down behind the drivers' backs."""
+        """Rate of the hardware, lower under a hidden slowdown."""
         return self.settled if self.slowdown == 1.0 else round(self.settled * self.slowdown)
 
     @property
     def due(self) -> float:
-        """When the hardware reaches what was requested; infinity where it has."""
+        """Time at which the hardware reaches the request; infinity once it has."""
         return self._due
 
     def request(self, rate: int) -> float:
-        """Ask for a rate of the table; returns for how long the one who asks is held up."""
+        """Request a rate of the table; returns the caller's delay."""
         if rate == self.requested:
             return 0.0
         self.requested = rate
@@ -97,9 +97,9 @@ class SimulatedClock:
             self._actual = self.requested
 
     def at_least(self, rate: float) -> int:
-        """The lowest rate of the table that is not below ``rate``, or the highest there is."""
+        """Lowest rate of the table at or above ``rate``, else the highest."""
         return self.rates[min(bisect_left(self.rates, rate), len(self.rates) - 1)]
 
     def at_most(self, rate: float) -> int:
-        """The highest rate of the table that is not above ``rate``, or the lowest there is."""
+        """Highest rate of the table at or below ``rate``, else the lowest."""
         return self.rates[max(bisect_right(self.rates, rate) - 1, 0)]

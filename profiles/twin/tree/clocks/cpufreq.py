@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cpufreq and CPU hotplug files, as Linux 5.10 behaves (drivers/cpufreq/cpufreq.c, freq_table.c, cpufreq_userspace.c).
+"""cpufreq and CPU hotplug files like Linux 5.10 (drivers/cpufreq/cpufreq.c, freq_table.c, cpufreq_userspace.c).
 
-Limits go through frequency QoS: any unsigned number is taken, in any order, clamped when it is used, and where the lower
-limit is above the upper one the upper one wins. They take effect after the write has returned.
+Limits go through frequency QoS: any unsigned number in any order, clamped on use, and the upper limit wins. They take effect
+after the write has returned.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from .governors import CPU_GOVERNORS, Utilization
 CPU_ROOT = "/sys/devices/system/cpu"
 _NAME_LENGTH = 15
 _LATENCY_NS = 300_000
-# The kernel reports what it set where its 500 us measurement comes this close.
+# The kernel reports its setting if its 500 us measurement is this close.
 _SNAP_KHZ = 115_200
 
 
 def _ranges(cpus: Sequence[int]) -> str:
-    """A list of CPUs as the kernel prints it: ``0-3,6``."""
+    """A list of CPUs in the kernel's form: ``0-3,6``."""
     parts: list[list[int]] = []
     for cpu in cpus:
         if parts and cpu == parts[-1][-1] + 1:
@@ -35,11 +35,11 @@ def _ranges(cpus: Sequence[int]) -> str:
 
 
 class SimulatedCores:
-    """Which cores are online, and their idle states.
+    """Online cores and their idle states.
 
     Args:
-        count: how many there are.
-        idle_states: names of the idle states of each core.
+        count: of cores.
+        idle_states: names of each core's idle states.
     """
 
     def __init__(self, count: int, idle_states: Sequence[str]) -> None:
@@ -92,13 +92,13 @@ class SimulatedCpuPolicy:
 
     Args:
         name: its directory, ``policy0``.
-        cpus: the cores that share its clock.
-        governors: the names the kernel was built with, in its order.
-        limits: the lower and upper limit that the power mode set at boot.
-        driver: the name of the chip's cpufreq driver.
+        cpus: its cores.
+        governors: the kernel's names, in order.
+        limits: lower and upper limit of the power mode at boot.
+        driver: of the chip's cpufreq.
 
     Attributes:
-        cooled_khz: the upper limit that heat sets, or None; it shows in ``scaling_max_freq``.
+        cooled_khz: upper limit from heat, or None; it shows in ``scaling_max_freq``.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class SimulatedCpuPolicy:
 
     @property
     def limits(self) -> tuple[int, int]:
-        """What the asked limits amount to."""
+        """Effective limits of the requested ones."""
         bottom, top = self.clock.rates[0], self.cooled_khz or self.clock.rates[-1]
         low = min(max(self._asked_low, bottom), top)
         high = min(max(self._asked_high, bottom), top)
@@ -141,17 +141,17 @@ class SimulatedCpuPolicy:
 
     @property
     def measured_khz(self) -> int:
-        """What counting cycles gives: the request where it comes close, else the truth."""
+        """Clock by counted cycles: the request if close, else the true clock."""
         actual = self.clock.actual
         return self.clock.requested if abs(actual - self.clock.requested) <= _SNAP_KHZ else actual
 
     def cool(self, limit_khz: int | None) -> None:
-        """Let heat limit the clock, or not any more."""
+        """Set or remove heat's limit."""
         self.cooled_khz = limit_khz
         self._apply_limits()
 
     def tick(self, load: float) -> bool:
-        """Let a governor that follows the load choose; returns whether it moved the clock."""
+        """Run a governor that follows the load; returns True if the clock moved."""
         follow = CPU_GOVERNORS.get(self.governor)
         if follow is None:
             return False
@@ -159,7 +159,7 @@ class SimulatedCpuPolicy:
         return self._target(follow(Utilization(load, self.clock.requested, low, high))) > 0
 
     def _target(self, rate: float, *, downwards: bool = False) -> float:
-        """Set the lowest rate not below the wanted one (or the highest not above), within the limits."""
+        """Set the lowest rate at or above the wanted one, else the highest, within the limits."""
         low, high = self.limits
         rates = [entry for entry in self.clock.rates if low <= entry <= high]
         wanted = min(max(rate, low), high)
@@ -168,7 +168,7 @@ class SimulatedCpuPolicy:
         return self.clock.request(min((entry for entry in rates if entry >= wanted), default=rates[-1]))
 
     def _apply_limits(self) -> float:
-        """What the governor does when a limit has moved or it has just started."""
+        """Apply the governor after its start or a moved limit."""
         low, high = self.limits
         if self.governor == "performance":
             return self._target(high, downwards=True)
@@ -241,9 +241,9 @@ class SimulatedCpuPolicy:
 
 
 class SimulatedCpuPolicy49(SimulatedCpuPolicy):
-    """One cpufreq policy under 4.9: a lower limit above the upper one, or the other way round, is EINVAL.
+    """One cpufreq policy under 4.9: crossed limits are EINVAL.
 
-    Limits are kept cut to the clock's range, so that a limit that was cut does not come back with the range.
+    Limits stay cut to the clock's range.
     """
 
     def _set_low(self, text: str) -> float:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The GPU's device and devfreq files, as Linux 5.10 and nvgpu behave (drivers/devfreq/devfreq.c, governor_userspace.c).
+"""Device and devfreq files of the GPU like Linux 5.10 and nvgpu (drivers/devfreq/devfreq.c, governor_userspace.c).
 
-Limits go through PM QoS in kHz: the lower one is rounded down, the upper one up, zero means no limit, any order is taken and
-the upper one wins. The result is the lowest rate of the table that is not below what governor and limits want.
+Limits go through PM QoS in kHz: the lower one is rounded down, the upper one up, zero is no limit, any order, and the upper one
+wins. The result is the lowest rate of the table at or above governor and limits.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from .governors import GPU_GOVERNORS, Utilization
 
 
 class PowerGate:
-    """The switch.
+    """Power switch of the GPU.
 
     Args:
         now: the board's present time.
-        works: whether this system switches the GPU off at all.
-        used: whether a desktop, or anything else, has used the GPU since boot.
+        works: True if this system switches the GPU off.
+        used: True if the GPU was used since boot.
 
     Attributes:
-        appeared: whether it has been powered since boot; its clock's files appear then.
-        used: whether anything has run on it since boot; its masks are fixed from then on.
-        delay_s: how long it stays on without work.
+        appeared: True once powered since boot, when its clock's files appear.
+        used: True once anything ran since boot, which fixes its masks.
+        delay_s: time on without work.
     """
 
     def __init__(self, now: Callable[[], float], *, works: bool, used: bool, delay_s: float = 0.5) -> None:
@@ -46,14 +46,14 @@ class PowerGate:
 
     @property
     def gated(self) -> bool:
-        """Whether the GPU has no power."""
+        """True while the GPU is unpowered."""
         if not self.works or not self._allowed or self._control == "on":
             return False
         return self._now() - self._busy_until > self.delay_s
 
     @property
     def control(self) -> str:
-        """Runtime power management: ``on`` keeps it powered, ``auto`` does not."""
+        """Runtime power management: ``on`` or ``auto``."""
         return self._control
 
     @control.setter
@@ -62,7 +62,7 @@ class PowerGate:
         self.appeared = self.appeared or word == "on"
 
     def allow(self, allowed: bool) -> None:
-        """Let it be switched off, or keep it powered."""
+        """Permit switching off, or keep the GPU powered."""
         self._allowed = allowed
         self.appeared = self.appeared or not allowed
 
@@ -82,15 +82,14 @@ class SimulatedGpu:
     """The GPU. Rates are in Hz.
 
     Args:
-        section: the board's ``gpu`` section: ``devfreq`` (paths, the real one first), ``device``, ``governors``,
-            ``governor``, ``attributes`` (further files of the device, with their values); ``of_node`` (its name in the
-            device tree) and ``idle_zero`` (whether a gated GPU's clock reads zero) where the system has them;
-            ``missing`` (``load``, where it has not).
-        masks: the units that the power mode has turned off at boot, where the device has a file for them.
-        gate: what switches its power.
+        section: the board's ``gpu`` section: ``devfreq`` (paths, the real one first), ``device``, ``governors``, ``governor``,
+            ``attributes`` (further device files with values); optional ``of_node`` (device tree), ``idle_zero`` (a gated clock
+            reads zero), ``missing`` (absent files).
+        masks: units off at boot, where the device has a file for them.
+        gate: its power switch.
 
     Attributes:
-        cooled_hz: the upper limit that heat sets, or None; it shows in ``max_freq``.
+        cooled_hz: upper limit from heat, or None; it shows in ``max_freq``.
     """
 
     def __init__(self, clock: SimulatedClock, section: Mapping[str, Any], masks: Mapping[str, int], gate: PowerGate) -> None:
@@ -124,7 +123,7 @@ class SimulatedGpu:
         return min(low, high), high
 
     def cool(self, limit_hz: int | None) -> None:
-        """Let heat limit the clock, or not any more."""
+        """Set or remove heat's limit."""
         self.cooled_hz = limit_hz
         self._update()
 
@@ -133,7 +132,7 @@ class SimulatedGpu:
         self._set_high(str(high_hz))
 
     def tick(self, load: float) -> bool:
-        """Let a governor that follows the load choose; returns whether it moved the clock."""
+        """Run a governor that follows the load; returns True if the clock moved."""
         self.load = load
         follow = GPU_GOVERNORS.get(self.governor)
         if follow is None:
@@ -152,7 +151,7 @@ class SimulatedGpu:
         return self.clock.request(self._round(wanted))
 
     def _round(self, wanted: float) -> int:
-        """The rate of the table that the limits make of a wish."""
+        """Rate of the table for a request, within the limits."""
         low, high = self.limits
         return self.clock.at_least(min(max(wanted, low), high))
 
@@ -177,7 +176,7 @@ class SimulatedGpu:
         return self._update()
 
     def _set_user(self, text: str) -> float:
-        # The kernel ignores a failed scan and takes whatever was on its stack; a refusal is the one sane reading of that.
+        # The kernel ignores a failed scan and uses stack contents; a refusal is the sane reading of that.
         self._user_hz = scan_unsigned(text)
         return self._update()
 
@@ -232,7 +231,7 @@ class SimulatedGpu:
                 yield parent, Link(device)
 
     def _here(self) -> bool:
-        """Whether the device has its clock's files: its driver makes them when the GPU is first powered."""
+        """True once the device has its clock's files, from its first power-up."""
         return self.gate.appeared
 
     def _clock_nodes(self, real: str) -> Iterator[tuple[str, Attribute | Link]]:
@@ -258,7 +257,7 @@ class SimulatedGpu:
 
 
 class FurtherDevfreq(SimulatedGpu):
-    """Another devfreq device of the same GPU: its clock's files alone."""
+    """Another devfreq device of the GPU, with clock files alone."""
 
     def nodes(self) -> Iterator[tuple[str, Attribute | Link]]:
         real = self._paths[0]
@@ -267,7 +266,7 @@ class FurtherDevfreq(SimulatedGpu):
 
 
 class SimulatedGpu49(SimulatedGpu):
-    """The GPU under 4.9. Heat limits its clock in hardware, which its limits do not show."""
+    """The GPU under 4.9; heat limits its clock in hardware, unseen by its limits."""
 
     _low_hz: int | None = None
     _high_hz: int | None = None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What decides the memory clock (requests of others, a lock, caps), and how each system shows it."""
+"""Memory clock: requests, lock and caps, and each system's files of it."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class SimulatedMemoryClock:
     """The memory clock. Rates are in Hz.
 
     Args:
-        floors: the lowest memory clock at each CPU clock: (CPU at least this many kHz, EMC Hz), falling.
-        bytes_per_cycle: DRAM bytes per cycle, for those who ask for bandwidth.
+        floors: lowest memory clock by CPU clock: (CPU at least this many kHz, EMC Hz), falling.
+        bytes_per_cycle: DRAM bytes per cycle.
 
     Attributes:
-        locked: whether a rate is held against every request.
-        halted: whether the firmware's bandwidth manager stands still, so that requests change nothing.
-        cap: the power mode's upper limit; 0 means no limit.
-        limits: those of the bandwidth manager: what others' requests are clamped to.
+        locked: True if a rate is held against requests.
+        halted: True if the bandwidth manager is stopped.
+        cap: upper limit of the power mode; 0 is no limit.
+        limits: of the bandwidth manager, for requests.
     """
 
     def __init__(self, clock: SimulatedClock, floors: Sequence[tuple[int, int]], bytes_per_cycle: float) -> None:
@@ -50,22 +50,22 @@ class SimulatedMemoryClock:
 
     @property
     def activity_khz(self) -> int:
-        """What the activity monitor counts: kHz of the memory clock in use."""
+        """Count of the activity monitor: used kHz of the memory clock."""
         return round(min(self._counted_bytes_s / self._bytes_per_cycle + self._others_hz, self.clock.actual) / 1e3)
 
     def count(self, seconds: float, bytes_s: float) -> None:
-        """Let the GPU move that much for some time."""
+        """Add traffic of the GPU for some time."""
         near = 1.0 - math.exp(-seconds / _COUNTING_S)
         self._counted_bytes_s += near * (bytes_s - self._counted_bytes_s)
 
     def follow(self, cpu_khz: int, gpu_share: float, others_bytes_s: float = 0.0, others_hz: float = 0.0) -> bool:
-        """Serve the requests of others, if nobody holds the lock; returns whether the clock moved.
+        """Serve requests unless locked; returns True if the clock moved.
 
         Args:
-            cpu_khz: the highest CPU clock, from which the floor follows.
-            gpu_share: GPU clock times load, as a share of the highest; the GPU asks for bandwidth in proportion.
-            others_bytes_s: the bandwidth that cameras, displays and other processes use.
-            others_hz: the clock that one of them asks for.
+            cpu_khz: highest CPU clock, which sets the floor.
+            gpu_share: GPU clock times load, as a share of the highest, for its bandwidth request.
+            others_bytes_s: bandwidth of cameras, displays and other processes.
+            others_hz: clock requested by one of them.
         """
         asked_hz = _HEADROOM * gpu_share * self.clock.rates[-1]
         self._others_hz = others_bytes_s / self._bytes_per_cycle
@@ -74,7 +74,7 @@ class SimulatedMemoryClock:
         return not self.locked and self.serve() > 0
 
     def serve(self) -> float:
-        """Go to what others ask for; returns for how long the one who caused it is held up, as do the following."""
+        """Go to the requested rate; returns the caller's delay, as the following do."""
         if self.halted:
             return 0.0
         low, high = self.limits
@@ -83,12 +83,12 @@ class SimulatedMemoryClock:
         return self.clock.request(min(self.clock.at_least(wanted), ceiling))
 
     def lock(self, locked: bool) -> float:
-        """Hold the present rate against every request, or serve requests again."""
+        """Lock the present rate, or serve requests again."""
         self.locked = locked
         return 0.0 if locked else self.serve()
 
     def set_rate(self, rate: int) -> float:
-        """Set the rate to hold; without the lock nothing happens."""
+        """Set the locked rate; without the lock nothing happens."""
         return self.clock.request(min(self.clock.at_least(rate), self.ceiling)) if self.locked else 0.0
 
     def set_cap(self, cap: int) -> float:
@@ -107,9 +107,9 @@ class BpmpFiles:
     """The firmware's node of the memory clock.
 
     Args:
-        section: the board's ``emc`` section: ``bpmp``, and where this system has them ``tables`` (a directory of files
-            named by their kHz), ``table`` (a file of lines of number and rate), ``halt`` (stops the bandwidth manager).
-        read_s: how long the firmware takes to answer a read.
+        section: the board's ``emc`` section: ``bpmp``; optional ``tables`` (files named by kHz), ``table`` (lines of number and
+            rate), ``halt`` (stops the bandwidth manager).
+        read_s: response time of the firmware.
     """
 
     def __init__(self, memory: SimulatedMemoryClock, section: Mapping[str, Any], read_s: float) -> None:
@@ -156,7 +156,7 @@ class BpmpFiles:
 
 
 class BwmgrDevfreq:
-    """Its limits are taken in any order and the upper one wins, as for every devfreq device since 5.10."""
+    """Bandwidth manager with limits in any order; the upper one wins, as for devfreq since 5.10."""
 
     def __init__(self, memory: SimulatedMemoryClock, path: str) -> None:
         self._memory = memory
@@ -192,7 +192,7 @@ class BwmgrDevfreq:
 
 
 class IsoCap:
-    """``emc_iso_cap`` of JetPack 4 and 5: any number is kept as it is, and zero means no limit."""
+    """``emc_iso_cap`` of JetPack 4 and 5: any number; zero is no limit."""
 
     def __init__(self, memory: SimulatedMemoryClock, path: str) -> None:
         self._memory = memory
@@ -206,13 +206,12 @@ class IsoCap:
 
 
 class ClockCap:
-    """``nvpmodel_clk_cap`` of JetPack 6 and later: a limit is rounded to a rate of the memory before it is kept.
+    """``nvpmodel_clk_cap`` of JetPack 6 and later: a limit rounded to a rate.
 
-    Rounding is clamped by the present cap, so that this file alone never raises one, not even that of the firmware at boot
-    (tiiuae/ghaf#2071). On a stock JetPack the power hinting service raises it.
+    Rounding is clamped by the present cap, so this file never raises one (tiiuae/ghaf#2071). The power hinting service does.
 
     Args:
-        boot_hz: the firmware's cap at boot where that service does not run, or None.
+        boot_hz: firmware cap at boot without that service, or None.
     """
 
     def __init__(self, memory: SimulatedMemoryClock, path: str, boot_hz: int | None) -> None:
@@ -241,7 +240,7 @@ class ActivityMonitor:
 
 
 class OverrideFiles:
-    """``override.emc`` takes a rate by ``clk_update_rate`` and holds it while ``clk_state`` is 1.
+    """``override.emc``: takes a rate by ``clk_update_rate`` and holds it while ``clk_state`` is 1.
 
     Args:
         section: the board's ``emc`` section: ``override`` and ``bwmgr`` (directories).

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Governors: which clock the kernel would choose from how busy the unit was.
-
-Each is a function of a :class:`Utilization`; rounding to a table and the limits are the device's business.
-"""
+"""Governors: the kernel's choice of a clock by utilisation, before rounding and limits."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Utilization:
-    """A unit since the governor last looked: how busy (0 to 1) at which clock, and the limits it has to stay in."""
+    """Utilisation since the governor's last look: busy share (0 to 1), clock, and limits."""
 
     load: float
     current: int
@@ -26,12 +23,12 @@ def schedutil(usage: Utilization) -> float:
 
 
 def ondemand(usage: Utilization) -> float:
-    """The top above 80 % load, else in proportion to the load (Linux, drivers/cpufreq/cpufreq_ondemand.c)."""
+    """The top above 80 % load, else proportional to it (Linux, drivers/cpufreq/cpufreq_ondemand.c)."""
     return float(usage.high) if usage.load > 0.8 else usage.low + usage.load * (usage.high - usage.low)
 
 
 def conservative(usage: Utilization) -> float:
-    """Steps of 5 % of the top, up above 80 % load and down below 20 % (Linux, drivers/cpufreq/cpufreq_conservative.c)."""
+    """Steps of 5 % of the top: up above 80 % load, down below 20 % (Linux, drivers/cpufreq/cpufreq_conservative.c)."""
     step = 0.05 * usage.high
     if usage.load > 0.8:
         return usage.current + step
@@ -39,12 +36,12 @@ def conservative(usage: Utilization) -> float:
 
 
 def interactive(usage: Utilization) -> float:
-    """The top where nothing idles, else the clock at which the load would be 90 % (Linux 4.9, cpufreq_interactive.c)."""
+    """The top without idle time, else the clock for 90 % load (Linux 4.9, cpufreq_interactive.c)."""
     return float(usage.high) if usage.load > 0.99 else usage.current * usage.load / 0.9
 
 
 def podgov(usage: Utilization) -> float:
-    """NVIDIA's pod scaling: the top above 90 % load, else the clock at which the load would be 70 %."""
+    """NVIDIA's pod scaling: the top above 90 % load, else the clock for 70 %."""
     return float(usage.high) if usage.load > 0.9 else usage.current * usage.load / 0.7
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The memory clock's limits as a mainline kernel has them in debugfs (Linux, drivers/memory/tegra/tegra186-emc.c)."""
+"""Limits of the memory clock in a mainline kernel's debugfs (Linux, drivers/memory/tegra/tegra186-emc.c)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .emc import SimulatedMemoryClock
 
 
 class MainlineEmc:
-    """Each limit takes a listed rate, and none past the other one."""
+    """Limits at listed rates, never crossing each other."""
 
     def __init__(self, memory: SimulatedMemoryClock, path: str = "/sys/kernel/debug/emc") -> None:
         self._memory = memory

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When governors look at their units, and how busy those have been since they last did."""
+"""Timers of governors, and utilisation between their ticks."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from .cpufreq import SimulatedCpuPolicy
 from .devfreq import POLLING_MS, SimulatedGpu
 
 _CPU_PERIOD_S = 0.010  # assumed: the kernel's governors look whenever the scheduler tells them to
-BACKGROUND_LOAD = 0.01  # assumed: what a system that does nothing keeps busy of a core
+BACKGROUND_LOAD = 0.01  # assumed: busy share of a core on an idle system
 
 
 @dataclass
 class _Tick:
-    """A governor's timer, asleep at first, and how busy its unit has been since it last went off."""
+    """A governor's timer, asleep at first, and its unit's utilisation since the last tick."""
 
     period_s: float
     act: Callable[[float], bool]
@@ -32,10 +32,10 @@ class _Tick:
 
 
 class GovernorTicks:
-    """The timers of a board's governors.
+    """Timers of a board's governors.
 
     Args:
-        follow: lets the memory clock follow what a governor has chosen; returns whether it moved.
+        follow: lets the memory clock follow a governor's choice; returns True if it moved.
     """
 
     def __init__(self, policies: Sequence[SimulatedCpuPolicy], gpu: SimulatedGpu, follow: Callable[[], bool]) -> None:
@@ -53,21 +53,20 @@ class GovernorTicks:
 
     @property
     def due(self) -> tuple[float, ...]:
-        """When each of them goes off next; infinity while it sleeps."""
+        """Time of the next tick; infinity while all sleep."""
         return tuple(tick.next_at for tick in self._all)
 
     def count(self, seconds: float, busy_cores: Mapping[str, float], gpu_share: float) -> None:
-        """Let time pass with that many cores of each policy busy, and the GPU for that share of it."""
+        """Let time pass with these busy cores by policy, and this busy share of the GPU."""
         for policy, tick in self._cpu.items():
             tick.busy_s += seconds * min(max(busy_cores.get(policy, 0.0), BACKGROUND_LOAD), 1.0)
         self._gpu.busy_s += seconds * gpu_share
 
     def fire(self, now: float, *, active: bool) -> None:
-        """Let governors that are due look.
+        """Run due governors.
 
         Args:
-            active: whether anything runs. Where nothing runs and nothing moves, governors have nothing to do until somebody
-                touches the board: their timers go to sleep.
+            active: True if anything runs; else timers sleep until the board is touched.
         """
         for tick in self._all:
             if tick.next_at <= now:

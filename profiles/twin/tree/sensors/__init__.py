@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Power, heat and the fan of a simulated board, and the files through which each kernel shows them."""
+"""Power, heat and fan of a simulated board, and each kernel's files of them."""

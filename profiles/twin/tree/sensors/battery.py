@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A battery that feeds the board, and its files (Linux, Documentation/ABI/testing/sysfs-class-power)."""
+"""A battery of the board and its files (Linux, Documentation/ABI/testing/sysfs-class-power)."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from ..attributes import Attribute, Link, constant
 
 _FOLDER = "/sys/devices/platform/battery/power_supply/battery"
 _VOLTS = 14.8  # of four lithium cells in a row; does not fall as they are drained
-_BESIDE_W = 2.0  # what the carrier and its devices draw beside the module; assumed
+_BESIDE_W = 2.0  # power of the carrier and its devices; assumed
 
 
 class SimulatedBattery:
-    """Full when the board starts, and never charged.
+    """A battery, full at the start and never charged.
 
     Args:
-        full_wh: what is in it then, in watt hours.
-        drawn_j: what the module has drawn since it was started.
-        seconds: how long ago that is.
-        watts: what the module draws now.
+        full_wh: initial charge in watt hours.
+        drawn_j: energy drawn by the module since its start.
+        seconds: time since then.
+        watts: present power of the module.
     """
 
     def __init__(

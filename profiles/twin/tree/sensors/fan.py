@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fan behind its PWM, 0 to 255: as hwmon shows it since JetPack 5, and as JetPack 4's driver does."""
+"""The fan behind its PWM, 0 to 255: by hwmon since JetPack 5, and by JetPack 4's driver."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class SimulatedFan:
     """A fan.
 
     Args:
-        pwm: how hard it is driven at boot.
-        curve: what drives it with temperature: (degrees Celsius, PWM), rising; empty where nothing does. Since JetPack 5
-            that is a service (nvfancontrol), which a test may think stopped; under JetPack 4 it is the kernel.
+        pwm: at boot.
+        curve: (degrees Celsius, PWM), rising; empty without control. It is a service's since JetPack 5 (nvfancontrol), the
+            kernel's under JetPack 4.
     """
 
     def __init__(self, pwm: int, curve: Sequence[tuple[float, int]] = ()) -> None:
@@ -42,18 +42,18 @@ class SimulatedFan:
         return round(_FULL_RPM * self.pwm / _FULL_PWM)
 
     def follow(self, temperature_c: float) -> None:
-        """Let whatever drives the fan take notice of a temperature."""
+        """Let the fan's control react to a temperature."""
         if self.automatic and self._curve:
             degrees, pwm = zip(*self._curve, strict=True)
             self.pwm = round(float(np.interp(temperature_c, degrees, pwm)))
 
 
 class HwmonFan:
-    """The fan's files since JetPack 5.
+    """Files of the fan since JetPack 5.
 
     Args:
         hwmon: its hwmon node.
-        tachometer: the node that counts its turns, if there is one.
+        tachometer: node of its speed, if any.
     """
 
     def __init__(self, fan: SimulatedFan, hwmon: str, tachometer: str | None = None) -> None:
@@ -85,7 +85,7 @@ class HwmonFan:
 
 
 class LegacyFan:
-    """The fan's files under JetPack 4: ``target_pwm`` drives it while ``temp_control`` is 0."""
+    """Files of the fan under JetPack 4: ``target_pwm`` drives it while ``temp_control`` is 0."""
 
     def __init__(self, fan: SimulatedFan, folder: str) -> None:
         self._fan = fan
@@ -110,7 +110,7 @@ class LegacyFan:
 
 
 def fan_files(fan: SimulatedFan, section: Mapping[str, Any]) -> HwmonFan | LegacyFan:
-    """The files that a board's ``fan`` section says it has."""
+    """Files of a board's ``fan`` section."""
     if "hwmon" in section:
         return HwmonFan(fan, str(section["hwmon"]), section.get("tachometer"))
     return LegacyFan(fan, str(section["legacy"]))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Power monitors: energy of each rail since the start, and the chips as the drivers of JetPack 4 and 5 show them."""
+"""Power monitors: energy of each rail since the start, and the chips in the drivers of JetPack 4 and 5."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NOISE_W, _NOISE_SHARE = 0.035, 0.012  # assumed: standard deviation of one cycl
 
 
 class RailLedger:
-    """Cumulative energy of every rail, exact at each moment, with enough history to average over a sensor's window."""
+    """Cumulative energy of every rail, with history for a sensor's window."""
 
     def __init__(self, rails: Sequence[str], start: float) -> None:
         self.rails = tuple(rails)
@@ -30,7 +30,7 @@ class RailLedger:
         self._joules: list[tuple[float, ...]] = [(0.0,) * len(self.rails)]
 
     def add(self, seconds: float, watts: Sequence[float]) -> None:
-        """Let the rails draw this much for some time."""
+        """Add these powers for some time."""
         if seconds <= 0.0:
             return
         last = self._joules[-1]
@@ -45,7 +45,7 @@ class RailLedger:
         return self._joules[-1]
 
     def mean_w(self, rail: str, start: float, end: float) -> float:
-        """Mean power of a rail between two moments; as far back as the history goes."""
+        """Mean power of a rail between two moments, as far back as the history."""
         start, end = max(start, self._times[0]), min(end, self._times[-1])
         if end <= start:
             return 0.0
@@ -60,10 +60,7 @@ class RailLedger:
 
 
 class SimulatedPowerMonitor:
-    """One monitor: up to three channels, converted in turn, averaged over ``samples`` cycles, in steps of its converters.
-
-    A channel that no rail is wired to reads zero.
-    """
+    """One monitor: up to three channels, averaged over ``samples`` cycles, in converter steps; unwired channels read zero."""
 
     def __init__(
         self,
@@ -105,14 +102,14 @@ _LARGEST_MA = 32760
 
 
 class PowerMonitorFiles:
-    """The files of one INA3221.
+    """Files of one INA3221.
 
     Args:
-        bus: the directory of its I2C bus.
+        bus: directory of its I2C bus.
         address: its I2C name, ``1-0040``.
-        hwmon: its hwmon node's name.
-        driver: the directory of its driver, where a link leads to it.
-        limits_ma: the currents that raise an alarm, by rail.
+        hwmon: its hwmon node.
+        driver: directory of its driver, if linked.
+        limits_ma: alarm currents by rail.
     """
 
     def __init__(
@@ -166,13 +163,13 @@ class PowerMonitorFiles:
 
 
 class PowerMonitorIio:
-    """The files of one INA3221: voltage, current and power of each channel in mV, mA and mW.
+    """Files of one INA3221: voltage, current and power of each channel in mV, mA and mW.
 
     Args:
-        bus: the directory of its I2C bus.
+        bus: directory of its I2C bus.
         address: its I2C name, ``0-0041``.
-        node: its device's name, ``iio:device1``.
-        driver: the directory of its driver, where a link leads to it.
+        node: its device, ``iio:device1``.
+        driver: directory of its driver, if linked.
     """
 
     def __init__(
@@ -214,10 +211,10 @@ class PowerMonitorIio:
 
 
 class Ina238Files:
-    """The files of one INA238: bus voltage in mV, current in mA, power in uW.
+    """Files of one INA238: bus voltage in mV, current in mA, power in uW.
 
     Args:
-        monitor: the converter behind them; its only channel is used.
+        monitor: its converter, with one channel.
         bus, address, hwmon, driver: as for the INA3221.
     """
 

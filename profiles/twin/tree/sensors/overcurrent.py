@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Over-current events: each takes pulses out of the CPU and GPU clocks for a millisecond, which no clock file shows.
+"""Over-current events: each removes pulses of CPU and GPU clocks for a millisecond, unseen by clock files.
 
-The counters are published in batches, about every two seconds. Measured on an Orin Nano Super (OC3: 1 to 30 a second,
-1.07 ms each).
+Counters are published about every two seconds. Measured on an Orin Nano Super (OC3: 1 to 30 a second, 1.07 ms each).
 """
 
 from __future__ import annotations
@@ -22,16 +21,15 @@ _TICKS_PER_S = 31.37e6  # of the firmware's event clock: 33569 for each event
 
 
 class OverCurrent:
-    """The events of one board.
+    """Over-current events of one board.
 
     Args:
-        section: the board's ``throttling`` section: ``events`` (their numbers), ``hwmon_name``.
-        twin: ``hwmon`` (its node), ``publish_s``, ``event`` (which of them happens), ``from_gpu_hz`` (from which GPU clock
-            on), ``idle_per_s`` and ``busy_per_s`` (how often; 0: never), ``lasts_ms``, ``share`` (of the pulses that are
-            left), ``disabled`` (events that do not throttle).
+        section: the board's ``throttling`` section: ``events`` (numbers), ``hwmon_name``.
+        twin: ``hwmon`` (node), ``publish_s``, ``event``, ``from_gpu_hz`` (lowest GPU clock), ``idle_per_s`` and ``busy_per_s``
+            (rates), ``lasts_ms``, ``share`` (of remaining pulses), ``disabled`` (events without throttling).
 
     Attributes:
-        due: when the next event begins, or the present one ends; infinity where none happens.
+        due: time at which an event begins or ends; infinity if none does.
     """
 
     def __init__(
@@ -62,11 +60,11 @@ class OverCurrent:
 
     @property
     def share(self) -> float:
-        """The share of their pulses that the clocks get now."""
+        """Present share of the clocks' pulses."""
         return self._share if self._within else 1.0
 
     def watch(self, busy: float) -> None:
-        """Take notice of how busy the GPU is, from 0 to 1, and of its clock."""
+        """Note the GPU's busy share, 0 to 1, and its clock."""
         if self._within:
             return
         if self._gpu_hz() < self._from_hz:
@@ -77,7 +75,7 @@ class OverCurrent:
             self.due = self._now() + float(self._random.exponential(1.0 / per_s)) if per_s > 0.0 else math.inf
 
     def act(self) -> None:
-        """Let an event that is due begin or end."""
+        """Begin or end a due event."""
         now = self._now()
         if now < self.due:
             return
@@ -86,7 +84,7 @@ class OverCurrent:
         self.due = now + self._lasts_s if self._within else math.inf
 
     def counted(self, number: int) -> int:
-        """How often an event has happened, as far as it has been published."""
+        """Published number of an event."""
         if number != self._event:
             return 0
         batch = self._now() // self._publish_s * self._publish_s

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the board heats, and its thermal zones' files (Linux, Documentation/driver-api/thermal/sysfs-api.rst).
+"""Temperatures of the board and files of its thermal zones (Linux, Documentation/driver-api/thermal/sysfs-api.rst).
 
-A heat sink of first order, cooled by the fan, carries all of the power; each zone stands above it by its own rail's power.
-The zone of a part without power reads as the release has it: a number that cannot be, or not at all.
+A first-order heat sink, cooled by the fan, carries all power; each zone is hotter by its own rail's power. The zone of an
+unpowered part reads an impossible number or an error, by release.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _JUNCTION_TAU_S = 0.8
 
 @dataclass(frozen=True)
 class Zone:
-    """A thermal zone: the rail that heats it and by how much, or a constant; trip points in thousandths of a degree.
+    """A thermal zone: its rail and resistance, or a constant; trip points in thousandths of a degree.
 
     Attributes:
-        hottest: whether it tells the hottest of the others.
-        part: what must have power for it to be read: ``gpu``, ``never`` (a part that nobody uses), or nothing.
+        hottest: True if it shows the hottest zone.
+        part: required powered part: ``gpu``, ``never`` (unused), or none.
     """
 
     name: str
@@ -48,14 +48,13 @@ class ThermalModel:
 
     Args:
         section: ``ambient_c``, ``k_per_w`` (heat sink with the fan at rest and at full speed), ``tau_s``; ``step_mc``, the
-            sensors' resolution (default: half degrees), ``off_mc``, what the zone of a part without power reads (default:
-            nothing, EAGAIN).
-        zones: the zones, in the order of their numbers.
-        rails: the order of the powers given to :meth:`step`.
-        watts: the powers with which the board has been running for long.
-        heating: those of the rails whose powers add up to all (others lie within them).
-        gated: whether the GPU has no power now.
-        fever_c: degrees that something else adds now.
+            resolution of sensors (default: half degrees), ``off_mc``, the reading of an unpowered part (default: EAGAIN).
+        zones: in the order of their numbers.
+        rails: order of the powers of :meth:`step`.
+        watts: long-term powers before.
+        heating: rails whose powers add up to all.
+        gated: True if the GPU is unpowered.
+        fever_c: additional degrees.
     """
 
     def __init__(
@@ -105,14 +104,14 @@ class ThermalModel:
 
     @property
     def hottest_c(self) -> float:
-        """The temperature of the die: that of its hottest zone."""
+        """Temperature of the die's hottest zone."""
         return max(self.zone_c(zone) for zone in self._zones if zone.rail)
 
     def temperatures_c(self) -> dict[str, float]:
         return {zone.name: self.zone_c(zone) for zone in self._zones}
 
     def trips(self) -> Iterator[tuple[str, float, float]]:
-        """Every trip that throttles or switches off: its kind, its temperature, and that of its zone now, in degrees."""
+        """Every throttling or critical trip: kind, temperature, and its zone's temperature, in degrees."""
         for zone in self._zones:
             for trip, millidegrees in enumerate(zone.trips_mc):
                 yield _kind(zone, trip), millidegrees / 1e3, self.zone_c(zone)

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the board does when it is hot: the kernel's passive cooling, the firmware's, and at last switching off.
+"""Heat protection: the kernel's passive cooling, the firmware's throttling, and switching off.
 
-Past a passive trip the kernel's step-wise governor lowers the limits of CPU and GPU by one step of their tables at every turn
-and raises them again below it (Linux, drivers/thermal/gov_step_wise.c). A little hotter the firmware takes pulses out of the
-clocks, which no file shows.
+Past a passive trip the kernel lowers the limits of CPU and GPU by one step at every turn, and raises them below it (Linux,
+drivers/thermal/gov_step_wise.c). Hotter, the firmware removes pulses, unseen by files.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from .fan import SimulatedFan
 from .overcurrent import OverCurrent
 from .thermal import ThermalModel
 
-_FAN_PERIOD_S = 1.0  # assumed: how often whatever drives the fan looks at the temperature
+_FAN_PERIOD_S = 1.0  # assumed: interval of the fan's control
 
 
 class Slowdown:
-    """The slowdown of one board's clocks.
+    """Slowdown of one board's clocks.
 
     Args:
-        now: when the fan is first driven.
+        now: first drive of the fan.
     """
 
     def __init__(
@@ -50,11 +49,11 @@ class Slowdown:
 
     @property
     def due(self) -> tuple[float, ...]:
-        """When heat or over-current next does something by itself; infinity: not before something else happens."""
+        """Next event of heat or over-current; infinity: none by itself."""
         return (self._throttle.due, self._over_current.due if self._over_current else math.inf)
 
     def act(self, now: float) -> bool:
-        """Let everything take its course; returns whether the board has become so hot that it switches itself off."""
+        """Apply due events; returns True if the board switches itself off."""
         self._throttle.watch(now)
         self._throttle.act(now)
         share = self._throttle.share * self._faults.share
@@ -78,13 +77,13 @@ class Throttle:
     """Passive cooling of one board.
 
     Args:
-        hardware_c: the temperature at which the firmware throttles, or infinity.
+        hardware_c: throttling temperature of the firmware, or infinity.
 
     Attributes:
-        due: when it looks again; infinity while nothing is hot.
-        steps: how many steps of their tables the clocks' limits stand below the top.
-        hard: whether the firmware throttles.
-        critical: whether a critical trip was passed.
+        due: time of its next look; infinity while cool.
+        steps: distance of the limits below the top, in steps.
+        hard: True if the firmware throttles.
+        critical: True past a critical trip.
     """
 
     def __init__(
@@ -103,7 +102,7 @@ class Throttle:
 
     @property
     def share(self) -> float:
-        """The share of their pulses that the clocks get."""
+        """Share of the clocks' pulses."""
         return _HARDWARE_SHARE if self.hard else 1.0
 
     def watch(self, now: float) -> None:
