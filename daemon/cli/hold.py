@@ -7,7 +7,7 @@ again. Without a model the lease starts at the highest clocks, and frames of ``j
 
 examples:
   jetdvfs hold resnet18.pt --input 1x3x224x224 --target latency_ms=20 --fps 30 -- ./my-application
-  jetdvfs hold --config 1190.4,612,2133 -- ./my-application
+  jetdvfs hold --config max,675.75,max -- ./my-application
 """
 
 from __future__ import annotations
