@@ -69,9 +69,7 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
         help="record nothing: measure N networks of the record again and compare",
     )
     sub.add_argument(
-        "--published",
-        choices=PUBLISHED,
-        help="measure nothing: networks that others measured on real boards, of --data",
+        "--published", choices=PUBLISHED, help="measure nothing: networks that others measured on real boards, of --data"
     )
     sub.add_argument("--data", type=arguments.folder, metavar="DIR", help="with --published: the measurements, anywhere below")
 

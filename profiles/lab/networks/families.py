@@ -177,14 +177,7 @@ def _cell_operation(channels: int, rng: Random) -> Any:
     return nn.Sequential(*_conv(channels, channels, 1 if choice == 2 else 3))
 
 
-def _conv(
-    read: int,
-    written: int,
-    kernel: int = 3,
-    stride: int = 1,
-    groups: int = 1,
-    act: str | None = "ReLU",
-) -> list[Any]:
+def _conv(read: int, written: int, kernel: int = 3, stride: int = 1, groups: int = 1, act: str | None = "ReLU") -> list[Any]:
     """A convolution that keeps the image's size but for its stride, a batch norm, and an activation."""
     layers: list[Any] = [nn.Conv2d(read, written, kernel, stride, kernel // 2, groups=groups, bias=False)]
     layers.append(nn.BatchNorm2d(written))
@@ -368,10 +361,7 @@ def cells(rng: Random) -> Any:
 def _encoder(width: int, mixer: Any, hidden: int) -> list[Any]:
     """A block of a transformer: attention and a perceptron of two layers, each normalised before and added to what was."""
     dense = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, width))
-    return [
-        _blocks().Sum(nn.Identity(), nn.Sequential(nn.LayerNorm(width), mixer)),
-        _blocks().Sum(nn.Identity(), dense),
-    ]
+    return [_blocks().Sum(nn.Identity(), nn.Sequential(nn.LayerNorm(width), mixer)), _blocks().Sum(nn.Identity(), dense)]
 
 
 def vit(rng: Random, image: int) -> Any:

@@ -142,10 +142,7 @@ def select(runs: Sequence[NetworkRun]) -> tuple[KindFigures, ...]:
 
 
 def measured(
-    network: Network,
-    board: BoardDescription,
-    configuration: FrequencyConfiguration | None = None,
-    nodes: int = NODES,
+    network: Network, board: BoardDescription, configuration: FrequencyConfiguration | None = None, nodes: int = NODES
 ) -> NetworkRun:
     """Run a network on simulated boards: the medians over ``nodes`` of them, without measurement noise.
 

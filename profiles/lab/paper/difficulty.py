@@ -75,8 +75,8 @@ _WINDOW = ("kernel_size", "stride", "padding")
 
 
 def _four(shape: Sequence[int]) -> tuple[float, ...]:
-    """A shape's sizes, as many as an image has."""
-    return (*map(float, shape), *(1.0,) * (4 - len(shape)))
+    """A shape's sizes, as many as an image has; the last of more."""
+    return (*map(float, shape[-4:]), *(1.0,) * (4 - len(shape)))
 
 
 def _pair(value: object) -> tuple[int, ...]:

@@ -29,6 +29,8 @@ from ..train.host_fit import clocks_mhz, fit_idle_mw
 from ..train.kernel_models import TARGETS, TrainedKind, TrainingOptions, bounds_at_ms, ensemble_of, floor_of, stream_parts_ms
 from ..train.left_out import measured_kinds
 from .accuracy import Compared
+from .difficulty import plain_features
+from .difficulty import trained as plain_model
 from .published import NAMES
 
 _PARTS = 5
@@ -131,10 +133,12 @@ class KernelRows:
     Attributes:
         compared: predicted and observed, ms or W.
         own: whether a network has this kernel, so that others like it were trained on; the rest are random ones, (n,).
+        plain: the same predicted by the paper's own recipe (:mod:`.difficulty`), trained on the same rows.
     """
 
     compared: Compared
     own: NDArray[np.bool_]
+    plain: Compared
 
     @property
     def weight(self) -> NDArray[np.float64]:
@@ -151,7 +155,8 @@ class KernelRows:
 
     @classmethod
     def joined(cls, parts: Sequence[KernelRows]) -> KernelRows:
-        return cls(Compared.joined([part.compared for part in parts]), np.concatenate([part.own for part in parts]))
+        plain = Compared.joined([part.plain for part in parts])
+        return cls(Compared.joined([part.compared for part in parts]), np.concatenate([part.own for part in parts]), plain)
 
 
 @dataclass(frozen=True)
@@ -218,7 +223,7 @@ def rotate(record: Measurements, left_out: Sequence[int], options: TrainingOptio
         inside = inside_networks(known, board, record.networks, trained, fold)
         cost = board_cost(known, board, trained, inside=inside)
         for kind in NAMES:
-            for target, found in _kernels(record, part, board, kind, trained, cost).items():
+            for target, found in _kernels(record, part, board, kind, trained, cost, options).items():
                 kernels.setdefault((kind, target), []).append(found)
         for kind, model in trained.items():
             for target in TARGETS:
@@ -252,7 +257,13 @@ def total_mw(record: Measurements, nodes: set[int], board: MeasuredDevice) -> ND
 
 
 def _kernels(
-    record: Measurements, part: Part, board: MeasuredDevice, kind: str, trained: Mapping[str, TrainedKind], cost: BoardCost
+    record: Measurements,
+    part: Part,
+    board: MeasuredDevice,
+    kind: str,
+    trained: Mapping[str, TrainedKind],
+    cost: BoardCost,
+    options: TrainingOptions,
 ) -> dict[str, KernelRows]:
     """One kind's kernels that were left out: of networks, and random ones that no other board happened to have."""
     known, judged = part.known, part.judged
@@ -281,8 +292,31 @@ def _kernels(
             own_idle = total_mw(judged, set(judged.nodes), board)[rows.configuration]
             predicted, observed = (idle + np.exp(logarithm)) / 1e3, (own_idle + np.maximum(rows.value, 0.0)) / 1e3
         own = np.array([call.signature in familiar for call in calls])[of_row]
-        found[target] = KernelRows(Compared(predicted, observed, rows.node), own)
+        plain = _plain(record, known, of_kind, table, rows, options)
+        if target == "power":
+            plain /= 1e3
+        found[target] = KernelRows(
+            Compared(predicted, observed, rows.node), own, Compared(plain, np.asarray(observed), rows.node)
+        )
     return found
+
+
+def _plain(
+    record: Measurements, known: Measurements, of_kind: Sequence[int], table: str, judged: Rows, options: TrainingOptions
+) -> NDArray[np.float64]:
+    """Kernels left out by the paper's recipe, raw features and no roofline: ms of each row, or mW with the idle board's."""
+    rows = known.tables[table]
+    rows = rows.where(np.isin(rows.what, of_kind))
+    grid, kind = record.described.grid, record.invocations[of_kind[0]].kind
+
+    def features(of: Rows) -> NDArray[np.float32]:
+        configurations = [grid.configuration(np.unravel_index(at, grid.shape)) for at in of.configuration]
+        return plain_features(kind, [record.invocations[what] for what in of.what], configurations)
+
+    labels = rows.value
+    if table == TARGETS["power"]:
+        labels = total_mw(known, set(known.nodes), record.described)[rows.configuration] + np.maximum(labels, 0.0)
+    return plain_model(features(rows), labels, options.most_rounds, options.threads, options.seed)(features(judged))
 
 
 def _alone_ms(

@@ -272,10 +272,7 @@ def whole_network(
 def models_of(trained: Mapping[str, TrainedKind], inside: Inside = ALONE) -> dict[str, tuple[bytes, ...]]:
     """The models of each kind, as a bundle keeps them."""
     return {
-        kind: (
-            compact_bytes(models.time, inside.time),
-            *((compact_bytes(models.power, inside.power),) if models.power else ()),
-        )
+        kind: (compact_bytes(models.time, inside.time), *((compact_bytes(models.power, inside.power),) if models.power else ()))
         for kind, models in trained.items()
     }
 

@@ -112,12 +112,7 @@ def fit_bounds(cost: BoardCost, measured: Sequence[NetworkMeasurement], kept_by:
 
 def _seen(network: Network, cost: BoardCost) -> dict[Figure, _Seen]:
     bare = replace(
-        cost,
-        latency_shares=NO_SHARES,
-        energy_shares=NO_SHARES,
-        sigma_latency=0.0,
-        sigma_energy=0.0,
-        own_scale=UNSCALED,
+        cost, latency_shares=NO_SHARES, energy_shares=NO_SHARES, sigma_latency=0.0, sigma_energy=0.0, own_scale=UNSCALED
     )
     costs, way = kernel_costs(network, bare), check_execution(None, network)
     whole, guessed = (assemble(network, one, costs, "timeline", way) for one in (bare, replace(bare, own_scale=Pair(0.0, 0.0))))

@@ -91,11 +91,7 @@ def _more(errors: NDArray[np.float64], inside: float) -> float | None:
 
 
 def _more_by_kind(
-    names: Sequence[str],
-    table: Table,
-    without: Callable[[NDArray[np.bool_]], NDArray[np.float64]],
-    inside: float,
-    seed: int,
+    names: Sequence[str], table: Table, without: Callable[[NDArray[np.bool_]], NDArray[np.float64]], inside: float, seed: int
 ) -> float | None:
     """The same of kernels whose kind is left out, by the mean over kinds; None where none can be."""
     known = np.random.default_rng([seed, 6]).permutation(_enough(names))
@@ -137,12 +133,7 @@ def _largest(rows: NDArray[np.float32]) -> NDArray[np.bool_]:
 
 
 def _per_doubling(
-    kind: str,
-    table: Table,
-    rows: NDArray[np.float32],
-    large: NDArray[np.bool_],
-    errors: NDArray[np.float64],
-    inside: float,
+    kind: str, table: Table, rows: NDArray[np.float32], large: NDArray[np.bool_], errors: NDArray[np.float64], inside: float
 ) -> float | None:
     """What the deviation grows by with each doubling beyond what was measured, in quadrature; None where none was beyond."""
     if not large.any():

@@ -9,6 +9,7 @@ import contextlib
 import io
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,9 +18,9 @@ from .....daemon import arguments
 from .....daemon.cli.output import print_json, progress_bar, table
 from .....daemon.errors import InputError, UsageError
 from .....kernels.text import needing
-from ...paper.published import NAMES
+from ...paper.published import BOARD, NAMES
 from ..arguments import add_seed, add_threads, individuals
-from .sections import MEAN, PAPER, Section
+from .sections import DIFFERENCES, FITTED, MEAN, PAPER, Section
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -75,6 +76,7 @@ def page(
     if missing:
         lines = "".join(f'<p class="missing">{escape(_name(part))}: {escape(why)}</p>' for part, why in missing.items())
         body.append(f'<h2 id="missing">What this record is not enough for</h2>{lines}')
+    body.append(f"<h2>Differences from the paper</h2>{''.join(f'<p>{escape(line)}</p>' for line in DIFFERENCES)}")
     text = "\n".join(body)
     return f'<!DOCTYPE html>\n<html lang="en"><head>{head}<style>{_STYLE}</style></head>\n<body>\n{text}\n</body></html>\n'
 
@@ -192,16 +194,23 @@ def _show(args: argparse.Namespace, found: Study, wanted: Sequence[str]) -> int:
     about = _about(found)
     simulated = ""
     if found.silicon_version:
-        simulated = f"Simulated: all that was measured is of simulated boards (silicon {found.silicon_version}), none real."
+        fitted = f"; {FITTED}" if found.board == BOARD else ""
+        measured = f"Simulated: all that was measured is of simulated boards (silicon {found.silicon_version}), none real"
+        simulated = f"{measured}{fitted}."
+        made = [replace(one, title=f"{one.title} (simulated{fitted})") for one in made]
     if args.out is not None:
         _write(args.out, made, found, about, simulated)
     if args.json:
         parts = {one.part: one.to_json() for one in made}
-        print_json({"simulated": bool(simulated), "about": about, "parts": parts, "missing": dict(found.missing)})
+        missing = dict(found.missing)
+        print_json(
+            {"simulated": bool(simulated), "about": about, "parts": parts, "missing": missing, "differences": DIFFERENCES}
+        )
     else:
         print("\n".join([*([simulated] if simulated else []), *(f"{key}: {value}" for key, value in about.items())]))
         for one in made:
             print(f"\n{one.name}: {one.title}\n{table(one.headers, one.rows)}")
+        print("\nDifferences from the paper:", *DIFFERENCES, sep="\n  ")
     for line in why:
         print(f"not made: {line}", file=sys.stderr)
     return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from typing import Any
 
 from .....daemon.cli.output import print_json
 from .....daemon.errors import TargetNotAttainable
@@ -26,14 +27,15 @@ def table_1(args: argparse.Namespace) -> int:
 
     if not args.json:
         version = Silicon().version
-        print(f"simulated silicon {version} at top clocks, median of {NODES} nodes, beside MIRAGE (SEC '21), Table 1")
+        print(f"simulated silicon {version} at top clocks, median of {NODES} nodes, fitted to MIRAGE (SEC '21), Table 1")
         print("times in ms; shares of the inference time in per cent, simulated/paper; all = every kernel on the GPU")
         titles = [_TITLES.get(kind, kind) for kind in KINDS]
         print(
             f"{'network':<19}{'T':>7}{'paper':>7}{'error':>8}{'host':>7}{'W':>6}{'all':>11}"
             + "".join(f"{title:>11}" for title in titles)
         )
-    figures, worst = [], 0.0
+    figures: list[dict[str, Any]] = []
+    worst = 0.0
     for name, paper in PAPER.items():
         row = measure(reference_network(name))
         error = row.error(paper)
@@ -48,7 +50,8 @@ def table_1(args: argparse.Namespace) -> int:
     if args.json:
         print_json(figures)
     else:
-        print(f"largest error {worst:.1%}; allowed {TOLERANCE:.0%}")
+        mean = sum(abs(one["error"]) for one in figures) / len(figures)
+        print(f"error in the mean {mean:.1%}, at most {worst:.1%}; allowed {TOLERANCE:.0%}")
     return 0 if worst <= TOLERANCE else MISSED
 
 

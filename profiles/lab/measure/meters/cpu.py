@@ -150,10 +150,7 @@ class CpuMeter:
         return np.array(found)
 
     def kernel_powers(
-        self,
-        invocations: Sequence[KernelInvocation],
-        configurations: Sequence[FrequencyConfiguration],
-        issued: bool = False,
+        self, invocations: Sequence[KernelInvocation], configurations: Sequence[FrequencyConfiguration], issued: bool = False
     ) -> KernelPower:
         rails: dict[str, list[float]] = {rail: [] for rail in self._counters.rails}
         period_ms = []

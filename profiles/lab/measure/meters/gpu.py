@@ -73,10 +73,7 @@ class GpuMeter:
         return self._figures(configurations, lambda row, at: self._torch.kernel_times_ms([invocations[row]], [at])[0])
 
     def kernel_powers(
-        self,
-        invocations: Sequence[KernelInvocation],
-        configurations: Sequence[FrequencyConfiguration],
-        issued: bool = False,
+        self, invocations: Sequence[KernelInvocation], configurations: Sequence[FrequencyConfiguration], issued: bool = False
     ) -> KernelPower:
         def one(row: int, at: FrequencyConfiguration) -> tuple[Mapping[str, float], tuple[float, float, float]]:
             call = invocations[row]

@@ -55,10 +55,7 @@ class Meter(Protocol):
         ...
 
     def kernel_powers(
-        self,
-        invocations: Sequence[KernelInvocation],
-        configurations: Sequence[FrequencyConfiguration],
-        issued: bool = False,
+        self, invocations: Sequence[KernelInvocation], configurations: Sequence[FrequencyConfiguration], issued: bool = False
     ) -> KernelPower:
         """Power while each invocation is repeated back to back at the configuration of the same position.
 

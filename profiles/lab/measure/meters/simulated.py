@@ -42,10 +42,7 @@ class TwinMeter:
         return self._gpu_ms(activity.seconds + self.silicon.timing_s(Clocks.of(configurations)))
 
     def kernel_powers(
-        self,
-        invocations: Sequence[KernelInvocation],
-        configurations: Sequence[FrequencyConfiguration],
-        issued: bool = False,
+        self, invocations: Sequence[KernelInvocation], configurations: Sequence[FrequencyConfiguration], issued: bool = False
     ) -> KernelPower:
         clocks = Clocks.of(configurations)
         activity = self._activity(invocations, configurations)
@@ -71,12 +68,7 @@ class TwinMeter:
     def network_latency_ms(self, network: Network, configurations: Sequence[FrequencyConfiguration]) -> NDArray[np.float64]:
         run = self._executed(network, configurations)
         return self._median(
-            1e3 * run.latency_s,
-            drift=_DRIFT,
-            spread=self._spread(run),
-            outliers=_OUTLIERS,
-            outlier=_OUTLIER,
-            step_ms=_EVENT_MS,
+            1e3 * run.latency_s, drift=_DRIFT, spread=self._spread(run), outliers=_OUTLIERS, outlier=_OUTLIER, step_ms=_EVENT_MS
         )
 
     def network_frames_ms(

@@ -101,14 +101,19 @@ def test_programs_get_the_same_tables_each_row_as_wide_as_its_headers(made: tupl
         assert all(len(row) == len(part["headers"]) for row in part["rows"])
     rows = {row[0]: row for row in said["parts"]["table-4"]["rows"]}
     assert rows["Conv2d"][2] == "65.2" and rows["mean"][4] == "89.9"  # the paper's, printed beside
-    assert 0 < float(rows["Conv2d"][1]) <= 100
+    assert 0 < float(rows["Conv2d"][1]) <= 100 and 0 < float(rows["mean"][13]) <= 100
+    assert said["parts"]["table-4"]["headers"][13] == "paper's recipe 10%"
     assert {row[0] for row in said["parts"]["table-6"]["rows"]} == {*NETWORKS, "mean"}
 
 
 def test_one_figure_alone_is_printed_without_training_anything(record: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["paper", "report", str(record), "--only", "figure-2", "--only", "figure-1"]) == 0
     said = capsys.readouterr()
-    assert said.out.startswith("Simulated:") and "Figure 2: How boards differ" in said.out and "Table" not in said.out
+    assert said.out.startswith("Simulated:") and "Table 4:" not in said.out
+    heading = next(line for line in said.out.splitlines() if line.startswith("Figure 2: How boards differ"))
+    assert "simulated" in heading and "fitted to MIRAGE's Tables 1, 4, 5 and 6" in heading
+    differences = said.out.partition("Differences from the paper:")[2]
+    assert all(word in differences for word in ("roofline", "raw shapes", "lowest CPU clock", "Table 2"))
     assert "Anderson-Darling" in said.out and "alexnet power" in said.out
 
 

@@ -92,10 +92,7 @@ class CountingIdle(SyntheticMeter):
         return super().idle_rails_mw(configurations, temperature_c)
 
     def kernel_powers(
-        self,
-        invocations: Sequence[KernelInvocation],
-        configurations: Sequence[FrequencyConfiguration],
-        issued: bool = False,
+        self, invocations: Sequence[KernelInvocation], configurations: Sequence[FrequencyConfiguration], issued: bool = False
     ) -> KernelPower:
         before = self.idle
         power = super().kernel_powers(invocations, configurations)

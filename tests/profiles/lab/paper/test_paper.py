@@ -68,10 +68,12 @@ def test_accuracy_by_weight_counts_a_prediction_as_often_as_that() -> None:
 
 
 def test_convolutions_count_half_as_networks_own_and_others_as_random_ones_alone() -> None:
-    found = KernelRows(compared([1.0] * 4, [1.0] * 4), np.array([True, False, False, False]))
+    same = compared([1.0] * 4, [1.0] * 4)
+    found = KernelRows(same, np.array([True, False, False, False]), same)
     assert found.weighed("conv2d") == pytest.approx([2.0, 2 / 3, 2 / 3, 2 / 3])
     assert found.weighed("relu").tolist() == [0.0, 1.0, 1.0, 1.0]
-    only = KernelRows(compared([1.0] * 2, [1.0] * 2), np.array([True, True]))
+    both = compared([1.0] * 2, [1.0] * 2)
+    only = KernelRows(both, np.array([True, True]), both)
     assert only.weighed("relu").tolist() == only.weighed("conv2d").tolist() == [1.0, 1.0]
 
 

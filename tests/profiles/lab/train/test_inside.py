@@ -41,10 +41,7 @@ class SlowToTime(SyntheticMeter):
         return timed
 
     def kernel_powers(
-        self,
-        invocations: Sequence[KernelInvocation],
-        configurations: Sequence[FrequencyConfiguration],
-        issued: bool = False,
+        self, invocations: Sequence[KernelInvocation], configurations: Sequence[FrequencyConfiguration], issued: bool = False
     ) -> KernelPower:
         return SyntheticMeter(round((self.factor - 1) * 100)).kernel_powers(invocations, configurations)
 

@@ -23,10 +23,7 @@ ROUNDS = 30
 @pytest.fixture(scope="module")
 def client() -> Iterator[Any]:
     options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
-    with (
-        distributed.LocalCluster(**options, silence_logs=logging.CRITICAL) as cluster,
-        distributed.Client(cluster) as client,
-    ):
+    with distributed.LocalCluster(**options, silence_logs=logging.CRITICAL) as cluster, distributed.Client(cluster) as client:
         yield client
 
 

@@ -90,14 +90,7 @@ def random_kernels(kind: str, count: int) -> Sequence[KernelInvocation]:
 
 def campaign() -> Campaign:
     return plan_campaign(
-        BOARD,
-        NETWORKS,
-        random_kernels,
-        SIZE,
-        kinds=KINDS,
-        temperature_c=45.0,
-        warmer_c=WARMER_C,
-        silicon_version="synthetic",
+        BOARD, NETWORKS, random_kernels, SIZE, kinds=KINDS, temperature_c=45.0, warmer_c=WARMER_C, silicon_version="synthetic"
     )
 
 
