@@ -66,7 +66,7 @@ _FRONT_SENT = 32
 _SENSORS_OLD_S = 1.5
 _SENSORS_WAIT_S = 0.5
 _SENSORS_TOLD_S = 2.0
-_BY_BATTERY = "{}: target {} depends on what is left in the battery as a lease begins; ask Hold"
+_BY_BATTERY = "{}: target {} depends on the charge of the battery as a lease begins; ask Hold"
 
 
 @dataclass(frozen=True)
@@ -407,7 +407,7 @@ class Api:
     async def _unpredicted(self, session: Session, request: HoldRequest) -> LeaseProgress:
         """First progress of a lease without predictions, remembered by user and name."""
         if useless := [name for name in ("method", "execution", "beside") if getattr(request, name) is not None]:
-            raise UsageError(f"Hold: {', '.join(useless)}: said of a network, and there is none")
+            raise UsageError(f"Hold: {', '.join(useless)}: only with a network")
         profile = self._context.surfaces.profile
         surface = self._flat(profile.identity.grid if profile is not None else await self._context.board.grid())
         from .leases.learning.unpredicted import Unpredicted  # most leases are for networks

@@ -324,10 +324,10 @@ def _give_back_what_was_left(args: argparse.Namespace) -> None:
     except HardwareBusy:  # a daemon runs
         return
     except DaemonError as error:
-        log.error("what an earlier daemon held is not looked at: %s", error)
+        log.error("clocks of an earlier daemon are not restored: %s", error)
         return
     if report.restored:
-        log.warning("an earlier daemon ended without giving the board back: %d values restored", len(report.restored))
+        log.warning("an earlier daemon ended without restoring the board: %d values restored", len(report.restored))
     for text in report.failed:
         log.error("not given back: %s", text)
 

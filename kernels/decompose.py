@@ -238,7 +238,7 @@ class _Model:
         self._archive = archive
         self._account = account
         if "data.pkl" not in archive:
-            raise ModelError("not a TorchScript file: the archive has no data.pkl; expected what torch.jit.save writes")
+            raise ModelError("not a TorchScript file: the archive has no data.pkl; expected a file of torch.jit.save")
         entry = next((name for name in (".data/version", "version") if name in archive), None)
         self._version = NEWEST if entry is None else parse_version(archive.read(entry))
         self._big_endian = "byteorder" in archive and archive.read("byteorder").strip() == b"big"

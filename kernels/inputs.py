@@ -63,7 +63,7 @@ def parse_input(text: str) -> TensorSpec:
     if match is None:
         raise ShapeError(
             f"input {text!r:.60}: expected sizes joined by x, or scalar, and an element type, like 1x3x224x224:float32; or "
-            "what is no tensor, like 16000:int, 0.5:float, true, none; either may have a name, like sr=16000:int"
+            "a value that is no tensor, like 16000:int, 0.5:float, true, none; either may have a name, like sr=16000:int"
         )
     shape = () if match["shape"] == "scalar" else tuple(int(size[:_DIGITS]) for size in match["shape"].split("x"))
     spec = input_spec(shape, match["dtype"])

@@ -85,7 +85,7 @@ def read_measured(path: Path, network: Network) -> LayerTimes:
         InputError, ModelError: the file cannot be read, or is another engine's.
     """
     if network.runtime != RUNTIME:
-        raise UsageError(f"--measured {path}: its times are of an engine's layers; the model is none")
+        raise UsageError(f"--measured {path}: its times are of an engine's layers, and the model is no engine")
     try:
         with open(path, "rb", opener=_without_waiting) as stream:
             return read_times(stream, network, Account(Budget()))

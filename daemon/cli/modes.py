@@ -100,7 +100,7 @@ def _asked_of(
         if service is None:
             raise NotPermitted(
                 f"power mode {mode.name}: only root may change it, or who may use a running jetson-stats service; "
-                "--dry-run shows what it would do"
+                "--dry-run shows the change"
             )
         return service.switch(mode, masks)
 

@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
         except HardwareBusy as error:
             if args.dry_run:
                 raise HardwareBusy(
-                    "a daemon runs, which keeps what it restores to itself; without --dry-run it is asked"
+                    "a running daemon does not tell its restores; without --dry-run it is asked to restore"
                 ) from error
             outcome = _by_daemon(admin_socket(args.socket or arguments.board_socket(args.root)))
         except NoAccess as error:

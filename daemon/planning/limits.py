@@ -237,5 +237,5 @@ def lasting(target: Target, battery_wh: float | None, limits: Limits) -> Limits:
     if hours is None:
         return limits
     if battery_wh is None:
-        raise UsageError(f"target {target}: expected what is left in the battery (battery_wh), such as --battery-wh 50")
+        raise UsageError(f"target {target}: expected the charge of the battery (battery_wh), such as --battery-wh 50")
     return replace(limits, power_mw=1e3 * battery_wh / hours, because=f"so that {battery_wh:g} Wh last for {hours:g} h")

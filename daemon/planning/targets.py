@@ -438,7 +438,7 @@ def check_phase(target: Target, phase: Phase | None) -> None:
     """
     if target.phase and target.phase != phase:
         said = f"not of {_PHASES[phase]}" if phase else "and this network is none"
-        raise UsageError(f"target {target} is said of a language model {_PHASES[target.phase]} (--{target.phase}), {said}")
+        raise UsageError(f"target {target} is for a language model {_PHASES[target.phase]} (--{target.phase}), {said}")
 
 
 def check_rate(fps: float | None) -> None:

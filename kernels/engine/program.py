@@ -94,7 +94,7 @@ def read_times(stream: BinaryIO, network: Network, account: Account) -> LayerTim
         text.finish(text.items(0, row))
     except (ValueError, RecursionError) as error:
         raise ModelError(
-            f"expected what trtexec --exportProfile writes, a list of layers with averageMs: {error!s:.120}"
+            f"expected the output of trtexec --exportProfile, a list of layers with averageMs: {error!s:.120}"
         ) from error
     times = []
     for launch in network.launches:

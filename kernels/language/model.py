@@ -260,6 +260,6 @@ def _known(tensors: Mapping[str, SizedTensor]) -> dict[str, SizedTensor]:
     for name, tensor in tensors.items():
         block = _BLOCK.fullmatch(name)
         if not (_OUTSIDE.fullmatch(name) or (block is not None and block[2] in _OF_A_BLOCK)):
-            raise UnsupportedOperator(f"what tensor {name!r:.80} is used for has no rule")
+            raise UnsupportedOperator(f"the use of tensor {name!r:.80} has no rule")
         kept[name.removesuffix(".weight")] = tensor
     return kept

@@ -307,7 +307,7 @@ def _named(tensors: Mapping[str, SizedTensor], kind: str, towers: bool) -> dict[
         elif block and (own := _IN_BLOCKS.get(block[2]) or norms.get(block[2])):
             named[f"blk.{block[1]}.{own}{bias}"] = tensor
         elif not (name.endswith("rotary_emb.inv_freq") or _TOWER.fullmatch(name) or (towers and not inside)):
-            raise UnsupportedOperator(f"what tensor {full!r:.80} of a {kind} is used for has no rule")
+            raise UnsupportedOperator(f"the use of tensor {full!r:.80} of a {kind} has no rule")
     for name, alike in experts.items():
         if len(set(alike)) > 1:
             raise ModelError(f"the experts of {name} are not alike")

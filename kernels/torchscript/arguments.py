@@ -139,6 +139,6 @@ def _wanted(method: str, parameters: Sequence[ast.arg], inputs: Sequence[tuple[s
     types = [ast.unparse(p.annotation) if p.annotation else "Tensor" for p in parameters]
     described = ", ".join(f"{p.arg}: {kind}"[:80] for p, kind in zip(parameters, types, strict=True))
     plain = any(kind in text for text in types for kind in _PLAIN)
-    how = "; what is no tensor is given like 16000:int, 0.5:float, true, none, by its name like sr=16000:int" if plain else ""
+    how = "; values that are no tensors are like 16000:int, 0.5:float, true, none, by name like sr=16000:int" if plain else ""
     given = were_given(inputs) if inputs else "say the shape of its inputs, each with --input"
     return f"{method}() takes the inputs ({described}); {given}{how}"

@@ -176,7 +176,7 @@ def _engines(args: argparse.Namespace) -> list[Candidate]:
         raise UsageError("--trtexec: expected TensorRT engines as MODEL, and a board's own GPU: no --bench")
     given = tuple(parse_input(text) for text in args.inputs)
     if unnamed := [str(spec) for spec in given if not spec.name]:
-        raise UsageError(f"--input {unnamed[0]}: an engine's input is said by name, for instance images=1x3x224x224")
+        raise UsageError(f"--input {unnamed[0]}: an engine's input needs a name, for instance images=1x3x224x224")
     trtexec, found = Trtexec(args.trtexec), []
     for name in args.models:
         network = trtexec.network(Path(name), given)

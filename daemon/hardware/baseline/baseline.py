@@ -326,7 +326,7 @@ class Baseline:
         if _follows_mode(domain, path):
             return current
         if self._files.read_text(path) != current or not self._makes_sense(domain, path, current):
-            raise HardwareBusy(f"{path}: holds {current[:40]!r}, which nobody can have set")
+            raise HardwareBusy(f"{path}: holds {current[:40]!r}, an impossible value")
         return current
 
     def _settled(self, domain: ClockDomain, path: str) -> str | None:

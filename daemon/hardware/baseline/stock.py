@@ -116,5 +116,5 @@ def _sensible(files: Files, domain: ClockDomain, path: str) -> str:
     """
     text, again = files.read_text(path), files.read_text(path)
     if text != again or not domain.could_hold(files, path, text):
-        raise HardwareBusy(f"{path}: holds {text[:40]!r}, which nobody can have set")
+        raise HardwareBusy(f"{path}: holds {text[:40]!r}, an impossible value")
     return text

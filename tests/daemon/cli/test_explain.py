@@ -63,4 +63,4 @@ def test_times_of_an_engine_are_not_another_models(
     code, _, error = run(
         capsys, "predict", "--explain", model, "--measured", str(tmp_path / "profile.json"), "--profile", "small-sim"
     )
-    assert code == 2 and "its times are of an engine's layers; the model is none" in error and error.count("\n") == 1
+    assert code == 2 and "its times are of an engine's layers, and the model is no engine" in error and error.count("\n") == 1

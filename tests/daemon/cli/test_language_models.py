@@ -49,7 +49,7 @@ def test_prompts_and_tokens_of_a_language_model_have_plans_of_their_own(
     ("arguments", "told"),
     [
         (["--prefill", "8", "--decode", "8", "--target", "ttft_ms=500"], "expected one for --decode, got none"),
-        (["--decode", "8", "--target", "ttft_ms=500"], "ttft_ms=500 is said of a language model reading a prompt"),
+        (["--decode", "8", "--target", "ttft_ms=500"], "ttft_ms=500 is for a language model reading a prompt"),
         (["--decode", "8", "--target", "min-edp", "--target", "min-energy"], "--target: one of each network"),
         (
             ["--prefill", "8", "--decode", "8", "--target", "min-edp", "--target", "min-energy"],
@@ -69,6 +69,4 @@ def test_a_network_without_tokens_has_no_target_in_tokens(
     model: str, simulated: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, _, error = run(capsys, "plan", model, "--profile", "small-sim", "--target", "tokens_per_s=20")
-    assert (
-        code == 2 and "tokens_per_s=20 is said of a language model making tokens (--decode), and this network is none" in error
-    )
+    assert code == 2 and "tokens_per_s=20 is for a language model making tokens (--decode), and this network is none" in error

@@ -266,7 +266,7 @@ def test_it_ends_when_plans_are_known_as_well_as_asked(stage: Stage, tmp_path: P
         (["--trtexec"], 2, "expected TensorRT engines as MODEL"),
         (["no.engine", "--trtexec"], 3, "no.engine: no such engine"),
         ([str(REFERENCE / "resnet18.pt"), "--trtexec", "/nowhere/trtexec"], 3, "/nowhere/trtexec cannot be started"),
-        (["resnet18", "--trtexec", "--input", "1x3x224x224"], 2, "an engine's input is said by name"),
+        (["resnet18", "--trtexec", "--input", "1x3x224x224"], 2, "an engine's input needs a name"),
         (["--minutes", "0"], 2, "--minutes 0: expected 0.2 or more"),
         (["--minutes", "nan"], 2, "--minutes nan"),
         ([str(REFERENCE / "resnet18.pt")], 2, "say the shape of its inputs"),

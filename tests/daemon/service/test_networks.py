@@ -90,9 +90,9 @@ def test_a_language_model_is_loaded_by_its_phase(daemon: Daemon, tmp_path: Path)
         assert prompt["latency_ms"] > token["latency_ms"] > 0
         assert token_network.info["phase"] == "decode"
         assert client.plan(token_network, "tokens_per_s=1")["choice"]["latency_ms"] <= 1000
-        with pytest.raises(UsageError, match=r"ttft_ms=500 is said of a language model reading .*, not of making"):
+        with pytest.raises(UsageError, match=r"ttft_ms=500 is for a language model reading .*, not of making"):
             client.plan(token_network, "ttft_ms=500")
-        with pytest.raises(UsageError, match="mj_per_token=5 is said of a language model making tokens"):
+        with pytest.raises(UsageError, match="mj_per_token=5 is for a language model making tokens"):
             client.hold(client.load(MODEL, IMAGE), "mj_per_token=5")
         with pytest.raises(InputError, match="prefill=TOKENS:int"):
             client.load(path)

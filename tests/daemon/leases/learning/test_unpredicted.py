@@ -53,7 +53,7 @@ def test_it_begins_at_the_highest_clocks_and_tries_only_what_keeps_the_target(
 ) -> None:
     limit_ms = 2 * float(np.nanmin(table.latency_ms))
     with Daemon(board, tmp_path) as daemon, daemon.client() as client, daemon.client() as other:
-        with pytest.raises(UsageError, match="execution: said of a network, and there is none"):
+        with pytest.raises(UsageError, match="execution: only with a network"):
             client.hold(target=f"latency_ms={limit_ms}", execution="graph")
         with pytest.raises(UsageError, match="fps=0: expected a frame rate"):
             client.hold(target=f"latency_ms={limit_ms}", fps=0.0)
