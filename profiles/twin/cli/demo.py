@@ -54,18 +54,18 @@ class Stage:
     """A simulated board and ``jetdvfsd`` on it, within the context.
 
     Args:
-        board: the board's name.
+        board: its name.
         node: individual.
-        profile: the daemon's profile; empty for none.
-        backend: how the tree is served: ``auto``, ``fuse`` or ``folder``.
-        perturbed: variant of the silicon (:func:`~jetdvfs.profiles.twin.silicon.chip.perturbed`); 0 for the board's own.
+        profile: of the daemon; empty for none.
+        backend: ``auto``, ``fuse`` or ``folder``.
+        perturbed: variant of the silicon (:func:`~jetdvfs.profiles.twin.silicon.chip.perturbed`); 0 for itself.
 
     Attributes:
-        root: the simulated board's file tree.
-        application_port: the socket on which applications on the board are driven.
-        backend: how it is served, ``fuse`` or ``folder``.
+        root: file tree of the board.
+        application_port: its socket for applications.
+        backend: ``fuse`` or ``folder``.
         notice: limits of this backend, or empty.
-        socket: the daemon's socket.
+        socket: of the daemon.
 
     Raises:
         ChildError: one of the two did not start.
@@ -126,7 +126,7 @@ class Stage:
         """Start ``jetdvfsd`` on the board and connect to it.
 
         Raises:
-            ChildError: it ended, or did not answer in time.
+            ChildError: it ended, or did not answer.
         """
         board, _, profile = self._names
         folders = ["--state-dir", str(self._folder / "state"), "--runtime-dir", str(self._folder / "run")]
@@ -161,7 +161,7 @@ def clock_files(files: Files, description: BoardDescription) -> dict[str, str]:
 
 
 def offered(files: Files, description: BoardDescription) -> tuple[FrequencyConfiguration, Limits]:
-    """The top clocks that a board's power mode offers, and the range that it leaves each clock."""
+    """Top clocks of a board's power mode, and the range of each clock."""
     grid = Hardware.probe(files, SystemClock(), board=description.name).grid()
     axes = {axis: grid.levels(axis) for axis in AXES}
     return grid.top, Limits.within({axis: (levels[0], levels[-1]) for axis, levels in axes.items()})
@@ -195,13 +195,13 @@ class Run:
     Attributes:
         ask: the request.
         fps: frames per second, None for back to back.
-        configuration: the clocks in effect.
-        predicted_ms, p50_ms: the typical latency of a frame.
-        predicted_p95_ms, p95_ms: the latency that 95 in 100 frames stay under; predicted, the model's own uncertainty is in it.
-        predicted_mw, observed_mw: mean power of the energy rails over the run, idle between frames included.
-        predicted_mj, observed_mj: energy of one frame, idle up to the next included.
-        met: True if the observed latency met the target; None without a target.
-        temperature_c: die temperature of the plan; None without a plan, or if the profile knows one only.
+        configuration: clocks in force.
+        predicted_ms, p50_ms: median latency of a frame.
+        predicted_p95_ms, p95_ms: latency that 95 in 100 frames stay under.
+        predicted_mw, observed_mw: mean power of the energy rails, idle time included.
+        predicted_mj, observed_mj: energy of a frame, idle time included.
+        met: True if the target was met; None without a target.
+        temperature_c: die temperature of the plan; None if unknown.
     """
 
     network: str
@@ -449,7 +449,7 @@ def _comfortable_ms(surfaces: Iterable[Surface], top: FrequencyConfiguration) ->
 
 
 def _listed(writes: Iterable[tuple[str, Iterable[Mapping[str, str]]]], restored: Mapping[str, tuple[str, str | None]]) -> str:
-    """Text of all writes by lease, then of the baseline's files before and after."""
+    """All writes by lease, then the baseline's files before and after."""
     lines = ["Files written, in order"]
     for title, written in writes:
         lines += ["", title, *(f"  {write['path']}  <-  {write['value']}" for write in written)]
@@ -479,10 +479,10 @@ def _pictures(
 
 
 def applied_plan(predicted: Surface, run: Run) -> Plan:
-    """Plan of a run within nothing but the configuration that was applied.
+    """Plan of a run restricted to its applied configuration.
 
     Raises:
-        TargetNotAttainable: the surface misses the run's target there.
+        TargetNotAttainable: the surface misses the target there.
     """
     applied = Limits.within({axis: (clock, clock) for axis, clock in run.configuration._asdict().items()})
     return plan(predicted, run.ask, fps=run.fps, confidence=CONFIDENCE, limits=applied)
