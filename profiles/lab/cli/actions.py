@@ -26,7 +26,7 @@ _VERBS: dict[str, tuple[tuple[str, ...], str]] = {
     "cross-validate": (("cross_validation",), "predict each network of a record from the others"),
     "adapt": (("adapting",), "adapt a profile to the board of a record"),
     "evaluate": (("evaluating",), "judge a profile, its plans or whole-network predictors on unseen boards and networks"),
-    "networks": (("networks", "counting"), "measure random networks, and train predictors of whole networks"),
+    "networks": (("networks", "counting", "predicting"), "measure random networks, and predict others from them"),
     "table": (("importing", "sharing"), "import, export and merge records"),
     "compare": (("real", "applications", "replaying", "transferring"), "compare predictions with measurements of real boards"),
     "paper": (("paper.report", "paper.table1", "paper.characterize"), "reproduce the tables and figures of MIRAGE (SEC '21)"),

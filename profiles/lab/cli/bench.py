@@ -133,11 +133,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _kept(path: Path, about: Mapping[str, Any]) -> list[Score]:
-    """What a file holds of an earlier run; the file is begun where there is none.
-
-    Raises:
-        InputError: it is of another run, or cannot be read or written.
-    """
+    """Scores of an earlier run; the file is begun if there is none, and InputError if it is of another run or unreadable."""
     from ..networks.bench import Score
 
     try:

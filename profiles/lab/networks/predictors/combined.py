@@ -68,7 +68,7 @@ def set_to(made: Estimator, settings: Mapping[str, float]) -> Estimator:
         whole = {name: value if name == "rate" else int(value) for name, value in settings.items()}
         learner.options = replace(learner.options, **whole)  # type: ignore[arg-type]
     elif isinstance(learner, GlobalTrees):
-        learner.settings = settings
+        learner.growth = settings
     return made
 
 

@@ -101,7 +101,6 @@ _WINDOW = (
     "kernel_height", "kernel_width", "stride_height", "stride_width", "padding_height", "padding_width", "dilation_height",
     "dilation_width", "groups", "in_channels", "out_channels",
 )  # fmt: skip
-_TILE = 16
 _OUTPUTS = 64
 _DEVICE = tuple(range(len(DEVICE_FEATURES)))
 
@@ -174,11 +173,6 @@ def _dippm(graph: PerformanceGraph) -> Encoded:
     return Encoded(_rows(nodes, len(DIPPM.node)), np.zeros((len(graph.edges), 0)), *_ends(graph), np.array(whole))
 
 
-def _tiled(channels: int) -> int:
-    """Channels as kernels work on them, in whole vectors or tiles."""
-    return -(-channels // _TILE) * _TILE
-
-
 def _tiles(node: Node) -> tuple[float, float]:
     """A launch as a product: multiplications one after another for each output, and tiles of outputs that run side by side."""
     depth = node.kernel[0] * node.kernel[1] * node.in_channels / max(node.groups, 1)
@@ -190,7 +184,7 @@ def _launches(graph: PerformanceGraph) -> Encoded:
     nodes = [
         [
             *_marks(node), *_window(node), *_image(node.output), node.flops, node.input_bytes, node.weight_bytes,
-            node.output_bytes, node.intensity, live, _tiled(node.in_channels), _tiled(node.out_channels), *_tiles(node),
+            node.output_bytes, node.intensity, live, *_tiles(node),
         ]
         for node, live in zip(graph.nodes, graph.live_bytes, strict=True)
     ]  # fmt: skip
@@ -259,7 +253,7 @@ DIPPM = Encoding(
 LAUNCHES = Encoding(
     (
         *OPERATORS, *_WINDOW, *_IMAGE, "flops", "input_bytes", "weight_bytes", "output_bytes", "intensity", "live_bytes",
-        "tiled_in_channels", "tiled_out_channels", "depth", "tiles",
+        "depth", "tiles",
     ),
     (),
     (),

@@ -89,9 +89,6 @@ def table_of(samples: Sequence[Sample]) -> tuple[tuple[str, ...], NDArray[np.flo
 
 
 def check_fitted(metrics: Sequence[str]) -> None:
-    """
-    Raises:
-        RecordError: there are none.
-    """
+    """Refuse an empty list of metrics with a RecordError."""
     if not metrics:
         raise RecordError("the predictor was not fitted; fit it first")

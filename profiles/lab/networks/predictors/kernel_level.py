@@ -65,16 +65,14 @@ class KernelLevel(Scaled):
             raise RecordError(f"the kernel-level method does not predict {', '.join(sorted(strange))}")
         found = np.empty((len(queries), len(metrics)))
         for number, query in enumerate(queries):
-            _, own = self._surfaces.setdefault(id(query.graph), (query.graph, self._surface(query.graph)))
+            if id(query.graph) not in self._surfaces:
+                self._surfaces[id(query.graph)] = (query.graph, surface(query.graph.network, self._cost))
+            own = self._surfaces[id(query.graph)][1]
             at = tuple(
                 int(np.abs(levels - figure).argmin()) for levels, figure in zip(self._levels, query.device, strict=False)
             )
             found[number] = [getattr(own, metric)[at] for metric in metrics]
         return found
-
-    def _surface(self, graph: PerformanceGraph) -> Surface:
-        known = self._surfaces.get(id(graph))
-        return known[1] if known else surface(graph.network, self._cost)
 
 
 class Roofline(Scaled):
@@ -82,15 +80,8 @@ class Roofline(Scaled):
 
     def _bare(self, queries: Sequence[Query], metrics: Sequence[str]) -> NDArray[np.float64]:
         found = np.empty((len(queries), len(metrics)))
-        works: dict[int, tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
         for number, query in enumerate(queries):
-            nodes = query.graph.nodes
-            if id(query.graph) not in works:
-                works[id(query.graph)] = (
-                    np.array([node.flops for node in nodes], np.float64),
-                    np.array([node.access_bytes for node in nodes], np.float64),
-                )
-            flops, moved = works[id(query.graph)]
+            flops, moved = np.array([[node.flops, node.access_bytes] for node in query.graph.nodes], np.float64).T
             bound_ms = np.maximum(flops / query.device[1], moved / query.device[2]).sum() / 1e6
             memory_mib = query.graph.memory.total_bytes / (1 << 20)
             found[number] = [memory_mib if metric.endswith("_mib") else bound_ms for metric in metrics]

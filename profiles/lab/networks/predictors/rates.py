@@ -223,11 +223,7 @@ def _memory(own: _Counted, found: Matrix) -> float:
 
 
 def _least(columns: Matrix, values: Matrix) -> Matrix:
-    """What columns are to be multiplied by, least squares of relative errors, none negative; 0 of empty ones.
-
-    Raises:
-        RecordError: SciPy is missing.
-    """
+    """Factors of columns, least squares of relative errors, none negative; 0 of empty ones; RecordError without SciPy."""
     try:
         from scipy.optimize import nnls
     except ImportError as error:

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from ....errors import RecordError
 from .architectures import HEAD, Architecture
 from .batches import Batch
+from .estimator import Told, silent
 from .layers import Initial
 from .torch_operations import TorchOperations
 
 Batches = Callable[[NDArray[np.int64]], Batch]
 """Makes the batch of samples with these numbers."""
-Told = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def train(
     batches: Batches,
     targets: NDArray[np.float64],
     groups: Sequence[str],
-    told: Told = lambda done, total, text: None,
+    told: Told = silent,
 ) -> Initial:
     """Weights of the epoch that did best on the networks left for validation.
 

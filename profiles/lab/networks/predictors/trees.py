@@ -57,18 +57,23 @@ class GlobalTrees:
         seed: what random choices follow from.
 
     Attributes:
-        settings: of XGBoost, in place of the method's; ``rounds`` is their number.
+        growth: settings of XGBoost, in place of the method's; ``rounds`` is their number.
     """
 
     def __init__(
         self, method: Method = "xgb", addition: Addition | None = None, *, counted: bool = False, seed: int = 0
     ) -> None:
         self.method, self.addition, self.counted, self.seed = method, addition, counted, seed
-        self.settings: Mapping[str, float] = {}
+        self.growth: Mapping[str, float] = {}
         self.metrics: tuple[str, ...] = ()
         self.features: tuple[str, ...] = NAMES
         self._trees: list[Any] = []
         self._targets = Targets(np.zeros(0), np.ones(0))
+
+    @property
+    def settings(self) -> str:
+        """The features that were added; empty if all are taken."""
+        return f"features {', '.join(self.features)}" if self.addition is not None else ""
 
     @property
     def parameters(self) -> int:
@@ -102,7 +107,7 @@ class GlobalTrees:
     def _grown(self, rows: NDArray[np.float32], column: NDArray[np.float64], seed: int) -> Any:
         xgboost = _xgboost()
         rounds, told = _METHODS[self.method]
-        own = dict(self.settings)
+        own = dict(self.growth)
         rounds = rounds if self.method == "rf" else int(own.pop("rounds", rounds))
         settings = {**told, **own, "objective": "reg:squarederror", "seed": seed, "nthread": 1, "tree_method": "hist"}
         return xgboost.train(settings, xgboost.DMatrix(rows, column, nthread=1), rounds)

@@ -116,31 +116,13 @@ def twin_record(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What was measured of one simulated board."""
     record = tmp_path_factory.mktemp("twin") / "twin.npz"
     networks = ["resnet18", "alexnet", "squeezenet1_0"]
-    words = [
-        "collect",
-        *networks,
-        "--meter",
-        "simulated",
-        "--board",
-        "orin-nano-8gb",
-        "--node",
-        "4",
-    ]
+    words = ["collect", *networks, "--meter", "simulated", "--board", "orin-nano-8gb", "--node", "4"]
     assert main([*words, "--kernels", "6", "--out", str(record)]) == 0
     return record
 
 
 def test_a_simulated_boards_record_does_not_depend_on_interruptions(tmp_path: Path) -> None:
-    words = [
-        "collect",
-        "squeezenet1_0",
-        "--meter",
-        "simulated",
-        "--kernels",
-        "1",
-        "--folder",
-        str(tmp_path / "kept"),
-    ]
+    words = ["collect", "squeezenet1_0", "--meter", "simulated", "--kernels", "1", "--folder", str(tmp_path / "kept")]
     assert main([*words, "--out", str(tmp_path / "one.npz")]) == 0
     units = sorted(tmp_path.glob("kept/*/unit-*.npz"))
     for number in (1, len(units) - 1):

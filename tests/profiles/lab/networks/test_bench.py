@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from jetdvfs.kernels.graph import graph_of
+from jetdvfs.kernels.network import TensorSpec
 from jetdvfs.profiles.lab.cli import main
 from jetdvfs.profiles.lab.networks.bench import SPLITS, evaluate, split
 from jetdvfs.profiles.lab.networks.predictors.estimator import Told, silent
@@ -63,6 +65,34 @@ def test_a_record_of_one_device_has_no_unseen_boards_or_clocks() -> None:
     one = samples(20, devices=DEVICES[:1])
     assert not split(one, "unseen board")[1] and not split(one, "unseen clocks")[1]
     assert {score.split for score in evaluate(one, {"constant": Constant}, [100])} == set(SPLITS[:3])
+
+
+def test_element_types_are_no_clocks() -> None:
+    """At the top clock and at half of it, float32 and float16, which does four times the operations."""
+    singles = samples(6, [(2.0, gflops, 100.0, 32.0) for gflops in (1000.0, 500.0)])
+    singles = [dataclasses.replace(one, board="device") for one in singles]
+    halves = []
+    for one in singles:
+        host, gflops, *rest = one.device
+        network = dataclasses.replace(one.graph.network, inputs=(TensorSpec((1, 3, 16, 16), "float16"),))
+        halves.append(dataclasses.replace(one, graph=graph_of(network), device=(host, 4 * gflops, *rest)))
+    learnt, tested = split([*singles, *halves], "unseen clocks")
+    assert {one.device[1] for one in tested} == {1000.0, 4000.0} and len(learnt) == len(tested)
+
+
+def test_a_record_predicts_a_network_with_a_bound(record: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("scipy", reason="fits the rates")
+    asked = ["networks", "predict", str(record), "alexnet", "--json"]
+    assert main(asked) == 0
+    found = json.loads(capsys.readouterr().out)["networks"]
+    assert {(one["board"], one["metric"]) for one in found} == {
+        (f"device {number}", metric) for number in (0, 1) for metric in ("latency_ms", "peak_mib")
+    }
+    assert all(one["predicted"] > 0 and 0.9 * one["predicted"] < one["at_most"] for one in found)
+    assert main([*asked, "--predictor", "oracle"]) == 2
+    assert "valid: forest" in capsys.readouterr().err
+    assert main([*asked, "--predictor", "xgboost with counters"]) == 3  # the record has none
+    assert "networks counters" in capsys.readouterr().err
 
 
 def test_scores_are_those_of_a_count_by_hand() -> None:

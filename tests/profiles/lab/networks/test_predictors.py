@@ -17,7 +17,7 @@ from jetdvfs.profiles.lab.networks.predictors.batches import Scalings, make_batc
 from jetdvfs.profiles.lab.networks.predictors.combined import RatesAndLaunches, Searched
 from jetdvfs.profiles.lab.networks.predictors.encodings import DIPPM, ENCODINGS, JUNG, PERFSEER, PERFSEER_GROUPS, jung_features
 from jetdvfs.profiles.lab.networks.predictors.estimator import Estimator
-from jetdvfs.profiles.lab.networks.predictors.graph_network import GraphNetwork, launches, seernet
+from jetdvfs.profiles.lab.networks.predictors.graph_network import GraphNetwork, launches
 from jetdvfs.profiles.lab.networks.predictors.kernel_level import Roofline, Stack
 from jetdvfs.profiles.lab.networks.predictors.loading import PREDICTORS
 from jetdvfs.profiles.lab.networks.predictors.operations import NumpyOperations
@@ -91,16 +91,6 @@ def test_graph_networks_learn(architecture: Architecture) -> None:
     assert made.metrics == ("latency_ms", "peak_mib") and made.parameters > 0
     # Alone or with others, on one device or several: the same.
     assert_allclose(made.predict(asked)[3:4], made.predict(asked[3:4]), rtol=1e-4)
-
-
-@pytest.mark.torch
-@pytest.mark.slow
-def test_a_graph_network_comes_close_where_a_formula_rules() -> None:
-    pytest.importorskip("torch", reason="what trains")
-    made = seernet(epochs=80, batch=32, rate=3e-3, patience=0)
-    made.architecture = SeerNet(width=32)
-    made.fit(samples(60))
-    assert percent(made, 3) < 12
 
 
 @pytest.mark.torch

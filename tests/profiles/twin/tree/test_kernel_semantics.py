@@ -42,8 +42,7 @@ def test_setspeed_is_unsupported_except_under_the_userspace_governor(shell: Shel
 
 
 @pytest.mark.parametrize(
-    ("asked", "got"),
-    [(1200000, 1267200), (1, 1190400), (99999999, 2265600), (1267200, 1267200), (2**32 + 1300000, 1344000)],
+    ("asked", "got"), [(1200000, 1267200), (1, 1190400), (99999999, 2265600), (1267200, 1267200), (2**32 + 1300000, 1344000)]
 )
 def test_setspeed_takes_the_lowest_entry_not_below_it_within_the_limits(shell: Shell, asked: int, got: int) -> None:
     shell.echo("userspace", f"{POLICY}/scaling_governor")
