@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from ..errors import CostModelError
 from ..grid import FrequencyGrid
 from ..surface import Surface
+from ..units import AXES, CLOCKS, mhz_text
 from .correcting import Correcting, Result, Told, mean_error
 from .fitting import nearness
 from .flat import flat_surface
@@ -45,6 +46,7 @@ def correct(surface: Surface, observations: Sequence[Observation]) -> Corrected:
     """
     if not observations:
         raise CostModelError("correction: expected at least one observation")
+    surface = replace(surface, execution_note=_noted(surface, observations))
     predicted = Correcting(surface, observations).result()
     unpredicted = surface.terms is not None and surface.terms.unpredicted
     if unpredicted or predicted.correction.configurations < _FEW:
@@ -53,6 +55,14 @@ def correct(surface: Surface, observations: Sequence[Observation]) -> Corrected:
     paced = any(one.power_mw and one.period_ms for one in observations)
     alone = Correcting(flat_surface(surface.grid), _as_cool(surface, observations), powered=not paced).result()
     return _averaged(predicted, alone)
+
+
+def _noted(surface: Surface, observations: Sequence[Observation]) -> str:
+    """The surface's note, with the clocks below which it is predicted alone."""
+    lowest = zip(AXES, map(min, zip(*(one.configuration for one in observations), strict=True)), strict=True)
+    below = [f"{CLOCKS[axis]} {mhz_text(axis, level)} MHz" for axis, level in lowest if level > surface.grid.levels(axis)[0]]
+    note = f"not observed below {', '.join(below)}" if below else ""
+    return "; ".join(filter(None, (surface.execution_note, note)))
 
 
 def _averaged(predicted: Result, alone: Result) -> Corrected:

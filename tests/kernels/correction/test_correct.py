@@ -225,6 +225,14 @@ def test_a_correction_says_in_one_line_how_much_and_why(predicted: Surface) -> N
     assert "\n" not in text and "5 observations of 5 configurations" in text and "compute x1" in text and "dynamic x" in text
 
 
+def test_a_corrected_surface_names_the_clocks_below_every_observation(predicted: Surface) -> None:
+    cpu, gpu, emc = predicted.grid.shape
+    found = correct(predicted, _seen(predicted, [(cpu - 1, gpu - 1, emc - 1), (cpu - 1, gpu - 2, 0)])).surface
+    low = predicted.grid.configuration((cpu - 1, gpu - 2, 0))
+    assert found.execution_note.endswith(f"not observed below CPU {low.cpu_khz // 1000} MHz, GPU {low.gpu_hz // 10**6} MHz")
+    assert correct(predicted, _seen(predicted, [(0, 0, 0)])).surface.execution_note == predicted.execution_note
+
+
 def test_the_next_observation_that_tells_most_is_far_from_the_others() -> None:
     truth = _overlapping(WIDE)
     told = information(
