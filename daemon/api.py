@@ -395,14 +395,14 @@ class Api:
             trusted=request.trust_frames,
         )
 
-    def _gpu_share(self) -> float:
-        """Part of the GPU left on by the power mode in force; 1 if unknown."""
+    def _gpu_share(self) -> float | None:
+        """Part of the GPU left on by the power mode in force; None if unknown."""
         seen = self._context.board.snapshot.look
-        if seen.mode is None or seen.modes is None or not seen.mode.masks:
+        if seen.modes is None or not any(mode.masks for mode in seen.modes.table):
             return 1.0
-        from .planning.modes import share_on  # needed once a mode powers units down
+        from .planning.modes import share_on  # needed where modes power units down
 
-        return share_on(seen.mode, seen.modes) or 1.0
+        return None if seen.mode is None else share_on(seen.mode, seen.modes)
 
     async def _unpredicted(self, session: Session, request: HoldRequest) -> LeaseProgress:
         """First progress of a lease without predictions, remembered by user and name."""

@@ -64,7 +64,7 @@ class _Kept(NamedTuple):
     method: str
     execution: str | None
     beside: Beside
-    gpu_share: float
+    gpu_share: float | None
 
 
 class Surfaces:
@@ -184,7 +184,7 @@ class Surfaces:
         *,
         execution: str | None = None,
         beside: Beside = NOTHING_BESIDE,
-        gpu_share: float = 1.0,
+        gpu_share: float | None = 1.0,
         uid: int = 0,
     ) -> Surface:
         """The network's surface; simultaneous requests of a user for the same one share a worker.
@@ -216,11 +216,13 @@ class Surfaces:
         # The first client may go away while others still wait.
         return await asyncio.shield(task)
 
-    def name(self, network: LoadedNetwork, method: str, execution: str | None, beside: Beside, gpu_share: float = 1.0) -> str:
+    def name(
+        self, network: LoadedNetwork, method: str, execution: str | None, beside: Beside, gpu_share: float | None = 1.0
+    ) -> str:
         """Lasting name of a surface, different for each profile."""
         if self._named is None and self.profile is not None:
             self._named = surface_key(self.profile.identity, "", "")
-        part = "" if gpu_share == 1 else f"{gpu_share:.3f}"
+        part = "" if gpu_share == 1 else f"{gpu_share}"
         asked = f"{self._named}{network.key}{method}{execution}{sorted(asdict(beside).items())}{part}"
         return hashlib.sha256(asked.encode()).hexdigest()
 

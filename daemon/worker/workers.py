@@ -108,7 +108,7 @@ class Workers:
         *,
         execution: str | None = None,
         beside: Beside = NOTHING_BESIDE,
-        gpu_share: float = 1.0,
+        gpu_share: float | None = 1.0,
         uid: int = 0,
         known: Mapping[str, Sequence[int]] | None = None,
     ) -> Surface:

@@ -103,7 +103,7 @@ class BoardCost:
         engines: kernels' cost in engines, and its uncertainty; None if unmeasured.
         in_engine: the costs are of an engine's kernels.
         observed: corrected by observations of whole networks.
-        gpu_share: part of the GPU that the power mode leaves on; the models are of all of it.
+        gpu_share: part of the GPU that the power mode leaves on, None if unknown; the models are of all of it.
 
     Raises:
         CostModelError: an array has not the grid's shape.
@@ -129,7 +129,7 @@ class BoardCost:
     engines: Engines | None = None
     in_engine: bool = False
     observed: bool = False
-    gpu_share: float = 1.0
+    gpu_share: float | None = 1.0
 
     def __post_init__(self) -> None:
         for name, shape in (("idle_mw", self.grid.shape), ("host_active_mw", self.grid.shape[:1])):
@@ -147,18 +147,22 @@ class BoardCost:
         idle_mw = self.idle_mw + np.float32(self.heat.growth(temperature_c)) * self.leakage_mw
         return replace(self, idle_mw=idle_mw, leakage_mw=None, heat=None)
 
-    def gated(self, gpu_share: float) -> BoardCost:
-        """The costs with a part of the GPU's units on: computation rates fall with it; the memory's stay.
+    def gated(self, gpu_share: float | None) -> BoardCost:
+        """The costs with a part of the GPU's units on (None: unknown): computation rates fall with it; the memory's stay.
 
         Raises:
             CostModelError: the part is not between 0 and 1.
         """
-        if not 0 < gpu_share <= 1:
+        if gpu_share is not None and not 0 < gpu_share <= 1:
             raise CostModelError(f"part of the GPU that is on: {gpu_share}; expected more than 0, at most 1")
-        if gpu_share == 1:
-            return self
-        flops = {dtype: rate * gpu_share for dtype, rate in self.chip.flops_per_gpu_cycle.items()}
-        return replace(self, chip=_Rates(flops, self.chip.bytes_per_emc_cycle), gpu_share=gpu_share)
+        return replace(self, chip=self.chip_times(gpu_share or 1.0), gpu_share=gpu_share)
+
+    def chip_times(self, factor: float) -> DeviceRates:
+        """The chip's rates with its computation rates times a factor."""
+        if factor == 1:
+            return self.chip
+        flops = {dtype: rate * factor for dtype, rate in self.chip.flops_per_gpu_cycle.items()}
+        return _Rates(flops, self.chip.bytes_per_emc_cycle)
 
     def run_by(self, execution: str) -> BoardCost:
         """The costs under an execution (:data:`jetdvfs.kernels.execution.EXECUTIONS`): an engine's if one runs the network."""

@@ -92,10 +92,12 @@ def beside_ms(cost: BoardCost, beside: Beside) -> NDArray[np.float64]:
 def execution_note(network: Network, cost: BoardCost, execution: Execution) -> str:
     """Unmeasured parts of a prediction: the host's share of an execution, and a partly disabled GPU; empty if none."""
     notes = []
-    if cost.gpu_share < 1:
+    if cost.gpu_share is None:
+        notes.append("the part of the GPU that the power mode leaves on is unknown: predicted for all of it")
+    elif cost.gpu_share < 1:
         notes.append(
             f"the power mode leaves {cost.gpu_share:.0%} of the GPU on, and all of it was measured: computation is taken to "
-            "last longer by as much, and power is that of all of it"
+            "last longer by as much, for the same energy above idle"
         )
     if execution != "eager" and not cost.host.knows(execution):
         cpu_mhz, _, emc_mhz = cost.grid.levels_mhz()

@@ -184,6 +184,12 @@ def kernel_costs(network: Network, cost: BoardCost, each: Each = map) -> KernelC
     for model, run in costs.models:
         if model is None:
             _bound_unmodelled(costs, run, cost)
+    if cost.gpu_share is not None and cost.gpu_share < 1:
+        # The same work takes the same energy above idle.
+        levels = cost.grid.levels_mhz()
+        chips = (cost.chip_times(1 / cost.gpu_share), cost.chip)
+        whole, part = (bound_ms(costs.kernels, levels, chip, cost.floor)[:, :1] for chip in chips)
+        np.multiply(costs.dynamic_mw, np.float32(whole / part), out=costs.dynamic_mw)
     if cost.in_engine and cost.engines is not None:
         clocks_mhz = cost.grid.levels_mhz()[1:]
         run_in_engine(costs.kernels, costs.gpu_ms, costs.dynamic_mw, cost.engines, cost.floor, cost.chip, clocks_mhz)
@@ -199,7 +205,7 @@ def surface(
     *,
     execution: str | None = None,
     beside: Beside = NOTHING_BESIDE,
-    gpu_share: float = 1.0,
+    gpu_share: float | None = 1.0,
 ) -> Surface:
     """Latency, power and energy of one inference at every configuration of the board.
 
@@ -210,7 +216,7 @@ def surface(
         each: as in :func:`kernel_costs`.
         execution: one of :data:`jetdvfs.kernels.execution.EXECUTIONS`; by default that of the launches' list.
         beside: frame overhead; ignored with ``sum``, like all host work.
-        gpu_share: part of the GPU that is on (:meth:`.board.BoardCost.gated`).
+        gpu_share: part of the GPU that is on, None if unknown (:meth:`.board.BoardCost.gated`).
 
     Raises:
         CostModelError: as :func:`kernel_costs`; or an unknown method, execution or part.
@@ -283,7 +289,7 @@ def assemble(
         heat=cost.heat,
         tails=cost.tails,
         execution=execution,
-        execution_note=execution_note(network, cost, execution) if method == "timeline" or cost.gpu_share < 1 else "",
+        execution_note=execution_note(network, cost, execution) if method == "timeline" or cost.gpu_share != 1 else "",
         terms=terms(launches, costs.gpu_ms, memory_share, issuing_ms, cost, own_sigma),
     )
 

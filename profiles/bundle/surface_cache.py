@@ -36,7 +36,7 @@ def surface_key(
     method: str,
     execution: str | None = None,
     beside: Beside = NOTHING_BESIDE,
-    gpu_share: float = 1.0,
+    gpu_share: float | None = 1.0,
 ) -> str:
     """Key of exactly this surface: work, method, execution, profile, board description and release."""
     determined_by = [__version__, COST_VERSION, profile.digest, network_digest, method, execution, asdict(beside), gpu_share]

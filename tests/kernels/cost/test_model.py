@@ -362,6 +362,14 @@ def test_with_half_of_the_gpu_on_computation_lasts_twice_as_long_and_memory_traf
         whole, half = (surface(network(kernel), board(), gpu_share=share) for share in (1.0, 0.5))
         np.testing.assert_allclose(half.latency_ms, factor * whole.latency_ms, rtol=1e-3)
         assert "50% of the GPU on" in half.execution_note and not whole.execution_note
+        above_mj = [(one.power_mw - one.idle_mw) * one.latency_ms for one in (whole, half)]
+        np.testing.assert_allclose(above_mj[0], above_mj[1], rtol=1e-3)
+
+
+def test_an_unknown_part_of_the_gpu_is_predicted_as_all_of_it_and_said() -> None:
+    whole, unknown = (surface(network(matmul()), board(), gpu_share=share) for share in (1.0, None))
+    np.testing.assert_array_equal(unknown.latency_ms, whole.latency_ms)
+    assert "part of the GPU that the power mode leaves on is unknown" in unknown.execution_note
 
 
 @pytest.mark.parametrize("share", [0.0, -1.0, 1.5])
