@@ -16,7 +16,7 @@ from ....kernels.network import Network
 from ....kernels.text import needing
 from ...bundle.bundle import Bundle, load_bundle
 from ...bundle.finding import find_bundles
-from ...twin.cli.arguments import add_perturbed, add_simulated_board
+from ...twin.cli.arguments import add_perturbed, add_simulated_board, add_tables
 from .arguments import add_seed, named_networks
 
 if TYPE_CHECKING:
@@ -50,12 +50,7 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
         action="store_true",
         help="show instead how soon plans are right where configurations are chosen as 'setup --accuracy' does, and at random",
     )
-    sub.add_argument(
-        "--data",
-        type=arguments.folder,
-        metavar="DIR",
-        help="show instead how soon programs are known on real boards: the folder of tables that 'compare replay' takes",
-    )
+    add_tables(sub, "show instead how soon programs are known on real boards, by the tables of 'compare replay'")
     add_seed(sub)
 
 
@@ -108,7 +103,7 @@ def _show_real(args: argparse.Namespace) -> int:
         from ..train.transfer.real import WAYS, on_real_boards
         from ..train.transfer.shown import POWERTRAIN
 
-        rows = on_real_boards(load_tables(args.data), _profiles(args.profile), args.seed, progress_bar)
+        rows = on_real_boards(load_tables(args.data, args.table), _profiles(args.profile), args.seed, progress_bar)
     if args.json:
         about = {"profile": args.profile, "simulated": False}
         print_json({**about, "rows": [row.to_json() for row in rows], "published": asdict(POWERTRAIN)})

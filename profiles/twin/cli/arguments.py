@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
-from ....daemon.arguments import whole
+from ....daemon.arguments import folder, whole
 
 BOARD = "agx-xavier"
 """The board that is simulated where none is named."""
@@ -26,6 +27,15 @@ def add_perturbed(parser: argparse.ArgumentParser) -> None:
         help="simulate another silicon behind the same clocks: the Nth chip whose figures are changed at random (default: the "
         "board's own)",
     )
+
+
+def add_tables(parser: argparse.ArgumentParser, tables: str) -> None:
+    """--data and --table, of verbs that read measured tables."""
+    parser.add_argument("--data", type=folder, metavar="DIR", help=f"{tables}: their folder, or one anywhere above it")
+    parser.add_argument(
+        "--table", type=Path, action="append", default=[], metavar="FILE",
+        help="mapping of a further table's columns (jetdvfs-lab table guess writes one)",
+    )  # fmt: skip
 
 
 def add_backend(parser: argparse.ArgumentParser) -> None:

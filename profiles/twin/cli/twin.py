@@ -22,7 +22,7 @@ from ....daemon import arguments
 from ....daemon.errors import UsageError
 from ....kernels.engine.fusing import ENGINE_TYPES, engine_of
 from . import demo, trying
-from .arguments import add_backend, add_perturbed, add_simulated_board
+from .arguments import add_backend, add_perturbed, add_simulated_board, add_tables
 
 TAKES_COMMAND = True
 
@@ -59,7 +59,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     serve.add_argument(
         "--replay", default="", metavar="PROGRAM", help="time and power of this program on a real board (--data)"
     )
-    serve.add_argument("--data", type=arguments.folder, metavar="DIR", help="measured tables for --replay")
+    add_tables(serve, "measured tables for --replay")
     add_backend(serve)
     serve.add_argument("--bench", type=Path, metavar="PATH", help="socket of the application port (default: DIR.bench)")
     serve.add_argument("--json", action="store_true", help="say in JSON when ready")
@@ -82,8 +82,8 @@ def run(args: argparse.Namespace) -> int:
     from ..simulated_board import simulated_board
     from ..states import put_into
 
-    if bool(args.replay) != bool(args.data):
-        raise UsageError("twin serve: --replay PROGRAM and --data DIR go together")
+    if bool(args.replay) != bool(args.data) or (args.table and not args.data):
+        raise UsageError("twin serve: --replay PROGRAM and --data DIR go together, and --table FILE with them")
     if args.replay and args.compiled:
         raise UsageError("twin serve: --as goes without --replay, whose frames take what a real board took")
     if args.battery_wh is not None and (args.replay or not 0 < args.battery_wh <= 1e5):
@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
         from ..measured.tables import find_table
         from ..replayed_board import replay_board
 
-        board = replay_board(find_table(args.data, args.board, args.replay))
+        board = replay_board(find_table(args.data, args.board, args.replay, args.table))
     else:
         engine, dtype = engine_of(args.compiled)
         board = simulated_board(

@@ -89,7 +89,7 @@ def _holding(data: Path, file: str) -> Path | None:
     return None if found is None else found.parents[len(Path(file).parts) - 1]
 
 
-def find_table(data: Path, board: str, program: str) -> MeasuredTable:
+def find_table(data: Path, board: str, program: str, mappings: Sequence[Path] = ()) -> MeasuredTable:
     """The table of one program on one board.
 
     Args:
@@ -98,7 +98,7 @@ def find_table(data: Path, board: str, program: str) -> MeasuredTable:
     Raises:
         MeasurementError: no table, or several.
     """
-    own = [table for table in load_tables(data) if table.board == board]
+    own = [table for table in load_tables(data, mappings) if table.board == board]
     found = [table for table in own if program in table.workload]
     exact = [table for table in found if table.workload == program]
     if len(exact or found) != 1:

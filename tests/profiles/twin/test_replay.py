@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from jetdvfs.profiles.errors import MeasurementError
-from jetdvfs.profiles.twin.measured.tables import MeasuredTable, load_tables
+from jetdvfs.profiles.twin.measured.tables import MeasuredTable, find_table, load_tables
 from jetdvfs.profiles.twin.replayed_board import replay_board
 from jetdvfs.tests.support.boards.twin_fakes import VirtualClock
 from jetdvfs.tests.support.profiles.analytic import network, relu
@@ -102,6 +102,13 @@ def test_rows_that_another_column_tells_apart_are_not_merged(tmp_path: Path) -> 
     assert [one.workload for one in load_tables(tmp_path, [mapping])] == ["camera small fp16", "camera small fp32"]
     mapping.write_text(text + "rows: median\n")
     assert len(load_tables(tmp_path, [mapping])) == 1
+
+
+def test_a_program_of_an_own_table_is_found_by_its_mapping(tmp_path: Path) -> None:
+    mapping = write_table(tmp_path)
+    assert find_table(tmp_path, "nano", "small", [mapping]).workload == "camera small"
+    with pytest.raises(MeasurementError, match=r"expected one program of nano that is called 'huge'; there are camera small"):
+        find_table(tmp_path, "nano", "huge", [mapping])
 
 
 @pytest.mark.parametrize("board", ["orin-nx-16gb", "agx-orin-32gb", "orin-nano-4gb", "agx-thor", "orin-nano-8gb", "tx2-nx"])
