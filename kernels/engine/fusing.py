@@ -1,29 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prediction of TensorRT's fusions by rules, without an engine.
 
-1. A batch norm after a convolution is folded into its weights, which then have a bias, as are constant scales or shifts of its
-   channels (a decomposed norm).
-2. A convolution absorbs a sum with a tensor of its own shape, if only the sum reads it, and then a relu, a clip or a leaky
-   relu. Of two convolutions before a sum the last one absorbs it.
+1. A batch norm, or a constant scale or shift of channels, after a convolution is folded into its weights and a bias.
+2. A convolution absorbs a sum with a tensor of its own shape, if only the sum reads it, then a relu, a clip or a leaky relu. Of
+   two convolutions before a sum the last absorbs it.
 3. Convolutions of one tensor that differ only in their filters are merged, if they have no sum and end alike; so are products
    of one tensor with weights.
-4. In half precision, any other convolution, neither the image's nor grouped, absorbs another activation (the developer guide's
-   generic activation), and a sum of its own shape after that.
+4. In half precision, other convolutions, neither the image's nor grouped, absorb another activation (the developer guide's
+   generic activation), then a sum of their shape.
 5. In 8 bits, a tensor is converted once. A convolution whose output is converted before it is added absorbs no sum. One with a
    sum reads the other operand and writes in 8 bits, if both are converted; else the conversions are layers. An image's
    convolution with a relu absorbs the next pool.
-6. A product absorbs the sum with its bias, and then a relu or a clip. In half precision it absorbs any activation, and two
-   products around a softmax, with a scale or a mask between them, are one kernel of attention.
+6. A product absorbs the sum with its bias, then a relu or a clip. In half precision it absorbs any activation, and two products
+   around a softmax, with a scale or a mask between them, are one kernel of attention.
 7. A mean over whole images is a pool.
-8. Other pointwise work forms groups, like those of PyTorch's fuser without concatenations. A norm of rows absorbs the one that
-   it reads.
-9. Concatenations are no layers; for their copies and others see :class:`.ported.Copying`.
+8. Other pointwise work forms groups like PyTorch's, without concatenations. A norm of rows absorbs the group that it reads.
+9. Concatenations are no layers; for copies see :class:`.ported.Copying`.
 
-Choices of tactics at build time are in no file: a product of one row may become a reduction of Myelin's, a deep convolution may
-leave its activation to the next layer, and either of two convolutions before a sum may absorb it.
+Tactics chosen at build time are unknown: a product of one row may become a reduction, a deep convolution may leave its
+activation to the next layer, and either of two convolutions before a sum may absorb it.
 
-The rules follow the Layer Fusion Catalog in TensorRT's documentation and its pages on quantised networks, as far as published
-engines show them; ``tests/kernels/engine/test_fusing.py`` and ``test_published.py`` check them against those.
+The rules follow the Layer Fusion Catalog of TensorRT's documentation and published engines
+(``tests/kernels/engine/test_fusing.py``, ``test_published.py``).
 """
 
 from __future__ import annotations

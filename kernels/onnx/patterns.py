@@ -1,23 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX nodes put together where PyTorch makes one call.
+"""ONNX nodes joined into the one call that PyTorch makes.
 
-This is the one place that says where an ONNX file and the network it was exported from differ (:mod:`.templates` has the
-spellings):
+All differences between an ONNX file and its exported network are here (:mod:`.templates` has the spellings):
 
-* Norms written out are one call up to the operator set (17) that has an operator for them.
-* Attention is one call if queries *and* turned keys are scaled before their product, as exporters write
-  ``scaled_dot_product_attention``, or if the newer exporter noted that call; a product that is scaled afterwards is the
-  author's. Repeated heads are shared (``enable_gqa``) unless the note says that the author repeated them.
-* A packed projection taken apart, tokens that become a picture for a convolution, rows picked by fixed indices and permuted,
-  and a weight that is written into are made contiguous or copied first, which the older exporter leaves out. Copies that the
-  newer one leaves out are put in by :func:`with_copies`.
-* Two slices of one tensor joined the other way round, along one dimension after the other: one ``roll``.
-* Weights of recurrent layers packed into ONNX's order: nothing. Several layers stay several, one launch each.
-* Writing into a slice (``ScatterND`` at places computed from sizes alone): one fill or copy. Neither computing the places nor
-  writing back a slice of which a part was written launches anything.
+* Norms written out are one call up to the operator set (17) with an operator for them.
+* Attention is one call if queries *and* transposed keys are scaled before their product, as exporters write
+  ``scaled_dot_product_attention``, or if the newer exporter noted that call. Repeated heads are shared (``enable_gqa``) unless
+  the note says that the author repeated them.
+* A packed projection taken apart, tokens that become a picture for a convolution, rows of permuted fixed indices and a weight
+  written into are copied first, which the older exporter omits; :func:`with_copies` adds copies that the newer one omits.
+* Two slices of one tensor swapped along successive dimensions: one ``roll``.
+* Weights of recurrent layers packed into ONNX's order: nothing. Several layers are one launch each.
+* Writing into a slice (``ScatterND`` at places computed from sizes alone): one fill or copy; computing the places launches
+  nothing.
 
-Nodes are put together only if nothing else uses the values between them. Batch norms that an exporter folds into convolutions
-are not in the file: ``torch.onnx.export(..., dynamo=False, training=TrainingMode.PRESERVE, do_constant_folding=False)`` and
+Nodes are joined only if nothing else reads the values between them. Batch norms that an exporter folds are not in the file:
+``torch.onnx.export(..., dynamo=False, training=TrainingMode.PRESERVE, do_constant_folding=False)`` and
 ``torch.onnx.export(..., optimize=False)`` fold nothing.
 """
 

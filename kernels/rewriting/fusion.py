@@ -1,22 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fused view of a network: what is left to launch once PyTorch's fusers have run on a CUDA device.
+"""The fused view of a network: the launches left by PyTorch's fusers on a CUDA device.
 
-Two fusers are followed, in the order in which an optimised model meets them:
+Two fusers are followed, in this order:
 
-1. cuDNN's fused convolutions, as ``torch.jit.optimize_for_inference`` puts them into a frozen graph
-   (torch/csrc/jit/passes/frozen_conv_add_relu_fusion_cuda.cpp). A 2-D or 3-D convolution whose output only a ``relu`` reads
-   becomes ``conv2d_relu``; one whose output is only the first operand of an ``add`` that only a ``relu`` reads becomes
-   ``conv2d_add_relu``. Batch norms are folded by freezing itself, before a model is saved.
-2. The tensor-expression fuser (NNC), which the JIT's profiling executor runs once it has seen a network's shapes
-   (torch/csrc/jit/passes/tensorexpr_fuser.cpp). From the last operator backwards, each pointwise operator, inference batch
-   norm or ``cat`` takes in the operators of these kinds that write what it reads, and theirs in turn; a result that others
-   read too is then written as well. Groups that follow each other and do not depend on each other become one. A group never
-   spans an operator that has to run in its middle, nor more than 128 operands. Softmax and reductions stay out, as they do by
-   default, and so do tensors of bytes, complex and quantised numbers. The result is ``fused_pointwise``.
+1. cuDNN's fused convolutions of ``torch.jit.optimize_for_inference`` in a frozen graph
+   (torch/csrc/jit/passes/frozen_conv_add_relu_fusion_cuda.cpp). A 2-D or 3-D convolution read by a ``relu`` alone becomes
+   ``conv2d_relu``; one that is only the first operand of an ``add`` read by a ``relu`` alone becomes ``conv2d_add_relu``.
+   Freezing itself folds batch norms, before a model is saved.
+2. The tensor-expression fuser (NNC) of the profiling executor (torch/csrc/jit/passes/tensorexpr_fuser.cpp). From the last
+   operator backwards, each pointwise operator, inference batch norm or ``cat`` absorbs the operators of these kinds that write
+   its inputs, and theirs in turn; a result with other readers is written as well. Adjacent independent groups are merged. A
+   group spans no operator that runs in its middle, and at most 128 operands. Softmax, reductions and tensors of bytes, complex
+   or quantised numbers stay out. The result is ``fused_pointwise``.
 
-Operators that work in place count like those that do not, as after PyTorch's pass that removes mutation. A view in the middle
-of a group ends it, also those that PyTorch takes in (``unsqueeze``, ``chunk``). A result that the network returns is written
-only if nothing else reads it.
+In-place operators count like others, as after PyTorch's removal of mutation. A view within a group ends it, even those that
+PyTorch absorbs (``unsqueeze``, ``chunk``). A result of the network is written only if nothing else reads it.
 """
 
 from __future__ import annotations

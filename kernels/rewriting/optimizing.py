@@ -1,21 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The optimised view of a network: what is left to launch once the passes of PyTorch's JIT have run, before anything is fused.
+"""The optimised view of a network: the launches left by the passes of PyTorch's JIT, before fusion.
 
-A TorchScript file runs optimised from its second or third time on, unless somebody turns that off
-(torch/csrc/jit/runtime/profiling_graph_executor_impl.cpp). Of its passes these take launches away:
+A TorchScript file runs optimised from its second or third run on (torch/csrc/jit/runtime/profiling_graph_executor_impl.cpp).
+These passes remove launches:
 
-* dead code: launches that no result of the network needs, directly or by what they write into. What is needed by a branch that
-  is not taken, by another repetition of a loop, or by what takes the size of a tensor alone is needed, as it is to the JIT;
-* common subexpressions: calls of the same operator with the same arguments;
-* constant propagation: work on numbers and tensors that stand in the code;
-* peephole: adding 0 and multiplying by 1, where the integer stands in the code;
-* ``cat`` within ``cat`` along one dimension, where nothing else reads the inner one: one ``cat`` of all parts.
+* dead code: launches that no result needs, directly or through memory they write. Branches not taken, other repetitions of a
+  loop and the size of a tensor count as needs, as in the JIT;
+* common subexpressions: the same operator with the same arguments;
+* constant propagation: work on constants of the code;
+* peephole: adding 0 and multiplying by 1, if the integer is a constant;
+* ``cat`` within ``cat`` along one dimension, if nothing else reads the inner one: one ``cat`` of all parts.
 
-What is written into again is left alone, and so is what would make two results of the network, or a result and an input, the
-same memory. One pass adds launches: ``addmm`` becomes a product and a sum (decompose_ops.cpp), for which the front end cares.
-Loops whose number of repetitions stands in the code are taken as if they were written out, if they are small.
-
-Not followed is the pass that puts several ``mm`` whose sum is taken, or that share an operand, into one (batch_mm.cpp).
+Memory written again is left alone, and so are two results, or a result and an input, that would share memory. One pass adds
+launches: ``addmm`` becomes a product and a sum (decompose_ops.cpp), in the front end. Small loops of a constant number of
+repetitions are unrolled. The batching of several ``mm`` (batch_mm.cpp) is not followed.
 """
 
 from __future__ import annotations
