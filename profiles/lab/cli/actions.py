@@ -28,7 +28,10 @@ _VERBS: dict[str, tuple[tuple[str, ...], str]] = {
     "evaluate": (("evaluating",), "judge a profile, its plans or whole-network predictors on unseen boards and networks"),
     "networks": (("networks", "counting", "predicting"), "measure random networks, and predict others from them"),
     "table": (("importing", "sharing"), "import, export and merge records"),
-    "compare": (("real", "applications", "replaying", "transferring"), "compare predictions with measurements of real boards"),
+    "compare": (
+        ("accuracy", "real", "applications", "replaying", "transferring"),
+        "compare predictions with measurements of real boards",
+    ),
     "paper": (("paper.report", "paper.table1", "paper.characterize"), "reproduce the tables and figures of MIRAGE (SEC '21)"),
     "silicon": (("silicon_gate", "silicon_comparison"), "check the simulated chips"),
     "trace": (("trace",), "compare a profiler trace with the decomposed kernel list"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``jetdvfs-lab compare kernels``, ``layers`` and ``real``: real measurements predicted by models trained without them."""
+"""``jetdvfs-lab compare kernels`` and ``layers``: real measurements predicted by models trained without them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ....daemon import arguments
 from ....daemon.cli.output import print_json, progress_bar, table
 from ....daemon.errors import InputError
 from ....kernels.text import needing
 from ...errors import ComparisonDataError
-from . import cross_validation
 from .arguments import add_data, add_seed, add_threads
 from .silicon_gate import MISSED
 
@@ -27,27 +25,11 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
     for name, summary, action in (
         ("kernels", "predict real kernels of desktop GPUs, a fifth of them held out, beside the plain recipe", run),
         ("layers", "predict real layers of an AGX Orin, each network left out in turn", layers),
-        ("real", "all real measurements one after the other: 'kernels', 'layers', and 'judge' of a record", everything),
     ):
         sub = verb(name, summary, action)
-        if action is everything:
-            sub.add_argument(
-                "record",
-                nargs="?",
-                type=arguments.named_file,
-                metavar="RECORD",
-                help="of the processor at hand, or of a board: what 'jetdvfs-lab collect' wrote (default: tables only)",
-            )
         add_data(sub)
         add_threads(sub)
         add_seed(sub)
-
-
-def everything(args: argparse.Namespace) -> int:
-    """With ``--json`` a document of each, on a line of its own."""
-    _layers_file(args)  # before minutes are spent on kernels
-    codes = [run(args), layers(args), *([cross_validation.run(args)] if args.record else [])]
-    return max(codes)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -107,8 +89,10 @@ def show_layers(rows: Sequence[Mapping[str, str]], args: argparse.Namespace) -> 
         ModuleNotFoundError: what trains is not installed.
     """
     from ..compare.real.layers import GOALS, left_out, means, nearest
+    from ..compare.real.shipped_layers import shipped
 
     found, floor = list(left_out(rows, args.threads, args.seed, progress_bar)), nearest(rows)
+    predicted = shipped(rows)
     mean = means(found)
     missed = [batch for batch, own in mean.items() if own.percent > GOALS[batch]]
     if args.json:
@@ -118,6 +102,8 @@ def show_layers(rows: Sequence[Mapping[str, str]], args: argparse.Namespace) -> 
         }
         for batch, percent in floor.items():
             about[str(batch)]["nearest"] = round(percent, 4)
+        for batch, errors in predicted.items():
+            about[str(batch)]["shipped"] = asdict(errors)
         print_json({"networks": [asdict(row) for row in found], "batches": about})
         return bool(missed)
     print(
@@ -135,6 +121,11 @@ def show_layers(rows: Sequence[Mapping[str, str]], args: argparse.Namespace) -> 
     for batch, percent in floor.items():
         print(
             f"batch {batch}: campaigns that measured the same differ; no prediction could be nearer to all than {percent:.1f}%"
+        )
+    if predicted:
+        print("shipped profile of the simulated board, with the interpreter's host time as frame overhead, and without:")
+        print(
+            "  " + ", ".join(f"batch {batch}: {one.percent:.1f} ({one.alone_percent:.1f})%" for batch, one in predicted.items())
         )
     return bool(missed)
 

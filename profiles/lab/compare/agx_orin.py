@@ -10,7 +10,7 @@ host's costs.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -62,7 +62,10 @@ MODES: Mapping[str, MeasuredMode] = {
 
 
 @dataclass(frozen=True)
-class _Layer:
+class Layer:
+    """A fused layer as measured alone: its launches, and the mean and least of its times."""
+
+    model: str
     calls: tuple[KernelInvocation, ...]
     batch: int
     precision: str
@@ -94,10 +97,11 @@ def named_launches(model: str, batch: int) -> dict[str, KernelInvocation]:
     return named
 
 
-def _layers(folder: Path) -> list[_Layer]:
+def layers_of(table: Iterable[Mapping[str, str]]) -> list[Layer]:
+    """Layers of :data:`NETWORKS` with their launches."""
     rows = [
         row
-        for row in read_rows(folder, LAYERS)
+        for row in table
         if row["model"] in NETWORKS and not row["calib_dir"].startswith("jetson_orin_agx")  # the same board, batch 1 again
     ]
     means, least = (numbers(rows, name, LAYERS) for name in ("lat_mean_ms", "lat_min_ms"))
@@ -109,7 +113,7 @@ def _layers(folder: Path) -> list[_Layer]:
         if calls:
             position = order.setdefault((row["model"], row["nodes"]), len(order))
             batch, mode = int(row["batch"]), row["thermal_profile"]
-            layers.append(_Layer(calls, batch, row["precision"], mode, mean_ms, least_ms, position % 4 == 0))
+            layers.append(Layer(row["model"], calls, batch, row["precision"], mode, mean_ms, least_ms, position % 4 == 0))
     return layers
 
 
@@ -120,7 +124,7 @@ def compare(folder: Path) -> Report:
         ComparisonDataError: they are not there.
     """
     chip = load_chip(BOARD)
-    layers = _layers(folder)
+    layers = layers_of(read_rows(folder, LAYERS))
     large, small = (_simulated(chip, [layer for layer in layers if layer.batch in batches]) for batches in ((16, 64), (1,)))
     return Report(
         BOARD,
@@ -143,16 +147,16 @@ def compare(folder: Path) -> Report:
     )
 
 
-def _simulated(chip: Chip, layers: Sequence[_Layer]) -> list[tuple[_Layer, float]]:
+def _simulated(chip: Chip, layers: Sequence[Layer]) -> list[tuple[Layer, float]]:
     """Each layer with its simulated latency in ms."""
-    pairs: list[tuple[_Layer, float]] = []
+    pairs: list[tuple[Layer, float]] = []
     for name, mode in MODES.items():
         mine = [layer for layer in layers if layer.mode == name]
         pairs += zip(mine, layer_ms(chip, mode, [layer.calls for layer in mine]).tolist(), strict=True)
     return pairs
 
 
-def _by(pairs: Sequence[tuple[_Layer, float]], group: Callable[[_Layer], str], limit: float | None) -> list[Fit]:
+def _by(pairs: Sequence[tuple[Layer, float]], group: Callable[[Layer], str], limit: float | None) -> list[Fit]:
     measured = np.array([layer.least_ms if layer.batch == 1 else layer.mean_ms for layer, _ in pairs])
     simulated = np.array([ms for _, ms in pairs])
     kept = np.array([layer.held_out for layer, _ in pairs])

@@ -32,7 +32,7 @@ _HEADINGS = (
     "lat_mean_ms", "nodes",
 )  # fmt: skip
 _BYTES = {"FP32": 4, "FP16": 2, "BF16": 2}
-_NODE_MS, _NODE_HZ = 0.15, 2.2016e9  # of an interpreter's call at that clock
+NODE_MS, _NODE_HZ = 0.15, 2.2016e9  # of an interpreter's call at that clock
 _LANES, _BYTES_PER_CYCLE = 256, 64
 _PARTS = ("Conv2d", "BatchNorm", "ReLU", "SiLU", "Linear", "LayerNorm", "Multihead", "AdaptiveAvg", "Unfused", "add")
 _NODES = (
@@ -235,4 +235,4 @@ def _terms_ms(row: Mapping[str, str], mode: MeasuredMode, nodes: int) -> tuple[f
     half = _BYTES[row["precision"]] / 4
     compute_ms = 1e3 * float(row["flops"]) * half / (mode.sm_count * _LANES * mode.gpu_hz)
     memory_ms = 1e3 * float(row["total_bytes"]) * half / (_BYTES_PER_CYCLE * mode.emc_hz)
-    return compute_ms, memory_ms, nodes * _NODE_MS * _NODE_HZ / mode.cpu_hz
+    return compute_ms, memory_ms, nodes * NODE_MS * _NODE_HZ / mode.cpu_hz

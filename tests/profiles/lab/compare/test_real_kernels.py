@@ -12,8 +12,6 @@ from pathlib import Path
 import pytest
 
 from jetdvfs.profiles.lab.cli import main
-from jetdvfs.profiles.lab.compare.agx_orin import LAYERS
-from jetdvfs.tests.support.profiles.layer_table import write_layers
 
 HEADERS = {
     "linear": "Device,latency_ms,M,N,K", "bmm": "Device,latency_ms,B,M,N,K", "add": "Device,latency_ms,B,H",
@@ -72,24 +70,6 @@ def test_what_is_learned_of_the_bound_and_its_floor_beats_sizes_as_they_stand(
     assert not trained["written"] and [pair["table"] for pair in trained["kernels"]] == ["conv", "relu"]
     for pair in trained["kernels"]:
         assert pair == {name: value for name, value in found[pair["table"]].items() if name != "passed"}
-
-
-@pytest.mark.slow
-def test_all_real_measurements_are_printed_by_one_command(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("xgboost", reason="training needs xgboost")
-    asked = ["compare", "real", "--data", str(data), "--threads", "1", "--json"]
-    assert main(asked) == 3
-    told = capsys.readouterr().err
-    assert LAYERS in told and told.count("\n") == 1  # before anything is trained
-    write_layers(data)
-    record = data / "one.npz"
-    assert main(["collect", "resnet18", "squeezenet1_0", "--meter", "simulated", "--board", "nano",
-                 "--kernels", "1", "--out", str(record)]) == 0  # fmt: skip
-    capsys.readouterr()
-    assert main([*asked[:2], str(record), *asked[2:]]) in (0, 4)
-    kernels, networks, judged = map(json.loads, capsys.readouterr().out.splitlines())
-    assert {pair["table"] for pair in kernels} == set(HEADERS) and set(networks["batches"]) == {"1", "16"}
-    assert [one["network"] for one in judged["networks"]] == ["resnet18", "squeezenet1_0"]
 
 
 def test_of_a_table_alone_the_errors_are_printed_and_nothing_is_written(data: Path, capsys: pytest.CaptureFixture[str]) -> None:

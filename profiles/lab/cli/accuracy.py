@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``jetdvfs-lab compare engines`` and ``all``: published engines, and every comparison as one page."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import date
+from pathlib import Path
+from statistics import median
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from .... import __version__
+from ....daemon.cli.output import print_json, table
+from ....daemon.errors import InputError
+from ...bundle.bundle import load_bundle
+from ...bundle.finding import find_bundles
+from ...errors import ComparisonDataError
+from .arguments import add_data
+from .silicon_gate import MISSED
+
+_AFTER = "10"  # observed configurations
+_EVALUATIONS = {
+    "unseen_board": "unseen boards", "unseen_board_and_network": "and networks", "unseen_board_and_family": "and families",
+    "unseen_board_engine": "engines", "unseen_board_engine_half": "engines in half precision",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Row:
+    """A figure beside its goal, both as printed; ``met`` is None without a goal."""
+
+    measure: str
+    goal: str
+    now: str
+    met: bool | None = None
+
+
+def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
+    """Add the actions; ``verb(name, summary, action)`` gives the parser of a new one."""
+    add_data(verb("engines", "predict published TensorRT engines (engines.csv: board,model,input,as,latency_ms)", engines))
+    sub = verb("all", "run every comparison with real boards, and write the results as one page", everything)
+    add_data(sub)
+    sub.add_argument("--only", choices=tuple(_PARTS), action="append", metavar="PART", help=f"of {', '.join(_PARTS)}")
+    sub.add_argument("--write", type=Path, metavar="FILE", help="write the page (docs/accuracy.md) instead of printing it")
+
+
+def engines(args: argparse.Namespace) -> int:
+    from ..compare.engines import GOAL, Engine
+    from ..compare.engines import engines as predicted
+
+    groups: dict[tuple[str, str], list[Engine]] = {}
+    try:
+        for one in predicted(args.data):
+            groups.setdefault((one.board, one.compiled), []).append(one)
+    except ComparisonDataError as error:
+        raise InputError(f"--data: {error}") from error
+    errors = {group: median(abs(one.error) for one in own) for group, own in groups.items()}
+    if args.json:
+        rows = [{**asdict(one), "error": one.error} for own in groups.values() for one in own]
+        print_json({"engines": rows, "groups": [{"board": b, "as": way, "error": e} for (b, way), e in errors.items()]})
+    else:
+        print("predicted by shipped profiles of simulated boards, beside engines on real boards")
+        cells = [
+            [one.board, one.compiled, one.model, f"{one.latency_ms:.2f}", f"{one.predicted_ms:.2f}", f"{one.error:+.1%}"]
+            for own in groups.values()
+            for one in own
+        ]
+        print(table(["board", "as", "model", "real ms", "predicted ms", "error"], cells), end="\n\n")
+        for (board, way), off in errors.items():
+            count = len(groups[board, way])
+            print(f"{board} {way}: median {off:.1%} of {count}, goal {GOAL:.0%}  {'ok' if off <= GOAL else 'MISSED'}")
+    return MISSED if any(off > GOAL for off in errors.values()) else 0
+
+
+def everything(args: argparse.Namespace) -> int:
+    found: dict[str, list[Row]] = {}
+    for name in args.only or _PARTS:
+        print(f"{' '.join(_PARTS[name][0])} ...", file=sys.stderr, flush=True)
+        found[name] = list(_rows(name, args.data))
+    if args.json:
+        print_json({name: [asdict(row) for row in rows] for name, rows in found.items()})
+    elif args.write is None:
+        print("\n".join(_page(found)))
+    else:
+        try:
+            args.write.write_text("\n".join(_page(found)) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"--write {args.write}: {error.strerror}") from error
+    return MISSED if any(row.met is False for rows in found.values() for row in rows) else 0
+
+
+def _rows(name: str, data: Path) -> Iterator[Row]:
+    """Rows of one comparison, by the JSON of its own command."""
+    from . import main
+
+    command, rows_of = _PARTS[name]
+    told = io.StringIO()
+    with contextlib.redirect_stdout(told):
+        code = main([*command, "--data", str(data), "--json"])
+    if code in (0, MISSED):
+        yield from rows_of(json.loads(told.getvalue()))
+    else:
+        yield Row("not compared: the data lack its table", "", "")
+
+
+_Json: TypeAlias = Any
+
+
+def _goal(measure: str, value: float, goal: float) -> Row:
+    return Row(measure, f"{goal:.1%}", f"{value:.1%}", value <= goal)
+
+
+def _replays(runs: _Json) -> Iterator[Row]:
+    for name in dict.fromkeys(run["table"] for run in runs):
+        own = [run for run in runs if run["table"] == name]
+        after = [run["after"][_AFTER] for run in own]
+        yield _goal(f"{name}: latency", float(np.median([one["latency_error"] for one in after])), 0.02)
+        yield _goal(f"{name}: power", float(np.median([one["power_error"] for one in after])), 0.04)
+        yield _goal(f"{name}: regret, 90th percentile", float(np.quantile([one["regret"] for one in after], 0.9)), 0.03)
+        late = sum(number > 3 for run in own for number in run["late"])
+        yield Row(f"{name}: late configurations after the third, {len(own)} targets", "0", str(late), late == 0)
+
+
+def _kernels(pairs: _Json) -> Iterator[Row]:
+    for pair in pairs:
+        goal = min(pair["plain_percent"], pair["goal_percent"] or pair["plain_percent"])
+        yield _goal(f"{pair['table']} on {pair['gpu']}, held out", pair["own_percent"] / 100, goal / 100)
+
+
+def _layers(found: _Json) -> Iterator[Row]:
+    for batch, own in found["batches"].items():
+        yield _goal(f"networks at batch {batch}, each left out", own["percent"] / 100, own["goal"] / 100)
+        if shipped := own.get("shipped"):
+            yield Row(f"shipped profile at batch {batch}, the interpreter's time told", "", f"{shipped['percent']:.1f}%")
+
+
+def _tokens(rows: _Json) -> Iterator[Row]:
+    predicted = [row["predicted"] for row in rows if row["predicted"]]
+    for measure, name, goal in (("tokens per second", "rate_error", 0.15), ("energy of a token", "energy_error", 0.2)):
+        yield _goal(f"{measure}, median of {len(predicted)}", median(abs(one[name]) for one in predicted), goal)
+
+
+def _batches(choices: _Json) -> Iterator[Row]:
+    for board in dict.fromkeys(one["board"] for one in choices):
+        own = [one for one in choices if one["board"] == board and one["observed"]]
+        yield _goal(f"{board}: regret of batch and clock, median", median(one["regret"] for one in own), 0.1)
+        late = sum(one["late"] for one in own)
+        yield Row(f"{board}: late plans of {len(own)}", "0", str(late), late == 0)
+
+
+def _engines(found: _Json) -> Iterator[Row]:
+    for one in found["groups"]:
+        yield _goal(f"{one['board']}, {one['as']}: latency, median", one["error"], 0.15)
+
+
+def _silicon(found: _Json) -> Iterator[Row]:
+    for board in found["boards"]:
+        for fit in board["fits"]:
+            if fit["limit"] is not None:
+                part = "median" if fit["limit_on"] == "median" else "largest"
+                value = (fit.get("held_out") or fit.get("fitted") or fit["all"])[part]
+                row = _goal(f"{board['board']}: {fit['quantity']}, {part} of {fit['points']}", value, fit["limit"])
+                yield replace(row, met=fit["passed"])
+
+
+_PARTS: dict[str, tuple[Sequence[str], Callable[[_Json], Iterator[Row]]]] = {
+    "replay": (("compare", "replay"), _replays),
+    "engines": (("compare", "engines"), _engines),
+    "batches": (("compare", "batches"), _batches),
+    "tokens": (("compare", "tokens"), _tokens),
+    "layers": (("compare", "layers"), _layers),
+    "kernels": (("compare", "kernels"), _kernels),
+    "silicon": (("silicon", "comparison"), _silicon),
+}
+
+
+def _page(found: dict[str, list[Row]]) -> Iterator[str]:
+    yield "# Accuracy\n"
+    command = "jetdvfs-lab compare all --data DIR --write docs/accuracy.md"
+    yield f"Written by `{command}` on {date.today().isoformat()}, version {__version__}."
+    yield "The measurements are published by others and not part of this repository.\n"
+    yield "## Predictions beside real boards and GPUs"
+    for name, rows in found.items():
+        if name != "silicon":
+            yield from _shown(name, rows)
+    if "silicon" in found:
+        yield "\n## Simulated chips beside real boards"
+        yield from _shown("silicon", found["silicon"])
+    yield "\n## Shipped profiles on simulated boards\n"
+    yield "Simulated: mean error of latency / energy on boards, networks and families that a profile was not trained on.\n"
+    yield "| Profile | " + " | ".join(_EVALUATIONS.values()) + " |"
+    yield "|---" * (1 + len(_EVALUATIONS)) + "|"
+    for name, path in sorted(find_bundles().items()):
+        kept = load_bundle(path).manifest.evaluation
+        means = [kept[part]["mean"]["timeline"] if part in kept else None for part in _EVALUATIONS]
+        cells = [f"{one['latency_percent']:.1f} / {one['energy_percent']:.1f}%" if one else "" for one in means]
+        yield f"| {name} | {' | '.join(cells)} |"
+
+
+def _shown(name: str, rows: Sequence[Row]) -> Iterator[str]:
+    yield f"\n`jetdvfs-lab {' '.join(_PARTS[name][0])} --data DIR`\n"
+    yield "| Measure | Goal | Now | |\n|---|---|---|---|"
+    for row in rows:
+        yield f"| {row.measure} | {row.goal} | {row.now} | {'' if row.met is None else 'met' if row.met else 'missed'} |"

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Published latencies of TensorRT engines beside predictions of the shipped profiles.
+
+The table ``engines.csv`` has a row per engine: ``board``, ``model`` (a file, relative to the table's folder), ``input``, ``as``
+(:data:`jetdvfs.kernels.engine.fusing.ENGINES`), ``latency_ms``, and optionally ``gpu_mhz`` (default: the board's highest).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from ....kernels.cost.model import surface
+from ....kernels.decompose import decompose
+from ....kernels.engine.fusing import EIGHT_BITS, ENGINES, as_engine
+from ....kernels.errors import KernelsError
+from ....kernels.inputs import parse_input
+from ...bundle.bundle import Bundle, load_bundle
+from ...errors import BundleError, ComparisonDataError
+from .fit import find_file, read_table
+
+TABLE = "engines.csv"
+GOAL = 0.15
+"""Median absolute error of a board's engines of one element type."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A published engine and its predicted latency."""
+
+    board: str
+    model: str
+    compiled: str
+    latency_ms: float
+    predicted_ms: float
+
+    @property
+    def error(self) -> float:
+        return self.predicted_ms / self.latency_ms - 1
+
+
+def engines(data: Path) -> Iterator[Engine]:
+    """Every row of the table, predicted.
+
+    Raises:
+        ComparisonDataError: no table, or a row that is not as described above.
+    """
+    path = find_file(data, TABLE)
+    for number, row in enumerate(read_table(path), 1):
+        try:
+            yield _predicted(path.parent, row)
+        except KeyError as error:
+            raise ComparisonDataError(f"{path}: no column {error}; expected board, model, input, as, latency_ms") from error
+        except (ValueError, KernelsError, BundleError) as error:
+            raise ComparisonDataError(f"{path}, row {number}: {error}") from error
+
+
+def _predicted(folder: Path, row: Mapping[str, str]) -> Engine:
+    compiled, latency_ms = row["as"], float(row["latency_ms"])
+    if compiled not in ENGINES or not latency_ms > 0:
+        raise ValueError(f"as {compiled!r:.40}, latency_ms {latency_ms}; expected one of {', '.join(ENGINES)}, and more than 0")
+    network = decompose(folder / row["model"], [parse_input(row["input"])])
+    listed = as_engine(network, half=compiled != ENGINES[0], eight_bits=compiled == EIGHT_BITS)
+    cost = _shipped(f"{row['board']}-sim").cost
+    clocks = cost.grid.top
+    if row.get("gpu_mhz"):
+        wanted_hz = 1e6 * float(row["gpu_mhz"])
+        clocks = clocks._replace(gpu_hz=min(cost.grid.gpu_hz, key=lambda level: abs(level - wanted_hz)))
+    found = surface(listed, cost, execution="engine").at(clocks)
+    return Engine(row["board"], row["model"], compiled, latency_ms, found.latency_ms)
+
+
+@lru_cache(maxsize=4)
+def _shipped(name: str) -> Bundle:
+    return load_bundle(name)

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layers of a real AGX Orin predicted by its shipped profile, under the interpreter that measured them.
+
+The interpreter's host time is a frame overhead per node (:class:`jetdvfs.kernels.execution.Beside`), and a mode's part of the
+GPU is gated. A network's time is the sum of its layers', each timed alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from .....kernels.cost.board import BoardCost
+from .....kernels.cost.model import surface
+from .....kernels.execution import Beside
+from .....kernels.grid import FrequencyConfiguration
+from .....kernels.network import Network
+from ....bundle.bundle import load_bundle
+from ..agx_orin import BOARD, MODES, Layer, layers_of
+from .layers import NODE_MS
+
+_SMS = 16
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Mean absolute errors of networks' times in per cent, with and without the interpreter's host time."""
+
+    percent: float
+    alone_percent: float
+    networks: int
+
+
+def shipped(rows: Iterable[Mapping[str, str]]) -> dict[int, Errors]:
+    """Errors of the shipped profile by batch, for rows of :func:`.layers.read_layers`."""
+    cost = load_bundle(f"{BOARD}-sim").cost
+
+    predicted: dict[object, tuple[float, float]] = {}
+    sums: dict[tuple[str, int, str, str], list[float]] = {}
+    for layer in layers_of(rows):
+        own = sums.setdefault((layer.model, layer.batch, layer.precision, layer.mode), [0.0, 0.0, 0.0])
+        key = (layer.mode, *(call.signature for call in layer.calls))
+        if key not in predicted:
+            predicted[key] = _predicted_ms(cost, layer)
+        for place, value in enumerate((layer.mean_ms, *predicted[key])):
+            own[place] += value
+    return {
+        batch: _errors({key: own for key, own in sums.items() if key[1] == batch}) for batch in sorted({k[1] for k in sums})
+    }
+
+
+def _predicted_ms(cost: BoardCost, layer: Layer) -> tuple[float, float]:
+    """With and without the interpreter's host time."""
+    share, clocks = MODES[layer.mode].sm_count / _SMS, _clocks(cost, layer.mode)
+    told, alone = (
+        surface(Network("", (), layer.calls), cost, beside=Beside(host_ms=host_ms), gpu_share=share).at(clocks).latency_ms
+        for host_ms in (NODE_MS * len(layer.calls), 0.0)
+    )
+    return told, alone
+
+
+def _errors(sums: Mapping[tuple[str, int, str, str], list[float]]) -> Errors:
+    measured, told, alone = np.array(list(sums.values())).T
+    percent, alone_percent = (100 * float(np.abs(one / measured - 1).mean()) for one in (told, alone))
+    return Errors(percent, alone_percent, len(sums))
+
+
+def _clocks(cost: BoardCost, mode: str) -> FrequencyConfiguration:
+    own, grid = MODES[mode], cost.grid
+    wanted = (own.cpu_hz / 1e3, own.gpu_hz, own.emc_hz)
+    levels = (grid.cpu_khz, grid.gpu_hz, grid.emc_hz)
+    return FrequencyConfiguration(*(min(axis, key=lambda one: abs(one - at)) for axis, at in zip(levels, wanted, strict=True)))
