@@ -216,13 +216,11 @@ class Surfaces:
         # The first client may go away while others still wait.
         return await asyncio.shield(task)
 
-    def name(
-        self, network: LoadedNetwork, method: str, execution: str | None, beside: Beside, gpu_share: float | None = 1.0
-    ) -> str:
+    def name(self, network: LoadedNetwork, method: str, execution: str | None, beside: Beside, share: float | None = 1) -> str:
         """Lasting name of a surface, different for each profile."""
         if self._named is None and self.profile is not None:
             self._named = surface_key(self.profile.identity, "", "")
-        part = "" if gpu_share == 1 else f"{gpu_share}"
+        part = "" if share == 1 else f"{share}"
         asked = f"{self._named}{network.key}{method}{execution}{sorted(asdict(beside).items())}{part}"
         return hashlib.sha256(asked.encode()).hexdigest()
 
