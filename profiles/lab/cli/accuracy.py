@@ -35,7 +35,7 @@ _EVALUATIONS = {
 
 @dataclass(frozen=True)
 class Row:
-    """A figure beside its goal, both as printed; ``met`` is None without a goal."""
+    """A figure and its goal, both as printed; ``met`` is None without a goal."""
 
     measure: str
     goal: str

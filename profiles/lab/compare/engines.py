@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Published latencies of TensorRT engines beside predictions of the shipped profiles.
+"""Published latencies of TensorRT engines, and predictions by the shipped profiles.
 
 The table ``engines.csv`` has a row per engine: ``board``, ``model`` (a file, relative to the table's folder), ``input``, ``as``
 (:data:`jetdvfs.kernels.engine.fusing.ENGINES`), ``latency_ms``, and optionally ``gpu_mhz`` (default: the board's highest).
