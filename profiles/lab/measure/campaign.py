@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A measuring campaign: what to measure on which board at which frequency configurations, done in units that can be resumed.
-
-Kernels are those of given networks, on every board, and random ones (MIRAGE, SEC '21, section 4.2), each on one board, at
-random configurations; the host's issue time per call, and idle power over the whole grid, complete what a profile needs.
-"""
+"""A measuring campaign in resumable units: kernels of networks on every board, random ones (MIRAGE, SEC '21, section 4.2) on
+one board each, at random configurations; issue time per host call; idle power over the grid."""
 
 from __future__ import annotations
 
@@ -30,22 +27,21 @@ Thing = TypeVar("Thing")
 
 @dataclass(frozen=True)
 class CampaignSize:
-    """How much to measure.
+    """How much to measure; ``configurations`` are random ones.
 
     Attributes:
-        nodes: the boards to measure on.
-        random_kernels: random kernels of each kind; ``random_kernels_default`` for kinds not named.
-        configurations: random configurations per random kernel.
-        network_configurations: random configurations per board and kernel of a network.
-        whole_network_configurations: random configurations per board and network, measured as a whole.
-        host_configurations: random configurations per board and call name.
-        warm_configurations: random configurations per board and temperature of the die beside the campaign's.
-        idle_configurations: random configurations per board that idle power is measured at; 0 for all.
-        power_kernels: kernels whose power is measured together: at the same random configurations, idle power once for all.
-        power_configurations: random configurations per kernel measured so; 0 for as many as its time is measured at.
-        fixed_observations: of each network at the same few configurations on every board; its kernels are measured there once.
-        small_steps: whether a step is one kernel, one call, or one configuration (of power, of kernels measured together), for
-            an interruption loses no more: in real time, where each takes a second or more.
+        nodes: boards.
+        random_kernels: per kind; ``random_kernels_default`` for other kinds.
+        configurations: per random kernel.
+        network_configurations: per board and kernel of a network.
+        whole_network_configurations: per board and network as a whole.
+        host_configurations: per board and call name.
+        warm_configurations: per board and extra die temperature.
+        idle_configurations: for idle power, per board; 0 for all.
+        power_kernels: kernels whose power shares configurations and one idle measurement.
+        power_configurations: for power, per kernel; 0 for as many as for time.
+        fixed_observations: of each network at the few configurations that boards share; its kernels are measured there once.
+        small_steps: True if a step is one kernel, call or configuration, so that an interruption loses little real time.
     """
 
     nodes: tuple[int, ...]
@@ -68,12 +64,8 @@ class CampaignSize:
 
 @dataclass(frozen=True)
 class Unit:
-    """One resumable step: what kind of measurement, one board, some things, and how many random configurations for each.
-
-    Attributes:
-        part: which of the configurations that the same kind of measurement of the same things takes, by their order; all where
-            it is empty.
-    """
+    """Resumable step: kind of measurement, board, things, random configurations for each; ``part`` selects some by order
+    (empty: all)."""
 
     kind: str
     node: int
@@ -88,20 +80,18 @@ class Unit:
 
 @dataclass(frozen=True)
 class Campaign:
-    """Everything that will be measured, decided before the first measurement.
+    """All measurements, decided before the first.
 
     Attributes:
-        board: the board, or another device.
-        silicon_version: version of the simulated silicon, or an empty string.
-        temperature_c: the die temperature that boards are kept at.
-        size: how much.
-        seed: what random choices follow from.
-        invocations: the kernels; the first ``network_kernels`` are those of networks.
-        calls: the calls whose issue time is measured, some of each name.
-        networks: the networks, measured as a whole to see what their kernels' models do not say.
-        units: the steps, in order.
-        temperatures_c: others that idle power is measured at.
-        offered: the part of the board's grid that is measured, where it is not all of it.
+        silicon_version: of simulated silicon, or empty.
+        temperature_c: die temperature of the boards.
+        seed: of all random choices.
+        invocations: kernels; the first ``network_kernels`` are the networks'.
+        calls: calls whose issue time is measured, some of each name.
+        networks: measured as a whole.
+        units: steps, in order.
+        temperatures_c: further ones for idle power.
+        offered: measured part of the board's grid; None for all of it.
     """
 
     board: MeasuredDevice
@@ -169,18 +159,16 @@ def plan_campaign(
     """Decide what a campaign measures.
 
     Args:
-        board: the board's description; where it has no energy rails, power is not measured.
-        networks: the networks whose kernels and calls are measured on every board.
-        random_kernels: gives so many random kernels of a kind.
-        size: how much.
-        kinds: the kernel kinds that get a model.
-        temperature_c: the die temperature that boards are kept at.
+        board: without energy rails, power is not measured.
+        networks: whose kernels and calls are measured on every board.
+        random_kernels: draws kernels of a kind, by kind and count.
+        kinds: kernel kinds that get a model.
+        temperature_c: die temperature of the boards.
         others: networks of which only the calls are measured.
-        issued: which calls cost the host time of their own.
-        warmer_c: others that idle power is measured at besides.
-        silicon_version: version of the simulated silicon, or an empty string.
-        seed: what random choices follow from.
-        offered: the part of the board's grid that is measured; None for all of it.
+        issued: selects calls with an issue time of their own.
+        warmer_c: further temperatures for idle power.
+        silicon_version: of simulated silicon, or empty.
+        offered: measured part of the board's grid; None for all of it.
     """
     offered = None if offered == board.grid else offered
     grid = offered or board.grid

@@ -24,11 +24,8 @@ _SHORT_MS = 0.5  # of longer kernels, the pause between two launches is less tha
 
 
 def figure_rows(what: int | NDArray[np.int64], node: int, flat: NDArray[np.int64], value: NDArray[np.float64]) -> Rows:
-    """A meter's figures at these configurations (flat indices) as rows; those that do not count (NaN) are left out.
-
-    Raises:
-        MeasurementError: they are not one figure for each, or not finite.
-    """
+    """Values at configurations (flat indices) as rows, without NaN. Raises MeasurementError unless there is one finite value
+    for each."""
     figures = np.asarray(value, np.float64)
     if figures.shape != flat.shape or np.isinf(figures).any():
         raise MeasurementError(f"board {node}: expected {len(flat)} finite figures, got {figures!r:.80}")
@@ -58,11 +55,10 @@ def kernel_power(
     meter: Meter,
     together: int = 1,
 ) -> Tables:
-    """Power of kernels above idle, each at its configuration; the pauses between them and the cost of timing one if the meter
-    tells them apart.
+    """Power of kernels above idle, each at its configuration; pauses and timing cost if the meter separates them.
 
     Args:
-        together: so many, one after the other, are at the same configuration; what is not theirs is measured once for them.
+        together: consecutive kernels that share a configuration and its idle measurement.
     """
     of_host, once = board.host_rails, configurations[::together]
     gpu_side = [rail for rail in board.energy_rails if rail not in of_host]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A campaign on several boards at once: a Dask cluster with one worker on each.
+"""A campaign on several boards: a Dask cluster with one worker on each.
 
-As on the thirteen boards of MIRAGE (SEC '21, section 4.2), kernels of networks are measured on every board and random ones are
-dealt out among them. A board is known by its worker's name: one that comes back goes on. What a lost board had still to
-measure of the random kernels is dealt out again; of itself, what it had measured counts.
+As on MIRAGE's thirteen boards (SEC '21, section 4.2), every board measures the networks' kernels; random ones are dealt out,
+and
+dealt again if a board is lost. A board is known by its worker's name and resumes when it returns.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _LOOK_S, _POLL_S = 0.5, 0.02
 
 @dataclass
 class _Board:
-    """One board, while a campaign runs.
+    """One board in a running campaign.
 
     Attributes:
-        node: its number in the campaign.
-        steps: numbers of the steps that it has still to do, the next first.
-        running: the step that it does, and the future of what comes of it.
+        node: its number.
+        steps: numbers of its remaining steps, the next first.
+        running: the current step and its future.
     """
 
     name: str
@@ -59,21 +59,20 @@ def run_on_fleet(
     progress: Progress = lambda done, total, text: None,
     patience_s: float = PATIENCE_S,
 ) -> Measurements:
-    """Measure on every worker of a cluster what is not yet in ``folder``, and return all of it.
+    """Measure everything not yet in ``folder`` on a cluster's workers; return all of it.
 
-    What is measured depends on neither interruptions nor the order in which boards finish, as long as none is lost.
+    Unless a board is lost, neither interruptions nor the order in which boards finish change the measurements.
 
     Args:
-        campaign: what to measure; it has as many nodes as the cluster has workers.
+        campaign: as many nodes as the cluster has workers.
         client: a ``distributed.Client``.
-        meter: gives meters, on the workers.
-        folder: where each finished step is kept; ``None`` keeps nothing.
-        progress: called whenever a step is finished.
-        patience_s: a board that has been away for so long is lost.
+        meter: makes meters, on the workers.
+        folder: keeps finished steps; None keeps nothing.
+        progress: called after each step.
+        patience_s: absence after which a board is lost.
 
     Raises:
-        MeasurementError: there are not as many workers, a measurement did not come out, or all boards are lost; what was
-            measured until then is kept.
+        MeasurementError: wrong number of workers, a failed measurement, or no board left; finished steps are kept.
     """
     kept = KeptUnits(folder, campaign.digest, campaign.about)
     finished = {number: rows for number in range(len(campaign.units)) if (rows := kept.get(number)) is not None}

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Campaigns on GPUs: a workstation's, by NVML at the clocks there are or at some that are locked, and a board's, whose daemon
-sets the clocks."""
+"""Campaigns on GPUs: a workstation's by NVML, at present or locked clocks, and a board's at clocks that the daemon sets."""
 
 from __future__ import annotations
 
@@ -39,11 +38,7 @@ SWITCH_S = 0.9
 
 @dataclass(frozen=True)
 class Workstation:
-    """A GPU, what runs on it and what it is like.
-
-    Attributes:
-        locking: whether clocks are locked.
-    """
+    """A GPU, its worker and its description; ``locking`` is True if clocks are locked."""
 
     process: Worker
     nvml: Nvml
@@ -55,14 +50,14 @@ class Workstation:
 def workstation(
     library: NvmlLibrary, start: Callable[[], EndingWorker], clocks_mhz: Sequence[int] = (), index: int = 0
 ) -> Iterator[Workstation]:
-    """A GPU for as long as the context lasts; whatever becomes of it, locked clocks are given back.
+    """A GPU within the context; locked clocks are always released.
 
     Args:
         start: starts the worker on that GPU.
-        clocks_mhz: to lock one after the other; none leaves clocks as they are.
+        clocks_mhz: clocks to lock in turn; none leaves clocks alone.
 
     Raises:
-        MeasurementError: there is no such GPU, NVML or PyTorch, or it does not have these clocks.
+        MeasurementError: no such GPU, clocks, NVML or PyTorch.
     """
     with contextlib.closing(Nvml(library, index)) as nvml, contextlib.closing(Renewed(start)) as process:
         name = re.sub(r"[^a-z0-9]+", "-", str(process.about["device_name"]).lower()).strip("-")
@@ -70,7 +65,7 @@ def workstation(
 
 
 def plan_gpu(device: Device, models: Sequence[Model], runnable: Collection[str], kernels: int, seed: int = 0) -> Campaign:
-    """Decide what is measured: what is of a processor, and what issuing each call costs the host.
+    """Plan a processor's campaign plus the issue time of each call.
 
     Raises:
         MeasurementError: two models have one name, or a model's list of launches ends early.
@@ -93,10 +88,10 @@ def plan_board(
     quick: bool = False,
     seed: int = 0,
 ) -> Campaign:
-    """Decide what is measured of a board: the networks, their kernels and random ones around them, issuing, idle power.
+    """Plan a board's campaign: networks, their kernels, random ones around them, issue times, idle power.
 
     Args:
-        offered: the part of the board's grid that its power mode and others' limits leave.
+        offered: part of the board's grid within its power mode and limits.
 
     Raises:
         MeasurementError: two models have one name, or a model's list of launches ends early.
@@ -119,11 +114,8 @@ def measure_gpu(
     folder: Path | None = None,
     progress: Progress = lambda done, total, text: None,
 ) -> Measurements:
-    """Run a campaign on a workstation's GPU.
-
-    Raises:
-        MeasurementError: a measurement did not come out; what was measured until then is kept in ``folder``.
-    """
+    """Run a campaign on a workstation's GPU. Raises MeasurementError if a measurement fails; ``folder`` keeps the finished
+    ones."""
     notebook = Notebook()
     clocks = LockedClocks(gpu.nvml, gpu.locking, notebook)
     with contextlib.closing(Ticks(gpu.nvml)) as ticks:
@@ -151,15 +143,15 @@ def measure_board(
     progress: Progress = lambda done, total, text: None,
     notebook: Notebook | None = None,
 ) -> Measurements:
-    """Run a campaign on a board's GPU. What did not count stands in the record, with the die's temperature.
+    """Run a campaign on a board's GPU; rejected samples are recorded with the die temperature.
 
     Args:
-        counters: of the board's energy rails.
-        clocks: what holds a configuration of the board.
-        notebook: that in which they note what they see.
+        counters: energy rails of the board.
+        clocks: set and hold a configuration.
+        notebook: where both write notes.
 
     Raises:
-        MeasurementError: a measurement did not come out; what was measured until then is kept in ``folder``.
+        MeasurementError: a measurement failed; ``folder`` keeps the finished ones.
     """
     notebook = notebook or Notebook()
     found = _measured(campaign, models, process, counters, clocks, patience, folder, progress, notebook, SWITCH_S)

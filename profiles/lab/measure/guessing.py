@@ -32,13 +32,13 @@ _SPREAD = frozenset(["std", "stdev", "min", "max", "p90", "p95", "p99", "var", "
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table.
+    """A table's column.
 
     Attributes:
         name: its heading.
-        words: the words of that, in small letters.
-        numbers: its numbers; empty if a cell is a text.
-        texts: its different texts, at most 21.
+        words: of the heading, in lower case.
+        numbers: empty if any cell is text.
+        texts: distinct texts, at most 21.
     """
 
     name: str
@@ -49,23 +49,18 @@ class Column:
 
 @dataclass(frozen=True)
 class Guess:
-    """A first mapping.
-
-    Attributes:
-        text: the mapping as YAML.
-        questions: what the table does not say.
-    """
+    """A first mapping: its YAML ``text``, and ``questions`` that the table leaves open."""
 
     text: str
     questions: tuple[str, ...]
 
 
 def guess(path: Path, board: str = "") -> Guess:
-    """Guess the meaning of the columns of a table.
+    """Guess the meaning of a table's columns.
 
     Args:
-        path: a CSV table, which may be gzipped, or Parquet.
-        board: the board that was measured; its clocks tell units that the heading does not.
+        path: CSV, gzipped or not, or Parquet.
+        board: the measured board; its clocks tell units that headings omit.
 
     Raises:
         MeasurementError: the table cannot be read.

@@ -21,15 +21,15 @@ _ABOUT = "campaign.json"
 
 
 class KeptUnits:
-    """A folder of finished units; a unit is there as a whole or not at all.
+    """A folder of finished units, each written whole or not at all.
 
     Args:
-        folder: that of campaigns, made if it is not there; ``None`` keeps nothing.
-        digest: the campaign's, whose units lie in a folder of that name.
-        about: what tells it from others.
+        folder: of campaigns, created if missing; None keeps nothing.
+        digest: the campaign's, which names its folder.
+        about: its description.
 
     Raises:
-        MeasurementError: it cannot be made.
+        MeasurementError: it cannot be created.
     """
 
     def __init__(self, folder: Path | None, digest: str = "", about: Mapping[str, Any] | None = None) -> None:
@@ -60,11 +60,7 @@ class KeptUnits:
             return Page.from_json(json.loads(arrays["page"].tobytes())) if "page" in arrays else Page()
 
     def put(self, number: int, tables: Mapping[str, Rows], page: Page | None = None) -> None:
-        """Keep a finished unit, and what was noted with it.
-
-        Raises:
-            MeasurementError: it cannot be written; those before are there.
-        """
+        """Keep a finished unit and its notes. Raises MeasurementError if it cannot be written; earlier units remain."""
         if self._folder is None:
             return
         path = self._path(self._folder, number)

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records that leave their owners, and records of several owners as one.
-
-What leaves says what was measured, by what, and by which versions: no names of hosts or workers, no paths.
-"""
+"""Records to share, free of host names, worker names and paths, and records of several owners merged into one."""
 
 from __future__ import annotations
 
@@ -63,12 +60,12 @@ _NETWORKS = ("network_ms", "network_mw")
 
 @dataclass(frozen=True)
 class Part:
-    """What a merged record has of one that it was made of.
+    """One record's part of a merged record.
 
     Attributes:
-        nodes: the numbers that its boards have in the merged record.
-        rows: how many figures it brought.
-        made_by: its meter and the versions of what measured it.
+        nodes: numbers of its boards there.
+        rows: count of its values.
+        made_by: its meter and software versions.
     """
 
     board: str
@@ -86,14 +83,13 @@ def shareable(record: Measurements) -> Measurements:
 
 
 def merged(records: Mapping[str, Measurements]) -> tuple[Measurements, list[Part]]:
-    """One record of several, by what they are called, and what came from each.
+    """Merge records, given by name; return also the part of each.
 
-    Each brings boards of its own, which are numbered anew; simulated individuals keep their numbers, for the same number is
-    the same board. What was measured in several is one thing there.
+    Boards are renumbered, except simulated individuals, whose number is their identity. Equal things measured in several are
+    one.
 
     Raises:
-        MeasurementError: they are of different boards, silicons or rails, their idle power is of dies of different
-            temperatures, or figures of a board are in two of them.
+        MeasurementError: boards, silicons, rails or idle die temperatures differ, or two records have values of one board.
     """
     _check_alike(records)
     each = [shareable(record) for record in records.values()]

@@ -26,8 +26,8 @@ _STEPS = 1_000_003  # keeps the noise of steps apart from that of boards
 
 
 def one_board_size(node: int, random_kernels: int) -> CampaignSize:
-    """How much is measured: so many random kernels of each kind, and more convolutions and products; idle power at a hundred
-    configurations; power of four kernels at a time, at half as many configurations as times, which takes most of the time."""
+    """Size for one board: random kernels of each kind, more convolutions and products; idle power at 100 configurations; power,
+    the longest part, of four kernels at a time, at half as many configurations as times."""
     return CampaignSize(
         nodes=(node,),
         random_kernels={"conv2d": 6 * random_kernels, "matmul": 4 * random_kernels},
@@ -44,9 +44,8 @@ def one_board_size(node: int, random_kernels: int) -> CampaignSize:
 
 
 def several_boards_size(nodes: Sequence[int], random_kernels: int, configurations: int, observations: int) -> CampaignSize:
-    """Eight times as many random kernels for several boards to share, each at one configuration: what is predicted of a board
-    that was left out gains by other shapes, not by more timings of the same. Networks as a whole at so many configurations, and
-    so many times at those that all boards have in common."""
+    """Size for several boards: eight times as many random kernels, at one configuration each, since shapes help unseen boards
+    more than timings; whole networks at random configurations and at those common to all boards."""
     shared = _SHARED * random_kernels
     return replace(
         one_board_size(nodes[0], random_kernels),
@@ -62,11 +61,11 @@ def several_boards_size(nodes: Sequence[int], random_kernels: int, configuration
 
 
 def plan_twin(board: str, networks: Sequence[Network], size: CampaignSize, seed: int = 0, dtype: str = "") -> Campaign:
-    """Decide what is measured: the networks, their kernels and random ones around them, of one element type or of several.
+    """Plan networks, their kernels and random ones around them, in one or several element types.
 
     Raises:
-        BoardDescriptionError: there is no such board.
-        TwinError: there is no silicon for it.
+        BoardDescriptionError: no such board.
+        TwinError: no silicon for it.
     """
     description = load_board(board)
     variations = Variations(networks, seed, replace(FEW, dtype=dtype))

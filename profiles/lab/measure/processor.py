@@ -53,8 +53,8 @@ class Model:
 
 
 def processor_size(random_kernels: int, clocks: int = 1) -> CampaignSize:
-    """How much is measured: so many random kernels of each kind, and three times as many convolutions and products, each at up
-    to four of the clocks there are; networks at all of them."""
+    """Size of a processor's campaign: random kernels of each kind, three times as many convolutions and products, each at up to
+    four clocks; networks at every clock."""
     some = min(clocks, _MOST_CONFIGURATIONS)
     return CampaignSize(
         nodes=(0,),
@@ -83,13 +83,13 @@ def plan_processor(
     most: Most = _MOST,
     offered: FrequencyGrid | None = None,
 ) -> Campaign:
-    """Decide what is measured: the networks, their kernels and random ones around them, and calls that launch nothing.
+    """Plan networks, their kernels and random ones around them, and calls that launch nothing.
 
     Args:
-        runnable: the kinds that the meter can run; kernels of others get no model.
-        issued: the calls whose issuing is measured.
-        most: the largest kernels that are measured.
-        offered: the part of the device's grid that is measured; None for all of it.
+        runnable: kinds that the meter runs; others get no model.
+        issued: selects calls whose issue time is measured.
+        most: largest kernels measured.
+        offered: measured part of the device's grid; None for all of it.
 
     Raises:
         MeasurementError: two models have one name, or a model's list of launches ends early.
@@ -126,11 +126,7 @@ def plan_processor(
 
 
 def about_s(campaign: Campaign, patience: Patience, switch_s: float = BETWEEN_S) -> float:
-    """How long a campaign takes in real time, roughly, in s.
-
-    Args:
-        switch_s: how long clocks take to be set.
-    """
+    """Estimated duration of a campaign in s; ``switch_s`` is the time to set clocks."""
     return sum(unit_s(campaign, unit, patience, switch_s) for unit in campaign.units)
 
 
@@ -153,11 +149,7 @@ def unit_s(campaign: Campaign, unit: Unit, patience: Patience, switch_s: float =
 
 @dataclass(frozen=True)
 class Processor:
-    """This machine's processor, what runs on it and what it is like.
-
-    Attributes:
-        clocks_mhz: those that are locked one after the other; none where the clock stays as it is.
-    """
+    """This machine's processor, its worker and description; ``clocks_mhz`` are locked in turn, none leaves the clock alone."""
 
     process: Worker
     rapl: Rapl
@@ -168,10 +160,10 @@ class Processor:
 
 @contextlib.contextmanager
 def this_processor(python: str, threads: int, clocks_mhz: Sequence[int] = (), root: Path = Path("/")) -> Iterator[Processor]:
-    """The processor for as long as the context lasts; whatever becomes of it, a clock that was locked is given back.
+    """The processor within the context; a locked clock is always released.
 
     Raises:
-        MeasurementError: that Python cannot be started, has no PyTorch, or the clock cannot be set to these.
+        MeasurementError: Python cannot start, lacks PyTorch, or the clock cannot be set.
     """
     with (
         contextlib.closing(Cpufreq(clocks_mhz, root)) as clocks,
@@ -191,11 +183,7 @@ def measure_processor(
     folder: Path | None = None,
     progress: Progress = lambda done, total, text: None,
 ) -> Measurements:
-    """Run a campaign on this machine's processor.
-
-    Raises:
-        MeasurementError: a measurement did not come out; what was measured until then is kept in ``folder``.
-    """
+    """Run a campaign on this processor. Raises MeasurementError if a measurement fails; ``folder`` keeps the finished ones."""
     files: Mapping[str, tuple[Path, Sequence[TensorSpec]]] = {
         model.network.name: (model.path, model.inputs) for model in models
     }

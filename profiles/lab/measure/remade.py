@@ -26,11 +26,7 @@ _MOST_ROWS_DOUBLINGS = 12
 
 
 class Sizes:
-    """How the sizes of one kernel are varied: equal ones alike.
-
-    Args:
-        spread: by how many doublings at most, up and down; 0 to leave them as they are.
-    """
+    """Variation of a kernel's sizes, equal ones alike, by at most ``spread`` doublings up or down; 0 for none."""
 
     def __init__(self, random: np.random.Generator, spread: float) -> None:
         self._random, self._spread = random, spread
@@ -59,11 +55,8 @@ class Sizes:
 
 
 class UsualSizes(Sizes):
-    """Sizes of products as people choose them: round widths and depths, and often as many rows as a power of two.
-
-    Libraries change from one way of doing a product to the next at such sizes, and networks lie on them: between two of them
-    the models need not know where.
-    """
+    """Common sizes of products: round widths and depths, often powers of two as rows. Libraries switch algorithms and networks
+    lie at such sizes, so models need not find the switch between two."""
 
     def anew(self, size: int) -> int:
         if size <= _SMALL or self._random.random() < _KEPT:
@@ -92,11 +85,7 @@ def _again(
     params: Mapping[str, ParamValue],
     parameters: int | None = None,
 ) -> KernelInvocation:
-    """A kernel of other sizes.
-
-    Args:
-        parameters: elements of its weights; None: the bytes it moves go with the elements of its tensors.
-    """
+    """A kernel of other sizes; ``parameters`` are elements of its weights, None scales its bytes with its tensors' elements."""
     tensors = sum(map(prod, inputs)) + prod(output)
     if parameters is None:
         moved = round(like.bytes * tensors / max(sum(map(prod, like.inputs)) + prod(like.output), 1))

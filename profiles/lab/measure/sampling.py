@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random kernel invocations in the ranges that given networks use, after MIRAGE (SEC '21), section 4.2.
+"""Random kernel invocations in the ranges of given networks, after MIRAGE (SEC '21), section 4.2.
 
-Each size of a kernel is drawn from the range seen in the networks, extended by a margin; sizes far outside the bulk of a range
-get ranges of their own. Parameters with few values are drawn from the values seen. What no campaign could wait for is not
-drawn: an invocation has at most :data:`MOST_MACS` multiply-adds and :data:`MOST_ELEMENTS` elements in a tensor.
+Sizes are drawn from the networks' range plus a margin, outliers from ranges of their own, parameters with few values from those
+values. An invocation has at most :data:`MOST_MACS` multiply-adds and :data:`MOST_ELEMENTS` elements per tensor.
 """
 
 from __future__ import annotations
@@ -31,12 +30,7 @@ Params = dict[str, ParamValue]
 
 
 class Sampler:
-    """Draws kernel invocations like those of some networks.
-
-    Args:
-        networks: where ranges and real invocations come from.
-        seed: the same seed draws the same invocations.
-    """
+    """Draws kernel invocations like those of ``networks``; a ``seed`` fixes the draws."""
 
     def __init__(self, networks: Sequence[Network], seed: int = 0) -> None:
         self._random = np.random.default_rng([0x5A3, seed])
@@ -54,11 +48,11 @@ class Sampler:
         """Draw invocations of one kind.
 
         Args:
-            real_share: probability that an invocation is one of the networks' own instead of a random one.
+            real_share: probability of one of the networks' own.
 
         Raises:
             ProfilesError: the networks have no such kernel.
-            UnsupportedOperator: they have, but its kind has no row in :mod:`jetdvfs.kernels.kinds`, or fusion makes it.
+            UnsupportedOperator: its kind is not in :mod:`jetdvfs.kernels.kinds`, or made by fusion.
         """
         seen = self._seen.get(kind)
         if not seen:

@@ -15,9 +15,9 @@ def kernel_of(form: Form, kind: str, sizes: Mapping[str, int], dtype: str) -> Ke
     """A kernel from its sizes.
 
     Args:
-        form: ``convolution``; ``linear``, an activation by a weight; ``product`` of two activations; ``elements``, a pointwise
-            kind whose tensors all have the sizes given, in order.
-        kind: of ``elements``, which; of the others ``conv2d`` and ``matmul`` it is.
+        form: ``convolution``; ``linear``, activation by weight; ``product`` of two activations; ``elements``, pointwise on
+            tensors of all the sizes, in order.
+        kind: of ``elements``; other forms are ``conv2d`` or ``matmul``.
 
     Raises:
         ValueError: the sizes make no kernel.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Doing a campaign: each of its steps measured, kept, and made into rows of a record.
+"""Running a campaign: each step measured, kept, and made into rows of a record.
 
-Configurations that all boards have in common are the lowest, a middle and the highest (MIRAGE, SEC '21, sections 3.1 and 6.2):
-how boards differ from each other, and each from itself.
+All boards share the lowest, a middle and the highest configuration (MIRAGE, SEC '21, sections 3.1 and 6.2), which show
+differences between boards and within one.
 """
 
 from __future__ import annotations
@@ -40,21 +40,20 @@ def run_campaign(
     notebook: Notebook | None = None,
     lasts_s: Callable[[Unit], float] | None = None,
 ) -> Measurements:
-    """Measure everything that is not yet in ``folder`` and return all of it.
+    """Measure everything not yet in ``folder``; return all of it.
 
-    What is measured does not depend on interruptions: each unit's random choices follow from the campaign's seed and its own
-    number. A meter's noise does, where it goes on from unit to unit: it starts anew with the meter.
+    Random choices follow from the campaign's seed and the unit's number, not from interruptions. A meter's noise restarts with
+    the meter.
 
     Args:
-        campaign: what to measure.
-        meter: gives the measuring instrument of a board by its number.
-        folder: where each finished unit is kept, so that an interrupted campaign goes on from there; ``None`` keeps nothing.
-        progress: called before each unit and at the end; with ``lasts_s``, with seconds in place of units.
-        notebook: where the meter notes what it sees; its pages are kept with the units.
-        lasts_s: about how long a unit takes.
+        meter: makes the meter of a board, by number.
+        folder: keeps finished units for resuming; None keeps nothing.
+        progress: called before each unit and at the end; with ``lasts_s``, in s instead of units.
+        notebook: of the meter; its pages are kept with the units.
+        lasts_s: estimated duration of a unit.
 
     Raises:
-        MeasurementError: a measurement did not come out; what was measured until then is kept.
+        MeasurementError: a measurement failed; finished units are kept.
     """
     meters: dict[int, Meter] = {}
 
@@ -75,8 +74,8 @@ def run_units(
     notebook: Notebook | None = None,
     lasts_s: Callable[[Unit], float] | None = None,
 ) -> Measurements:
-    """The same with a measuring instrument for each unit, by the board's number and the unit's own: where what it adds follows
-    from these, nothing depends on interruptions."""
+    """The same with a meter for each unit, by the numbers of board and unit: with noise that follows from these, nothing
+    depends on interruptions."""
     kept = KeptUnits(folder, campaign.digest, campaign.about)
     finished: list[Tables] = []
     pace = _Pace(campaign, lasts_s)
@@ -142,10 +141,8 @@ def measurements_of(campaign: Campaign, finished: Sequence[Tables]) -> Measureme
 
 
 def fixed_configurations(grid: FrequencyGrid) -> tuple[int, ...]:
-    """The lowest, middle and highest configuration of a grid, as flat indices (MIRAGE, SEC '21, sections 3.1 and 6.2).
-
-    The CPU's lowest is a sixth up its clocks: below, the host alone is what takes the time (its footnote 3).
-    """
+    """Lowest, middle and highest configuration as flat indices (MIRAGE, SEC '21, sections 3.1 and 6.2). The CPU's lowest is a
+    sixth up its clocks: below, the host alone takes the time (its footnote 3)."""
     cpu, *others = grid.shape
     chosen = (
         ((cpu - 1) // 6, *(0 for _ in others)),
@@ -206,10 +203,8 @@ def _measure_host_us(campaign: Campaign, unit: Unit, meter: Meter, rng: np.rando
 
 
 def _measure_host_active_mw(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:
-    """The smallest kernel again and again: where launching it takes longer than running it, the host never rests.
-
-    Where no rail is the host's own, calls that launch nothing instead.
-    """
+    """CPU power at the smallest kernel, issued more slowly than it runs, so that the host never rests. Calls that launch
+    nothing if the host has no rail of its own."""
     grid = campaign.grid
     repeats = max(unit.configurations // 8, 1)
     parts: list[Rows] = []

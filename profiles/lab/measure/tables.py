@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables that others measured, as records: every row is checked, and one that cannot be is named by its line.
+"""Imported tables as records: every row is checked, and an impossible one named by its line.
 
-What no device can do tells wrong units: a kernel, or a network of known launches, that is over before the device's rates allow
-it, one that takes a thousand times as long as the others beside what it has to do, or a whole table whose middle one takes
-hundreds of times as long as what it has to do and a launch.
+Impossible times reveal wrong units: a kernel or listed network faster than the device's rates allow; one a thousand times
+slower, relative to its work, than the others; a median hundreds of times that of its work and a launch.
 """
 
 from __future__ import annotations
@@ -53,11 +52,7 @@ _NEAR = 0.01  # clocks as tables round them
 
 @dataclass
 class _Found:
-    """What the rows of one device come to.
-
-    Attributes:
-        distances: of each row whose work is known, its line, its time in ms, and that beside what its work takes.
-    """
+    """Rows of one device; ``distances`` has, if the work is known, line, time in ms, and time relative to that of the work."""
 
     device: MeasuredDevice
     invocations: dict[Any, tuple[int, KernelInvocation]] = field(default_factory=dict)
@@ -67,13 +62,13 @@ class _Found:
 
 
 def import_table(path: Path, mapping: TableMapping, devices: Sequence[str] = ()) -> dict[str, Measurements]:
-    """The records of a table, one for each device, by the device's name.
+    """Records of a table by device.
 
     Args:
-        devices: the only ones that are wanted; all by default.
+        devices: names to keep; empty for all.
 
     Raises:
-        MeasurementError: the table cannot be read, has not the columns that the mapping names, or has rows that cannot be.
+        MeasurementError: the table is unreadable, lacks a column of the mapping, or has impossible rows.
     """
     mapping = mapping.of_table(path)
     if not mapping.device:
@@ -192,11 +187,7 @@ def _nearest(levels: Levels, grid: FrequencyGrid) -> FrequencyConfiguration:
 
 
 def kernel_of_row(row: Row, mapping: TableMapping) -> KernelInvocation:
-    """The kernel that a row measured, by the mapping of its table.
-
-    Raises:
-        ValueError: the row has no such kernel.
-    """
+    """The kernel of a row, by the table's mapping. Raises ValueError if there is none."""
     launch = mapping.launch
     if launch is not None:
         flops, moved = (round(number_of(row, name)) if name else 0 for name in (launch.flops, launch.bytes))

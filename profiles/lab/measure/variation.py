@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random kernel invocations around those of given networks: their sizes, batches and element types varied.
+"""Random kernel invocations around those of given networks, with varied sizes, batches and element types.
 
-MIRAGE (SEC '21, section 4.2) draws every size from the whole range seen; what networks are made of lies on few of the
-combinations. Here each kernel begins as one of the networks' own. Most differ from it by less than a factor of two in each
-size, some by up to eight, so that what lies between networks and beyond them is measured as well.
+MIRAGE (SEC '21, section 4.2) draws sizes from the whole range, of which networks use few combinations. Here each kernel starts
+from one of theirs: most sizes vary by less than a factor of two, some by up to eight.
 
-Most convolutions of networks are of 1x1 windows, most of their time goes into others. So kernels are not drawn as often as
-networks have a variety of them (:mod:`jetdvfs.kernels.cost.region`), but as the square root of the work that networks do in it.
+Draws per variety (:mod:`jetdvfs.kernels.cost.region`) follow the square root of the networks' work in it, not their count: most
+convolutions have 1x1 windows, most time goes into others.
 """
 
 from __future__ import annotations
@@ -45,17 +44,17 @@ _OWN_SHARE = 3
 
 @dataclass(frozen=True)
 class Draw:
-    """How kernels are varied, in parts of one.
+    """Shares of the variations, 0 to 1.
 
     Attributes:
-        batch_alone: as a network has them, but for a larger batch and the element type.
-        one_at_a_time: of the others, those of a batch of one.
-        powers: of the larger batches, a power of two, as people take them.
+        batch_alone: only a larger batch and the element type vary.
+        one_at_a_time: of the others, those of batch one.
+        powers: of the larger batches, powers of two.
         by_intensity: of all, those spread over operations per byte as well.
-        other_windows: of pools and transposed convolutions, those whose window is another than the network's.
-        fused: of convolutions, those that do more on their way out, as fusers make them.
-        usual: of products, those of such sizes as people choose.
-        dtype: the element type of all of them; an empty string mixes types.
+        other_windows: of pools and transposed convolutions, those with another window.
+        fused: of convolutions, those with fused outputs.
+        usual: of products, those of common sizes.
+        dtype: element type; empty mixes types.
     """
 
     batch_alone: float = 0.0
@@ -74,13 +73,13 @@ MANY = Draw(batch_alone=0.25, one_at_a_time=2 / 3, powers=0.75, by_intensity=0.2
 
 
 class Variations:
-    """Draws kernel invocations around those of some networks.
+    """Draws kernel invocations around those of networks.
 
     Args:
-        networks: whose kernels the draws begin with.
-        seed: the same seed draws the same invocations.
-        draw: how they are varied.
-        without: networks none of whose kernels is made by varying another; what they have in common with ``networks`` stays.
+        networks: sources of the draws.
+        seed: fixes the draws.
+        draw: shares of the variations.
+        without: networks whose own kernels are not varied; those shared with ``networks`` are.
     """
 
     def __init__(self, networks: Sequence[Network], seed: int = 0, draw: Draw = FEW, without: Sequence[Network] = ()) -> None:
@@ -99,21 +98,13 @@ class Variations:
         return [call for kind in sorted(kinds) for call in self._seen.get(kind, ())]
 
     def draw(self, model: str, count: int) -> list[KernelInvocation]:
-        """Draw invocations of a model's kinds.
-
-        Raises:
-            ProfilesError: the networks have no such kernel.
-        """
+        """Draw invocations of a model's kinds. Raises ProfilesError if the networks have none."""
         return [call for seen, share in self._shared(model, count) for call in self._around(seen, share)]
 
     def some(
         self, model: str, count: int, wanted: Callable[[KernelInvocation], bool] = lambda call: True
     ) -> list[KernelInvocation]:
-        """Of the kernels that networks have, as many as make up a third; the others around them, spread over sizes.
-
-        Args:
-            wanted: which kernels are taken.
-        """
+        """Kernels around the networks', spread over sizes, up to a third their own; ``wanted`` selects kernels."""
         own = [call for call in self.own(model) if wanted(call)]
         chosen = np.random.default_rng([count, len(own)]).permutation(len(own))[: count // _OWN_SHARE]
         some = [own[index] for index in chosen]
@@ -200,12 +191,8 @@ def _work_of(networks: Sequence[Network]) -> Mapping[Any, float]:
 
 
 def spread_over_sizes(candidates: Sequence[KernelInvocation], count: int, by_intensity: float = 0.0) -> list[KernelInvocation]:
-    """Choose kernels so that every octave of bytes moved is as well represented as the candidates allow, and, with a part of
-    them, every octave of operations per byte within it.
-
-    Drawing each dimension evenly makes nearly all kernels large, while networks are made of small and middling ones as well;
-    and nearly all of them broad, while networks begin and end with kernels of few channels.
-    """
+    """Choose kernels evenly over octaves of bytes moved and, for a share, of operations per byte within each. Drawing
+    dimensions evenly makes nearly all kernels large and broad; networks also have small ones, and few channels at both ends."""
     chosen = _in_turns(candidates, lambda kernel: (_octave(kernel.bytes),), count - round(by_intensity * count))
     taken = set(map(id, chosen))
     others = [kernel for kernel in candidates if id(kernel) not in taken]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs networks once each on a GPU between the marks that a profiler counts between, after they have run to warm up::
+"""Runs networks, once warm, on a GPU between the marks that a profiler counts between::
 
     python -m jetdvfs.profiles.lab.measure.meters.counted_run ASKED.json TOLD.json
 
-ASKED has ``name``, ``path`` and ``inputs`` of each; TOLD gets the reason of each that could not be run, by name. If they are
-several, the last launch that is counted of each is a mark: a kernel that does nothing.
+ASKED has ``name``, ``path`` and ``inputs`` of each; TOLD gets the failures' reasons by name. The last counted launch of each of
+several networks is a mark, a kernel that does nothing.
 """
 
 from __future__ import annotations

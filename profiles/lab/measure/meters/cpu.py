@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measuring the processor that this runs on: PyTorch in a process of its own, at the clocks there are or at those that are set.
+"""Meter of this processor: PyTorch in a process of its own, at present or set clocks.
 
-A processor is its own host: what a kernel takes has the issuing in it, and there are no pauses between kernels. Power is that
-of the packages, where their counters can be read.
+Kernel time includes issuing, since a processor is its own host, without pauses between kernels. Power is the packages', if
+their counters are readable.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True)
 class Patience:
-    """How long one figure may take, in seconds, and from how many timings it comes at most.
+    """Time for one value, in s, and its most timings.
 
     Attributes:
-        power_timings: how often a kernel is timed next to its power.
-        lead_s: how long what is measured has run before its power counts: a monitor that averages shows what was before.
+        power_timings: timings of a kernel per power measurement.
+        lead_s: run time before power counts; an averaging monitor still shows the past.
     """
 
     kernel_s: float = 0.3
@@ -57,8 +57,8 @@ class Patience:
 
 
 class Worker(Protocol):
-    """What runs kernels and networks: :class:`~jetdvfs.profiles.adapt.torch_process.TorchProcess`, or a
-    simulated board in its place."""
+    """Worker that runs kernels and networks: :class:`~jetdvfs.profiles.adapt.torch_process.TorchProcess` or a simulated
+    board."""
 
     @property
     def about(self) -> Mapping[str, Any]:
@@ -66,11 +66,11 @@ class Worker(Protocol):
         ...
 
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer to a request of :mod:`.kernel_worker`.
+        """Answer to a request of :mod:`.kernel_worker`.
 
         Raises:
-            RequestRefused: it cannot do that, and goes on.
-            MeasurementError: it ended, or did not answer in time.
+            RequestRefused: not possible; the worker goes on.
+            MeasurementError: it ended or timed out.
         """
         ...
 
@@ -107,15 +107,14 @@ def processor(process: Worker, counters: Counters, name: str = "cpu", clocks_mhz
 
 
 class CpuMeter:
-    """A :class:`~jetdvfs.profiles.lab.measure.meters.meter.Meter` of this machine's processor.
+    """:class:`~jetdvfs.profiles.lab.measure.meters.meter.Meter` of this machine's processor.
 
     Args:
-        process: the worker.
-        models: the files of the networks that are measured as a whole, by name.
+        models: files of the networks measured as a whole, by name.
         counters: of energy.
-        clocks: set before each figure is taken; None where nobody sets them, or somebody else does.
-        wait: passes the time in which idle power is measured.
-        notebook: where requests that the worker refused are noted; their figures are NaN, and left out of the record.
+        clocks: set before each measurement; None leaves clocks alone.
+        wait: passes the time of an idle measurement.
+        notebook: of refused requests, whose values are NaN and not recorded.
     """
 
     def __init__(

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A processor's clock by Linux's cpufreq, where it may be set.
+"""A processor's clock by Linux's cpufreq (kernel: Documentation/admin-guide/pm/cpufreq.rst).
 
-Files: Documentation/admin-guide/pm/cpufreq.rst of the kernel. Both limits of every policy are set to one clock, the governor is
-left alone, and what stood there is written back at the end.
+Both limits of every policy are set to one clock and restored at the end; the governor is left alone.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ class Cpufreq:
     """The clock of all cores below a root directory.
 
     Args:
-        clocks_mhz: those that are to be locked; none leaves the clock as it is, and touches nothing.
+        clocks_mhz: clocks to lock; none leaves the clock alone.
 
     Raises:
-        MeasurementError: clocks are to be locked, and there is no cpufreq, it may not be written, or does not have them.
+        MeasurementError: cpufreq is missing, not writable, or lacks these clocks.
     """
 
     def __init__(self, clocks_mhz: Sequence[int] = (), root: Path = Path("/")) -> None:
@@ -45,11 +44,7 @@ class Cpufreq:
         self._found = {policy: (_number(policy / _LOW), _number(policy / _HIGH)) for policy in self._policies}
 
     def set(self, configuration: FrequencyConfiguration) -> None:
-        """Lock the configuration's clock of what computes, which here is the processor.
-
-        Raises:
-            MeasurementError: it cannot be written any more.
-        """
+        """Lock the configuration's GPU clock, here the processor's. Raises MeasurementError if it is no longer writable."""
         for policy in self._policies:
             khz = configuration.gpu_hz // _KHZ
             _asked(policy, functools.partial(_limit, policy, khz, khz))

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Engines of simulated boards, measured as networks are: the silicon's own engine runs a network, whose launches are listed as
-the front end has them, because those are what predictions are made of."""
+"""Simulated boards with engines: the silicon's engine runs a network, listed as the front end lists it for predictions."""
 
 from __future__ import annotations
 
@@ -12,20 +11,14 @@ from .simulated import TwinMeter
 
 
 def listed(network: Network, compiled: str) -> Network:
-    """A network's launches as those of one of :data:`ENGINE_TYPES`, or as they are where ``compiled`` is empty.
-
-    Raises:
-        ModelError: as of :func:`jetdvfs.kernels.engine.fusing.as_engine`.
-    """
+    """Launches of a network as an engine of :data:`ENGINE_TYPES`, unchanged if ``compiled`` is empty. Raises ModelError as
+    :func:`jetdvfs.kernels.engine.fusing.as_engine`."""
     return as_engine(network, half=ENGINE_TYPES[compiled] == "float16") if compiled else network
 
 
 def board_of(board: str, node: int | None, compiled: str = "", perturbed: int = 0) -> Silicon:
-    """A simulated board that runs networks by its engine, or by the framework where ``compiled`` is empty.
-
-    Raises:
-        TwinError: that silicon has no engine.
-    """
+    """Simulated board running networks by its engine, by the framework if ``compiled`` is empty. Raises TwinError without an
+    engine."""
     engine, dtype = engine_of(compiled)
     return Silicon(node, board, perturbed=perturbed, engine=engine, dtype=dtype)
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measuring a GPU at clocks that somebody sets: PyTorch runs what is measured, counters tell what it takes.
-
-The GPU and its host are two: kernels are timed by the GPU's own events, issuing them by the host's clock.
-"""
+"""Meter of a GPU at set clocks: PyTorch runs the load, timed by GPU events, issuing by the host's clock; counters give
+energy."""
 
 from __future__ import annotations
 
@@ -44,14 +42,14 @@ class Clocks(Protocol):
 
 
 class GpuMeter:
-    """A :class:`~jetdvfs.profiles.lab.measure.meters.meter.Meter` of a GPU. What was amiss is measured again a few times, and
-    then given up: one configuration that a board does not keep, for heat or current, is no reason to end.
+    """:class:`~jetdvfs.profiles.lab.measure.meters.meter.Meter` of a GPU. Rejected samples are measured again a few times, then
+    given up: one configuration that a board cannot hold, for heat or current, does not end the campaign.
 
     Args:
-        torch: what measures by PyTorch and reads the counters, at the clocks there are.
+        torch: measures by PyTorch and reads counters, at present clocks.
         process: its worker, on the GPU.
-        lowest: the lowest clocks: where what is measured there does not count either, it is the board that is amiss.
-        notebook: where what did not count is noted.
+        lowest: lowest clocks; samples rejected there mean a faulty board.
+        notebook: of rejected samples.
     """
 
     def __init__(

@@ -131,10 +131,8 @@ class KernelWorker(Worker):
         return found
 
     def kernel(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Time of one kernel in ms: from call to return; on a GPU in a CUDA graph, after another kernel.
-
-        On a GPU, ``burst_ms`` is its time in a stream, which counts where it cannot be captured.
-        """
+        """Time of one kernel in ms: from call to return; on a GPU in a CUDA graph, after another kernel. There, ``burst_ms`` is
+        its time in a stream, used if it cannot be captured."""
         run = self._kernel_of(request["kernel"])
         ran = self._ran(run)
         if self.device != "cuda":
@@ -144,10 +142,10 @@ class KernelWorker(Worker):
         return {"ran": ran, **told, "ms": told["ms"] if in_graph_ms is None else in_graph_ms, "burst_ms": told["ms"]}
 
     def repeat(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Run a kernel or network back to back for so many seconds; the parent reads sensors meanwhile.
+        """Run a kernel or network back to back for a number of seconds; the parent reads sensors meanwhile.
 
-        With ``graph``, a GPU repeats a short kernel in a CUDA graph if that can be captured: the host issues it more slowly
-        than it runs. The answer then has the launches in the graph, and the GPU's time for each in ms.
+        With ``graph``, a GPU repeats a short kernel, slower to issue than to run, in a CUDA graph if it can be captured.
+        The answer then has the graph's launches and the GPU time of each in ms.
         """
         run = self._kernel_of(request["kernel"]) if "kernel" in request else self._network_of(request)
         runs, gpu_ms, ahead = 0, math.nan, _IN_ORDER
@@ -229,11 +227,8 @@ class KernelWorker(Worker):
         return replay, runs, self._between_replays_ms(replay) / runs if runs else math.nan
 
     def _after_another_ms(self, run: Run, took_ms: float) -> float | None:
-        """The GPU's time in ms of a launch in a CUDA graph, as in a network: after another kernel, whose code is another.
-
-        A small kernel runs after each. Of what both take, its own share is what two small kernels take of which each follows
-        the other.
-        """
+        """GPU time in ms of a launch in a CUDA graph after a different kernel, as in a network. A small kernel follows each;
+        half the time of two alternating small ones is subtracted."""
         runs = max(min(math.ceil(_GRAPH_MS / took_ms), _GRAPH_RUNS // 2), _LEAST)
         other = functools.partial(self.torch.neg, self._random((1,)))  # timed each time: clocks may have changed
         try:
@@ -253,10 +248,8 @@ class KernelWorker(Worker):
         return self._between_replays_ms(self._capture(lambda: [(run(), small()) for _ in range(runs)])) / runs
 
     def _between_replays_ms(self, replay: Run) -> float:
-        """The median time of a CUDA graph's replay between others.
-
-        The GPU is not kept busy before: its queue takes a few thousand launches, and what replays more waits for it.
-        """
+        """Median time of a CUDA graph's replay among others. The GPU starts idle: its queue takes a few thousand launches, and
+        a longer replay waits for it."""
         event_ms = self._event_ms
         events = [self.torch.cuda.Event(enable_timing=True) for _ in range(_REPLAYS + 1)]
         replay()

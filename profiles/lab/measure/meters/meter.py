@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a campaign asks of a board: the protocol of every meter, real or simulated.
+"""Protocol of every meter, real or simulated.
 
-Each figure follows MIRAGE (SEC '21), section 5.3: the median of 100 timings after warm-up, and power over 50 sensor readings
-after warm-up. Power readings come in coarse steps, so their mean is reported: it resolves what a median would round away.
+Values follow MIRAGE (SEC '21), section 5.3: after warm-up, the median of 100 timings and 50 power readings. Of these, the mean
+is reported: it resolves the coarse steps that a median rounds to.
 """
 
 from __future__ import annotations
@@ -23,15 +23,14 @@ POWER_READINGS = 50
 
 @dataclass(frozen=True)
 class KernelPower:
-    """Power while one kernel is repeated back to back; every array has one element per configuration.
+    """Power of a kernel repeated back to back; arrays have one element per configuration.
 
     Attributes:
         rails_mw: mean power of each rail, in mW.
-        period_ms: time from one repetition to the next; longer than ``gpu_ms`` where the host cannot issue faster.
+        period_ms: from one repetition to the next; longer than ``gpu_ms`` if the host issues more slowly.
         gpu_ms: GPU kernel activity within one repetition.
         host_ms: issue work within one repetition.
-        in_stream: True if kernels are timed back to back in a stream, the pauses between them included. Pauses and the cost of
-            timing are then no figures of their own.
+        in_stream: True if kernels are timed back to back in a stream, pauses and timing cost included.
     """
 
     rails_mw: Mapping[str, NDArray[np.float64]]
@@ -42,26 +41,20 @@ class KernelPower:
 
 
 class Meter(Protocol):
-    """Measures one board. Methods return arrays over ``configurations``, in their order; NaN is what does not count.
-
-    Any method may raise :class:`~jetdvfs.profiles.errors.MeasurementError`.
-    """
+    """Meter of one board. Arrays are over ``configurations``, in order, NaN if rejected. Any method may raise
+    :class:`~jetdvfs.profiles.errors.MeasurementError`."""
 
     def kernel_times_ms(
         self, invocations: Sequence[KernelInvocation], configurations: Sequence[FrequencyConfiguration]
     ) -> NDArray[np.float64]:
-        """GPU kernel activity of each invocation at the configuration of the same position, repeated on the same data; neither
-        launch gaps nor host work count."""
+        """GPU activity of each invocation, repeated on the same data, at its configuration, without launch gaps and host
+        work."""
         ...
 
     def kernel_powers(
         self, invocations: Sequence[KernelInvocation], configurations: Sequence[FrequencyConfiguration], issued: bool = False
     ) -> KernelPower:
-        """Power while each invocation is repeated back to back at the configuration of the same position.
-
-        Args:
-            issued: each repetition is issued by the host; otherwise the GPU may repeat it by itself.
-        """
+        """Power of each invocation, repeated back to back at its configuration; ``issued`` by the host, or by the GPU alone."""
         ...
 
     def host_time_ms(self, calls: Sequence[Call], configurations: Sequence[FrequencyConfiguration]) -> NDArray[np.float64]:

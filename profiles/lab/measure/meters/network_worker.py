@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The PyTorch worker of measuring many networks on a processor: each in a process that has measured nothing before.
+"""PyTorch worker that measures each network on a processor in a fresh process, forked from one that has loaded PyTorch.
 
-Such a process is forked from one that has loaded PyTorch, which takes longer than most networks. Speeds of a processor whose
-core, caches or memory are shared with others differ from second to second; so some short reference work runs between the
-inferences, and each inference's time is taken relative to what the references around it took.
+A shared processor's speed varies by the second: each inference's time is relative to short reference work around it.
 """
 
 from __future__ import annotations
@@ -47,10 +45,7 @@ class NetworkWorker(KernelWorker):
         return {"ms": {name: statistics.median(one[name] for one in found) for name in REFERENCES}}
 
     def fresh(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Latency in ms and memory in MiB of a model file, by a process that ends afterwards.
-
-        ``references_ms`` says what the references take at the speed at which the latency is to be.
-        """
+        """Latency in ms and memory in MiB of a model file, in a process of its own, at the speed given by ``references_ms``."""
         reading, writing = os.pipe()
         child = os.fork()
         if not child:

@@ -12,15 +12,15 @@ from typing import Any
 
 @dataclass
 class Page:
-    """What was seen during one step.
+    """Notes of one step.
 
     Attributes:
-        given_up: samples that do not count however often they were tried, by reason.
-        tried_again: measurements that did not count, by reason; those of samples that did in the end among them.
-        die_c: temperatures of the die.
-        gpu_hz: clocks of the GPU, each with what it really ran at.
-        reference_ms: host reference work between the inferences of each network.
-        refused: kernels, calls and networks that the worker cannot run, each with the reason; they are left out.
+        given_up: samples rejected at every attempt, by reason.
+        tried_again: rejected measurements, by reason, including those of samples accepted later.
+        die_c: die temperatures.
+        gpu_hz: GPU clocks requested, each with the actual ones.
+        reference_ms: host reference work between inferences, by network.
+        refused: kernels, calls and networks that the worker cannot run, with reasons; not recorded.
     """
 
     given_up: Counter[str] = field(default_factory=Counter)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measuring a workstation's GPU: PyTorch runs what is measured, NVIDIA's management library (NVML) counts energy and clocks.
+"""Meter of a workstation's GPU: PyTorch runs the load, NVML counts energy and clocks.
 
-Clocks stay as they are unless the campaign's grid has several; then each is locked while it is measured, which takes root, and
-given back. NVML's functions and units: the NVML API reference, "Device Queries" and "Device Commands".
+Clocks of a grid of several are locked in turn, which takes root, and released. Functions and units: NVML API reference, "Device
+Queries" and "Device Commands".
 """
 
 from __future__ import annotations
@@ -79,11 +79,7 @@ class NvmlLibrary(Protocol):
 
 
 def installed_library() -> NvmlLibrary:
-    """The Python package ``pynvml``.
-
-    Raises:
-        MeasurementError: it is not installed.
-    """
+    """The package ``pynvml``. Raises MeasurementError if not installed."""
     with needing("meter: NVML", "nvml", MeasurementError):
         import pynvml
     library: NvmlLibrary = pynvml
@@ -91,14 +87,14 @@ def installed_library() -> NvmlLibrary:
 
 
 class Nvml:
-    """One GPU by NVML: what it has taken, its clocks. Closing it gives locked clocks back.
+    """Energy and clocks of one GPU by NVML; closing releases locked clocks.
 
     Args:
-        library: ``pynvml``, or what stands in for it.
-        index: which GPU.
+        library: ``pynvml`` or a substitute.
+        index: of the GPU.
 
     Raises:
-        MeasurementError: there is no driver, no such GPU, or one that does not count energy (before Volta).
+        MeasurementError: no driver, no such GPU, or no energy counter (before Volta).
     """
 
     rails = (RAIL,)
@@ -150,11 +146,7 @@ class Nvml:
         return []
 
     def check_offered(self, wanted_mhz: Sequence[int]) -> None:
-        """Refuse clocks that the GPU has not.
-
-        Raises:
-            MeasurementError: it has not all of these.
-        """
+        """Raise MeasurementError unless the GPU has all of these clocks."""
         library, handle = self._library, self._handle
         memory = max(self._ask("memory clocks", lambda: library.nvmlDeviceGetSupportedMemoryClocks(handle)))
         offered = set(self._ask("clocks", lambda: library.nvmlDeviceGetSupportedGraphicsClocks(handle, memory)))
@@ -205,12 +197,8 @@ def gpu_device(process: Worker, nvml: Nvml, name: str, clocks_mhz: Sequence[int]
 
 
 class LockedClocks:
-    """A workstation's GPU as the clocks of a :class:`~.gpu.GpuMeter`.
-
-    Args:
-        locking: whether each configuration's clock is locked.
-        notebook: where the die's temperature is noted.
-    """
+    """A workstation's GPU as clocks of a :class:`~.gpu.GpuMeter`; ``locking`` locks each, ``notebook`` gets die
+    temperatures."""
 
     def __init__(self, nvml: Nvml, locking: bool, notebook: Notebook) -> None:
         self._nvml, self._locking, self._notebook = nvml, locking, notebook

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Energy of a processor's packages as Linux's powercap counts it (RAPL), where it can be read.
-
-Files and units: Documentation/power/powercap/powercap.rst of the kernel. Since 5.10 they are root's to read.
-"""
+"""Energy of a processor's packages by powercap (RAPL), readable by root since Linux 5.10; files and units: the kernel's
+Documentation/power/powercap/powercap.rst."""
 
 from __future__ import annotations
 
@@ -32,11 +30,7 @@ class Rapl:
         return tuple(self._zones)
 
     def read_uj(self) -> dict[str, int]:
-        """Every counter now, in uJ.
-
-        Raises:
-            OSError: one can no longer be read.
-        """
+        """Counters in uJ. Raises OSError if one is no longer readable."""
         return {name: _count(path) for name, (path, _) in self._zones.items()}
 
     def since_mj(self, before: Mapping[str, int]) -> dict[str, float]:

@@ -19,13 +19,13 @@ class EndingWorker(Worker, Protocol):
 
 
 class Renewed:
-    """A worker of which whatever ends it, or takes too long, counts as refused: an error of a GPU leaves no other way on.
+    """A worker restarted after any failure or timeout, counted as a refusal: a GPU error allows nothing else.
 
     Args:
-        start: starts the worker.
+        start: starts it.
 
     Raises:
-        MeasurementError: it cannot be started.
+        MeasurementError: it cannot start.
     """
 
     def __init__(self, start: Callable[[], EndingWorker]) -> None:
@@ -37,11 +37,11 @@ class Renewed:
         return self._worker.about
 
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer to a request.
+        """Answer to a request.
 
         Raises:
-            RequestRefused: the worker cannot do that, or ended at it and was started anew.
-            MeasurementError: it ended a few times in a row, or cannot be started again.
+            RequestRefused: not possible, or the worker failed and was restarted.
+            MeasurementError: it failed a few times in a row, or cannot restart.
         """
         try:
             answer = self._worker.ask(request)

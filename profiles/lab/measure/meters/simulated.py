@@ -21,10 +21,8 @@ _OUTLIERS, _OUTLIER = 0.03, 0.25  # share of frames that something delays, and b
 
 
 class TwinMeter:
-    """A :class:`~jetdvfs.profiles.lab.measure.meters.meter.Meter` of one simulated chip; the same seed, the same noise.
-
-    ``temperature_c`` is that of the die while idle power and whole networks are measured.
-    """
+    """:class:`~jetdvfs.profiles.lab.measure.meters.meter.Meter` of one simulated chip; a seed fixes the noise.
+    ``temperature_c`` is the die's for idle power and whole networks."""
 
     def __init__(self, silicon: Silicon, seed: int = 0, temperature_c: float = AMBIENT_DIE_C) -> None:
         self.silicon = silicon

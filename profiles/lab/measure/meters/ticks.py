@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Energy of a counter that moves in ticks, such as NVML's of 100 ms: power from the first tick to the last within a run.
-
-Read at any other moment, a counter is up to a tick behind at either end: a fifth of a run of half a second.
-"""
+"""Energy of a counter that moves in ticks, as NVML's of 100 ms: power from the first to the last tick within a run. Otherwise,
+a counter is up to a tick behind at either end, a fifth of a run of half a second."""
 
 from __future__ import annotations
 
@@ -33,13 +31,8 @@ class Counters(Protocol):
 
 
 class Ticks:
-    """Counters that are read again and again by a thread of their own from one reading to the next.
-
-    Energy since a reading is the mean power between ticks times the time since, so that a mean over it is that power.
-
-    Args:
-        counters: what is read.
-    """
+    """Counters read continuously by their own thread. Energy since a reading is mean power between ticks times elapsed time, so
+    that its mean is that power."""
 
     def __init__(self, counters: Counters) -> None:
         self._counters = counters
