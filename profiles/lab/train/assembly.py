@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a campaign's measurements to a bundle: every kind's models, the host's costs, and how uncertain they are.
+"""From measurements to a bundle: models of every kind, host costs, and uncertainty from cross-validation.
 
-Uncertainty comes from residuals with boards and networks left out: each fold trains without some networks' kernels and without
-some boards, and predicts exactly those networks on those boards.
+Each fold trains without some networks' kernels and without some boards, and predicts those networks on those boards.
 """
 
 from __future__ import annotations
@@ -51,12 +50,12 @@ _LEAST_SIGMA = 0.01  # no bundle claims that its networks agree with their kerne
 
 @dataclass(frozen=True)
 class Uncertainty:
-    """Standard deviations of log(measured / predicted) for networks and boards that were left out of training.
+    """Standard deviations of log(measured / predicted) for held-out networks and boards.
 
     Attributes:
         time, power: of one kernel, by kind.
-        latency, energy: what a whole network or board errs beyond its kernels, by what latency and energy are spent on.
-        errors: the whole networks' errors, each predicted without it and without its board.
+        latency, energy: of a whole network or board beyond its kernels, by component.
+        errors: of whole networks, each predicted without it and its board.
     """
 
     time: Mapping[str, float]
@@ -89,10 +88,8 @@ def train_all(
     fold: Fold | None = None,
     recipes: Mapping[str, TrainedKind] | None = None,
 ) -> dict[str, TrainedKind]:
-    """Train every kind; with ``fold``, without its networks' own kernels and its boards; with ``recipes``, on their terms.
-
-    A kind whose kernels are all of a fold's networks has no model then.
-    """
+    """Train every kind; with ``fold``, without its networks' own kernels and its boards; with ``recipes``, by theirs. A kind
+    left without kernels gets no model."""
     kept = [network for network in networks if fold is None or network not in fold.networks]
     familiar = _signatures(kept)
     without = _signatures(networks) - familiar

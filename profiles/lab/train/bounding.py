@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bounds that networks keep which nobody measured: how far off predictions are for families and boards left out of training.
+"""Bounds on unseen networks: errors of predictions for families and boards held out of training.
 
-Part of an error is one that a board, or a network, makes at all configurations alike. How much a bound has to cover can
-therefore not be seen in all errors together: half of the networks might keep none of it. So each network's own quantiles are
-taken over boards, configurations and frames, and a bound is one that all but one of twenty keep as often as it says. The
-networks (:func:`.listed_networks.calibrating_networks`) are of families that profiles are neither trained on nor judged by.
+A board or network errs partly alike at all configurations, so pooled errors cannot show the necessary bound: half of the
+networks might miss it. Each network's quantiles are therefore taken over boards, configurations and frames, and all but one of
+twenty networks keep the bound as often as stated. Their families (:func:`.listed_networks.calibrating_networks`) are used
+neither to train nor to evaluate.
 
-What is bounded is a frame as the application sees it, its jitter included, not the median of many.
+Bounds are on a frame as the application sees it, with jitter, not on a median.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ _NAMES = {"latency": ("latency_ms", "latency_sigma"), "energy": ("energy_mj", "e
 
 @dataclass(frozen=True, eq=False)
 class _Seen:
-    """What a network's errors may be made of, over the grid, flat; all of latency or of energy.
+    """Components of a network's errors in latency or energy, over the flat grid.
 
     Attributes:
-        predicted: the figure.
-        own: the variance that its kernels' own errors make.
-        guessed: that of kernels that are guessed.
-        parts: the squares of the shares of host, computation and memory traffic, (3, configurations).
+        predicted: the value.
+        own: variance of its kernels' own errors.
+        guessed: variance of guessed kernels.
+        parts: squared shares of host, computation and memory traffic, (3, configurations).
     """
 
     predicted: NDArray[np.float64]
@@ -79,15 +79,14 @@ class _Seen:
 
 
 def fit_bounds(cost: BoardCost, measured: Sequence[NetworkMeasurement], kept_by: float = _KEPT_BY) -> BoardCost:
-    """The cost with uncertainties and tails as networks show them that it was not trained on.
+    """The cost with uncertainties and tails of unseen networks.
 
     Args:
-        measured: networks as a whole, of families and boards that are neither known to the models nor used to judge them; those
-            with frames show how far single ones are off.
-        kept_by: the share of the networks that keep a bound as often as it says.
+        measured: whole networks, of families and boards used neither to train nor to evaluate; frames show single errors.
+        kept_by: share of the networks that keep a bound as often as stated.
 
     Raises:
-        MeasurementError: there are too few networks to tell, or their power was not measured.
+        MeasurementError: too few networks, or no measured power.
     """
     networks = {item.network.digest: item.network for item in measured}
     if len(networks) < _LEAST_NETWORKS:
@@ -128,10 +127,7 @@ def _seen(network: Network, cost: BoardCost) -> dict[Figure, _Seen]:
 def _explained(
     seen: dict[str, dict[Figure, _Seen]], measured: Sequence[NetworkMeasurement], figure: Figure
 ) -> tuple[float, Shares, float]:
-    """What explains the squares of the errors best: the scale of kernels' own, the shares, and what is common to all.
-
-    Least squares with nothing negative; each network's measurements count the same together.
-    """
+    """Least-squares fit of squared errors: scale of the kernels' own, shares, and common term, none negative, networks weigh alike."""
     from scipy.optimize import nnls
 
     rows, squares = [], []
@@ -203,13 +199,13 @@ def _command(name: str) -> str:
 
 
 def bound(bundle: Bundle, directory: Path, seed: int, progress: Callable[[int, int, str], None]) -> Bundle:
-    """Measure networks on simulated boards, fit a finished bundle's bounds to them, and write it with those.
+    """Measure networks on simulated boards, fit a finished bundle's bounds to them, and write it.
 
     Args:
         directory: a new folder, or the bundle's own.
 
     Raises:
-        TwinError: the silicon that it was trained on is not here.
+        TwinError: its training silicon is not installed.
     """
     manifest, cost = bundle.manifest, bundle.cost
     check_version(manifest.silicon_version, manifest.board)

@@ -21,12 +21,12 @@ _SOURCES = tuple(field.name for field in fields(Shares))
 
 @dataclass(frozen=True)
 class Observation:
-    """One network's errors at n configurations, and what would make them.
+    """A network's errors at n configurations and their causes.
 
     Attributes:
         error: log(measured / predicted), (n,).
-        kernels: the variance that the kernels' own errors explain, (n,).
-        parts: the squares of the shares of host, computation and memory traffic, (3, n).
+        kernels: variance explained by the kernels' own errors, (n,).
+        parts: squared shares of host, computation and memory traffic, (3, n).
     """
 
     error: NDArray[np.float64]
@@ -37,11 +37,8 @@ class Observation:
 def squared_parts(
     network: Network, cost: BoardCost, costs: KernelCosts | None = None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The squares of what host, computation and memory traffic are of latency and of energy, each ``(3, configurations)``.
-
-    Args:
-        costs: the network's kernels', where they are known already.
-    """
+    """Squared shares of host, computation and memory traffic in latency and in energy, each ``(3, configurations)``; ``costs``
+    are the network's kernels', if known."""
     costs, way = costs or kernel_costs(network, cost), check_execution(None, network)
     bare = assemble(network, cost, costs, "timeline", way)
     latency, energy = [], []
@@ -55,10 +52,8 @@ def squared_parts(
 
 
 def fit_shares(observations: Sequence[Observation]) -> Shares:
-    """The shares that, with the kernels' own errors, explain the squares of all errors best; every network counts the same.
-
-    Least squares under the condition that no share is negative.
-    """
+    """Non-negative least-squares shares that, with the kernels' own errors, explain all squared errors; networks weigh
+    alike."""
     from scipy.optimize import nnls
 
     weights = [1 / np.sqrt(len(one.error)) for one in observations]

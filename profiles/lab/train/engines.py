@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Adding to a finished bundle what its board's engines cost, its models left as they are.
+"""Adding engine costs to a finished bundle without changing its models.
 
-Networks are run by the simulated silicon's own engine and listed as the front end lists engines (``decompose --as engine``), so
-that factors have in them what the two do otherwise. Factors are fitted to networks and boards that the profile knows,
-uncertainty to boards that it does not, and to families that it does not as well. The reference networks are among those by
-which it is judged, because two of them show how far lists may lie from an engine: TensorRT makes one of convolutions side by
-side, where the silicon's engine keeps them apart.
+The simulated silicon's engine runs networks that are listed as the front end lists engines (``decompose --as engine``); factors
+absorb the differences. They are fitted to known networks and boards, uncertainty to unseen boards and also unseen families.
+Reference networks are included, since two of them show the largest difference: TensorRT merges parallel convolutions, the
+silicon's engine does not.
 """
 
 from __future__ import annotations
@@ -51,14 +50,14 @@ _POWERS = ("product_power", "other_power")
 
 
 def fit_start(host: HostModel, us: Rows, launches: NDArray[np.int64], grid: FrequencyGrid) -> HostModel:
-    """The host with what it takes to start an engine, and to hand over each of its kernels.
+    """The host with the time to start an engine and to issue each of its kernels.
 
     Args:
-        us: how long starts took, in microseconds.
-        launches: how many kernels each of them handed over.
+        us: start times, in microseconds.
+        launches: kernels issued by each start.
 
     Raises:
-        MeasurementError: nothing was measured, or engines of one size alone.
+        MeasurementError: nothing measured, or engines of one size only.
     """
     if len(set(launches.tolist())) < 2:
         raise MeasurementError(f"engines: starts of {len(set(launches.tolist()))} sizes were measured; expected 2 or more")
@@ -67,16 +66,16 @@ def fit_start(host: HostModel, us: Rows, launches: NDArray[np.int64], grid: Freq
 
 
 def fit_rates(cost: BoardCost, measured: Sequence[NetworkMeasurement]) -> EngineRates:
-    """The factors of kernels of one element type that explain the latencies and energies of engines best.
+    """Factors of one element type's kernels that best explain latencies and energies of engines.
 
-    Least squares of relative errors, each factor between :data:`_LEAST` and :data:`_MOST`; what nothing has is left at 1.
+    Least squares of relative errors, factors between :data:`_LEAST` and :data:`_MOST`, 1 without data.
 
     Args:
-        cost: what kernels cost under a framework, and what engines' starts cost the host.
-        measured: networks as engines run them, listed as the front end lists engines.
+        cost: kernels under a framework, and engine starts.
+        measured: networks run by engines, listed as the front end lists them.
 
     Raises:
-        MeasurementError: nothing was measured, or no power.
+        MeasurementError: nothing measured, or no power.
     """
     if not measured:
         raise MeasurementError("engines: no network was measured")
@@ -117,18 +116,18 @@ def _fitted(
 
 @dataclass(frozen=True, eq=False)
 class _Seen:
-    """One network at the n configurations where it was measured.
+    """One network at its n measured configurations.
 
     Attributes:
-        sorts: of each of its k distinct kernels.
-        order: which kernel each launch is, (launches,).
+        sorts: of its k distinct kernels.
+        order: kernel of each launch, (launches,).
         gpu_ms, dynamic_mw: of each kernel under the framework, (k, n).
         floor_ms: of a launch, (n,).
-        images_ms: what each kernel's images take to move, (k, n).
-        issued_ms: when the host has issued each launch, and in the last row all, (launches + 1, n).
-        once_ms: what an inference costs the host besides, (n,).
-        idle_mw, host_mw: idle power, and the host's above it while it issues, (n,).
-        latency_ms, energy_mj: as measured, (n,).
+        images_ms: time to move each kernel's images, (k, n).
+        issued_ms: end of issuing each launch, then of all, (launches + 1, n).
+        once_ms: further host time per inference, (n,).
+        idle_mw, host_mw: idle power, and the host's above it while issuing, (n,).
+        latency_ms, energy_mj: measured, (n,).
     """
 
     sorts: tuple[Sort, ...]
@@ -146,11 +145,7 @@ class _Seen:
 
     @classmethod
     def of(cls, cost: BoardCost, item: NetworkMeasurement) -> _Seen:
-        """A measurement beside what models of a framework's kernels say.
-
-        Raises:
-            MeasurementError: power was not measured.
-        """
+        """A measurement with the framework models' predictions. Raises MeasurementError without measured power."""
         if item.energy_mj is None:
             raise MeasurementError(f"engines: power of network {item.network.name} was not measured")
         costs, at = kernel_costs(item.network, cost), item.index
@@ -222,13 +217,13 @@ _STARTS = 12  # configurations at which each network's start is timed
 
 
 def add_engines(bundle: Bundle, directory: Path, seed: int, progress: Callable[[int, int, str], None]) -> Bundle:
-    """Measure engines on simulated boards, fit what they cost, and write the bundle with that.
+    """Measure engines on simulated boards, fit their costs, and write the bundle with them.
 
     Args:
         directory: a new folder, or the bundle's own.
 
     Raises:
-        TwinError: the silicon that it was trained on is not here, or has no engines.
+        TwinError: its training silicon is not installed, or has no engines.
     """
     manifest, cost = bundle.manifest, bundle.cost
     check_version(manifest.silicon_version, manifest.board)

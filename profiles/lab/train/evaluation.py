@@ -25,11 +25,8 @@ from ..measure.meters.meter import Meter
 def true_surface(
     network: Network, silicon: Silicon, grid: FrequencyGrid, rails: Sequence[str], temperature_c: float = AMBIENT_DIE_C
 ) -> Surface:
-    """A network's latency, and its power and energy as the board's shunts have them, at every configuration.
-
-    Raises:
-        TwinError: the silicon does not know one of the network's kinds.
-    """
+    """Latency, and power and energy at the board's shunts, at every configuration. Raises TwinError if the silicon lacks a
+    kind."""
     clocks = Clocks.of(list(grid))
     run = execute(network, silicon, clocks, temperature_c)
     energy_mj = 1e3 * _together(silicon.sensed(run.rail_energy_j), rails).reshape(grid.shape)

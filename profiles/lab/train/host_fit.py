@@ -21,13 +21,13 @@ _FOLDS_C = (10.0, 200.0)
 def fit_leakage(
     rows: Rows, temperatures_c: Sequence[float], idle_mw: NDArray[np.float32], reference_c: float, grid: FrequencyGrid
 ) -> tuple[NDArray[np.float32], Heat] | None:
-    """Leakage over the grid at the reference temperature, in mW, and how it grows; None where nothing was measured.
+    """Leakage over the grid at the reference temperature, in mW, and its growth; None if not measured.
 
-    Leakage is a sum of powers of the three clocks, none of them negative, whose part in a measurement grows exponentially with
-    temperature; both by least squares of relative errors, over all boards together.
+    Least squares of relative errors over all boards: a non-negative sum of powers of the three clocks, whose part in a
+    measurement grows exponentially with temperature.
 
     Args:
-        rows: idle power, ``what`` being the position of the temperature.
+        rows: idle power; ``what`` is the temperature's position.
         idle_mw: idle power over the grid at the reference temperature.
     """
     if not len(rows):
@@ -55,11 +55,8 @@ _TIMINGS, _TIMING_ROUNDS = 10_000, 20
 
 
 def fit_host_model(measurements: Measurements, grid: FrequencyGrid) -> HostModel:
-    """Issue times by call name and per tensor gathered; the default is the median name's.
-
-    Raises:
-        MeasurementError: no issue time was measured.
-    """
+    """Issue times by call name and per gathered tensor; the default is the median name's. Raises MeasurementError without
+    any."""
     rows = measurements.tables["host_us"]
     if not len(rows):
         raise MeasurementError("host model: no issue times were measured")
@@ -81,10 +78,8 @@ def fit_host_model(measurements: Measurements, grid: FrequencyGrid) -> HostModel
 
 
 def fit_issue_time(rows: Rows, tensors: NDArray[np.int64], grid: FrequencyGrid) -> tuple[Coefficients, Coefficients]:
-    """Least squares of relative errors with no negative coefficient: (a, b, c, d) of a call and of each tensor it gathers.
-
-    However much of a miss slow cores hide, no call takes longer at a higher CPU clock.
-    """
+    """Non-negative least squares of relative errors: (a, b, c, d) of a call and of each gathered tensor. No call is slower at a
+    higher CPU clock, whatever slow cores hide of a cache miss."""
     from scipy.optimize import nnls
 
     cpu_mhz, _, emc_mhz = clocks_mhz(rows.configuration, grid)
@@ -111,8 +106,7 @@ def fit_gap_us(rows: Rows, grid: FrequencyGrid) -> tuple[float, float]:
 
 
 def fit_timing_us(rows: Rows, grid: FrequencyGrid) -> tuple[float, float, float]:
-    """What timing a kernel by itself adds to its time, as ``a + b / cpu_mhz + c / gpu_mhz`` us where that is positive; nothing
-    where it was not measured."""
+    """Time added by timing a kernel alone, ``a + b / cpu_mhz + c / gpu_mhz`` us if positive; zeros if not measured."""
     if not len(rows):
         return (0.0, 0.0, 0.0)
     rows = rows.where(np.arange(len(rows)) % max(len(rows) // _TIMINGS, 1) == 0)
@@ -139,13 +133,11 @@ def fit_floor(gpu_mhz: NDArray[np.float64], us: NDArray[np.float64]) -> LaunchFl
 
 
 def fit_idle_mw(rows: Rows, grid: FrequencyGrid) -> NDArray[np.float32]:
-    """Idle power over the grid, the mean over boards, in mW.
-
-    Where not every configuration was measured, a sum of powers of the three clocks, none of them negative: least squares of
-    relative errors.
+    """Idle power over the grid, mean over boards, in mW; configurations not measured from a non-negative sum of powers of the
+    three clocks, by least squares of relative errors.
 
     Raises:
-        MeasurementError: it was measured at too few configurations for that.
+        MeasurementError: too few configurations for that.
     """
     from scipy.optimize import nnls
 
@@ -165,8 +157,8 @@ def fit_idle_mw(rows: Rows, grid: FrequencyGrid) -> NDArray[np.float32]:
 
 
 def powers_of_clocks(configuration: NDArray[np.int64], grid: FrequencyGrid) -> NDArray[np.float64]:
-    """One, and powers of each clock over its highest level, of configurations given as flat grid indices: what idle power and
-    leakage are sums of, for supplies' voltages rise with the clocks ever more steeply."""
+    """One, and powers of each clock over its highest level, at flat grid indices: the terms of idle power and leakage, since
+    supply voltages rise ever more steeply with clocks."""
     columns = [np.ones(len(configuration))]
     for clock, levels in zip(clocks_mhz(configuration, grid), grid.levels_mhz(), strict=True):
         columns += [(clock / float(levels[-1])) ** power for power in _POWERS]
@@ -174,11 +166,7 @@ def powers_of_clocks(configuration: NDArray[np.int64], grid: FrequencyGrid) -> N
 
 
 def fit_host_active_mw(rows: Rows, grid: FrequencyGrid) -> NDArray[np.float32]:
-    """CPU power above idle while the host issues work, one figure per CPU level, in mW; levels not measured by interpolation.
-
-    Raises:
-        MeasurementError: nothing was measured.
-    """
+    """CPU power above idle while the host issues, per CPU level, in mW, or interpolated. Raises MeasurementError if unmeasured."""
     if not len(rows):
         raise MeasurementError("host power: no measurement in which launching took longer than running")
     level = np.unravel_index(rows.configuration, grid.shape)[0]

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much longer kernels and calls take inside of networks than each by itself, and how much more kernels draw.
+"""Time and power of kernels and calls within networks, compared with each alone.
 
-Parameters have left the caches, the host's calls share the memory with the kernels, and what kernels compute with is not what
-they were measured with: how long host and kernels wait for each other's use of the memory, and three factors, of the host's
-time, the kernels' time and their power above idle, are fitted to networks that were measured as a whole.
+Parameters have left the caches, host calls and kernels share the memory, and kernels compute with other values. Waits of host
+and kernels for memory, and factors of host time, kernel time and power above idle, are fitted to whole networks.
 """
 
 from __future__ import annotations
@@ -29,9 +28,8 @@ _MOST_WAITING, _MOST_TRAFFIC = 1.0, 1.0
 
 @dataclass(frozen=True)
 class Inside:
-    """Factors inside of networks: of what calls take the host, what kernels take, and what they draw above idle; and how much
-    calls wait for kernels, and kernels for calls, where both use the memory: ``waiting`` and ``host_traffic`` of
-    :class:`~jetdvfs.kernels.cost.board.BoardCost`."""
+    """Factors within networks of host time, kernel time and power above idle; waits for shared memory of calls, ``waiting``,
+    and kernels, ``host_traffic``, as in :class:`~jetdvfs.kernels.cost.board.BoardCost`."""
 
     host: float = 1.0
     time: float = 1.0
@@ -44,11 +42,11 @@ ALONE = Inside()
 
 
 def fit_inside(cost: BoardCost, measured: Sequence[NetworkMeasurement]) -> Inside:
-    """The factors by which networks' latency and energy are what was measured, in least squares of relative errors.
+    """Factors that fit networks' latency and energy, in least squares of relative errors.
 
     Args:
-        cost: made of kernels and calls as each was measured by itself.
-        measured: networks as a whole; without any, nothing is corrected, and power is not where it was not measured.
+        cost: of kernels and calls measured alone.
+        measured: whole networks; without any, or without power, nothing, or no power, is corrected.
     """
     from scipy.optimize import nnls
 
@@ -94,8 +92,8 @@ def fit_inside(cost: BoardCost, measured: Sequence[NetworkMeasurement]) -> Insid
 
 
 def _parts_ms(network: Network, cost: BoardCost, costs: KernelCosts) -> NDArray[np.float64]:
-    """What of a network's latency is of the host, of the host for each unit of ``waiting``, of its kernels, and of those for
-    each unit of ``host_traffic``, (configurations, 4)."""
+    """A network's latency by host, host per unit of ``waiting``, kernels, kernels per unit of ``host_traffic``,
+    (configurations, 4)."""
     way, use = check_execution(None, network), used_memory(costs, cost)
     latency_ms = assemble(network, cost, costs, "timeline", way).latency_ms.ravel()
     host, compute, memory = latency_ms * np.sqrt(np.maximum(squared_parts(network, cost, costs)[0], 0.0))

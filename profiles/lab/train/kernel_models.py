@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training kernel models: gradient-boosted trees for log(time / roofline bound) and for log(power above idle), two per kind.
+"""Kernel models: per kind, gradient-boosted trees for log(time / roofline bound) and for log(power above idle).
 
-Models are trained by XGBoost and leave as treelite's serialised bytes. Boards and kernels that validate a model are not among
-those that train it (MIRAGE, SEC '21, section 4.3, left boards out; kernels are left out here too, because a network that the
-model has not seen brings new ones).
+XGBoost trains them; they are stored as treelite bytes. Validation holds out boards, as MIRAGE (SEC '21, section 4.3), and
+kernels too, since unseen networks bring new ones.
 """
 
 from __future__ import annotations
@@ -31,11 +30,8 @@ from .host_fit import clocks_mhz, fit_floor, fit_gap_us, fit_timing_us
 
 
 def compacted(model: Any, axes: int = len(FREQUENCIES)) -> bytes:
-    """A ``treelite.Model`` in few bytes, for :func:`jetdvfs.kernels.trees.compact.read_compact`.
-
-    Raises:
-        EnsembleError: as of :func:`jetdvfs.kernels.trees.forest.read_treelite`.
-    """
+    """A ``treelite.Model`` as bytes for :func:`jetdvfs.kernels.trees.compact.read_compact`. Raises EnsembleError as
+    :func:`jetdvfs.kernels.trees.forest.read_treelite`."""
     n_features, base_score, forest = forest_of(model, axes)
     order = np.concatenate([forest.first[:0], *levels(forest)])
     leaf, value = forest.leaf[order], forest.value[order].astype("<f4")
@@ -87,16 +83,15 @@ class Recipe:
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """How to train.
+    """Training options.
 
     Attributes:
-        recipes: the hyperparameters to choose from, per kind, or per kind and target (``conv2d time``); those with key ``""``
-            serve the kinds not named.
-        most_rounds: the most trees of one model.
-        patience: rounds without improvement after which a validation run ends.
-        threads: threads XGBoost may use.
-        seed: what its random choices follow from.
-        cluster: a ``distributed.Client`` on whose workers models are trained; None trains here.
+        recipes: candidate hyperparameters per kind, or per kind and target (``conv2d time``); key ``""`` for all others.
+        most_rounds: most trees of a model.
+        patience: rounds without improvement that end a validation run.
+        threads: for XGBoost.
+        seed: of its random choices.
+        cluster: ``distributed.Client`` whose workers train; None trains here.
     """
 
     recipes: Mapping[str, tuple[Recipe, ...]]
@@ -127,11 +122,11 @@ class Table:
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """One model: its treelite bytes, the recipe it was trained with, and its error in validation.
+    """One model as treelite bytes, its recipe, and its validation error.
 
     Attributes:
-        sigma: standard deviation of log(measured / predicted) over boards and kernels that did not train it.
-        samples: rows it was trained on.
+        sigma: standard deviation of log(measured / predicted) on held-out boards and kernels.
+        samples: training rows.
     """
 
     treelite: bytes
@@ -165,15 +160,13 @@ def table_of(
     """The training set of a kind.
 
     Args:
-        measurements: a campaign's result.
-        board: the board's description.
-        kind: a kernel kind, or the family of the pointwise kinds.
+        measurements: of a campaign.
+        kind: kernel kind, or the family of pointwise kinds.
         target: ``time`` or ``power``.
-        familiar: signatures of kernels that networks are made of; they get a third of the weight, random kernels
-            the others. Where all kernels are few, they get half of what is between that and their part of the rows, if it is
-            more: a handful of random ones cannot stand for all that networks have.
-        nodes: the boards to take rows from; all by default.
-        without: signatures of kernels to leave out.
+        familiar: signatures of the networks' kernels, a third of the weight; if kernels are few, half way from that to their
+            share of the rows, if larger, since a handful of random ones cannot represent all.
+        nodes: boards to use; all by default.
+        without: signatures of kernels to omit.
     """
     kept = kernels_of(measurements, kind, without)
     rows = measurements.tables[TARGETS[target]]
@@ -220,8 +213,8 @@ def floor_of(measurements: Measurements, board: MeasuredDevice) -> LaunchFloor:
 
 
 def in_stream(measurements: Measurements, board: MeasuredDevice, rows: Rows) -> Rows:
-    """Kernels' times in a network: nobody times them one by one there, and they follow each other, so that the pause between
-    two belongs to their time. Times that are mostly of timing say nothing and are left out."""
+    """Times of kernels within a network, the pause between two included, without separate timing. Times that are mostly timing
+    cost are omitted."""
     timing_ms, gap_ms = stream_parts_ms(measurements, board, rows.configuration)
     own = rows.value - timing_ms
     return replace(rows, value=own + gap_ms).where(own > _LEAST_OF_TIMED * rows.value)
@@ -230,8 +223,8 @@ def in_stream(measurements: Measurements, board: MeasuredDevice, rows: Rows) -> 
 def stream_parts_ms(
     measurements: Measurements, board: MeasuredDevice, configuration: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """What timing a kernel by itself adds, and the pause that belongs to its time in a network, each (n,) in ms, at
-    configurations (flat indices of the grid, (n,))."""
+    """Cost of timing a kernel alone, and the pause in its time within a network, each (n,) in ms, at flat grid indices,
+    (n,)."""
     cpu_mhz, gpu_mhz, _ = clocks_mhz(configuration, board.grid)
     constant_us, slope_us = fit_gap_us(measurements.tables["gap_us"], board.grid)
     timing_us, of_cpu, of_gpu = fit_timing_us(measurements.tables["timing_us"], board.grid)
@@ -289,11 +282,7 @@ def train_kind(
     without: Collection[Any] = (),
     recipes: TrainedKind | None = None,
 ) -> TrainedKind:
-    """Choose hyperparameters by validation and train the two models of a kind on everything.
-
-    Args:
-        recipes: an earlier training of this kind whose hyperparameters are taken instead of chosen.
-    """
+    """Choose hyperparameters by validation, or take those of ``recipes``, and train a kind's two models on everything."""
 
     def table(target: str) -> Table:
         return table_of(measurements, board, kind, target, familiar, nodes, without)
@@ -315,8 +304,7 @@ def train_kind(
 
 
 def _middle_power(measurements: Measurements, times: Table, options: TrainingOptions) -> TrainedModel:
-    """In place of a model of power of a kind whose power was not measured: the middle one of all kernels, as uncertain as those
-    differ."""
+    """Stand-in for a power model without measured power: the median of all kernels, as uncertain as their spread."""
     drawn = np.log(np.maximum(measurements.tables[TARGETS["power"]].value, _LEAST_MW))
     middle = float(np.median(drawn))
     model = train_model(replace(times, label=np.full(len(times.label), middle)), "", options)
@@ -411,10 +399,8 @@ def boosting_parameters(recipe: Recipe, threads: int, seed: int) -> dict[str, An
 
 
 def treelite_bytes(booster: Any, step: float) -> bytes:
-    """A booster in treelite's serialised form, without the statistics of its training, which predictions do not need.
-
-    Leaves are rounded to multiples of ``step``, so that they compress: by far less than a sum of hundreds of them is off.
-    """
+    """A booster as treelite bytes, without training statistics. Leaves are rounded to multiples of ``step`` to compress: far
+    below the error of a sum of hundreds."""
     import treelite
 
     model = treelite.frontend.from_xgboost(booster)

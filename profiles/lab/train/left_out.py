@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a record of one device is good for: each network predicted by models that were trained without it, beside what it took.
+"""Cross-validation of one device's record: each network predicted by models trained without it, compared with its measurement.
 
-For each network left out, models are trained on the random kernels and on those of the other networks; kernels that it shares
-with others stay, as they would for a user's own network.
+Models are trained on random kernels and the other networks', including those that the held-out network shares.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ _LEAST_SAMPLES = 5  # of a kind; a tree that has fewer says nothing
 
 @dataclass(frozen=True)
 class LeftOut:
-    """One network that was left out of training.
+    """A held-out network.
 
     Attributes:
-        measured_ms, predicted_ms: mean latency over the configurations that it was measured at.
+        measured_ms, predicted_ms: mean latency over its configurations.
         latency_percent: mean absolute percentage error.
-        energy_percent: the same of energy; None where power was not measured.
-        sum_percent: of the plain sum of kernel times.
-        guessed: share of the time that is spent in kernels without a model.
+        energy_percent: that of energy; None without measured power.
+        sum_percent: that of the plain sum of kernel times.
+        guessed: share of time in kernels without a model.
     """
 
     network: str
@@ -55,11 +54,8 @@ class LeftOut:
 
 
 def leave_each_out(measurements: Measurements, options: TrainingOptions, progress: Progress) -> list[LeftOut]:
-    """Leave each network of a record out in turn.
-
-    Raises:
-        MeasurementError: the record has less than two networks that were measured as a whole, or no kernels.
-    """
+    """Hold out each network of a record in turn. Raises MeasurementError with fewer than two whole networks, or without
+    kernels."""
     measurements = whole_networks(measurements)
     networks, kinds, device = measurements.networks, measured_kinds(measurements), measurements.described
     found = []
@@ -74,11 +70,7 @@ def leave_each_out(measurements: Measurements, options: TrainingOptions, progres
 
 
 def whole_networks(measurements: Measurements) -> Measurements:
-    """A record with those of its networks alone whose launches are known and that were measured as a whole.
-
-    Raises:
-        MeasurementError: these are less than two, so that none can be left out.
-    """
+    """A record with only the whole networks of known launches. Raises MeasurementError with fewer than two."""
     measured = set(map(int, measurements.tables["network_ms"].what))
     kept = [what for what, network in enumerate(measurements.networks) if network.calls and what in measured]
     if len(kept) < 2:
@@ -96,11 +88,10 @@ def whole_networks(measurements: Measurements) -> Measurements:
 
 
 def at_one_host_speed(measurements: Measurements) -> Measurements:
-    """A record with the latencies of networks as a host of constant speed would have launched them.
+    """A record with network latencies at a constant host speed; a virtual machine's varies by the minute.
 
-    A virtual machine's speed varies from minute to minute. Each latency is taken relative to the host reference work between
-    its inferences, times the median of all, but is not less than its kernels were measured to take, which no host changes.
-    Without such work, or if the processor's clock varies, nothing changes.
+    Latencies are taken relative to the host reference work between inferences, times its median, but at least the kernels'
+    measured time. Unchanged without such work, or with a varying processor clock.
     """
     references: Mapping[str, list[float]] = measurements.environment.get("reference_ms", {})
     if not any(references.values()) or len(measurements.described.grid.cpu_khz) > 1:
@@ -125,11 +116,7 @@ def _measured_kernels_ms(measurements: Measurements) -> NDArray[np.float64]:
 
 
 def measured_kinds(measurements: Measurements) -> list[str]:
-    """The kinds that a record has times enough of to train models.
-
-    Raises:
-        MeasurementError: there are none.
-    """
+    """Kinds with enough measured times for models. Raises MeasurementError without any."""
     kinds = Counter(measurements.invocations[what].kind for what in measurements.tables["kernel_ms"].what)
     counts = {
         model: kinds[model] + sum(kinds[kind] for kind in served_by(model) if kind != model)

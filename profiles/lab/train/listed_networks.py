@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Networks as lists of launches, by family: those that profiles are trained on, those that judge them, and those that bounds
-are fitted to.
-
-``tests/fixtures/make_trained_networks.py`` writes the lists.
-"""
+"""Listed networks by family, for training, evaluation and bounds; written by ``tests/fixtures/make_trained_networks.py``."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From measurements to a bundle on disk: train, find out how far off what was left out is, and write.
+"""From measurements to a bundle on disk: train, cross-validate, write.
 
-A record of several boards is judged on boards left out, that of one on networks and kernels left out alone: what it does on
-other boards, nobody has seen, and its manifest says so.
+Several boards are cross-validated by board; a single one by network and kernel only, as its manifest says.
 """
 
 from __future__ import annotations
@@ -52,11 +51,8 @@ _FILTERS = ({"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "pb": 1
 def write_bundle(
     directory: Path, manifest: Manifest, models: Mapping[str, tuple[bytes, ...]], host: HostModel, arrays: BoardArrays
 ) -> Manifest:
-    """Write a bundle into an empty or new folder; return the manifest with the checksums of its files.
-
-    Args:
-        models: per kind, the models, compact or as treelite's serialised bytes: of time, and of power where it was measured.
-    """
+    """Write a bundle into an empty or new folder; return the manifest with checksums. ``models`` are, per kind, compact or
+    treelite bytes: of time, and of power if measured."""
     directory.mkdir(parents=True, exist_ok=True)
     files = {
         model_files(kind, what)[0 if model.startswith(MAGIC) else 1]: lzma.compress(model, filters=_FILTERS)
@@ -101,10 +97,10 @@ def write_trained(
     evaluation: Evaluation,
     progress: Progress,
 ) -> Bundle:
-    """Train models of ``kinds``, find the uncertainty by ``folds``, write the bundle, and what ``evaluation`` says of it.
+    """Train models of ``kinds``, find the uncertainty by ``folds``, write the bundle with its ``evaluation``.
 
     Raises:
-        MeasurementError: power was measured, and nobody knows at which temperature of the die.
+        MeasurementError: power was measured at an unknown die temperature.
     """
     if measurements.powered and math.isnan(measurements.temperature_c):
         raise MeasurementError("the record does not say how warm the die was; expected that of its idle power, or no power")
@@ -134,12 +130,10 @@ def bundle_from_record(
     tuned: Mapping[str, tuple[Recipe, ...]] | None = None,
     cluster: Any = None,
 ) -> Bundle:
-    """The bundle of what was measured, be it on one board; ``tuned`` are recipes that a search found for some models, and
-    ``cluster`` the ``distributed.Client`` on whose workers they are trained.
+    """The bundle of a record, even of one board; ``tuned`` are recipes of some models, ``cluster`` a ``distributed.Client``.
 
     Raises:
-        MeasurementError: the record has less than two networks that were measured as a whole and whose launches are known, or
-            no kernels with known sizes.
+        MeasurementError: fewer than two whole networks of known launches, or no kernels of known sizes.
     """
     own = whole_networks(measurements)
     networks, kinds = own.networks, measured_kinds(own)

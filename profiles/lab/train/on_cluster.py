@@ -23,11 +23,8 @@ class Rows(NamedTuple):
 def boosted(
     client: Any, parameters: Mapping[str, Any], training: Rows, rounds: int, held: Rows | None = None, patience: int = 0
 ) -> Any:
-    """Train on the workers of a ``distributed.Client``; what ``xgboost.train`` returns.
-
-    Args:
-        held: rows that say when to stop: after so many rounds of ``patience`` without improvement.
-    """
+    """Result of ``xgboost.train`` on the workers of a ``distributed.Client``; stops after ``patience`` rounds without
+    improvement on ``held``."""
     import dask.array
     from xgboost import dask as on_dask
 

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A bundle from nothing: measure a simulated board's kernels, train, evaluate on a board left out, write.
-
-Everything follows from the board's name, and a seed, so that one command reproduces a shipped bundle.
-"""
+"""A bundle of a simulated board, from its name and a seed: measure kernels, train, evaluate on a held-out board, write."""
 
 from __future__ import annotations
 
@@ -103,11 +100,8 @@ def plan_simulated(
     threads: int = 1,
     seed: int = 0,
 ) -> Production:
-    """Decide what a simulated board's bundle is made of: a minute's work, unless it is ``quick``.
-
-    Raises:
-        BoardDescriptionError: there is no such board.
-    """
+    """Plan a simulated board's bundle: a minute's work, unless ``quick``. Raises BoardDescriptionError if there is no such
+    board."""
     board = load_board(board_name)
     networks = [reference_network(network) for network in reference_names()]
     others = trained_networks()
@@ -174,13 +168,13 @@ def evaluate_simulated(
     seed: int = 0,
     compiled: str = "",
 ) -> list[NetworkError]:
-    """Both methods' errors against networks measured on simulated boards of the silicon that the bundle was trained on.
+    """Errors of both methods on networks measured on simulated boards of the bundle's training silicon.
 
     Args:
-        compiled: one of :data:`jetdvfs.kernels.engine.fusing.ENGINE_TYPES` where engines run the networks.
+        compiled: an engine type of :data:`jetdvfs.kernels.engine.fusing.ENGINE_TYPES`, or empty.
 
     Raises:
-        TwinError: there is no such silicon here.
+        TwinError: that silicon is not installed.
     """
     check_version(bundle.manifest.silicon_version, bundle.manifest.board)
     measured = []

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a kind's models were trained, and how much less they know beyond: found by leaving such regions out of training.
+"""Training region of a kind's models, and the larger uncertainty beyond, found by holding out parts of it.
 
-Left out are, each by itself, a fifth of the forms, a fifth of the varieties, at least one of each, and the fifth of the kernels
-that move most. Of the kinds that models serve all are left out in turn, a fifth at a time: they are few and unlike each other.
+Held out, each alone, are a fifth of the forms, a fifth of the varieties, at least one of each, and the fifth of the kernels
+that move most. Kinds that share models are all held out in turn, a fifth at a time: they are few and unlike each other.
 """
 
 from __future__ import annotations
@@ -36,13 +36,10 @@ def fit_region(
     familiar: Collection[Any],
     own: Pair,
 ) -> Region:
-    """The region of a kind's models.
-
-    Where nothing can be left out, because all kernels are of one form, variety or size, nothing is known of others: the
-    deviation there is that of kernels without a model.
+    """The region of a kind's models; with one form, variety or size, uncertainty beyond is that of kernels without a model.
 
     Args:
-        trained: the models, whose recipes are taken.
+        trained: models whose recipes are used.
         own: their deviations inside.
     """
     kinds: Mapping[str, Mapping[str, int]] = {}
@@ -104,8 +101,7 @@ def _more_by_kind(
 
 
 def _numbered(table: Table) -> tuple[Table, NDArray[np.float32], NDArray[np.int64]]:
-    """A table whose kernels are numbered from 0 on, the features of each, and the number it had: not every kernel is measured
-    for every table."""
+    """A table with kernels renumbered from 0, the features of each, and its old number: tables may lack some kernels."""
     numbers, first, number = np.unique(table.kernel, return_index=True, return_inverse=True)
     return replace(table, kernel=number), table.features[first], numbers
 

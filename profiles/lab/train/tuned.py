@@ -21,10 +21,10 @@ class Found:
     """The recipe of one model.
 
     Attributes:
-        recipe: of the smallest model within the stated loss of the best.
-        error, best_error: root mean square of log(measured / predicted) where left out, its own and the best one's.
-        leaves, best_leaves: how large the two models are.
-        trials, pruned: how many recipes were tried, and how many of those given up early.
+        recipe: of the smallest model within the accepted loss.
+        error, best_error: held-out root mean square of log(measured / predicted), of this and of the best.
+        leaves, best_leaves: sizes of the two.
+        trials, pruned: recipes tried, and stopped early.
     """
 
     recipe: Recipe
@@ -38,13 +38,13 @@ class Found:
 
 @dataclass(frozen=True)
 class Tuned:
-    """What was found for each kind and target.
+    """Tuned recipes by kind and target.
 
     Attributes:
-        loss: by how much an error may be above the best, as a share of it.
-        record: the file's name that it was found on.
+        loss: accepted error above the best, as a share of it.
+        record: name of the record's file.
         models: by kind, then target.
-        made_with: versions of the libraries.
+        made_with: library versions.
     """
 
     loss: float
@@ -65,11 +65,7 @@ class Tuned:
 
     @classmethod
     def load(cls, path: Path) -> Tuned:
-        """Read what :meth:`save` wrote.
-
-        Raises:
-            MeasurementError: it is not of that form.
-        """
+        """Read the output of :meth:`save`. Raises MeasurementError for any other form."""
         try:
             tuned = convert(json.loads(path.read_bytes()), cls)
         except (OSError, ValueError, DocumentError) as error:

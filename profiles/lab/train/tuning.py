@@ -68,11 +68,8 @@ class Problem:
 
 
 def problem_of(measurements: Measurements, kind: str, target: str, seed: int, count: int = FOLDS) -> Problem:
-    """The model of a kind and target as a problem.
-
-    Raises:
-        MeasurementError: less than two networks were measured as a whole, or nothing of this kind can be left out.
-    """
+    """Problem of a kind and target. Raises MeasurementError with fewer than two whole networks, or nothing of the kind to hold
+    out."""
     own = whole_networks(measurements)
     signatures = {network.name: {launch.signature for launch in network.launches} for network in own.networks}
     familiar = set().union(*signatures.values())
@@ -98,11 +95,11 @@ def problem_of(measurements: Measurements, kind: str, target: str, seed: int, co
 def judge(
     problem: Problem, recipe: Recipe, threads: int, seed: int, first: int, told: Callable[[float, int], None]
 ) -> tuple[float, float]:
-    """Root mean square of log(measured / predicted) over the folds, and how many leaves a model has in the mean.
+    """Root mean square of log(measured / predicted) over the folds, and mean leaves of a model.
 
     Args:
-        first: after how many trees the error is told for the first time, then after three times as many, and so on.
-        told: called with the error so far and the trees; it may raise to give up.
+        first: trees before the first report of the error; then after three times as many each.
+        told: called with error so far and trees; raises to stop.
     """
     import xgboost
 
@@ -143,16 +140,16 @@ _REDUCTION = 3
 
 @dataclass(frozen=True)
 class Search:
-    """What is searched.
+    """A search's settings.
 
     Attributes:
-        record: the file of measurements.
-        storage: the file that keeps the search.
-        trials: how many recipes to try for each model.
-        kinds: whose models; all that the record has figures enough of, where none are named.
-        loss: by how much the error of a smaller model may be above the best, as a share of it.
-        threads: of each worker.
-        seed: what folds and the proposals of the first worker follow from.
+        record: file of measurements.
+        storage: file of the search.
+        trials: recipes per model.
+        kinds: kinds to tune; empty for all with enough values.
+        loss: accepted error of a smaller model above the best, as a share of it.
+        threads: per worker.
+        seed: of folds and the first worker's proposals.
     """
 
     record: Path
@@ -179,13 +176,13 @@ class Share:
 
 
 def tune(search: Search, executor: Executor, workers: int, progress: Progress = lambda done, total, text: None) -> Tuned:
-    """Search until each study has as many trials as wanted; those that are in the file count.
+    """Search until each study has its trials; those in the file count.
 
     Args:
-        executor: of ``workers`` workers of a cluster that see both files.
+        executor: of ``workers`` cluster workers that see both files.
 
     Raises:
-        MeasurementError: the record has no model of a kind, the file cannot be kept, or a worker died.
+        MeasurementError: a kind has no model, the file cannot be kept, or a worker died.
     """
     import distributed
     import optuna
@@ -253,11 +250,8 @@ def run_share(share: Share) -> None:
 
 
 def models_of(search: Search) -> Sequence[tuple[str, str]]:
-    """Kind and target of each model that is tuned.
-
-    Raises:
-        MeasurementError: the record has no model of a kind, or less than two networks that were measured as a whole.
-    """
+    """Kind and target of each tuned model. Raises MeasurementError if a kind has none, or with fewer than two whole
+    networks."""
     own = whole_networks(Measurements.load(search.record))
     kinds = measured_kinds(own)
     if strange := [kind for kind in search.kinds if kind not in kinds]:

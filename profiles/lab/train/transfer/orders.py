@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How soon plans are right on a simulated board, by the order in which its configurations are observed.
+"""Order of observations on a simulated board, and how soon plans are right.
 
-Observations are chosen by what plans are least certain of, or at random; both begin at the top clocks. Judged is the network's
-own corrected surface against what the board does: the error where plans may choose, and the energy of plans beside the best
-there is within the same deadline.
+Observations are chosen by the plans' uncertainty, or at random, from the top clocks on. Errors are those of the network's
+corrected surface where plans may choose, and the plans' energy compared with the best within the deadline.
 """
 
 from __future__ import annotations
@@ -42,14 +41,14 @@ Order = Callable[[Sequence[Sequence[Observation]]], tuple[int, FrequencyConfigur
 
 @dataclass(frozen=True)
 class Row:
-    """What is known after some time.
+    """State after some time.
 
     Attributes:
         order: ``chosen`` or ``random``.
         minutes: of the board's time.
-        expected_percent: the uncertainty that is told then; None of random orders, and before each network was observed.
-        error_percent: mean absolute error of latency or energy, whichever is larger, where plans may choose.
-        excess_percent: by how much more energy plans take than the best within the same deadline, in the mean.
+        expected_percent: reported uncertainty; None for random orders, and until each network was observed.
+        error_percent: larger mean absolute error of latency and energy, where plans may choose.
+        excess_percent: mean energy of plans above the best within the same deadline.
     """
 
     order: str
@@ -73,11 +72,11 @@ def orders_compared(
     progress: Callable[[int, int, str], None] = lambda done, total, text: None,
     counts: Sequence[int] = COUNTS,
 ) -> list[Row]:
-    """A row for each order and count of observations, which are of all networks together.
+    """A row for each order and count of observations, counted over all networks.
 
     Raises:
-        BoardDescriptionError: there is no such board.
-        TwinError: there is no silicon for it, or it does not know one of the networks' kinds.
+        BoardDescriptionError: no such board.
+        TwinError: no silicon for it, or one of the networks' kinds is missing.
     """
     device, chip = load_board(board), Silicon(node, board, perturbed=perturbed)
     truths = [true_surface(network, chip, device.grid, device.energy_rails) for network in networks]

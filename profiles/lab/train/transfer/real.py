@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How soon programs are known on real boards that others measured: observed at some clocks, held against all others.
+"""Learning programs on published tables of real boards: observed at some clocks, compared at all others.
 
-Observations are what a table has at random configurations; errors are over all its other configurations. Beside the correction
-of a program that nobody predicted stand, where its launches are known, that of the prediction by a profile of simulated boards
-of this kind, the plain overlap fit, and the list of launches with two rates, where these are known.
+Observations are random configurations of a table; errors are over the rest. Compared, where launches are known, are corrections
+without a prediction and from the profile of simulated boards of this kind, the overlap fit, and the launches with two rates.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ _FRAMES = 30  # rows of the tables are means of many
 
 @dataclass(frozen=True)
 class Errors:
-    """Of the configurations that were not observed, the mean and the median of |predicted / measured - 1| in per cent, each of
-    the middle one of all programs and orders; None where a way says nothing of the power."""
+    """Mean and median of |predicted / measured - 1| in percent at unobserved configurations, medians over programs and orders;
+    None without a power prediction."""
 
     latency_mean_percent: float
     latency_median_percent: float
@@ -73,14 +72,14 @@ def on_real_boards(
     seed: int = 0,
     progress: Callable[[int, int, str], None] = lambda done, total, text: None,
 ) -> list[RealRow]:
-    """A row for each table, board and number of observations, :data:`.shown.COUNTS` as far as the table has configurations.
+    """A row for each table, board and number of observations, :data:`.shown.COUNTS` up to the table's configurations.
 
     Args:
-        profile_of: the profile that programs of known launches on a board begin with, by the board's name; None: there is none.
+        profile_of: profile that predicts known launches, by board name; None for none.
 
     Raises:
-        BoardDescriptionError: a table is of a board that is not described.
-        GridError: a program of known launches was measured at clocks that its board has not.
+        BoardDescriptionError: a table's board is not described.
+        GridError: a program of known launches has clocks that its board lacks.
     """
     found: dict[tuple[str, str, int], dict[str, list[list[float | None]]]] = {}
     programs: dict[tuple[str, str], list[MeasuredTable]] = {}

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How well a profile does on a simulated board that it is not of, after so many observations of networks there.
+"""Accuracy of a profile on an unseen simulated board, by number of observations.
 
-Observations are latency and power at random configurations, with the noise of a campaign. They are the network's own, or those
-of the others together, one after the other; errors are over the whole grid, against what the board does. Beside them stand what
-knows nothing but observations of the network itself: the plain overlap fit, and its launches with two rates.
+Observations are latency and power at random configurations, with campaign noise, of the network itself or of the others in
+turn; errors are over the whole grid. Compared with fits of the network's observations alone: the overlap fit, and its launches
+with two rates.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _ANY_RATE, _LEFT, _NOTHING_SMOOTH = 4.0, 0.05, 1e-4  # deviations of logarithms:
 
 @dataclass(frozen=True)
 class Published:
-    """What others say of their own way.
+    """Published result of another method.
 
     Attributes:
-        observations: modes that were profiled.
-        latency_percent, power_percent: the errors that they stay below.
+        observations: profiled modes.
+        latency_percent, power_percent: upper limits of its errors.
     """
 
     name: str
@@ -72,12 +72,8 @@ class _TwoRates:
 
 
 def two_rates(network: Network, chip: DeviceRates, grid: FrequencyGrid, observations: Sequence[Observation]) -> Array:
-    """The latency in ms over the grid of the launches alone, a rate of computing and one of transfers fitted to observations.
-
-    Args:
-        chip: the rates before anything is observed.
-        observations: at configurations of the grid, with latencies.
-    """
+    """Latency in ms over the grid from the launches, with a compute and a transfer rate fitted to observed latencies; ``chip``
+    has the initial rates."""
     gpu_mhz, emc_mhz = (np.array(levels, np.float64) / 1e6 for levels in (grid.gpu_hz, grid.emc_hz))
     compute_ms, transfer_ms = terms_ms(network.launches, gpu_mhz[None, :, None], emc_mhz[None, None, :], chip)
     over_both = np.broadcast_shapes(compute_ms.shape, transfer_ms.shape)
@@ -103,12 +99,8 @@ def two_rates(network: Network, chip: DeviceRates, grid: FrequencyGrid, observat
 
 
 def overlap_fit(grid: FrequencyGrid, observations: Sequence[Observation]) -> Surface:
-    """The overlap of three terms and the power of three clocks, fitted to observations, and nothing learned on top: what a
-    correction is held against.
-
-    Raises:
-        GridError: an observation is of a configuration that the grid has not.
-    """
+    """Overlap of three terms and power of three clocks fitted to observations: the baseline of a correction. Raises GridError
+    if an observation is off the grid."""
     return Correcting(flat_surface(grid), observations, smooth=False).result().surface
 
 
@@ -117,14 +109,14 @@ COUNTS = (0, 3, 10, 30, 100)
 
 @dataclass(frozen=True)
 class Row:
-    """What becomes of predictions after so many observations.
+    """Errors after a number of observations, mean absolute.
 
     Attributes:
-        others_latency_percent, others_power_percent: mean absolute errors of networks of which nothing was observed, the
-            observations being of the others; None with one network.
-        own_latency_percent, own_power_percent: the same where they are of the network itself.
-        overlap_latency_percent, overlap_power_percent: of the plain overlap fit to the latter; None without observations.
-        rates_latency_percent: of the network's launches alone, with two rates fitted to the latter.
+        others_latency_percent, others_power_percent: of unobserved networks, from observations of the others; None with one
+            network.
+        own_latency_percent, own_power_percent: of observed networks.
+        overlap_latency_percent, overlap_power_percent: of the overlap fit to these; None without observations.
+        rates_latency_percent: of the launches with two rates fitted to these.
     """
 
     observations: int
@@ -152,8 +144,8 @@ def transferred(
     """A row for each of :data:`COUNTS`.
 
     Raises:
-        BoardDescriptionError: there is no such board.
-        TwinError: there is no silicon for it, or it does not know one of the networks' kinds.
+        BoardDescriptionError: no such board.
+        TwinError: no silicon for it, or one of the networks' kinds is missing.
     """
     device, chip = load_board(board), Silicon(node, board, perturbed=perturbed)
     meter = TwinMeter(chip, seed + 1)
