@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The simulated Jetson AGX Orin 64GB beside a real one: layers of three networks at four power modes, sweeps of single kernels,
-and rail power under stress.
+"""The simulated Jetson AGX Orin 64GB and a real one: layers at four power modes, kernels, rail power under stress.
 
-Each layer was timed alone. At batch 16 and 64 the GPU is what takes time; at batch 1 the host is, and there the measuring
-program costs more than issuing does: every call goes through an interpreter of its own, which is taken as a multiple of the
-host's costs.
+Layers were timed alone. The GPU takes the time at batch 16 and 64, the host at batch 1: the measuring interpreter costs more
+than issuing, and is taken as a multiple of the host's costs.
 """
 
 from __future__ import annotations
@@ -118,11 +116,7 @@ def layers_of(table: Iterable[Mapping[str, str]]) -> list[Layer]:
 
 
 def compare(folder: Path) -> Report:
-    """Compare with the measurements in a folder.
-
-    Raises:
-        ComparisonDataError: they are not there.
-    """
+    """Compare with the measurements in a folder. Raises ComparisonDataError if they are missing."""
     chip = load_chip(BOARD)
     layers = layers_of(read_rows(folder, LAYERS))
     large, small = (_simulated(chip, [layer for layer in layers if layer.batch in batches]) for batches in ((16, 64), (1,)))

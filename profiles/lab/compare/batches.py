@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batch sizes and GPU clocks that others measured on real boards: Inception V3 on a Jetson Nano and a Xavier NX.
+"""Published batch sizes and GPU clocks of real boards: Inception V3 on a Jetson Nano and a Xavier NX.
 
-The CPU was in mode 0 and the memory clock left alone, at the top under load; a batch's energy is the board's mean power as long
-as the batch took.
+CPU in mode 0, memory at its top clock under load; a batch's energy is the board's mean power times the batch's time.
 """
 
 from __future__ import annotations
@@ -46,11 +45,8 @@ class Cell:
 
 
 def cells(data: Path) -> dict[str, list[Cell]]:
-    """The cells of each board, of the batch sizes that are planned for.
-
-    Raises:
-        ComparisonDataError: the table is missing, or not as it was published.
-    """
+    """The cells of each board at planned batch sizes. Raises ComparisonDataError if the table is missing or not as
+    published."""
     mapping = load_mapping("gpu-clock-sweeps")
     named = {board: name for name, board in mapping.boards.items()}
     found: dict[str, list[Cell]] = {}

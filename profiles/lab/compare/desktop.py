@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Single kernels: are simulated ones as hard to learn as those of the same shapes on desktop GPUs (sitar-lab/NeuSight)?
+"""Single kernels: difficulty of simulated ones compared with the same shapes on desktop GPUs (sitar-lab/NeuSight).
 
-Both get the gate's model and the same features: every size, and counts that follow from sizes. What was measured there is an
-operator as PyTorch runs it again and again: no shorter than the host takes to issue it, so that is what is simulated.
+Both get the gate's model and features: every size, and counts that follow from sizes. The published times are of PyTorch
+repeating an operator, at least the host's issue time, and are simulated as such.
 """
 
 from __future__ import annotations
@@ -36,11 +36,8 @@ Learn = Callable[[NDArray[np.float32], NDArray[np.float64]], Callable[[NDArray[n
 
 
 def errors(kind: str, board: str, data: Path, learn: Learn, seed: int) -> tuple[dict[str, float], dict[str, float]]:
-    """The mean error, in per cent, of kernels held out on each GPU, and of the simulated kernels of :data:`COMPARED`'s shapes.
-
-    Raises:
-        ComparisonDataError: the measurements are not in the folder.
-    """
+    """Mean error, in percent, of held-out kernels on each GPU, and of simulated ones of :data:`COMPARED`'s shapes. Raises
+    ComparisonDataError without the measurements."""
     rows = list(read_rows(data, FILES[kind]))
     real, simulated = {}, {}
     for gpu in GPUS:

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How close each simulated board comes to measurements of a real one.
+"""Accuracy of each simulated board against measurements of a real one.
 
-The measurements are not part of the product: a folder holds them, and each comparison looks for its files by name anywhere
-below it. A comparison runs the nominal chip, without an individual's variation and without measurement noise.
+Measurement files are found by name anywhere in a folder. The nominal chip is simulated, without individual variation or noise.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from ...twin.silicon.chip import Chip, own_parameters
 
 @dataclass(frozen=True)
 class Fit:
-    """One quantity, simulated beside measured.
+    """One quantity, simulated and measured.
 
     Attributes:
-        quantity: what was compared, with its unit.
+        quantity: its name and unit.
         measured, simulated: of equal shape ``(points,)``.
-        held_out: which of the points no parameter was fitted to, shape ``(points,)``; None where there are too few to split.
-        limit: the largest acceptable median of relative errors; None where the figure is only reported.
-        every: whether every single point must lie within the limit, not only the median.
+        held_out: points to which no parameter was fitted, shape ``(points,)``; None if too few to split.
+        limit: largest acceptable median relative error; None if only reported.
+        every: True if the limit holds for every point.
     """
 
     quantity: str
@@ -79,12 +78,12 @@ class Fit:
 
 @dataclass(frozen=True)
 class Report:
-    """A simulated board beside the measurements of a real one.
+    """Comparison of a simulated board with a real one.
 
     Attributes:
-        chip: the simulated one, with every parameter that was fitted or set.
-        source: what was measured, and by whom.
-        notes: what the comparison leaves out, in whole sentences.
+        chip: with all fitted and set parameters.
+        source: of the measurements.
+        notes: omissions, in whole sentences.
     """
 
     board: str
@@ -112,11 +111,7 @@ class Report:
 
 
 def find_file(folder: Path, name: str) -> Path:
-    """A file of measurements by its name, anywhere below a folder.
-
-    Raises:
-        ComparisonDataError: there is no such file.
-    """
+    """Find a file by name anywhere in a folder. Raises ComparisonDataError if missing."""
     if not folder.is_dir():
         raise ComparisonDataError(f"{folder}: not a folder of measurements")
     found = min(folder.rglob(name), default=None)
@@ -126,20 +121,12 @@ def find_file(folder: Path, name: str) -> Path:
 
 
 def read_rows(folder: Path, name: str) -> Iterator[Mapping[str, str]]:
-    """The rows of a table (CSV, may be gzipped, lines starting with # are comments).
-
-    Raises:
-        ComparisonDataError: there is no such file, or it is no table.
-    """
+    """Rows of a table (CSV, gzipped or not, # for comments). Raises ComparisonDataError if missing or no table."""
     yield from read_table(find_file(folder, name))
 
 
 def read_table(path: Path) -> Iterator[Mapping[str, str]]:
-    """The rows of one file, as of :func:`read_rows`.
-
-    Raises:
-        ComparisonDataError: it cannot be read, or is no table.
-    """
+    """Rows of one file, as of :func:`read_rows`. Raises ComparisonDataError if unreadable or no table."""
     try:
         yield from (row for _, row in read_lines(path))
     except MeasurementError as error:
@@ -147,11 +134,7 @@ def read_table(path: Path) -> Iterator[Mapping[str, str]]:
 
 
 def numbers(rows: Sequence[Mapping[str, str]], name: str, source: str) -> NDArray[np.float64]:
-    """One column; empty cells are NaN.
-
-    Raises:
-        ComparisonDataError: there is no such column, or it holds something else.
-    """
+    """One column, NaN in empty cells. Raises ComparisonDataError if missing or not numeric."""
     try:
         return np.array([float(row[name] or "nan") for row in rows], np.float64)
     except (KeyError, TypeError, ValueError) as error:
@@ -159,10 +142,8 @@ def numbers(rows: Sequence[Mapping[str, str]], name: str, source: str) -> NDArra
 
 
 def held_out(*axes: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """A quarter of the configurations, spread evenly over the grid that the axes' values span; shape ``(points,)``.
-
-    Everything measured at such a configuration is held out together.
-    """
+    """A quarter of the configurations, spread evenly over the axes' grid; shape ``(points,)``. All points of a configuration
+    are held out together."""
     ranks = [np.unique(axis, return_inverse=True)[1] for axis in axes]
     steps = (3, 5, 7)
     return np.asarray(sum(step * rank for step, rank in zip(steps, ranks, strict=False)) % 4 == 0)

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gate: is the simulated AGX Xavier as hard to predict, and hard in the same places, as real boards were?
+"""The gate: comparison of the simulated AGX Xavier's difficulty with that of real boards.
 
-Each row is one figure with the band it must lie in, which follows from what real boards showed (:mod:`.gate_bands`). Before any
-other recipe is tried on the silicon, all rows pass.
+Each row is a value with its band, from results of real boards (:mod:`.gate_bands`). All rows pass before other recipes are
+tried on the silicon.
 
-- *sums*: MIRAGE (SEC '21), Table 1: networks at top clocks, and their kernels timed one by one beside them.
-- *boards*: its Figure 2: how far thirteen boards lie apart.
-- *kernels*: the same model and features on kernels of desktop GPUs (sitar-lab/NeuSight), measured beside simulated.
-- *kinds*: the plain recipe of :mod:`jetdvfs.profiles.lab.paper.difficulty`, all eight kinds of the paper, its Tables 4 and 5:
-  predictions within 10%. Convolutions of the networks and random ones apart: the paper's are half and half.
-- *networks*: its Table 6: the sum of the plain recipe's kernels beside the network's latency, over configurations.
+- *sums*: MIRAGE (SEC '21), Table 1: networks at top clocks, and the sum of their kernels timed alone.
+- *boards*: its Figure 2: spread of thirteen boards.
+- *kernels*: one model and features on kernels of desktop GPUs (sitar-lab/NeuSight), measured and simulated.
+- *kinds*: the plain recipe of :mod:`jetdvfs.profiles.lab.paper.difficulty`, the paper's eight kinds, Tables 4 and 5:
+predictions within 10%. Convolutions of networks and random ones apart; the paper has half of each.
+- *networks*: its Table 6: sum of the plain recipe's kernels and the network's latency, over configurations.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ Doing = Callable[[str], None]
 
 
 def rows(networks: Sequence[Network], effort: Effort, data: Path | None, doing: Doing = lambda what: None) -> Iterator[Row]:
-    """Every row, as soon as it is there.
+    """Each row, as soon as it is known.
 
     Args:
         networks: MIRAGE's ten.
-        data: a folder with measurements of desktop GPUs; without it, no kernels are compared with theirs.
-        doing: hears of each step before it is done.
+        data: measurements of desktop GPUs; None omits their kernels.
+        doing: called before each step.
 
     Raises:
-        ComparisonDataError: the measurements are not in the folder.
+        ComparisonDataError: the measurements are missing.
     """
     board = load_board(BOARD)
     doing("networks at top clocks")

@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The bands of the gate: each follows from what real boards or GPUs showed, none from what simulated ones do.
+"""Bands of the gate, from results of real boards or GPUs only.
 
-- *As hard*: one recipe and one set of kernels are not equally hard on all real GPUs. :data:`AS_HARD` is by what factor their
-  errors lie apart; a share of predictions within a limit may be what the paper's own table has at that limit taken so much
-  smaller, and so much larger.
-- *Thirteen boards*: a figure of thirteen boards' spread depends on which thirteen. A band is the middle nine tenths of what
-  thirteen others of the same population would show, were they normally distributed.
-- *Ten networks*: a count of ten networks, likewise, by the binomial distribution.
+- *As hard*: :data:`AS_HARD` is the factor between errors of one recipe on one set of kernels on real GPUs. A share within a
+limit may be the paper's at that limit times or divided by it.
+- *Thirteen boards*: the middle nine tenths of results for thirteen other boards of a normally distributed population.
+- *Ten networks*: likewise a count of ten networks, by the binomial distribution.
 """
 
 from __future__ import annotations
@@ -44,12 +42,7 @@ class Band(NamedTuple):
 
 
 def as_hard(within: Sequence[float], limit: float, source: str) -> Band:
-    """Where a share of predictions within a limit may lie.
-
-    Args:
-        within: the paper's shares within :data:`LIMITS`.
-        limit: per cent, one of those.
-    """
+    """Band of a share of predictions within a limit in percent, one of :data:`LIMITS`; ``within`` has the paper's shares."""
     low, high = (_share(within, at) for at in (limit / AS_HARD, limit * AS_HARD))
     return Band(low, high, source)
 
@@ -59,15 +52,15 @@ def _share(within: Sequence[float], limit: float) -> float:
 
 
 def network_shapes(within: Sequence[float], source: str) -> Band:
-    """Convolutions that were trained on, on other boards and at other clocks: no harder than all of them together, and no
-    easier than whole networks were for models of one network each."""
+    """Band of convolutions trained on, at other boards and clocks: no harder than all, no easier than networks with models of
+    their own."""
     easiest = _share_of_normal(_SPECIALISED / _MEAN_OF_NORMAL, 10.0)
     return Band(as_hard(within, 10.0, source).low, easiest, f"{source}, section 6.3")
 
 
 def random_shapes(within: Sequence[float], source: str) -> Band:
-    """The other half of the convolutions: what is left for them where those of networks are as easy as they can be, up to no
-    easier than all together."""
+    """Band of the other half of the convolutions: from the remainder if the networks' are as easy as possible, to all
+    together."""
     whole = as_hard(within, 10.0, source)
     return Band(2.0 * whole.low - network_shapes(within, source).high, whole.high, f"{source}, section 6.3")
 
@@ -90,8 +83,7 @@ def power_range(name: str) -> Band:
 
 
 def runtime_quantile(share: float) -> Band:
-    """The upper quartile as thirteen other boards would have it; the decile from what the quartile is up to what it is said to
-    be at most."""
+    """Band of the upper quartile for thirteen other boards; of the decile, from the quartile to its published maximum."""
     if share == max(RUNTIME_UP_TO):
         return Band(min(RUNTIME_UP_TO.values()), RUNTIME_UP_TO[share], "MIRAGE, Figure 2a")
     low, high = _thirteen_others(lambda boards: np.quantile(np.abs(boards - np.median(boards, axis=1)[:, None]), share, axis=1))
@@ -106,8 +98,7 @@ def _thirteen_others(statistic: Callable[[NDArray[np.float64]], NDArray[np.float
 
 
 def over_whole() -> tuple[int, Band]:
-    """How many of the paper's networks have kernels that take longer one by one than the network does, and how many of ten
-    others would."""
+    """Count of the paper's networks whose kernels take longer alone than in the network, and the band for ten others."""
     real = sum(row.all_kernels > 100.0 for row in PAPER.values())
     count, share = len(PAPER), real / len(PAPER)
     summed = np.cumsum([comb(count, n) * share**n * (1.0 - share) ** (count - n) for n in range(count + 1)])

@@ -31,15 +31,15 @@ _LEARNING_RATE, _DEPTH = 0.1, 8  # of the paper's Table 2 (to 0.1, to 11): of wh
 
 @dataclass(frozen=True)
 class Row:
-    """One figure of the gate.
+    """A row of the gate.
 
     Attributes:
         part: of the gate.
-        name: what was measured.
-        value: what the silicon gives.
-        real: what real boards gave.
-        low, high: the band that the value must lie in.
-        source: where that comes from.
+        name: of the quantity.
+        value: of the silicon.
+        real: of real boards.
+        low, high: the band.
+        source: of the band.
     """
 
     part: str
@@ -61,11 +61,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Effort:
-    """How much the gate measures and trains.
+    """Amount of measuring and training.
 
     Attributes:
-        samples: kernels of each kind on all boards together; products are twice, convolutions 18 times as many.
-        configurations: at which networks are run.
+        samples: kernels of each kind over all boards; twice as many products, 18 times as many convolutions.
+        configurations: per network.
         rounds: of boosting.
     """
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loop on tables of real boards: how soon a program that nobody predicted is known, and what it costs meanwhile.
+"""The loop on tables of real boards: observations until an unpredicted program is known, and their cost.
 
-The planner begins with the flat surface, chooses each configuration itself, and is told what the table has for it. Beside it
-stand what other ways of choosing clocks come to.
+The planner starts with the flat surface, chooses each configuration, and is told the table's values. Other ways of choosing
+clocks are compared.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ Index = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Standing:
-    """How things stand after some observed configurations.
+    """State after some observed configurations.
 
     Attributes:
-        latency_error, power_error: mean relative error of configurations that keep the deadline and were not observed.
-        latency_error_all, power_error_all: of all that were not observed.
-        regret: by what share the plan's energy is above the best that keeps the deadline; ``missed``: whether it does not.
+        latency_error, power_error: mean relative error at unobserved configurations within the deadline.
+        latency_error_all, power_error_all: at all unobserved configurations.
+        regret: share of the plan's energy above the best within the deadline; ``missed``: True if it misses that.
     """
 
     latency_error: float
@@ -72,14 +72,14 @@ class Standing:
 
 @dataclass(frozen=True)
 class Replay:
-    """What became of one target on one program.
+    """Result of one target on one program.
 
     Attributes:
-        table, workload, deadline: which.
-        observed: how many configurations were observed until there was nothing left to try.
-        late: which of them, counted from 1, missed the deadline.
-        after: how things stood, by number of observed configurations.
-        others: regret of other ways of choosing, None for one that misses the deadline.
+        table, workload, deadline: identify it.
+        observed: configurations observed until none was left to try.
+        late: those that missed the deadline, counted from 1.
+        after: states by number of observed configurations.
+        others: regret of other ways of choosing, None if it misses the deadline.
     """
 
     table: str
@@ -94,11 +94,8 @@ class Replay:
 def replay(
     table: MeasuredTable, start: Surface | None = None, deadlines: Sequence[float | None] = DEADLINES
 ) -> Iterator[Replay]:
-    """Run the loop on one program, once for each deadline.
-
-    Args:
-        start: what was predicted of it, over the table's grid; by default nothing was.
-    """
+    """Run the loop on one program for each deadline; ``start`` is its predicted surface over the table's grid, flat by
+    default."""
     for deadline in deadlines:
         yield _Loop(table, deadline, start or flat_surface(table.grid)).run()
 
@@ -106,12 +103,12 @@ def replay(
 def simulated_programs(
     bundle: Bundle, boards: int, perturbed: int = 0, names: Sequence[str] = ()
 ) -> Iterator[tuple[MeasuredTable, Surface]]:
-    """The reference networks on simulated boards that a profile was not trained on, and what it predicts of each.
+    """Reference networks on simulated boards held out of a profile's training, and its predictions.
 
     Args:
-        boards: how many boards.
+        boards: their number.
         perturbed: as for :class:`~jetdvfs.profiles.twin.silicon.silicon.Silicon`.
-        names: of the networks; by default all.
+        names: of the networks; empty for all.
     """
     manifest = bundle.manifest
     description = load_board(manifest.board)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The simulated Jetson Orin Nano Super beside a real one: four workloads over its clocks, and the power of each rail.
+"""The simulated Jetson Orin Nano Super and a real one: four workloads over its clocks, and each rail's power.
 
-The workloads run in ONNX Runtime: a chain of matrix-vector products (a stream of weights), chains of square products,
-MobileNetV2 and a small vision transformer; and a language model's decoding, which is taken as a stream of its weights.
+In ONNX Runtime: chained matrix-vector products (a stream of weights), chained square products, MobileNetV2 and a small vision
+transformer; and a language model's decoding, taken as a stream of its weights.
 """
 
 from __future__ import annotations
@@ -97,12 +97,12 @@ def _decoding(chip: Chip) -> Pass:
 
 @dataclass(frozen=True)
 class _Cell:
-    """A measured state: what ran, how often, and what else the CPU and the memory did.
+    """A measured state.
 
     Attributes:
-        workload: ``slm`` is decoding, as fast as it goes; an empty string is nothing.
-        per_s: how often it ran; None is back to back.
-        loaded: whether other programs stressed the CPU and the memory, whose traffic is then taken from the measurement.
+        workload: ``slm`` is decoding at full speed; empty is idle.
+        per_s: runs per second; None is back to back.
+        loaded: True if other programs stressed CPU and memory, with measured traffic.
     """
 
     workload: str
@@ -131,11 +131,7 @@ def _cell(group: str, name: str) -> _Cell | None:
 
 
 def compare(folder: Path) -> Report:
-    """Compare with the measurements in a folder.
-
-    Raises:
-        ComparisonDataError: they are not there.
-    """
+    """Compare with the measurements in a folder. Raises ComparisonDataError if they are missing."""
     silicon = Silicon(None, BOARD)
     return Report(
         BOARD,

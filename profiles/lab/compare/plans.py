@@ -28,15 +28,15 @@ TARGETS_IN_WORDS = (
 
 @dataclass(frozen=True)
 class Trial:
-    """What became of one plan on one board, beside what an exhaustive search of that board finds.
+    """One plan on one board, compared with exhaustive search there.
 
     Attributes:
-        target: what was asked for.
-        attainable: whether any configuration of the board meets it.
-        refused: whether there is no plan, because its planner held the target to be out of reach.
-        over: by what share of its limit the target is missed; 0 where it is kept, refused, or nothing is limited.
-        regret: by what share the figure that the target prefers to be low is above the best that meets the target; None where
-            there is no such figure: the target is missed, refused or out of reach.
+        target: the request.
+        attainable: True if a configuration of the board meets it.
+        refused: True if the planner held the target to be out of reach.
+        over: share of the limit by which the target is missed; 0 if kept, refused or unlimited.
+        regret: share by which the minimised value is above the best within the target; None if missed, refused, out of reach,
+            or without such a value.
     """
 
     target: str
@@ -52,13 +52,13 @@ class Trial:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Trials counted; those of targets that no configuration of their board meets are left out.
+    """Counts of trials with attainable targets.
 
     Attributes:
-        trials: how many.
-        missed, refused: how many of them missed their target, and were refused.
-        worst_over: by what share of the limit, at most.
-        mean_regret, worst_regret: of the others; 0 where there are none.
+        trials: their number.
+        missed, refused: number of missed targets and of refusals.
+        worst_over: largest excess, as a share of the limit.
+        mean_regret, worst_regret: of the others; 0 without any.
     """
 
     trials: int
@@ -124,12 +124,8 @@ PLAIN, CONFIDENT, FLOOR = "plan", f"plan with confidence {CONFIDENCE:g}", "floor
 
 @dataclass(frozen=True)
 class BoardResult:
-    """What was found for one network on one board.
-
-    Attributes:
-        errors: how far each method's prediction is off, and that of the training boards' mean (``FLOOR``).
-        trials: what became of each planner's plans, one for each target.
-    """
+    """Results for one network on one board: errors of each method and of the training boards' mean (``FLOOR``), and each
+    planner's trials, one per target."""
 
     node: int
     errors: Mapping[str, NetworkError]
@@ -138,11 +134,7 @@ class BoardResult:
 
 @dataclass(frozen=True)
 class NetworkResult:
-    """What was found for one network.
-
-    Attributes:
-        guessed_share: the part of the GPU's time that guessed kernels take, the mean over all configurations, 0 to 1.
-    """
+    """Results for one network; ``guessed_share`` is the guessed kernels' part of GPU time, mean over configurations, 0 to 1."""
 
     network: str
     guessed_share: float
@@ -167,20 +159,20 @@ def evaluate_profile(
     perturbed: int = 0,
     progress: Callable[[int, int, str], None] = lambda done, total, text: None,
 ) -> Iterator[NetworkResult]:
-    """Compare predictions with measurements at random configurations, and plans with exhaustive searches, network by network.
+    """Compare predictions with measurements at random configurations, and plans with exhaustive search, by network.
 
     Args:
-        nodes: the boards to evaluate on.
-        configurations: how many each network is measured at on each board.
-        temperature_c: of the boards' dies, which the predictions are told; by default that of the profile's idle power.
-        compiled: one of :data:`jetdvfs.kernels.engine.fusing.ENGINE_TYPES` where the boards run engines.
+        nodes: boards.
+        configurations: per network and board.
+        temperature_c: die temperature, known to predictions; by default that of the profile's idle power.
+        compiled: one of :data:`jetdvfs.kernels.engine.fusing.ENGINE_TYPES` for engines.
         perturbed: as for :class:`~jetdvfs.profiles.twin.silicon.silicon.Silicon`.
-        progress: called with the steps done, the steps in all, and what is being done.
+        progress: called with steps done, steps in all, and the current one.
 
     Raises:
-        TwinError: that silicon does not know one of a network's kinds, or no engine can be built of it.
-        ModelError: a network cannot be listed as an engine has it.
-        CostModelError: a network cannot be predicted, or the profile does not know that temperature.
+        TwinError: the silicon lacks one of a network's kinds, or its engine cannot be built.
+        ModelError: a network cannot be listed as an engine.
+        CostModelError: a network cannot be predicted, or not at that temperature.
     """
     manifest, cost = bundle.manifest, bundle.cost if temperature_c is None else bundle.cost.warmed(temperature_c)
     die_c = manifest.measured_at_c if temperature_c is None else temperature_c

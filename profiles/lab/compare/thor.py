@@ -26,11 +26,7 @@ def _frame(chip: Chip) -> Pass:
 
 
 def compare(folder: Path) -> Report:
-    """Compare with the measurements in a folder.
-
-    Raises:
-        ComparisonDataError: they are not there.
-    """
+    """Compare with the measurements in a folder. Raises ComparisonDataError if they are missing."""
     silicon = Silicon(None, BOARD)
     rows = list(read_rows(folder, POWER))
     gpu, per_s, offered, watts = (

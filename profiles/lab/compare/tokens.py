@@ -64,12 +64,12 @@ _IN_ATTENTION = 1.0
 
 @dataclass(frozen=True)
 class Part:
-    """Launches of one token that are alike: products whose weights have one element type, attention, or all others.
+    """A token's launches of one sort: products of one weight type, attention, or all others.
 
     Attributes:
-        bytes: moved: weights, keys and values, and what passes between launches.
-        instructions: of products whose weights are unpacked as they are read, and of attention.
-        cache: whether the bytes are keys and values.
+        bytes: weights, keys, values and activations moved.
+        instructions: of attention, and of products that unpack weights as they read.
+        cache: True if the bytes are keys and values.
     """
 
     bytes: float
@@ -79,12 +79,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Token:
-    """What one token costs, whatever the board.
-
-    Attributes:
-        parts: what its launches do, by kind.
-        launches: how many.
-    """
+    """Cost of one token on any board: ``parts`` of its launches, and the number of ``launches``."""
 
     parts: tuple[Part, ...]
     launches: int
@@ -100,11 +95,7 @@ class Token:
 
 @cache
 def token(model: str, form: str, context: int) -> Token:
-    """One token of a model in a format that sees so many positions.
-
-    Raises:
-        KeyError: the model or the format is not among those here.
-    """
+    """One token of a model in a format at a context of positions. Raises KeyError if either is unknown."""
     launches = _network(model, form, context).launches
     parts: dict[str, Part] = {}
     for call in launches:
@@ -171,12 +162,7 @@ TRAFFIC = "hydra_table4_gpu_mem_orin.csv"
 
 @dataclass(frozen=True)
 class Clocks:
-    """A board as a table had it.
-
-    Attributes:
-        gpu_hz: of the GPU; units: how many of its TPCs were on.
-        memory_bytes_s: what the memory moves at its clock, at most.
-    """
+    """A board's state in a table: GPU clock, TPCs on (``units``), and peak memory bandwidth at its clock."""
 
     board: str
     units: int
@@ -186,11 +172,8 @@ class Clocks:
 
 @dataclass(frozen=True)
 class Row:
-    """A measurement: ``ms`` and ``mj`` of one token, and what the memory moved, where that was measured, too.
-
-    Raises:
-        KeyError: its model or its format is not among those that are known.
-    """
+    """A measurement: ``ms`` and ``mj`` of one token, and memory traffic if measured. Raises KeyError for an unknown model or
+    format."""
 
     table: str
     runtime: str
@@ -229,11 +212,7 @@ _NX_BYTES_PER_CYCLE = 32
 
 
 def rows(data: Path) -> list[Row]:
-    """All rows of the three tables.
-
-    Raises:
-        ComparisonDataError: one is missing, or not as it was published.
-    """
+    """All rows of the three tables. Raises ComparisonDataError if one is missing or not as published."""
     try:
         return [*_power_modes(data), *_llama(data), *_hydra(data)]
     except (AttributeError, KeyError, ValueError, IndexError, TypeError, OSError) as error:
@@ -303,14 +282,14 @@ _HOLD = 0.03
 
 @dataclass(frozen=True)
 class Rates:
-    """Of a runtime on a board.
+    """Rates of a runtime on a board.
 
     Attributes:
-        memory: the memory's peak over the bandwidth that is reached.
-        work: cycles of one unit (a TPC) for each instruction.
-        start: of a launch: cycles of the GPU, or milliseconds of the host under eager execution.
-        cache: how much longer a byte of keys and values takes than one of weights.
-        unit_mw: power of each unit that is on, while tokens are made; byte_mj, instruction_mj: energy for each.
+        memory: peak over attained bandwidth.
+        work: cycles of one unit (a TPC) per instruction.
+        start: of a launch: GPU cycles, or ms of the host under eager execution.
+        cache: time of a byte of keys and values relative to one of weights.
+        unit_mw: power per active unit; byte_mj, instruction_mj: energy of each.
     """
 
     memory: float
@@ -376,11 +355,7 @@ class Judged:
 
 
 def fit(rows: Sequence[Row]) -> Rates:
-    """The rates of a runtime on a board, by least squares of relative errors.
-
-    Raises:
-        ModuleNotFoundError: scipy is not installed.
-    """
+    """Rates of a runtime on a board, by least squares of relative errors. Raises ModuleNotFoundError without scipy."""
     from scipy.optimize import least_squares, nnls
 
     eager = rows[0].runtime in EAGER
@@ -412,10 +387,10 @@ def _with(usual: NDArray[np.float64], free: Sequence[int], logs: NDArray[np.floa
 
 
 def judge(rows: Sequence[Row]) -> Iterator[Judged]:
-    """Every row from the others of its group, group by group.
+    """Predict every row from the others of its group, by group.
 
     Raises:
-        ComparisonDataError: there are none.
+        ComparisonDataError: no rows.
         ModuleNotFoundError: scipy is not installed.
     """
     if not rows:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The simulated Jetson TX2 beside a real one that was measured at 1,144 configurations.
+"""The simulated Jetson TX2 and a real one at 1,144 configurations.
 
-Three sources: mixbench (a stream of 134 MB with so many multiply-adds per element, in four element types), the power of every
-rail while the whole of it ran, and rail power under a VGG network over the GPU's clocks.
+Sources: mixbench (a stream of 134 MB, varied multiply-adds per element, four element types), rail power during all of it, and
+rail power under a VGG network over GPU clocks.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ _ELEMENTS = 32.0 * 2**20
 
 @dataclass(frozen=True)
 class MixbenchType:
-    """One element type of the benchmark, as its compiled loop has it.
+    """One element type of the benchmark's compiled loop.
 
     Attributes:
-        dtype: as the chip's rates name it.
+        dtype: as in the chip's rates.
         bytes_each: read and written per element.
-        loop: issue slots per multiply-add, those of the loop around it included.
-        cycles_each: lane cycles per element beyond those.
-        pattern: bandwidth beside a stream of 4-byte accesses; wider ones have more bytes under way.
-        overlap: how sharp the corner of its roofline is.
+        loop: issue slots per multiply-add, with the loop's own.
+        cycles_each: further lane cycles per element.
+        pattern: bandwidth relative to 4-byte accesses; wider ones keep more bytes in flight.
+        overlap: sharpness of the roofline's corner.
     """
 
     dtype: str
@@ -78,11 +78,7 @@ def mixbench(chip: Chip, element: MixbenchType, iterations: Array) -> Pass:
 
 
 def compare(folder: Path) -> Report:
-    """Compare with the measurements in a folder.
-
-    Raises:
-        ComparisonDataError: they are not there.
-    """
+    """Compare with the measurements in a folder. Raises ComparisonDataError if they are missing."""
     silicon = Silicon(None, BOARD)
     return Report(
         BOARD,

@@ -20,16 +20,16 @@ _FLOATS = frozenset(("float16", "bfloat16", "float32", "float64"))
 
 @dataclass(frozen=True)
 class TracedCall:
-    """One call that a profiler recorded, of a kind of this package's.
+    """A recorded call of a known kind.
 
     Attributes:
-        name: as the profiler calls it.
-        kind: the kind of launch that it is.
-        shapes: of the tensors that it reads, in its own order; None where that was not recorded.
-        took_ms: how long it, or what it launched on a GPU, ran.
-        inner: calls within it that launches may stand for, such as copies into another layout; their times are part of its.
-        sure: False if the shapes may be those of other tensors.
-        types: floating-point element types of the tensors that it reads; empty if none was recorded.
+        name: in the profiler.
+        kind: of launch.
+        shapes: of the tensors read, in order; None if not recorded.
+        took_ms: its run time, or that of its GPU kernels.
+        inner: calls within it that launches may represent, such as layout copies; included in its time.
+        sure: False if the shapes may be of other tensors.
+        types: floating-point types of the tensors read; empty if not recorded.
     """
 
     name: str
@@ -43,15 +43,15 @@ class TracedCall:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A recorded run beside a network's launches.
+    """Comparison of a recorded run with a network's launches.
 
     Attributes:
-        recorder: who recorded it, and where the times are from, for people.
-        inferences: how many of the network it has.
-        measured_ms: of each launch the time of one inference, by median (the first ones are often slower); None where it is
-            missing. Of a node of several launches the first has the time of all, the others 0.
-        others: what ran besides, by name: how often in one inference, and how long that took together, in ms.
-        retyped: places of launches whose call reads other floating-point types than theirs, with the types.
+        recorder: recorder and source of the times, for display.
+        inferences: number recorded.
+        measured_ms: per launch, median time of one inference; None if missing. The first launch of a node has the time of all,
+            the others 0.
+        others: further calls by name: count per inference, and total time, in ms.
+        retyped: launches whose call reads other floating-point types, with these.
     """
 
     recorder: str
@@ -67,11 +67,11 @@ class Comparison:
 
 
 def compare(network: Network, calls: Sequence[TracedCall], recorder: str) -> Comparison:
-    """Match calls to launches of their kind that read as much, in the order of both.
+    """Match calls to launches of their kind that read as much, in the order of both among equals, since independent calls may
+    be reordered.
 
-    The profiler's order of what does not depend on each other need not be the list's, so only the order among equals counts.
-    How many inferences were recorded is told by what most launches have. Launches without a call of their own are looked for
-    inside of others, and then among the calls of their kind whose shapes are not known for sure.
+    Most launches' counts tell the number of inferences. Launches without a call are sought within others, then among the
+    calls of their kind with uncertain shapes.
     """
     sized = any(call.shapes is not None for call in calls)
     order = {id(call): place for place, call in enumerate(calls)}
@@ -150,11 +150,7 @@ class _Found:
 def _match(
     wanted: Mapping[_Key, Sequence[int]], found: Mapping[_Key, Sequence[_Found]], matched: list[list[_Found]], inferences: int
 ) -> list[_Found]:
-    """Give launches the calls of the same key, in the order of both; each inference has these calls in the same order.
-
-    Returns:
-        The calls that are left.
-    """
+    """Assign calls to launches of the same key, in the order of both, alike in each inference; return the calls left."""
     left = []
     each = max(inferences, 1)
     for key, own in found.items():
@@ -173,12 +169,8 @@ def _match(
 
 
 def compare_nodes(network: Network, nodes: Iterable[tuple[str, str, float]], recorder: str) -> Comparison:
-    """Match a run's nodes to the launches that the list has of each.
-
-    Args:
-        network: its launches' scopes are names of nodes.
-        nodes: what ran: the name of the node, of its operator, and how long it took in ms.
-    """
+    """Match a run's nodes to their launches, whose scopes are node names; ``nodes`` are node name, operator name and time in
+    ms."""
     launches: dict[str, list[int]] = defaultdict(list)
     for place, launch in enumerate(network.launches):
         launches[launch.scope].append(place)

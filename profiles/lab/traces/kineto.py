@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Traces of PyTorch's profiler (Kineto): operators as the CPU called them, and the kernels that they launched on a GPU.
+"""Traces of PyTorch's profiler (Kineto): operators called by the CPU, and their GPU kernels.
 
-An operator calls others; the outermost one that is a kind of launch counts, with all that it calls. Copies and activations
-inside of it are kept: the list of launches may have them. If the trace has kernels of a GPU, their times count instead of the
-operators', and an operator without any launched nothing.
+Of nested operators the outermost of a launch's kind counts, with all inside; copies and activations inside are kept, since the
+list may have them. If the trace has GPU kernels, their times count, and an operator without any launched nothing.
 """
 
 from __future__ import annotations
@@ -79,11 +78,7 @@ class Kineto:
         return "PyTorch's profiler, kernels of the GPU" if self._kernels else "PyTorch's profiler, operators on the CPU"
 
     def calls(self) -> list[TracedCall]:
-        """Every call that is a kind of launch, in the order in which they began.
-
-        Raises:
-            ModelError: the shapes of an operator's inputs are none.
-        """
+        """Calls of a launch's kind, by start. Raises ModelError for invalid input shapes."""
         found: list[_Taken] = []
         inside: list[tuple[int, TracedCall]] = []
         launched_by: dict[str, tuple[int, int | None]] = {}
@@ -212,10 +207,8 @@ def _is_transposed(values: Any) -> bool:
 
 
 def _own(name: str, dims: Any) -> tuple[int | None, bool]:
-    """How many of the inputs, counted from the last, are an operator's own (None: all), and whether that is sure.
-
-    TorchScript's interpreter tells of all that waits on its stack, and of an operator's own inputs last.
-    """
+    """Number of an operator's own inputs, from the last (None: all), and True if sure: TorchScript records its whole stack, an
+    operator's own inputs last."""
     counts = ARGUMENTS.get(name.rstrip("_"), ())
     if not isinstance(dims, list):
         return None, True
@@ -226,11 +219,7 @@ def _own(name: str, dims: Any) -> tuple[int | None, bool]:
 
 
 def _shapes(dims: Any) -> tuple[tuple[int, ...], ...] | None:
-    """Shapes of the tensors among an operator's inputs, those of lists as well; None where the trace has none.
-
-    Raises:
-        ModelError: they are no shapes.
-    """
+    """Shapes of the tensors among an operator's inputs and lists; None if not traced. Raises ModelError for invalid shapes."""
     if dims is None:
         return None
     if not isinstance(dims, list):

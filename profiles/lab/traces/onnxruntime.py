@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Profiles of ONNX Runtime (``SessionOptions.enable_profiling``): the time of each node that a session ran.
+"""Profiles of ONNX Runtime (``SessionOptions.enable_profiling``): time of each node run.
 
-The session runs what its optimiser left of a model: nodes have the names of the model that it saves
-(``SessionOptions.optimized_model_filepath``), not always those of the one that it was given.
+Node names are those of the optimised model (``SessionOptions.optimized_model_filepath``), which may differ from the given
+one's.
 """
 
 from __future__ import annotations

@@ -16,11 +16,11 @@ Event = dict[str, Any]
 
 
 def read_events(stream: BinaryIO, account: Account, keep: Callable[[Event], None]) -> None:
-    """Hand over each complete event (``"ph": "X"``): of the list that the file is, or of its ``traceEvents``.
+    """Pass on each complete event (``"ph": "X"``) of the file's list or its ``traceEvents``.
 
     Raises:
         ModelError: it is no such file.
-        BudgetExceeded: it is larger than is read, or has more events.
+        BudgetExceeded: too large, or too many events.
     """
     text = read_text(stream, account)
     pieces = JsonText(text, account)

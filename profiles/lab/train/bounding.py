@@ -127,7 +127,7 @@ def _seen(network: Network, cost: BoardCost) -> dict[Figure, _Seen]:
 def _explained(
     seen: dict[str, dict[Figure, _Seen]], measured: Sequence[NetworkMeasurement], figure: Figure
 ) -> tuple[float, Shares, float]:
-    """Least-squares fit of squared errors: scale of the kernels' own, shares, and common term, none negative, networks weigh alike."""
+    """Non-negative least squares of squared errors: scale of the kernels' own, shares, common term; networks weigh alike."""
     from scipy.optimize import nnls
 
     rows, squares = [], []

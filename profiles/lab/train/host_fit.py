@@ -166,7 +166,7 @@ def powers_of_clocks(configuration: NDArray[np.int64], grid: FrequencyGrid) -> N
 
 
 def fit_host_active_mw(rows: Rows, grid: FrequencyGrid) -> NDArray[np.float32]:
-    """CPU power above idle while the host issues, per CPU level, in mW, or interpolated. Raises MeasurementError if unmeasured."""
+    """CPU power above idle while the host issues, per CPU level, interpolated, in mW. Raises MeasurementError without any."""
     if not len(rows):
         raise MeasurementError("host power: no measurement in which launching took longer than running")
     level = np.unravel_index(rows.configuration, grid.shape)[0]

@@ -62,10 +62,10 @@ class Pair:
     """One table and GPU.
 
     Attributes:
-        kind: the kind of its kernels.
-        kernels: how many there are.
-        plain_percent, own_percent: mean absolute percentage error of the kernels held out.
-        goal_percent: what is aimed at; None where nothing is.
+        kind: of its kernels.
+        kernels: their number.
+        plain_percent, own_percent: mean absolute percentage error on held-out kernels.
+        goal_percent: aim, None without one.
     """
 
     table: str
@@ -85,11 +85,7 @@ class Pair:
 def pairs(
     folder: Path, threads: int, seed: int = 0, progress: Callable[[int, int, str], None] = lambda done, total, text: None
 ) -> Iterator[Pair]:
-    """Every pair of a table and a GPU.
-
-    Raises:
-        ComparisonDataError: the tables are not in the folder, or are no such tables.
-    """
+    """Every pair of a table and a GPU. Raises ComparisonDataError if tables are missing or no such tables."""
     mapping = load_mapping(MAPPING)
     try:
         records = {name: import_table(find_file(folder, f"{name}.csv.gz"), mapping) for name in TABLES}

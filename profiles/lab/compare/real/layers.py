@@ -51,11 +51,10 @@ class NetworkRow:
     """A network at a batch, left out of training.
 
     Attributes:
-        cases: how many runs of it there are, over modes, types and campaigns.
-        percent: mean absolute error of the sums of its layers' times.
-        together_percent: absolute error of the sum of all its runs: one that is too slow makes up for one that is too fast,
-            and runs in slow modes weigh most.
-        scatter_percent: what is left of ``percent`` when the middle of the errors in each mode is taken out, in hindsight.
+        cases: runs, over modes, types and campaigns.
+        percent: mean absolute error of the sum of its layers' times.
+        together_percent: absolute error of the sum over all runs, in which errors cancel and slow modes weigh most.
+        scatter_percent: ``percent`` without each mode's median error, in hindsight.
     """
 
     network: str
@@ -68,8 +67,7 @@ class NetworkRow:
 
 @dataclass(frozen=True)
 class BatchMeans:
-    """Of all networks at a batch: the means of ``percent`` and ``scatter_percent`` over runs, of ``together_percent`` over
-    networks."""
+    """Means over all networks at a batch: ``percent`` and ``scatter_percent`` over runs, ``together_percent`` over networks."""
 
     percent: float
     together_percent: float
@@ -77,11 +75,7 @@ class BatchMeans:
 
 
 def read_layers(path: Path) -> list[Mapping[str, str]]:
-    """The rows of the table.
-
-    Raises:
-        ComparisonDataError: it cannot be read, or is no such table.
-    """
+    """Rows of the table. Raises ComparisonDataError if unreadable or no such table."""
     rows = list(read_table(path))
     if missing := [column for column in _HEADINGS if not rows or column not in rows[0]]:
         raise ComparisonDataError(f"{path}: no column {', '.join(missing)}; expected a table such as {LAYERS}")
@@ -94,11 +88,8 @@ def left_out(
     seed: int = 0,
     progress: Callable[[int, int, str], None] = lambda done, total, text: None,
 ) -> Iterator[NetworkRow]:
-    """Each network left out in turn, a row for each of its batches; ``rows`` are those of :func:`read_layers`.
-
-    Raises:
-        ComparisonDataError: a row has no time.
-    """
+    """Leave out each network in turn, a row per batch, given the rows of :func:`read_layers`. Raises ComparisonDataError if one
+    has no time."""
     measured_ms = np.asarray(numbers(rows, "lat_mean_ms", LAYERS))
     cases, case = np.unique(
         [f"{row['calib_dir']}|{row['model']}|{row['batch']}|{row['precision']}|{row['date']}" for row in rows],
@@ -176,12 +167,8 @@ class _Predictor:
 
 
 def nearest(rows: Sequence[Mapping[str, str]]) -> dict[int, float]:
-    """By batch, the mean error in per cent of the best figure there could be for a network that several campaigns measured
-    alike; batches that nobody measured twice have none.
-
-    Raises:
-        ComparisonDataError: a row has no time.
-    """
+    """By batch, the mean error in percent of the best possible value for networks that several campaigns measured alike. Raises
+    ComparisonDataError if a row has no time."""
     runs: dict[tuple[str, ...], dict[str, float]] = {}
     for row, took_ms in zip(rows, numbers(rows, "lat_mean_ms", LAYERS), strict=True):
         whole = runs.setdefault(tuple(row[name] for name in ("batch", "model", "precision", "thermal_profile")), {})
@@ -210,8 +197,8 @@ def means(rows: Sequence[NetworkRow]) -> dict[int, BatchMeans]:
 
 
 def _described(rows: Sequence[Mapping[str, str]]) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
-    """The features of each layer, and its bound in ms. Not the number of its pattern: networks bring patterns of their own, and
-    what those are made of says more of a network that was left out."""
+    """Features of each layer, and its bound in ms. Pattern numbers are omitted: networks bring their own, and a pattern's parts
+    say more of a held-out network."""
     features, bounds = [], []
     for row in rows:
         mode, nodes = MODES[row["thermal_profile"]], row["nodes"].split("|")

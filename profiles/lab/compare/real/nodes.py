@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the nodes of a measured layer compute, and the time that follows from it: so much for each call, operation and byte.
+"""Work of a measured layer's nodes, and its time by rates per call, operation and byte.
 
-The published layers name torch.fx nodes of torchvision's networks; ``tests/fixtures/make_layer_nodes.py`` wrote what those are.
-The rates are fitted, none negative, by least squares of relative errors: first one set for all power modes, every rate scaled
-by the clock it follows, then each mode's own, drawn to the common ones.
+Published layers name torch.fx nodes of torchvision's networks, described by ``tests/fixtures/make_layer_nodes.py``. Rates are
+non-negative least squares of relative errors: first a common set scaled by clocks, then each mode's own, drawn to these.
 """
 
 from __future__ import annotations
@@ -46,8 +45,8 @@ class NodeWork:
     """One call for one image.
 
     Attributes:
-        operations: of products, two for a multiplication with an addition.
-        elements: that it reads and writes, weights aside.
+        operations: of products, two per multiply-add.
+        elements: read and written, without weights.
         weights: elements of its parameters.
         size: of a product: channels in, channels out, pixels or tokens, kernel's side, stride.
     """
@@ -61,15 +60,15 @@ class NodeWork:
 
 @dataclass(frozen=True)
 class LayerWork:
-    """What layers compute, each with its batch.
+    """Work of layers, each with its batch.
 
     Attributes:
-        calls: how many of each kind, shape ``(layers, kinds)``.
+        calls: of each kind, shape ``(layers, kinds)``.
         operations: of each kind, shape ``(layers, kinds)``.
         elements: activations read and written, shape ``(layers,)``.
         weights: shape ``(layers,)``.
         size: of the largest product, its pixels times the batch, shape ``(layers, 5)``.
-        widest: the most elements that one node reads and writes, shape ``(layers,)``.
+        widest: most elements read and written by one node, shape ``(layers,)``.
     """
 
     calls: NDArray[np.float64]
@@ -102,8 +101,8 @@ def _table() -> dict[str, dict[str, NodeWork]]:
 
 
 def works(rows: Sequence[Mapping[str, str]]) -> LayerWork:
-    """Of each row of the published table. A layer whose nodes are not known is one convolution with the operations and bytes
-    that the row tells, and views."""
+    """Work of each row of the published table; a layer of unknown nodes is one convolution with the row's operations and bytes,
+    and views."""
     cache: dict[tuple[str, ...], tuple[NDArray[np.float64], ...]] = {}
     found = []
     for row in rows:

@@ -36,13 +36,12 @@ _SWEPT_BOARDS = {"NX": "xavier-nx", "Nano": "nano"}
 
 
 def agx_orin_layers(data: Path) -> Iterator[MeasuredNetwork]:
-    """A network for each model, type and batch, with a row for each power mode: the median of its runs there.
-
-    The device's GFLOP/s are those of the type, with the part of the GPU that the mode leaves on.
+    """A network for each model, type and batch; a row, the median run, for each power mode. GFLOP/s are those of the type on
+    the part of the GPU that the mode leaves on.
 
     Raises:
-        ComparisonDataError: the table is missing, or not as it was published.
-        MeasurementError: there is no torchvision here, which has the networks.
+        ComparisonDataError: the table is missing, or not as published.
+        MeasurementError: torchvision, which has the networks, is not installed.
     """
     rows = list(read_rows(data, LAYERS))
     runs: dict[tuple[str, str, int], dict[str, dict[str, float]]] = {}
@@ -110,11 +109,8 @@ def _of_type(network: Network, name: str, dtype: str) -> Network:
 
 
 def gpu_clock_sweeps(data: Path) -> Iterator[MeasuredNetwork]:
-    """Inception V3, a network for each batch, with a row for each GPU clock of each board.
-
-    Raises:
-        ComparisonDataError: the table is missing, or not as it was published.
-    """
+    """Inception V3 by batch, a row per board and GPU clock. Raises ComparisonDataError if the table is missing or not as
+    published."""
     rows: dict[int, list[Row]] = {}
     for directory, measured in cells(data).items():
         board = load_board(_SWEPT_BOARDS[directory])
