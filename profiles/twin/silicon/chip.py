@@ -33,7 +33,7 @@ class Engine:
         start_us: host time of an inference, on the reference CPU.
         launch_us: host time of each launch there.
         start: factor on a kernel's start: the network is one graph.
-        rate: factor on products' cycles, whose kernels are chosen by measuring.
+        rate: factor on products' cycles by element type; ``float32`` for a missing type.
     """
 
     folds: tuple[str, ...]
@@ -44,7 +44,7 @@ class Engine:
     start_us: float
     launch_us: float
     start: float
-    rate: float
+    rate: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -140,6 +140,7 @@ class Detail:
         timing_s: time of timing a kernel by itself: ``timing_cycles`` of the CPU and ``timing_gpu_cycles``, less overlap.
         spread: exponents on Variation's factors, relative to thirteen boards.
         moved: factor on counted DRAM bytes, by kind.
+        batched: share of a convolution's cycles on plain lanes saved at large batches.
         engines: simulated runtimes by name.
     """
 
@@ -156,6 +157,7 @@ class Detail:
     engines: Mapping[str, Engine]
     spread: Mapping[str, float] = field(default_factory=dict)
     moved: Mapping[str, float] = field(default_factory=dict)
+    batched: float = 0.0
     regulators: Mapping[str, Regulator] = field(default_factory=dict)
     limiter: Limiter | None = None
 

@@ -58,6 +58,7 @@ _IMPLICIT_OVERLAP, _WINOGRAD_OVERLAP, _OVERLAP = 2.2, 2.6, 3.2
 _IMPLICIT_TRIPS, _WINOGRAD_CYCLES = 3.0, 900.0  # to follow offsets that were not precomputed; for the transforms inside
 _TENSOR_DEPTH = 8.0  # channels that tensor cores take at a time
 _SINGLE_BYTES = 4.0
+_BATCH_POWER = 0.5  # how fast large batches are approached
 
 
 @dataclass(frozen=True)
@@ -226,7 +227,11 @@ def _library_product(chip: Chip, s: _Shape, way: Array) -> tuple[Gemm, Array]:
     narrow = np.where(way == TENSOR, s.element / _SINGLE_BYTES, 1.0)
     product = Gemm(**chosen)
     operations = product.operations / faster * np.where(way == TENSOR, s.energy, 1.0)
-    return replace(product, cycles=product.cycles / faster, operations=operations, l2_bytes=product.l2_bytes * narrow), n
+    # Several images have kernels with less overhead, but direct ones take no fewer cycles than they have operations.
+    saved = product.cycles * (1.0 - chip.detail.batched * (1.0 - s.batch**-_BATCH_POWER))
+    least = np.minimum(m * n * k * batch / chip.lanes, product.cycles)
+    cycles = np.where(way == TENSOR, product.cycles / faster, np.maximum(saved, least))
+    return replace(product, cycles=cycles, operations=operations, l2_bytes=product.l2_bytes * narrow), n
 
 
 def _product(chip: Chip, s: _Shape, way: Array, product: Gemm, n: Array) -> Pass:

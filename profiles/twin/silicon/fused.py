@@ -80,7 +80,9 @@ class Products:
         ends = [epilogue(call) for call in calls]
         fused = np.array([bool(end) or self.engine is not None for end in ends])
         if self.engine is not None:
-            passes = [replace(work, cycles=work.cycles * self.engine.rate) for work in passes]
+            rates = self.engine.rate
+            rate = column(calls, lambda call: rates.get(call.dtype, rates["float32"]))
+            passes = [replace(work, cycles=work.cycles * rate) for work in passes]
         if not fused.any():
             return passes
         outputs = column(calls, lambda call: prod(call.output))

@@ -102,7 +102,7 @@ def test_a_profile_of_silicon_that_is_not_here_is_not_evaluated(tmp_path: Path, 
     make_bundle(tmp_path / "mine")
     assert main(["evaluate", "--profile", str(tmp_path / "mine"), "--configs", "2"]) == 3
     said = capsys.readouterr().err
-    assert said.count("\n") == 1 and "no simulated silicon 'test-1'; valid: agx-xavier-2" in said
+    assert said.count("\n") == 1 and "no simulated silicon 'test-1'; valid: agx-xavier-" in said
 
 
 def test_training_into_a_folder_that_is_not_empty_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -146,7 +146,7 @@ def test_the_command_prints_every_row_and_fails_when_one_misses(
     asked = ["silicon", "gate"]
     assert main(asked) == 4
     said = capsys.readouterr().out
-    assert "agx-xavier-2" in said and "MISSED" in said and "1 of 2 rows missed" in said and "MIRAGE, Table 4" in said
+    assert "agx-xavier-" in said and "MISSED" in said and "1 of 2 rows missed" in said and "MIRAGE, Table 4" in said
     assert "without --data no kernels were compared" in said
     assert main([*asked, "--json"]) == 4
     assert [row["passed"] for row in json.loads(capsys.readouterr().out)] == [True, False]

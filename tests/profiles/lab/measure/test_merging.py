@@ -91,7 +91,7 @@ def test_what_leaves_its_owner_names_no_host(mine: Measurements) -> None:
     ("spoil", "said"),
     [
         (lambda one: replace(one, board="nano"), "a and b: of different board: agx-xavier and nano"),
-        (lambda one: replace(one, silicon_version=""), "of different silicon: agx-xavier-2 and real"),
+        (lambda one: replace(one, silicon_version=""), "of different silicon: agx-xavier-. and real"),
         (lambda one: replace(one, rails=("GPU",)), "of different rails"),
         (lambda one: replace(one, environment={"matmul_tf32": True}), "matmul_tf32 was on for one of them"),
         (lambda one: replace(one, temperature_c=80.0), "measured with dies of .* and 80 C"),
