@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Published latencies of TensorRT engines, and predictions by the shipped profiles.
 
-The table ``engines.csv`` has a row per engine: ``board``, ``model`` (a file, relative to the table's folder), ``input``, ``as``
-(:data:`jetdvfs.kernels.engine.fusing.ENGINES`), ``latency_ms``, and optionally ``gpu_mhz`` (default: the board's highest).
+Columns of ``engines.csv``: ``board``, ``model`` (a file next to it), ``input``, ``as``, ``latency_ms``, and optionally
+``gpu_mhz`` (default: the highest).
 """
 
 from __future__ import annotations
