@@ -186,13 +186,13 @@ def _page(found: dict[str, list[Row]]) -> Iterator[str]:
     yield "# Accuracy\n"
     command = "jetdvfs-lab compare all --data DIR --write docs/accuracy.md"
     yield f"Written by `{command}` on {date.today().isoformat()}, version {__version__}."
-    yield "The measurements are published by others and not part of this repository.\n"
-    yield "## Predictions beside real boards and GPUs"
+    yield "The measurements are published elsewhere and not part of this repository.\n"
+    yield "## Predictions for real boards and GPUs"
     for name, rows in found.items():
         if name != "silicon":
             yield from _shown(name, rows)
     if "silicon" in found:
-        yield "\n## Simulated chips beside real boards"
+        yield "\n## Simulated chips and real boards"
         yield from _shown("silicon", found["silicon"])
     yield "\n## Shipped profiles on simulated boards\n"
     yield "Simulated: mean error of latency / energy on boards, networks and families that a profile was not trained on.\n"

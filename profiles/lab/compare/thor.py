@@ -41,7 +41,7 @@ def compare(folder: Path) -> Report:
         silicon.chip,
         "a detector on a Jetson AGX Thor (HyeonWooJang726/thor-mec-inference)",
         (
-            Fit("VDD_GPU at so many frames a second, W", watts, simulated, None, LIMIT, every=True),
+            Fit("VDD_GPU at a fixed frame rate, W", watts, simulated, None, LIMIT, every=True),
             Fit("frames a second where the GPU is full", per_s[full], 1.0 / frame.seconds[0][full], None, LIMIT),
         ),
         ("Only the GPU's rail, and its speed in this one program, were measured; all else is derived from the AGX Orin.",),

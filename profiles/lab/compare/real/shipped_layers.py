@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers of a real AGX Orin predicted by its shipped profile, under the interpreter that measured them.
+"""Layers of a real AGX Orin, predicted by its shipped profile.
 
 The interpreter's host time is a frame overhead per node, and a mode's part of the GPU is gated. A network's time is the sum of
-its layers', each timed alone.
+its layers', timed alone.
 """
 
 from __future__ import annotations
