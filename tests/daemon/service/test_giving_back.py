@@ -53,7 +53,7 @@ def test_a_dry_run_of_restore_leaves_a_running_daemon_alone(board: Board, daemon
     with daemon.client() as client, client.hold(configuration=LOW):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (5, "", 1)
-        assert "a daemon runs" in done.stderr
+        assert "a running daemon does not tell its restores" in done.stderr
         assert len(client.status()["leases"]) == 1
 
 
