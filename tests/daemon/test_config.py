@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jetdvfs.daemon.config import ClientLimits, Config, ConfigFile, Members, WorkerRules, load_config, read_config
@@ -131,6 +131,7 @@ def holder(connection: str = "a", uid: int = 1000) -> Holder:
 configurations = st.builds(FrequencyConfiguration, *[st.integers(1, 9)] * 3)
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # of a busy machine
 @given(st.lists(configurations, min_size=1, max_size=6))
 def test_no_lease_gets_less_than_it_needs_and_the_order_does_not_matter(wanted: list[FrequencyConfiguration]) -> None:
     together = combine([LeasePlan(one) for one in wanted])
