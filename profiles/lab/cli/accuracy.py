@@ -23,6 +23,9 @@ from ....daemon.errors import InputError
 from ...bundle.bundle import load_bundle
 from ...bundle.finding import find_bundles
 from ...errors import ComparisonDataError
+from ..compare import engines as published
+from ..compare.tokens import WITHIN_MJ, WITHIN_MS
+from .applications import REGRET
 from .arguments import add_data
 from .silicon_gate import MISSED
 
@@ -53,31 +56,28 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
 
 
 def engines(args: argparse.Namespace) -> int:
-    from ..compare.engines import GOAL, Engine
-    from ..compare.engines import engines as predicted
-
-    groups: dict[tuple[str, str], list[Engine]] = {}
+    groups: dict[tuple[str, str], list[published.Engine]] = {}
     try:
-        for one in predicted(args.data):
+        for one in published.engines(args.data):
             groups.setdefault((one.board, one.compiled), []).append(one)
     except ComparisonDataError as error:
         raise InputError(f"--data: {error}") from error
     errors = {group: median(abs(one.error) for one in own) for group, own in groups.items()}
+    every = [one for own in groups.values() for one in own]
     if args.json:
-        rows = [{**asdict(one), "error": one.error} for own in groups.values() for one in own]
+        rows = [{**asdict(one), "error": one.error} for one in every]
         print_json({"engines": rows, "groups": [{"board": b, "as": way, "error": e} for (b, way), e in errors.items()]})
     else:
         print("predicted by shipped profiles of simulated boards, beside engines on real boards")
         cells = [
             [one.board, one.compiled, one.model, f"{one.latency_ms:.2f}", f"{one.predicted_ms:.2f}", f"{one.error:+.1%}"]
-            for own in groups.values()
-            for one in own
+            for one in every
         ]
         print(table(["board", "as", "model", "real ms", "predicted ms", "error"], cells), end="\n\n")
         for (board, way), off in errors.items():
-            count = len(groups[board, way])
-            print(f"{board} {way}: median {off:.1%} of {count}, goal {GOAL:.0%}  {'ok' if off <= GOAL else 'MISSED'}")
-    return MISSED if any(off > GOAL for off in errors.values()) else 0
+            said = f"of {len(groups[board, way])}, goal {published.GOAL:.0%}  {'ok' if off <= published.GOAL else 'MISSED'}"
+            print(f"{board} {way}: median {off:.1%} {said}")
+    return MISSED if any(off > published.GOAL for off in errors.values()) else 0
 
 
 def everything(args: argparse.Namespace) -> int:
@@ -101,8 +101,7 @@ def _rows(name: str, data: Path) -> Iterator[Row]:
     """Rows of one comparison, by the JSON of its own command."""
     from . import main
 
-    command, rows_of = _PARTS[name]
-    told = io.StringIO()
+    (command, rows_of), told = _PARTS[name], io.StringIO()
     with contextlib.redirect_stdout(told):
         code = main([*command, "--data", str(data), "--json"])
     if code in (0, MISSED):
@@ -111,7 +110,7 @@ def _rows(name: str, data: Path) -> Iterator[Row]:
         yield Row("not compared: the data lack its table", "", "")
 
 
-_Json: TypeAlias = Any
+_Json: TypeAlias = Any  # of a command
 
 
 def _goal(measure: str, value: float, goal: float) -> Row:
@@ -144,21 +143,24 @@ def _layers(found: _Json) -> Iterator[Row]:
 
 def _tokens(rows: _Json) -> Iterator[Row]:
     predicted = [row["predicted"] for row in rows if row["predicted"]]
-    for measure, name, goal in (("tokens per second", "rate_error", 0.15), ("energy of a token", "energy_error", 0.2)):
+    for measure, name, goal in (
+        ("tokens per second", "rate_error", WITHIN_MS),
+        ("energy of a token", "energy_error", WITHIN_MJ),
+    ):
         yield _goal(f"{measure}, median of {len(predicted)}", median(abs(one[name]) for one in predicted), goal)
 
 
 def _batches(choices: _Json) -> Iterator[Row]:
     for board in dict.fromkeys(one["board"] for one in choices):
         own = [one for one in choices if one["board"] == board and one["observed"]]
-        yield _goal(f"{board}: regret of batch and clock, median", median(one["regret"] for one in own), 0.1)
+        yield _goal(f"{board}: regret of batch and clock, median", median(one["regret"] for one in own), REGRET)
         late = sum(one["late"] for one in own)
         yield Row(f"{board}: late plans of {len(own)}", "0", str(late), late == 0)
 
 
 def _engines(found: _Json) -> Iterator[Row]:
     for one in found["groups"]:
-        yield _goal(f"{one['board']}, {one['as']}: latency, median", one["error"], 0.15)
+        yield _goal(f"{one['board']}, {one['as']}: latency, median", one["error"], published.GOAL)
 
 
 def _silicon(found: _Json) -> Iterator[Row]:
@@ -184,8 +186,8 @@ _PARTS: dict[str, tuple[Sequence[str], Callable[[_Json], Iterator[Row]]]] = {
 
 def _page(found: dict[str, list[Row]]) -> Iterator[str]:
     yield "# Accuracy\n"
-    command = "jetdvfs-lab compare all --data DIR --write docs/accuracy.md"
-    yield f"Written by `{command}` on {date.today().isoformat()}, version {__version__}."
+    how = f"on {date.today().isoformat()}, version {__version__}"
+    yield f"Written by `jetdvfs-lab compare all --data DIR --write docs/accuracy.md` {how}."
     yield "The measurements are published elsewhere and not part of this repository.\n"
     yield "## Predictions for real boards and GPUs"
     for name, rows in found.items():

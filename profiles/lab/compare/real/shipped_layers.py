@@ -21,7 +21,7 @@ from ....bundle.bundle import load_bundle
 from ..agx_orin import BOARD, MODES, Layer, layers_of
 from .layers import NODE_MS
 
-_SMS = 16
+_SMS = max(mode.sm_count for mode in MODES.values())
 
 
 @dataclass(frozen=True)
