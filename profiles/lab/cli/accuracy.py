@@ -25,6 +25,7 @@ from ...bundle.finding import find_bundles
 from ...errors import ComparisonDataError
 from ..compare import engines as published
 from ..compare.tokens import WITHIN_MJ, WITHIN_MS
+from . import replaying
 from .applications import REGRET
 from .arguments import add_data
 from .silicon_gate import MISSED
@@ -121,9 +122,10 @@ def _replays(runs: _Json) -> Iterator[Row]:
     for name in dict.fromkeys(run["table"] for run in runs):
         own = [run for run in runs if run["table"] == name]
         after = [run["after"][_AFTER] for run in own]
-        yield _goal(f"{name}: latency", float(np.median([one["latency_error"] for one in after])), 0.02)
-        yield _goal(f"{name}: power", float(np.median([one["power_error"] for one in after])), 0.04)
-        yield _goal(f"{name}: regret, 90th percentile", float(np.quantile([one["regret"] for one in after], 0.9)), 0.03)
+        yield _goal(f"{name}: latency", float(np.median([one["latency_error"] for one in after])), replaying.TIME)
+        yield _goal(f"{name}: power", float(np.median([one["power_error"] for one in after])), replaying.POWER)
+        regret = float(np.quantile([one["regret"] for one in after], 0.9))
+        yield _goal(f"{name}: regret, 90th percentile", regret, replaying.REGRET)
         late = sum(number > 3 for run in own for number in run["late"])
         yield Row(f"{name}: late configurations after the third, {len(own)} targets", "0", str(late), late == 0)
 
@@ -159,8 +161,7 @@ def _batches(choices: _Json) -> Iterator[Row]:
 
 
 def _engines(found: _Json) -> Iterator[Row]:
-    for one in found["groups"]:
-        yield _goal(f"{one['board']}, {one['as']}: latency, median", one["error"], published.GOAL)
+    yield from (_goal(f"{one['board']}, {one['as']}: latency, median", one["error"], published.GOAL) for one in found["groups"])
 
 
 def _silicon(found: _Json) -> Iterator[Row]:
