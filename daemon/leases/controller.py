@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The controller: clocks for all leases together, and the baseline after the last one."""
+"""Clocks for all leases together, and the baseline after the last one."""
 
 from __future__ import annotations
 
@@ -35,19 +35,18 @@ log = logging.getLogger(__name__)
 _HELD_S, _QUIET_S, _IDLE_S = 0.5, 1.25, 3.0
 _QUIET_AFTER_S = 10.0
 _LAST_TRY_S = 1.0
-"""For how long it is tried to give the board back where nobody may try again: when the daemon ends, or a person asks for it."""
+"""How long a last restore is retried, when the daemon ends or at a client's call."""
 
 
 class Controller:
     """Sets the board for all leases. For one thread; only the hardware blocks it.
 
     Args:
-        demands: monitor of other work; None for no floors.
         slept: True if the machine slept since the last call.
         who_sets: processes that may have set an axis just now.
 
     Attributes:
-        applied: result of the last setting in force; None without leases.
+        applied: last setting in force; None without leases.
         troubles: faults that persist.
     """
 
@@ -95,7 +94,7 @@ class Controller:
         return (*self._permitted.missed, *blind, *bounds, *self._present.notes, *self.judged.texts, *left)
 
     def check_limits(self) -> tuple[str, ...]:
-        """Operator's limits that no level meets now, one line each; they stay in :attr:`notes`."""
+        """Operator's limits that no level meets now, also in :attr:`notes`."""
         with contextlib.suppress(DaemonError):  # unreadable tables are reported at their use
             self._permitted.look()
         return self._permitted.missed
@@ -114,14 +113,14 @@ class Controller:
 
     @property
     def tend_in_s(self) -> float:
-        """Seconds until the next :meth:`tend`: more without leases or changes."""
+        """Seconds until the next :meth:`tend`."""
         if not len(self.leases) and not self._board.touched:
             return _IDLE_S
         quiet = self.applied is not None and not self.troubles and self._monotonic() - self.changed_s > _QUIET_AFTER_S
         return _QUIET_S if quiet else _HELD_S
 
     def limits(self) -> Limits:
-        """Limits for plans now: offered levels, operator's limits, other work's demand.
+        """Limits for plans now.
 
         Raises:
             HardwareBusy, HardwareRefused: the board's tables cannot be read.
@@ -132,17 +131,14 @@ class Controller:
 
     @property
     def operator(self) -> ClockLimits:
-        """The operator's clock limits."""
         return self._config.limits
 
     @property
     def last_offered(self) -> Offered | None:
-        """Levels at the last look; None before the first."""
         return self._permitted.last_offered
 
     @property
     def last_limits(self) -> Limits | None:
-        """Limits at the last look; None before the first."""
         return self._permitted.last_limits(self.floors)
 
     def _limits(self) -> Limits:
@@ -155,7 +151,7 @@ class Controller:
             LimitReached: too many leases.
             TargetNotAttainable: no permitted configuration meets the target.
             UsageError: the configuration is not offered, or outside the operator's limits.
-            HardwareRefused, HardwareBusy: the board refused; clocks are as before, without the lease.
+            HardwareRefused, HardwareBusy: the board refused; clocks are as before.
         """
         self._sample()
         offered = self._permitted.look()
@@ -180,7 +176,6 @@ class Controller:
         return lease, applied
 
     def _follows_board(self, stuck: Mapping[str, int]) -> bool:
-        """Plan for the levels of axes that ignore requests; True if that changes the requested clocks."""
         before = self._wish()
         if not self._permitted.stick(stuck):
             return False
@@ -188,7 +183,6 @@ class Controller:
         return self._wish() != before
 
     def _hold_default(self, text: str) -> None:
-        """Hold the operator's default clocks, which yield to every lease; retried if refused."""
         clocks = DefaultClocks(text)
         try:
             self.hold(operator(), clocks.plan(self.limits()), clocks.reason)
@@ -199,18 +193,14 @@ class Controller:
             self._default_due = False
 
     def preview(self, plan: LeasePlan) -> FrequencyConfiguration:
-        """Clocks that :meth:`hold` would set for a lease alone, with other work's demand; sets nothing.
-
-        Raises:
-            TargetNotAttainable, UsageError, HardwareRefused, HardwareBusy: as for :meth:`hold`.
-        """
+        """Clocks that :meth:`hold` would set for a lease alone; errors as there."""
         self._sample()
         self._permitted.look()
         needed = self._raised(self._admit(plan).configuration)
         return self._permitted.setting(needed, self.floors).configuration
 
     def _admit(self, plan: LeasePlan, holder: Holder | None = None) -> LeasePlan:
-        """The plan as grantable now; without a holder, its own battery and heat limits do not bind yet."""
+        """The plan as grantable now; without a holder, its battery and heat limits do not bind yet."""
         self._keep_up()
         if holder is not None:
             self._afford(holder, plan.constraints)
@@ -222,7 +212,7 @@ class Controller:
         return plan
 
     def replan(self, lease_id: str, planner: Planner, reason: str) -> LeasePlan | None:
-        """Plan a lease anew with all that was learned; None if it has ended.
+        """Plan a lease anew; None if it has ended.
 
         Raises:
             DaemonError: no plan, or the board refused it; the lease keeps its plan.
@@ -250,7 +240,7 @@ class Controller:
         return plan
 
     def release(self, lease: Lease, by: str = "") -> None:
-        """End a lease, by another than its holder if ``by`` is given, and set the board for the rest; no effect if ended."""
+        """End a lease, ``by`` another actor than its holder if given, and set the board for the rest."""
         if lease.id not in self.leases.by_id():
             return
         self._end(lease, by)
@@ -280,7 +270,7 @@ class Controller:
         return self._give_back(_LAST_TRY_S)
 
     def reconfigure(self, config: Config) -> None:
-        """Apply new limits of the operator, also to leases in force."""
+        """Apply the operator's new configuration, also to leases in force."""
         if config.default != self._config.default:
             for lease in (lease for lease in self.leases if lease.holder.yields):
                 self.release(lease, "the configuration")
@@ -296,7 +286,7 @@ class Controller:
             self._follow("the configuration changed")
 
     def tend(self) -> None:
-        """Check the clocks, and retry a failed restore; to be called after ``tend_in_s``."""
+        """Check the clocks, and retry a failed restore; call it after ``tend_in_s``."""
         self._measure()
         self.follow_frames()
         if self._default_due and isinstance(self._config.default, str):
@@ -326,7 +316,6 @@ class Controller:
         self.judged.look(self._counting(), self.applied, self.floors, self._unmet)
 
     def _counting(self) -> tuple[Lease, ...]:
-        """Leases as they count now."""
         held, now_s = tuple(self.leases), self._monotonic()
         leases = tuple(lease for lease in held if not lease.holder.yields) or held
         if self.budgets is None or self.budgets.budget is None:
@@ -369,7 +358,6 @@ class Controller:
         self._afford()
 
     def _keep_up(self) -> None:
-        """Update the floors for other work; plan again if they changed."""
         if self._demands is None or self._config.floors is None:
             found = Floors()
         else:
@@ -386,11 +374,7 @@ class Controller:
         self._plan_again()
 
     def _afford(self, holder: Holder | None = None, asked: BoardConstraints | None = None) -> None:
-        """Update the power budget, also for a lease to be granted; plan again if it changed.
-
-        Raises:
-            UsageError: a requested limit cannot be watched.
-        """
+        """Update the power budget, also for a lease to be granted; plan again if it changed."""
         if self.budgets is None:
             return
         asking = [LeaseConstraints(lease.id, lease.label, lease.holder.uid, lease.plan.constraints) for lease in self.leases]
@@ -402,7 +386,6 @@ class Controller:
             self._plan_again()
 
     def _plan_again(self) -> None:
-        """Plan every lease again within the limits in force."""
         self._unmet = {}
         with contextlib.suppress(DaemonError):  # unreadable tables are reported at their use
             self._planned_within = self._limits()
@@ -449,7 +432,6 @@ class Controller:
         self.troubles = texts if applied.accepted == applied.requested else tuple(dict.fromkeys((*applied.notes, *texts)))
 
     def _wake(self, texts: tuple[str, ...]) -> None:
-        """Treat readings from before a sleep as old."""
         self.changed_s = self._monotonic()
         if self.budgets is not None:
             self.budgets.wake()
@@ -457,7 +439,6 @@ class Controller:
         log.info("the machine has slept, and all was looked at again: %s", found, extra=fields(WOKEN, reason=found))
 
     def _set(self, reason: str, offered: Offered | None = None) -> Applied:
-        """Set the board for all leases; ``offered`` is a look made for this change."""
         offered = self._permitted.look() if offered is None else offered
         setting, self._floors_when_set, self.changed_s = self._setting(), self.floors.levels, self._monotonic()
         try:
@@ -498,7 +479,6 @@ class Controller:
         return report
 
     def _wish(self) -> FrequencyConfiguration:
-        """Clocks for the leases and other work together."""
         needed = self._arbiter.wish(self._counting(), lambda: self.last_limits or self._limits())
         return self._raised(needed)
 
@@ -509,7 +489,6 @@ class Controller:
         return FrequencyConfiguration(*map(max, needed, floors))
 
     def _governed(self) -> frozenset[str]:
-        """The axes that every lease leaves to governors."""
         left = [lease.plan.governed for lease in self._counting()]
         return frozenset.intersection(*left) if left else frozenset()
 

@@ -2,8 +2,7 @@
 """Credible frames: frames that can belong to the lease's network.
 
 A frame faster than the network's roofline corrects nothing: mostly it is a launch time, without a wait for the GPU. A frame
-beyond :data:`FAR` times the prediction in either direction is doubted, unless much of that is guessed. Such frames count after
-a long run (:data:`INSISTENT`), for their own lease only. ``trust_frames`` makes the daemon believe all.
+beyond :data:`FAR` times the prediction is doubted, unless much of that is guessed; a long run of them counts for its own lease.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from ...kernels.surface import Surface
 from ..planning.plan import MUCH_GUESSED
 
 FAR = 3.0
-"""Factor beyond which a frame and a prediction that is not guessed are not of the same work."""
+"""Factor between a frame and a certain prediction, beyond which they are of different work."""
 SHORTEST_MS = 1e-3
-"""Shortest frame that says anything: below are timers that did not run."""
+"""Shortest credible frame: below, the timer did not run."""
 INSISTENT: Mapping[str, tuple[int, float]] = {"slow": (32, 0.0), "fast": (256, 30.0)}
-"""Number of doubted frames in a row, and seconds, after which a lease is planned by them. Slow ones may be late meanwhile."""
+"""Number of consecutive doubted frames, and seconds, after which they count for their lease."""
 _DOUBTED_OF = 8
 _LEAST = 3
 
@@ -31,20 +30,13 @@ Side: TypeAlias = Literal["impossible", "fast", "slow"]
 
 @dataclass(frozen=True)
 class Credible:
-    """Range of credible frames at one configuration, in ms.
-
-    Attributes:
-        least_ms: roofline of the network; :data:`SHORTEST_MS` if unknown.
-        predicted_ms: for comparison; None for none.
-        slow: True if long frames may be doubted.
-    """
+    """Range of credible frames at one configuration, in ms; long ones may be doubted if ``slow``."""
 
     least_ms: float = SHORTEST_MS
     predicted_ms: float | None = None
     slow: bool = True
 
     def side(self, latency_ms: float) -> Side | None:
-        """Side of the range that a frame is on; None if inside."""
         if latency_ms < self.least_ms:
             return "impossible"
         if self.predicted_ms is not None:
@@ -61,10 +53,10 @@ def credible(
     """Range of credible frames.
 
     Args:
-        surface: as predicted; None for an unpredicted program.
+        surface: None for an unpredicted program.
         configuration: clocks in force; None for the top clocks.
         alone: no other lease's frames delay these.
-        accepted: doubted frames are believed; the roofline still holds.
+        accepted: doubted frames count; the roofline still holds.
     """
     if surface is None:
         return Credible()
@@ -78,13 +70,7 @@ def credible(
 
 @dataclass(frozen=True)
 class Doubt:
-    """Frames of a lease that do not count.
-
-    Attributes:
-        observed_ms: median latency.
-        bound_ms: the roofline, or the prediction.
-        frames: number in a row.
-    """
+    """Frames of a lease that do not count: median latency, number in a row, and the roofline or prediction as ``bound_ms``."""
 
     side: Side
     observed_ms: float
@@ -96,12 +82,10 @@ class Doubt:
         return self.reason
 
     def to_json(self) -> dict[str, Any]:
-        """The ``Doubted`` of the interface."""
         return asdict(self)
 
 
 def doubt(side: Side, observed_ms: float, where: Credible, frames: int, network: str) -> Doubt:
-    """The doubt about frames of a network, in words."""
     name = network or "this program"
     if side == "impossible":
         if where.least_ms <= SHORTEST_MS:
@@ -123,7 +107,7 @@ def doubt(side: Side, observed_ms: float, where: Credible, frames: int, network:
 
 
 class Doubts:
-    """Follows frames out of range, with the number of consecutive ones on one side. For one thread."""
+    """Frames out of range, consecutive ones on one side counted. For one thread."""
 
     def __init__(self) -> None:
         self.frames = 0
@@ -150,7 +134,7 @@ class Doubts:
         return None
 
     def insistent(self, now_s: float) -> bool:
-        """True if doubted frames have come for long enough to be believed for their own lease."""
+        """True if the run of doubted frames is long enough to count."""
         if self._side is None or self._side not in INSISTENT:
             return False
         frames, seconds = INSISTENT[self._side]
@@ -158,5 +142,4 @@ class Doubts:
 
 
 def has(surface: Surface, configuration: FrequencyConfiguration) -> bool:
-    """True if a configuration is one of the surface's."""
     return all(level in surface.grid.levels(axis) for axis, level in configuration._asdict().items())

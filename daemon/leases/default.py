@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Default clocks of the operator while no lease is held: ``default`` of the configuration, as a lease."""
+"""Default clocks of the operator while no lease is held, as a lease."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from ..planning.limits import Limits
 from .lease import Holder
 
 DEFAULT_APP = "jetdvfsd"
-"""Name of the lease's application."""
 
 
 def operator() -> Holder:
@@ -25,7 +24,7 @@ def operator() -> Holder:
 
 @dataclass(frozen=True)
 class DefaultClocks:
-    """Plans the lease (:class:`jetdvfs.daemon.planning.lease_plan.Planner`); ``max`` and ``min`` follow the limits.
+    """Planner of the default lease; ``max`` and ``min`` follow the limits.
 
     Attributes:
         text: ``max``, ``min``, or ``CPU,GPU,EMC`` of numbers and these words; an empty clock is its governor's.
@@ -35,11 +34,6 @@ class DefaultClocks:
     member: str = "default"
 
     def plan(self, limits: Limits) -> LeasePlan:
-        """Clocks within these limits.
-
-        Raises:
-            UsageError: the text is no configuration.
-        """
         ranges = {axis: getattr(limits, axis) or () for axis in AXES}
         try:
             configuration = parse_configuration(self.text, ranges)

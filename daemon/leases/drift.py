@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Clocks that deviate from their setting, because of nvpmodel, jetson_clocks, a person, or heat.
 
-Policy. Deviations are in ``status`` within a second. Changed limits are obeyed at once. A clock that another program set or
-took over is set again after a wait: two seconds, doubled each time up to five minutes, until it has stayed as set for a minute.
-Settings lost in sleep are restored at once. A slow clock is reported; if it is cool and stays slow, leases are planned again
-for its actual level. Limits that the kernel lowers against heat, and raises step by step, are no other program's.
+Changed limits, and settings lost in sleep, count at once. A clock that another program set is set again after two seconds,
+doubled each time up to five minutes, until it has stayed as set for a minute. A slow clock is reported; if it is cool and stays
+slow, leases are planned for its actual level. Limits that the kernel lowers against heat, and raises step by step, are no other
+program's.
 """
 
 from __future__ import annotations
@@ -20,16 +20,14 @@ from ..hardware.clocks.driver import Reading, agrees, effective
 FIRST_WAIT_S = 2.0
 LONGEST_WAIT_S = 300.0
 COOLS_S = 30.0
-"""For how long the kernel may go on raising what it has lowered against heat, step by step, once the board is cool enough."""
+"""Longest time in which the kernel raises limits, step by step, once the board is cool."""
 CALM_S = 60.0
 STUCK_AFTER_S = 2.0
-"""For how long a clock is slow before the leases are planned again for the clock that it has."""
+"""Time a clock is slow before the leases are planned for its actual level."""
 _LEFT = "what somebody else set is left to them"
 
 
 class Observed(Protocol):
-    """Observed part of the hardware."""
-
     def read(self) -> dict[str, tuple[Reading, ...]]: ...
 
     def levels(self, axis: str) -> tuple[int, ...]: ...
@@ -42,7 +40,7 @@ class Deviation(NamedTuple):
 
     Attributes:
         cause: ``limited`` by other limits, ``taken`` by another program, ``appeared`` since, or ``slow``.
-        heat: reason why the kernel lowers it now, in one line; empty if it does not.
+        heat: reason why the kernel lowers it now.
         stays_at: level nearest to an axis that is ``slow`` and not hot; 0 otherwise.
     """
 
@@ -54,7 +52,7 @@ class Deviation(NamedTuple):
 
 
 def find_deviations(board: Observed, applied: Applied, heat_before: str = "") -> tuple[Deviation, ...]:
-    """Every clock that is not as last accepted; ``heat_before`` tells why the kernel just lowered clocks.
+    """Clocks that are not as last accepted; ``heat_before`` is the recent reason for lowered clocks.
 
     Raises:
         HardwareBusy, HardwareRefused: the board's tables or limits cannot be read.
@@ -106,7 +104,7 @@ class Backoff:
         self._set_s: float | None = None
 
     def due(self) -> bool:
-        """True to set it now; called at every look at which it is not as set."""
+        """True to set it now; call it at every look at which it is not as set."""
         now = self._monotonic()
         if self._noticed_s is None:
             self._noticed_s = now
@@ -119,12 +117,11 @@ class Backoff:
         return True
 
     def settle(self) -> None:
-        """Note that it is as set; called at every such look."""
+        """Note that it is as set; call it at every such look."""
         self._noticed_s = None
 
     @property
     def wait_s(self) -> float:
-        """Longest time left until it is set again."""
         return self._wait_s if self._noticed_s is None else self._wait_s - (self._monotonic() - self._noticed_s)
 
 
@@ -133,7 +130,7 @@ class Watch:
 
     Attributes:
         woken: True if the machine slept before the last look.
-        countdown: last line on the time until a taken clock is set again; empty without one.
+        countdown: line on the time until a taken clock is set again.
         is_hot: True if the kernel just lowered clocks against heat, and limits may be its own.
         stuck: level of each cool axis that has not followed for some seconds.
     """
@@ -169,7 +166,7 @@ class Watch:
             changed: True if the limits now allow another setting; called only if that is possible.
 
         Raises:
-            HardwareBusy, HardwareRefused: the board's tables or limits cannot be read.
+            HardwareBusy, HardwareRefused: as for :func:`find_deviations`.
         """
         self.woken, self.countdown = self._slept(), ""
         now = self._monotonic()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frames reported for one lease, with evidence on the clocks in force.
+"""Frames reported for one lease, as evidence on the clocks in force.
 
-Reports do not say when frames began: ends are assumed evenly spread. Frames begun before the clocks were set, the first at new
-clocks and the first after a pause count as late or in time, but not for the clocks.
+Reports lack start times: ends are assumed evenly spread. Frames begun before the clocks were set, the first at new clocks and
+the first after a pause are no evidence.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _POWER_SETTLES_S = 0.5
 _ALWAYS_BUSY = 0.9
 
 Company = frozenset[str]
-"""Other leases whose frames came at the same time."""
+"""Other leases with frames at the same time."""
 
 
 class Setting(NamedTuple):
@@ -45,16 +45,12 @@ class Setting(NamedTuple):
 
 
 class _Drawn(NamedTuple):
-    """Power of the rails, and the die's temperature; None if unknown."""
-
     power_mw: float
     die_c: float | None
 
 
 @dataclass
 class _Seen:
-    """Frames and power at one configuration, in one company."""
-
     latencies_ms: deque[float] = field(default_factory=lambda: deque(maxlen=_TYPICAL_OF))
     powers: deque[_Drawn] = field(default_factory=lambda: deque(maxlen=_POWERS_KEPT))
     frames: int = 0
@@ -67,11 +63,9 @@ class Frames:
     """Frames of one lease. For one thread.
 
     Attributes:
-        late: number of frames over the limit in force.
         recent_ms: trusted latencies at the clocks in force, oldest first.
-        last_s: time of the last report; None before the first.
         first_ms: recent first frames after a pause or at other clocks, of ``first_frames``.
-        doubts: frames that are not credible, and in no observation.
+        doubts: frames that are not credible.
     """
 
     def __init__(self) -> None:
@@ -106,8 +100,7 @@ class Frames:
 
         Args:
             setting: None if the clocks are unknown.
-            company: leases whose frames come at the same time.
-            period_ms: time between frames, if given.
+            company: leases with frames at the same time.
             where: credible range; by default above a timer's error.
         """
         where = where or Credible()
@@ -160,7 +153,7 @@ class Frames:
         energy_rails: Collection[str],
         die_c: Callable[[], float | None] = lambda: None,
     ) -> None:
-        """Note the power of all rails, and the die in degrees Celsius, if read at constant clocks while frames came."""
+        """Note the power of all rails and the die in degrees Celsius, if read at constant clocks while frames came."""
         setting = self._setting
         if setting is None or setting.disturbed or not energy_rails or any(rail not in rails for rail in energy_rails):
             return
@@ -177,8 +170,7 @@ class Frames:
     def renew(self, unforeseen: float = 1.0) -> None:
         """Keep only the last frames at the clocks in force, for a missed target.
 
-        If frames take longer by a factor, or by ``unforeseen`` against a certain expectation, observations elsewhere count as
-        one frame that much longer.
+        If they became slower, or by ``unforeseen`` than expected, observations elsewhere count as one frame that much longer.
         """
         if (here := self._here) is not None:
             if (factor := heavier(tuple(here.latencies_ms))) != 1.0 or (factor := unforeseen) != 1.0:
@@ -187,10 +179,7 @@ class Frames:
             here.latencies_ms = deque(list(here.latencies_ms)[-last:], maxlen=_TYPICAL_OF)
 
     def shift(self) -> float:
-        """Ratio of latency after to before a change of load at these clocks, else 1.
-
-        Earlier observations then count little, as for :meth:`renew`, and power at these clocks not at all.
-        """
+        """Ratio of latency after to before a change of load at these clocks, else 1; earlier observations then count little."""
         here = self._here
         if here is None or (factor := shifted(tuple(here.latencies_ms))) == 1.0:
             return 1.0
@@ -204,7 +193,6 @@ class Frames:
         return None if self._setting is None else self._seen.get((self._setting.configuration, self._company))
 
     def _other_load(self, here: _Seen, factor: float) -> None:
-        """Scale observations elsewhere by a factor, each counting as one uncertain frame."""
         for seen in self._seen.values():
             if seen is not here:
                 seen.latencies_ms = deque((factor * one for one in seen.latencies_ms), maxlen=_TYPICAL_OF)
@@ -230,16 +218,13 @@ class Frames:
 
     @property
     def credible(self) -> int:
-        """Number of observed frames."""
         return sum(seen.frames for seen in self._seen.values())
 
     @property
     def powers(self) -> int:
-        """Power readings at the clocks in force."""
         return 0 if (here := self._here) is None else len(here.powers)
 
     def observations(self, now_s: float, company: Company) -> list[Observation]:
-        """Observations in this company, one for each configuration."""
         from ...kernels.correction.observation import Observation  # a daemon starts without
 
         return [

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Leases in force, and the highest clocks that they need.
 
-A lease names its clocks, or a plan for its target does; :mod:`jetdvfs.daemon.leases.sharing.arbiter` decides for all. No lease
-is slowed down for another; one that saves energy may be *raised* by another, and reports so.
+No lease is slowed down for another; one that saves energy may be *raised* by another, and reports so.
 """
 
 from __future__ import annotations
@@ -21,9 +20,10 @@ _ENDED_KEPT = 256
 
 @dataclass(frozen=True)
 class Holder:
-    """Owner of a lease: a connection (any hashable), and the kernel's and the application's data.
+    """Owner of a lease.
 
     Attributes:
+        connection: any hashable.
         yields: its leases count only while no other is held.
         standby: its leases are lowered while no frames come.
     """
@@ -63,7 +63,7 @@ class LeaseLimits:
 
 
 class Leases:
-    """Book of the leases in force, with last ends by another than the holder; never touches the board."""
+    """Leases in force, with the last ended by another actor than the holder; never touches the board."""
 
     def __init__(self, limits: LeaseLimits | None = None) -> None:
         self._limits = limits or LeaseLimits()
@@ -102,7 +102,7 @@ class Leases:
         self._leases[lease.id] = lease
 
     def remove(self, lease: Lease, by: str = "") -> None:
-        """End a lease; ``by`` names another than its holder, kept in ``ended``."""
+        """End a lease; ``by`` names another actor than its holder, kept in ``ended``."""
         self._leases.pop(lease.id, None)
         if by:
             self.ended[lease.id] = by
@@ -110,7 +110,6 @@ class Leases:
                 self.ended.popitem(last=False)
 
     def renew(self, lease: Lease, plan: LeasePlan) -> None:
-        """Replace the plan of a lease in force."""
         self._leases[lease.id] = replace(lease, plan=plan)
 
     def by_id(self) -> dict[str, Lease]:
@@ -122,11 +121,11 @@ class Leases:
 
 
 def find(leases: Mapping[str, Lease], lease_id: str, *, uid: int, ended: Mapping[str, str] | None = None) -> Lease:
-    """The lease of this name, for a caller of this user; ``ended`` as in :class:`Leases`.
+    """The lease of this name, for a caller of this user.
 
     Raises:
-        LeaseEnded: another than its holder ended it; the text names it.
-        UsageError: no such lease; the text lists the held ones.
+        LeaseEnded: another actor than its holder ended it.
+        UsageError: no such lease.
         NotPermitted: another user's, and the caller is not root.
     """
     lease = leases.get(lease_id)
@@ -159,6 +158,5 @@ def raised_by(lease: Lease, leases: Iterable[Lease]) -> list[str]:
 
 
 def about(lease: Lease) -> dict[str, object]:
-    """Journal fields that identify a lease."""
     holder = lease.holder
     return {"lease": lease.id, "app": holder.app, "pid": holder.pid, "uid": holder.uid, "target": lease.plan.target}

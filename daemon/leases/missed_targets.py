@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Missed targets by observed frames, and their causes in words that suggest a remedy."""
+"""Missed targets by observed frames, and their causes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from statistics import median
 from typing import Any
 
 JUDGED = 8
-"""Of how many frames the last judgement is."""
+"""Number of last frames judged."""
 LEAST = 3
-"""How many frames there must be."""
+"""Least number of frames judged."""
 _WRONG_FROM = 0.02
 HEAVIER_FROM = 1.1
-"""From how many times as long on frames have become heavier."""
+"""Ratio of latencies from which a load is heavier."""
 _BEFORE = 5
 _OF_LOAD = 0.5
 
@@ -26,9 +26,9 @@ class MissedTarget:
 
     Attributes:
         observed_ms: median latency.
-        predicted_ms: at the clocks in force; None without a prediction.
+        predicted_ms: at the clocks in force.
         frames: number of late frames since the first miss.
-        doing: remedy under way, in one line; empty without one.
+        doing: remedy under way.
     """
 
     target: str
@@ -111,8 +111,8 @@ def heavier(latencies_ms: Sequence[float]) -> float:
 def shifted(latencies_ms: Sequence[float]) -> float:
     """Ratio of the last latencies to earlier ones at the same clocks; 1 if due to chance.
 
-    A varying load differs as much all the time. So all but one of the last frames, which may be late for its own reasons, must
-    be beyond three quarters of the earlier ones.
+    A varying load differs as much all the time. So all but one of the last frames must be beyond three quarters of the earlier
+    ones.
     """
     last, before = sorted(latencies_ms[-JUDGED:]), sorted(latencies_ms[:-JUDGED])
     if len(before) < JUDGED:
@@ -136,5 +136,4 @@ def doubted(factor: float) -> float:
 
 
 def typical(latencies_ms: Sequence[float]) -> float:
-    """Median of the last frames."""
     return median(latencies_ms[-JUDGED:])

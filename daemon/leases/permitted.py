@@ -21,15 +21,12 @@ from .demand.demand import Leased
 from .demand.floors import Demand, FloorRules, Floors
 
 KEPT_S = 5.0
-"""For how long the levels offered are taken to stand; they are seldom others, and reading them takes a dozen of the board's
-files."""
+"""Lifetime of offered levels, which seldom change and take a dozen files to read."""
 STUCK_S = 60.0
-"""For how long a clock that does not follow its requests counts as fixed."""
+"""Time for which a clock that ignores requests counts as fixed."""
 
 
 class Board(Protocol):
-    """Used part of :class:`jetdvfs.daemon.hardware.hardware.Hardware`."""
-
     @property
     def touched(self) -> bool: ...
 
@@ -63,8 +60,6 @@ class Board(Protocol):
 
 
 class Demands(Protocol):
-    """Used part of :class:`jetdvfs.daemon.leases.demand.demand.DemandMonitor`."""
-
     rules: FloorRules
 
     @property
@@ -83,7 +78,6 @@ class BoardSetting(NamedTuple):
     governed: frozenset[str] = frozenset()
 
     def is_requested(self, applied: Applied | None) -> bool:
-        """True if the last setting was this one."""
         if applied is None or applied.differs(self.configuration, self.governed):
             return False
         return self.clusters == {name: level.requested for name, level in applied.clusters.items()}
@@ -92,11 +86,10 @@ class BoardSetting(NamedTuple):
 class Permitted:
     """Permitted clocks, by levels read up to :data:`KEPT_S` ago. For one thread.
 
-    A clock that ignores requests counts as fixed for a while (:meth:`stick`).
+    Methods that read levels raise HardwareBusy or HardwareRefused if the board's tables cannot be read.
 
     Attributes:
-        budget: power limit; None without one.
-        missed: operator's limits without a level at the last look, one line each.
+        missed: operator's limits without a level at the last look.
     """
 
     def __init__(self, board: Board, config: Config, monotonic: Callable[[], float], said: Repeated) -> None:
@@ -111,11 +104,7 @@ class Permitted:
         self._stuck_s = 0.0
 
     def look(self) -> Offered:
-        """Read the levels that the board offers.
-
-        Raises:
-            HardwareBusy, HardwareRefused: its tables cannot be read.
-        """
+        """Read the levels that the board offers."""
         offered = self._board.offered()
         self._look = (self._monotonic(), offered)
         self.missed = tuple(self.config.limits.missed(offered.levels))
@@ -124,43 +113,29 @@ class Permitted:
         return offered
 
     def offered(self) -> Offered:
-        """Levels that the board offers, read :data:`KEPT_S` ago at most.
-
-        Raises:
-            HardwareBusy, HardwareRefused: as for :meth:`look`.
-        """
+        """Levels that the board offers, read :data:`KEPT_S` ago at most."""
         fresh = self._look is not None and self._monotonic() - self._look[0] < KEPT_S
         return self._look[1] if self._look is not None and fresh else self.look()
 
     @property
     def last_offered(self) -> Offered | None:
-        """Levels at the last look; None before the first."""
         return None if self._look is None else self._look[1]
 
     def allowed(self) -> FrequencyGrid:
-        """Offered levels that the operator allows.
-
-        Raises:
-            HardwareBusy, HardwareRefused: as for :meth:`look`.
-        """
+        """Offered levels that the operator allows."""
         return self.config.limits.within(self.offered().grid)
 
     def limits(self, floors: Floors) -> Limits:
-        """Limits for plans, with the demand of other work.
-
-        Raises:
-            HardwareBusy, HardwareRefused: as for :meth:`look`.
-        """
+        """Limits for plans, with the demand of other work."""
         return permitted(self.offered().grid, self.config.limits, floors, self.budget, self._stuck)
 
     def last_limits(self, floors: Floors) -> Limits | None:
-        """The same by the last look; None before the first."""
         if self._look is None:
             return None
         return permitted(self._look[1].grid, self.config.limits, floors, self.budget, self._stuck)
 
     def stick(self, levels: Mapping[str, int]) -> bool:
-        """Plan for the levels at which axes stay, unless stuck already; True if that changes the limits."""
+        """Plan for the levels at which axes are stuck; True if that changes the limits."""
         new = {axis: level for axis, level in levels.items() if axis not in self._stuck}
         if new:
             self._stuck |= new
@@ -178,7 +153,7 @@ class Permitted:
         """Refuse a configuration that is not offered, or outside the operator's limits.
 
         Raises:
-            UsageError: it is; the text names the nearest.
+            UsageError: the configuration is refused; the text names the nearest level.
         """
         allowed = self.allowed()
         for axis in AXES:
@@ -191,9 +166,6 @@ class Permitted:
         """Setting nearest to the needed clocks within the limits.
 
         A cluster without inference gets its lowest permitted level: its clock adds power, and no speed.
-
-        Raises:
-            HardwareBusy, HardwareRefused: as for :meth:`look`.
         """
         offered, allowed = self.offered(), self.allowed()
         nearest = (min(allowed.levels(axis), key=lambda one: abs(one - getattr(needed, axis))) for axis in AXES)

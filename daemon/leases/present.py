@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Leases as they count now.
 
-After :data:`SILENT_S` without frames, a lease is no load for other leases. Under a budget it counts only once frames come, as
-frames that do not run must not lower other clocks. A lease in standby has the clocks of standby.
+After :data:`SILENT_S` without frames, a lease is no load for other leases; under a budget, also before its first frame. A lease
+in standby has the clocks of standby.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Present:
         """Leases as they count under a budget in words, empty without one.
 
         Args:
-            levels: permitted levels of each axis; None if unknown.
+            levels: permitted levels of each axis.
             parked: clocks of each lease in standby.
         """
         found, made, notes = [], {}, []

@@ -58,7 +58,6 @@ class Proposals:
         return error if proposal is None else TargetNotAttainable(f"{error}; {proposal.note}")
 
     def follow(self, leases: Collection[Lease], wish: Callable[[str], PlanRequest | None]) -> None:
-        """Find proposals for leases with a new plan."""
         held = {lease.id for lease in leases}
         self._found = {name: found for name, found in self._found.items() if name in held}
         self._finding = {name: task for name, task in self._finding.items() if not task.done()}
@@ -68,7 +67,6 @@ class Proposals:
                 self._finding[lease.id] = asyncio.get_running_loop().create_task(self._find(lease, asked))
 
     def of_lease(self, lease_id: str) -> dict[str, Any] | None:
-        """The ``Proposal`` of the interface for a lease; None without one so far."""
         _, proposal = self._found.get(lease_id, (None, None))
         return None if proposal is None else proposal.to_json()
 

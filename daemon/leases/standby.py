@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Standby: low clocks for a lease whose frames have stopped, until the next one comes.
 
-A lease for a target whose frames stop for some seconds, while the GPU idles, gets the clocks of ``idle`` in the configuration.
-Its next frame, or a busy GPU, restores its own. Other leases and other work keep theirs.
+A lease for a target whose frames stop while the GPU idles gets the clocks of ``idle`` in the configuration. Its next frame, or
+a busy GPU, restores its own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..config import IdleRules
 from .lease import Lease
 
 _QUIET, _BUSY = 0.1, 0.5
-"""GPU load below which it idles at its own clocks, and from which on it works at those of standby, which are lower."""
+"""Load below which the GPU idles at its own clocks, and from which it is busy at the lower clocks of standby."""
 _PERIODS = 3
 
 
@@ -42,7 +42,7 @@ class Standby:
 
 
 class StandbyWatch:
-    """Follows the standby of leases, and the GPU's load from 0 to 1, None if unknown. For one thread.
+    """Standby of leases, by the GPU's load from 0 to 1. For one thread.
 
     Attributes:
         rules: in force; None for no standby.
@@ -57,7 +57,6 @@ class StandbyWatch:
 
     @property
     def parked(self) -> frozenset[str]:
-        """Leases in standby now."""
         return frozenset(name for name, one in self.leases.items() if one.since_s is not None)
 
     def look(self, leases: Iterable[Lease], now_s: float) -> tuple[frozenset[str], frozenset[str]]:
@@ -102,5 +101,4 @@ class StandbyWatch:
         return math.inf if self.rules is None else self.rules.after_s
 
     def _silent_s(self, lease: Lease, now_s: float) -> float:
-        """Time since the last frame; 0 before the first."""
         return 0.0 if lease.frames.last_s is None else now_s - lease.frames.last_s

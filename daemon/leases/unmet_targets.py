@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Targets that the clocks in force do not meet, and the lease, other work or limit that overrides them.
-
-The highest need sets the clocks, so a lease may cost more than requested. A deadline is missed if limits fell, or the board
-refuses its clocks.
-"""
+"""Targets that the clocks in force do not meet, and the lease, other work or limit that overrides them."""
 
 from __future__ import annotations
 
@@ -20,7 +16,7 @@ from .sharing.arbiter import Arbiter, SharedLatency
 
 @dataclass(frozen=True)
 class UnmetTarget:
-    """A target not met at the clocks in force, the cause in one line, and the leases with these clocks."""
+    """A target not met at the clocks in force, its cause, and the leases with these clocks."""
 
     target: str
     reason: str
@@ -57,7 +53,7 @@ class Judge:
 
     Attributes:
         unkept: unmet targets, by lease.
-        fares: latencies of leases whose frames wait for other leases' frames.
+        fares: shared latencies by lease.
         texts: unmet targets, one line each.
     """
 
@@ -69,7 +65,6 @@ class Judge:
         self._said = said
 
     def look(self, leases: Sequence[Lease], applied: Applied | None, floors: Floors, unmet: Mapping[str, str]) -> None:
-        """As :func:`find_unkept`."""
         self.fares = self._arbiter.fares(leases, applied.accepted) if applied is not None else {}
         before, self.unkept = self.unkept, find_unkept(leases, applied, floors, unmet, self.fares)
         told = {lease.id: f"{lease.label}: {self.unkept[lease.id]}" for lease in leases if lease.id in self.unkept}
@@ -80,7 +75,6 @@ class Judge:
 
 
 def _because(lease: Lease, leases: Collection[Lease], others: Collection[str], floors: Floors) -> str:
-    """Cause of other clocks than a lease's own."""
     if others:
         return (
             f"at the clocks that {' and '.join(one.label for one in leases if one.id in others)} need{'s' * (len(others) == 1)}"

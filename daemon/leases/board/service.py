@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The board and its leases for the event loop: changes, and the last snapshot."""
+"""The board and its leases, for the event loop."""
 
 from __future__ import annotations
 
@@ -36,14 +36,13 @@ class SharedWait:
         self._until_s = 0.0
 
     def begin(self, start: Callable[[], Future[Any]]) -> None:
-        """Start the computation, unless one is pending."""
         if self._pending is None or self._pending.done():
             self._pending = asyncio.wrap_future(start())
             self._pending.add_done_callback(lambda done: done.cancelled() or done.exception())
             self._until_s = time.monotonic() + self._longest_s
 
     async def ended(self) -> None:
-        """Wait for the result, within the bound; raises none of its errors."""
+        """Wait for the result, within the bound."""
         left_s = self._until_s - time.monotonic()
         if self._pending is not None and left_s > 0:
             await asyncio.wait({self._pending}, timeout=left_s)
@@ -52,14 +51,17 @@ class SharedWait:
 T = TypeVar("T")
 
 FRESH_S = 1.0
-"""Age up to which a reading is not repeated for a status."""
+"""Age up to which ``status`` repeats a reading."""
 _OLD_S = 1.5
 _WAIT_S = 0.8
 _NEVER = float("-inf")
 
 
 class BoardService:
-    """Runs the controller and all access to the board on its own thread; ``ended`` counts returned calls to its files."""
+    """Controller and board access on a separate thread; ``ended`` counts returned calls to the board's files.
+
+    Methods that wait raise HardwareBusy if the board does not answer in time, and the controller's errors.
+    """
 
     def __init__(
         self,
@@ -83,12 +85,7 @@ class BoardService:
         self.thread = BoardThread(self._tend, lambda: controller.tend_in_s, self._publish, ended)
 
     async def hold(self, holder: Holder, plan: LeasePlan, reason: str) -> tuple[Lease, Applied]:
-        """As :meth:`Controller.hold`; undone if the connection ends or the wait times out.
-
-        Raises:
-            HardwareBusy: the board does not answer in time.
-            DaemonError: as there.
-        """
+        """As :meth:`Controller.hold`; undone if the connection ends or the wait times out."""
         return await self.thread.run(
             self._changing(lambda: self._controller.hold(holder, plan, reason)),
             user=holder.uid,
@@ -101,41 +98,22 @@ class BoardService:
         self.thread.submit(self._changing(self._controller.follow_frames), user=lease.holder.uid)
 
     async def preview(self, plan: LeasePlan, uid: int) -> FrequencyConfiguration:
-        """As :meth:`Controller.preview`, for a user.
-
-        Raises:
-            HardwareBusy: the board does not answer in time.
-            DaemonError: as there.
-        """
+        """As :meth:`Controller.preview`."""
         return await self.thread.run(lambda: self._controller.preview(plan), user=uid)
 
     async def replan(self, lease: Lease, planner: Planner, reason: str) -> LeasePlan | None:
-        """As :meth:`Controller.replan`.
-
-        Raises:
-            HardwareBusy: the board does not answer in time.
-            DaemonError: as there.
-        """
+        """As :meth:`Controller.replan`."""
         holder = lease.holder
         return await self.thread.run(
             self._changing(lambda: self._controller.replan(lease.id, planner, reason)), user=holder.uid, owner=holder.connection
         )
 
     async def grid(self) -> FrequencyGrid:
-        """Levels that the board offers now.
-
-        Raises:
-            HardwareBusy: the board does not answer in time.
-            DaemonError: its tables cannot be read.
-        """
+        """Levels that the board offers now."""
         return await self.thread.run(self._hardware.grid)
 
     async def release(self, lease: Lease, uid: int, by: str = "") -> None:
-        """As :meth:`Controller.release`.
-
-        Raises:
-            HardwareBusy: the board does not answer in time; the lease ends all the same.
-        """
+        """As :meth:`Controller.release`; the lease ends even if HardwareBusy is raised."""
         await self.thread.run(self._changing(lambda: self._controller.release(lease, by)), user=uid, ends=True)
 
     def drop(self, holder: Holder) -> None:
@@ -144,11 +122,7 @@ class BoardService:
         self.thread.submit(self._changing(lambda: self._controller.drop(holder.connection)), user=holder.uid, ends=True)
 
     async def give_back(self, longest_s: float = ANSWER_S, by: str = "") -> tuple[int, RestoreReport]:
-        """End every lease and restore the baseline; return the number of leases, and the report.
-
-        Raises:
-            HardwareBusy: the board does not answer in time.
-        """
+        """End every lease and restore the baseline; return the number of leases, and the report."""
 
         def give_back() -> tuple[int, RestoreReport]:
             return len(self._controller.leases), self._controller.give_back(by)
@@ -156,11 +130,7 @@ class BoardService:
         return await self.thread.run(self._changing(give_back), ends=True, longest_s=longest_s)
 
     async def reconfigure(self, config: Config) -> tuple[str, ...]:
-        """As :meth:`Controller.reconfigure`; return the limits that no level of the board meets now.
-
-        Raises:
-            HardwareBusy: the board does not answer in time; the configuration counts all the same.
-        """
+        """As :meth:`Controller.reconfigure`, applied even if HardwareBusy is raised; return unmet limits."""
 
         def reconfigure() -> tuple[str, ...]:
             self._controller.reconfigure(config)
@@ -169,7 +139,7 @@ class BoardService:
         return await self.thread.run(self._changing(reconfigure), ends=True)
 
     async def fresh(self) -> Snapshot:
-        """The last snapshot, with a new reading if old or outdated, unless that is slow: ``look`` then gives its age."""
+        """The last snapshot, with a new reading if outdated and fast; ``look`` gives its age."""
         seen, asked_s = self.snapshot.look, time.monotonic()
         age_s = float("inf") if seen.outdated else asked_s - seen.seen_s
         if age_s > FRESH_S:
@@ -194,8 +164,6 @@ class BoardService:
         self._publish()
 
     def _changing(self, function: Callable[[], T]) -> Callable[[], T]:
-        """The function, followed by a new reading once the thread is at rest."""
-
         def change() -> T:
             try:
                 return function()

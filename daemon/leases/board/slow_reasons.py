@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reasons why each clock is not higher: caps of the board, of the operator, of leases, heat and power."""
+"""Reasons why a clock is not higher: caps of the board, operator, leases, heat and power."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .snapshot import Snapshot
 
 @dataclass(frozen=True)
 class SlowReason:
-    """A cap on one clock, None for several: highest level left in its unit, None if unknown, and reason in one line."""
+    """Cap on one clock, None for several: highest level left (None if unknown), and the reason."""
 
     axis: str | None
     level: int | None
@@ -22,7 +22,7 @@ class SlowReason:
 
 
 def slow_reasons(snapshot: Snapshot, sensors: Sensing, description: BoardDescription) -> Iterator[SlowReason]:
-    """Every reason by clock, the board's first."""
+    """Reasons by clock, the board's first."""
     cooling = sensors.cooling()
     for axis in AXES:
         for cap in snapshot.look.caps:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slowdowns by heat and over-current: counted events, and a log line at the begin and end of each cause."""
+"""Slowdowns by heat and over-current, and their log lines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WINDOW_S = 60.0
 
 @dataclass(frozen=True)
 class Event:
-    """Events of one kind (``oc3``): count since boot, and recent rate, scaled up before the daemon has run for a minute."""
+    """Events of one kind (``oc3``): count since boot, and recent rate, scaled up in the daemon's first minute."""
 
     event: str
     count: int
@@ -27,7 +27,7 @@ class Event:
 
 
 class Events:
-    """Follows event counters since boot, by name; call :meth:`look` from time to time."""
+    """Event counters since boot, by name."""
 
     def __init__(self, read: Callable[[], Mapping[str, int]], monotonic: Callable[[], float]) -> None:
         self._read = read
@@ -46,7 +46,6 @@ class Events:
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """Every counted event."""
         if not self._seen:
             return ()
         (began, first), (ended, last) = self._seen[0], self._seen[-1]
@@ -60,7 +59,6 @@ class Events:
 
     @property
     def slowing(self) -> Mapping[str, str]:
-        """The same, by event."""
         what = "each cuts CPU and GPU clocks for a moment, which no clock shows"
         return {
             e.event: f"over-current event {e.event}: {e.per_minute:.3g} a minute; {what}" for e in self.events if e.per_minute
@@ -68,7 +66,7 @@ class Events:
 
 
 class Slowed:
-    """Follows causes, each one line by a key constant while it lasts; call :meth:`look` from time to time."""
+    """Log of causes, each one line by a key constant while it lasts."""
 
     def __init__(self, read: Callable[[], Mapping[str, str]], monotonic: Callable[[], float]) -> None:
         self._read = read

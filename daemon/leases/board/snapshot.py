@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Snapshots of the board and its leases, which answer requests."""
+"""Snapshots of the board and its leases."""
 
 from __future__ import annotations
 
@@ -38,16 +38,15 @@ class CpuPolicy:
 
 @dataclass(frozen=True)
 class BoardReading:
-    """One sample of the board's clocks, power mode and notes.
+    """One sample of the board's clocks and power mode.
 
     Attributes:
         seen_s: on the monotonic clock.
-        configuration: measured clocks; None if unreadable.
+        configuration: measured clocks.
         notes: uncontrolled or unmeasured parts, with reasons.
         outdated: clocks were set since.
         governors: governor, lock or mode in force by axis.
-        unmeasured: as for :meth:`Hardware.unmeasured`.
-        engines: clocks of codec and vision units in Hz, by name; 0 while off.
+        engines: clocks of codec and vision units in Hz; 0 while off.
     """
 
     seen_s: float
@@ -65,7 +64,7 @@ class BoardReading:
 
 @dataclass(frozen=True)
 class Changes:
-    """Number of changes of clocks for leases, and their total time."""
+    """Number and total time of clock changes."""
 
     count: int = 0
     total_ms: float = 0.0
@@ -76,17 +75,12 @@ class Snapshot:
     """The board and its leases at one moment.
 
     Attributes:
-        limits: for plans, or the error that hides them.
-        ended: leases ended by another than their holder, and by whom.
-        fares: latencies of leases whose frames wait for other leases' frames.
-        budget: power limit; None without one.
-        ceiling_c: lowest temperature ceiling in force, in degrees Celsius.
-        supply: the battery that limits most.
+        ended: actors that ended a lease they do not hold, by lease.
+        fares: shared latencies by lease.
+        ceiling_c: lowest temperature ceiling in force.
         set_s: last setting, on the monotonic clock.
-        changes: cost of settings since the daemon began.
-        deviating: clocks that deviate, with causes.
         touched: True if the board may differ from its baseline.
-        writes: the last ones, oldest first.
+        writes: oldest first.
     """
 
     look: BoardReading

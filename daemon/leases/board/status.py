@@ -24,7 +24,7 @@ _GUESSES, _LONGEST = 4, 200  # per lease: any user may hold one, with any names
 
 
 class Watched(Protocol):
-    """State of leases beyond their requests; :class:`jetdvfs.daemon.leases.learning.learner.Learner`."""
+    """State of leases beyond their requests."""
 
     def missed(self, lease_id: str) -> MissedTarget | None: ...
 
@@ -46,7 +46,7 @@ def status(
     frames: Watched,
     proposed: Callable[[str], Mapping[str, Any] | None],
 ) -> dict[str, Any]:
-    """All members except the process's own (``version``, ``uptime_s``); non-finite values are omitted."""
+    """All members except ``version`` and ``uptime_s``; non-finite values are omitted."""
     seen = snapshot.look
     outdated = ("clocks: set since they were read last, and not read again yet",) if seen.outdated else ()
     return {
@@ -130,7 +130,6 @@ def _guess(guess: Guess) -> dict[str, Any]:
 
 
 def beside_others(lease_id: str, snapshot: Snapshot) -> dict[str, Any]:
-    """A lease's ``shared`` and ``unkept``: its latency among others, and the unmet part of its target."""
     unkept, fare = snapshot.unkept.get(lease_id), snapshot.fares.get(lease_id)
     return {
         "shared": fare and {"leases": fare.leases, "latency_ms": fare.latency_ms, "limit_ms": fare.limit_ms},

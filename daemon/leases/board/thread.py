@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The only thread that accesses the board, in order.
 
-Files may take half a second and clocks several, while the event loop stays responsive. Users take turns, endings before
-beginnings: a user waits for one hold of each other user at most, and an ending for the running job. Root goes first; between
-two of its holds, one ending of another user may run.
+Files may take half a second and clocks several. Users take turns, endings before beginnings: a user waits for at most one
+hold of each other user. Root goes first, with one ending of another user between two of its holds.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 ANSWER_S = 10.0
-"""How long somebody waits for the board until they are told that it does not answer."""
+"""Longest wait of a client for the board."""
 STUCK_S = 30.0
-"""How long one call may last that has no bound of its own, such as a disk's, until the thread counts as stuck."""
+"""Longest call without its own bound, such as a disk's, before the thread counts as stuck."""
 _REST_S = 0.02
-"""How long nothing is asked before what may wait is done."""
+"""Idle time before a deferrable job runs."""
 _WAITS_S = 0.2
-"""How long it waits at most."""
+"""Longest delay of a deferrable job."""
 _OWN_TURN = -1  # no user's id: the daemon's own jobs
 _ROOT = 0
 
@@ -50,7 +49,7 @@ class _Job(Generic[T]):
 
 @dataclass(frozen=True)
 class _AtRest:
-    """A job that may wait, and its deadline."""
+    """Deferrable job, and its deadline."""
 
     function: Callable[[], None]
     latest_s: float
@@ -66,7 +65,6 @@ class _Queue:
         self._users.setdefault(user, deque()).append(job)
 
     def take(self, of: int | None = None) -> _Job[Any] | None:
-        """The next job, or the next one of a user."""
         while self._users if of is None else of in self._users:
             user, jobs = self._users.popitem(last=False) if of is None else (of, self._users.pop(of))
             job = jobs.popleft()
@@ -84,7 +82,7 @@ class _Queue:
 
 
 class BoardThread:
-    """Runs jobs in order, with ``upkeep`` in between, and ``publish`` after each before its result is delivered.
+    """Runs jobs in order, with ``upkeep`` in between, and ``publish`` before each result is delivered.
 
     Args:
         every_s: current interval of upkeep.
@@ -131,7 +129,7 @@ class BoardThread:
         """Call a function on the thread.
 
         Args:
-            user: the user whose turn it takes.
+            user: user whose turn it takes.
             owner: key for :meth:`forget`.
             ends: True to go before jobs that begin something.
             undo: called with the result if the client no longer waits.
@@ -143,7 +141,7 @@ class BoardThread:
         return job
 
     def when_at_rest(self, function: Callable[[], None]) -> None:
-        """Call a function once no job comes for a moment, or after a bounded wait; others are dropped meanwhile."""
+        """Call a function once the thread is idle, or after a bounded wait; replaces none that waits."""
         with self._lock:
             if self._at_rest is None:
                 self._at_rest = _AtRest(function, self._monotonic() + _WAITS_S)
@@ -159,11 +157,10 @@ class BoardThread:
         undo: Callable[[T], object] | None = None,
         longest_s: float = ANSWER_S,
     ) -> T:
-        """Call a function as :meth:`submit`, and wait; if given up, it is not begun any more, unless it ends something.
+        """Call a function as :meth:`submit`, and wait.
 
         Raises:
-            HardwareBusy: no result in time.
-            Exception: raised by the function.
+            HardwareBusy: no result in time; the job is cancelled unless it ends something.
         """
         job = self.submit(function, user=user, owner=owner, ends=ends, undo=undo)
         followed = _followed(job.future)
@@ -193,7 +190,6 @@ class BoardThread:
 
     @property
     def ending(self) -> bool:
-        """True once :meth:`stop` was called."""
         return self._over
 
     def stop(self) -> None:
@@ -206,7 +202,7 @@ class BoardThread:
         due_s = self._monotonic()
         while True:
             with self._lock:
-                # Upkeep that is late goes first, or a stream of requests would keep it off for good.
+                # Late upkeep goes first, so that a stream of requests cannot starve it.
                 late = self._monotonic() - due_s > 1.0
                 job = None if late else self._overdue() or self._take() or self._rested()
                 if job is None and self._monotonic() < due_s:
@@ -235,11 +231,9 @@ class BoardThread:
         return job or self._endings.take() or self._beginnings.take(_ROOT) or self._beginnings.take()
 
     def _overdue(self) -> _Job[None] | None:
-        """The waiting job past its deadline."""
         return self._waited() if self._at_rest is not None and self._monotonic() >= self._at_rest.latest_s else None
 
     def _rested(self) -> _Job[None] | None:
-        """The waiting job, if no other came for a moment."""
         return self._waited() if self._monotonic() >= self._worked_s + _REST_S else None
 
     def _waited(self) -> _Job[None] | None:

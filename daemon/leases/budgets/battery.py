@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Battery of the board, and the power that makes it last; files as in Linux, Documentation/ABI/testing/sysfs-class-power."""
+"""Battery, and the power that makes it last; files as in Linux, Documentation/ABI/testing/sysfs-class-power."""
 
 from __future__ import annotations
 
@@ -18,12 +18,7 @@ _STEP_MW = 10.0
 
 @dataclass(frozen=True)
 class Battery:
-    """A battery with its charge left.
-
-    Attributes:
-        name: the kernel's; empty for a stated charge.
-        drawn_mw: power drawn now; None if unknown or charging.
-    """
+    """A battery and its charge left; ``drawn_mw`` is None if unknown or charging, ``name`` empty for a stated charge."""
 
     name: str
     left_wh: float
@@ -31,7 +26,7 @@ class Battery:
 
 
 def read_battery(files: Files) -> Battery | None:
-    """First battery with a known charge; None without one."""
+    """First battery with a known charge."""
     for folder in files.glob(SUPPLIES):
         if files.find_text(f"{folder}/type") != "Battery" or files.find_text(f"{folder}/scope") == "Device":
             continue  # a mouse's or a remote control's
@@ -80,13 +75,11 @@ class Draining:
         return battery.left_wh if battery is not None else None
 
     def hours(self, now_s: float) -> float:
-        """Hours left to last; 0 in the end."""
         return max(self._until_s - now_s, 0.0) / 3600
 
     def limit_mw(self, now_s: float, left_wh: float, beside_mw: float) -> float | None:
-        """Power limit of the energy rails, with ``beside_mw`` drawn elsewhere; None once the battery has lasted.
-
-        It is kept for a minute, and against small changes.
+        """Power limit of the energy rails, with ``beside_mw`` drawn elsewhere, kept for a minute; None once the battery has
+        lasted.
         """
         hours = self.hours(now_s)
         if hours == 0.0:

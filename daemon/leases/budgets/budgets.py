@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Power budget of the board now, from temperature ceilings and battery life."""
+"""Power budget of the board, from temperature ceilings and battery life."""
 
 from __future__ import annotations
 
@@ -25,19 +25,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ASKED = ""
-"""What a lease is called that is not granted yet."""
+"""Name of a lease not yet granted."""
 _BATTERY_EVERY_S = 5.0
 
 
 @dataclass(frozen=True)
 class Supply:
-    """A battery that is to last.
-
-    Attributes:
-        battery: the kernel's name; None for a stated charge.
-        hours: time left to last.
-        lasts_h: expected time at the present power; None if unknown.
-    """
+    """Battery that is to last ``hours``, and ``lasts_h`` at the present power; without ``battery``, a stated charge."""
 
     battery: str | None
     left_wh: float
@@ -50,12 +44,11 @@ class Budgets:
 
     Args:
         operators: users whose limits bind all leases; those of other users bind while all leases are theirs.
-        drawn: keeps the board's recent power; None for no file.
+        drawn: file of the board's recent power, if any.
 
     Attributes:
-        budget: power limit; None without one.
-        supply: the battery that limits most; None without one.
-        ceiling_c: lowest ceiling requested; None without one.
+        supply: the battery that limits most.
+        ceiling_c: lowest requested ceiling.
         notes: requested limits not kept now, with reasons.
     """
 
@@ -110,7 +103,7 @@ class Budgets:
         self._sensors.want()
 
     def look(self, ceiling_c: float | None, leases: Sequence[LeaseConstraints]) -> bool:
-        """Update the budget by the operator's ceiling and leases, held or requested; True if it has changed."""
+        """Update the budget by the operator's ceiling and leases, held or requested; True if changed."""
         now_s, drawn_mw = self._monotonic(), self._drawn_mw()
         if drawn_mw is not None:
             self._ceiling.see(now_s, drawn_mw, self._hottest_c())
@@ -146,7 +139,6 @@ class Budgets:
 
     @property
     def told(self) -> tuple[str, ...]:
-        """Budget in words; empty without one."""
         return (f"the board may draw {self.budget}",) if self.budget is not None else ()
 
     def _cool(self, now_s: float) -> Budget | None:

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Configurations lowered while the board exceeds its power budget.
-
-Their power is not predicted; the board's decides. Above the budget, each clock's share falls; well below for long, it rises.
-"""
+"""Configurations lowered while the board exceeds its power budget, for programs without predicted power."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ class Capping:
         self._changed_s = float("-inf")
 
     def look(self, now_s: float, drawn_mw: float | None, budget_mw: float | None) -> bool:
-        """Compare the energy rails' power with the budget, None if unknown; True if the share has changed."""
+        """Compare the energy rails' power with the budget; True if the share has changed."""
         before = self.share
         if budget_mw is None:
             self.share, self._changed_s = 1.0, float("-inf")
@@ -37,7 +34,7 @@ class Capping:
         return self.share != before
 
     def cap(self, wanted: FrequencyConfiguration, levels: Mapping[str, Sequence[int]]) -> FrequencyConfiguration:
-        """Highest configuration of rising levels within the share; the lowest levels if there is none."""
+        """Highest configuration of ascending levels within the share, else the lowest levels."""
         if self.share == 1.0:
             return wanted
         capped = []

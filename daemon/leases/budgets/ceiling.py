@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Power limit that keeps the hottest zone below a ceiling.
 
-A first-order heat sink: temperature above the surroundings is thermal resistance times recent power, averaged with its time
-constant. So present readings give the lasting power below the ceiling, even while warming up. Errors (a faster fan, a board in
-a box) shrink as the zones come nearer.
+First-order heat sink: temperature above the surroundings is thermal resistance times power averaged with its time constant.
+So present readings give the lasting power, even while warming up. Errors (a faster fan) shrink as the zones come nearer.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class Drawn(NamedTuple):
 
 
 class KeptDrawn:
-    """Mean power in a file of one boot, written every :data:`EVERY_S` seconds; unknown if unreadable or of another boot."""
+    """Mean power in a file of one boot, written every :data:`EVERY_S` seconds."""
 
     def __init__(self, path: Path, files: Files) -> None:
         self._path = path
@@ -39,7 +38,6 @@ class KeptDrawn:
         self._kept_s = float("-inf")
 
     def read(self, now_s: float) -> Drawn | None:
-        """Mean power kept in this boot."""
         try:
             if self._path.stat().st_size > _MOST_BYTES:
                 return None
@@ -51,7 +49,6 @@ class KeptDrawn:
         return found if same and 0 <= found.mean_mw < math.inf and 0 <= found.seen_s <= now_s else None
 
     def keep(self, drawn: Drawn) -> None:
-        """Write it, except shortly after the last time."""
         if drawn.seen_s - self._kept_s < EVERY_S:
             return
         self._kept_s = drawn.seen_s
@@ -67,7 +64,7 @@ class KeptDrawn:
 
 
 MARGIN_C = 2.0
-"""The board is to settle so far below its ceiling: sensors scatter, and zones differ."""
+"""Margin of the settled board below its ceiling: sensors scatter, and zones differ."""
 ASSUMED_K_PER_W = 1.0
 _TAU_S = 60.0  # of small heat sinks with a fan; assumed
 _USUAL_SURROUNDINGS_C = 25.0
@@ -79,11 +76,11 @@ _STEP_MW = 100.0
 
 
 class Ceiling:
-    """Power limit of one board, by its recent power as averaged by the heat sink. For one thread.
+    """Power limit of one board, by power averaged by the heat sink. For one thread.
 
     Args:
-        k_per_w: thermal resistance; 0 if unknown, for :data:`ASSUMED_K_PER_W`.
-        drawn: from an earlier process of this boot; None for none.
+        k_per_w: thermal resistance; 0 (unknown) for :data:`ASSUMED_K_PER_W`.
+        drawn: from an earlier process of this boot.
     """
 
     def __init__(self, k_per_w: float, drawn: Drawn | None = None) -> None:
@@ -92,9 +89,9 @@ class Ceiling:
         self._limit: tuple[float, float] | None = None  # mW, and when it was found
 
     def see(self, now_s: float, drawn_mw: float, hottest_c: float | None = None) -> None:
-        """Note the board's power, every few seconds and always.
+        """Note the board's power, every few seconds.
 
-        The first reading counts as the long-term mean, up to the power that its temperature implies in usual surroundings.
+        The first reading is the initial mean, at most the power that its temperature implies in usual surroundings.
         """
         if self.drawn is None:
             long_mw = math.inf if hottest_c is None else 1e3 * max(hottest_c - _USUAL_SURROUNDINGS_C, 0.0) / self._k_per_w
@@ -104,12 +101,10 @@ class Ceiling:
         self.drawn = Drawn(self.drawn.mean_mw + near * (drawn_mw - self.drawn.mean_mw), now_s)
 
     def forget(self) -> None:
-        """Drop the limit, without a ceiling."""
         self._limit = None
 
     @property
     def last_mw(self) -> float | None:
-        """Last power limit; None before the first."""
         return self._limit[0] if self._limit is not None else None
 
     def limit_mw(self, now_s: float, hottest_c: float, ceiling_c: float) -> float | None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Demand of other work, measured before and during leases, without the leases' own.
+"""Demand of other work, measured before and during leases.
 
 CPU: time not idle, less that of lease processes, their children and this daemon. Pressure: share of time in which some task
-waited. EMC: the monitor counts all work; see :class:`MemoryDemand`.
+waited. EMC: see :class:`MemoryDemand`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ...hardware.files import Files
 from .floors import Demand, FloorRules
 
 TICKS_PER_S = 100
-"""USER_HZ, the same on every architecture Jetsons ever had."""
+"""USER_HZ, the same on every architecture of Jetsons."""
 
 _MOST_PROCESSES = 64
 # Columns of /proc/PID/stat after the command's name: user and system time, also with awaited children's, last CPU.
@@ -36,7 +36,7 @@ class Counters:
         threads: ticks run and last CPU, by process and thread.
         own: ticks of these processes and awaited children.
         khz: by path of cpufreq policy.
-        waited_us: microseconds in which some task waited, for ``cpu`` and ``memory``; 0 if unknown.
+        waited_us: microseconds in which some task waited, for ``cpu`` and ``memory``.
     """
 
     idle: Mapping[str, int]
@@ -65,7 +65,6 @@ def read_counters(files: Files, pids: Collection[int]) -> Counters:
 
 
 def _tree(files: Files, pids: Collection[int]) -> Iterator[str]:
-    """These processes and their descendants."""
     todo, seen = [str(pid) for pid in pids], set[str]()
     while todo and len(seen) < _MOST_PROCESSES:
         pid = todo.pop()
@@ -88,7 +87,7 @@ def _waited_us(files: Files, what: str) -> int:
     return int(told[1]) if told else 0
 
 
-_GAP_S = 5.0  # long enough for a paced application to leave the memory alone for a moment
+_GAP_S = 5.0  # a pause of the leases' memory traffic
 _IDLE = 0.1  # GPU load below which it idles
 _ALMOST = 0.9  # of hold_s, as samples do not come on the second
 
@@ -108,26 +107,19 @@ class MemoryDemand:
 
     @property
     def others_hz(self) -> float | None:
-        """Highest recent memory clock of other work; None if unknown."""
+        """Highest recent memory clock of other work."""
         return max((hz for _, hz in self._others), default=None)
 
     def forget(self) -> None:
-        """Drop the samples, in whose average an application just came or went."""
+        """Drop the samples, averaged over an application's start or end."""
         self._counted.clear()
 
     def see(self, now: float, hz: float, gpu_load: float | None, hold_s: float, *, leased: bool, paced: bool) -> None:
-        """Learn from one sample.
-
-        Args:
-            hz: memory clock in use.
-            gpu_load: 0 to 1; None if unknown.
-            hold_s: lifetime of a sample.
-            paced: True if all leases leave the memory alone for half of the time.
-        """
+        """Learn from one sample of the memory clock, kept for ``hold_s``; ``gpu_load`` is 0 to 1."""
         idle = None if gpu_load is None else gpu_load < _IDLE
         before = self._counted[-1] if self._counted else None
         self._counted.append(_Sample(now, hz, idle))
-        # An older sample covers the time until the next: samples may be seconds apart.
+        # A sample covers the time until the next, which may be seconds later.
         while len(self._counted) > 1 and now - self._counted[1].time_s >= hold_s:
             self._counted.popleft()
         since = now - self._counted[0].time_s
@@ -149,14 +141,12 @@ class MemoryDemand:
 
 
 _SHORTEST_S = 0.2
-_PRESSURE_HELD = 6  # times hold_s: raising the clock ends the pressure, but the need remains
-# A core that other work fills hides further demand; half as much again is tried.
+_PRESSURE_HELD = 6  # times hold_s: raising the clock ends the pressure, not the need
+# A core that other work fills hides further demand: try half as much again.
 _SATURATED, _BEYOND = 0.95, 1.5
 
 
 class BoardActivity(Protocol):
-    """Used part of :class:`jetdvfs.daemon.hardware.hardware.Hardware`."""
-
     def memory_hz(self) -> int: ...
 
     def gpu_load(self) -> float | None: ...
@@ -164,7 +154,7 @@ class BoardActivity(Protocol):
 
 @dataclass(frozen=True)
 class Leased:
-    """Lease processes; ``paced`` if all leave the memory alone for at least half of the time."""
+    """Lease processes; ``paced`` if they do not use the memory for at least half of the time."""
 
     pids: frozenset[int] = frozenset()
     paced: bool = False
@@ -172,8 +162,6 @@ class Leased:
 
 @dataclass(frozen=True)
 class _Moment:
-    """Counters at one moment, and the leases in force."""
-
     time_s: float
     leased: Leased
     counters: Counters
@@ -181,8 +169,6 @@ class _Moment:
 
 @dataclass(frozen=True)
 class _Window:
-    """Demand between two moments: kHz by policy, shares of time waited."""
-
     time_s: float
     used_khz: Mapping[str, float]
     waited: Mapping[str, float]
@@ -216,14 +202,12 @@ class DemandMonitor:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Other work unmeasured at the last sample."""
         if not self._blind:
             return ()
         named = " and ".join(self._monitors) or "memory activity"
         return (f"{named} cannot be read: no memory clock is kept up for other work",)
 
     def sample(self, leased: Leased) -> None:
-        """Read the counters and learn from the changes."""
         now = self._monotonic()
         if self._last is not None and now - self._last.time_s < _SHORTEST_S:
             return
@@ -252,7 +236,6 @@ class DemandMonitor:
         )
 
     def _learn(self, before: _Moment, now: _Moment) -> None:
-        """Keep the demand between two moments."""
         last, seen = before.counters, now.counters
         seconds = now.time_s - before.time_s
         ticks = seconds * TICKS_PER_S
@@ -301,7 +284,6 @@ class DemandMonitor:
         self._memory.see(now, 1e3 * counted, self._board.gpu_load(), hold_s, leased=held, paced=leased.paced)
 
     def _memory_khz(self) -> int | None:
-        """Memory clock in use; None if unreadable."""
         return next((khz for path in self._monitors if (khz := self._files.find_rate(path)) is not None), None)
 
 

@@ -1,14 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lowest clocks that leave other work its present demand; a pure rule, measured by :mod:`.demand`.
+"""Lowest clocks that leave other work its present demand.
 
 CPU: other work may fill ``cpu_share`` of a cluster's busiest core, slightly less than under schedutil (a headroom of 1.25).
-Deadlines much shorter than the period need an operator's limit, as an average hides them.
-
-EMC: other work may use ``emc_share`` of the memory clock. Isochronous clients (cameras, displays) come first, but only up to a
-part of the bandwidth; the rest goes to the greediest client, and an inference takes all it can.
-
-Pressure: if tasks wait for a CPU, or for memory to be reclaimed, longer than before the first lease, demand exceeds the held
-clock by that share of time.
+Deadlines much shorter than the averaging period need an operator's limit. EMC: other work may use ``emc_share``, as
+isochronous clients (cameras, displays) come first only up to a part of the bandwidth, and an inference takes all it can.
+Pressure: demand exceeds the held clock by the added share of time that tasks wait for a CPU, or for memory to be reclaimed.
 """
 
 from __future__ import annotations
@@ -29,11 +25,8 @@ _TITLES = {"cpu_khz": "CPU clock", "emc_hz": "memory clock"}
 
 @dataclass(frozen=True)
 class FloorRules:
-    """Part of a clock that other work may fill at its floor, as shares of 1.
-
-    Attributes:
-        pressure: additional share of time waited that counts.
-        hold_s: lifetime of a demand.
+    """Share of a clock that other work may fill; ``pressure`` is the least added wait that counts, ``hold_s`` a demand's
+    lifetime.
     """
 
     cpu_share: Share = 0.7
@@ -49,8 +42,8 @@ class Demand:
     Attributes:
         cpu_khz: by cpufreq policy, the clock that its busiest core would need if it never idled.
         emc_hz: memory clock in use; None if not counted.
-        cpu_waiting, memory_waiting: share of time in which tasks wait, above that before the first lease.
-        held_khz, held_hz: CPU clock (by policy) and memory clock meanwhile.
+        cpu_waiting, memory_waiting: added share of time in which tasks wait since the first lease.
+        held_khz, held_hz: clocks meanwhile.
     """
 
     cpu_khz: Mapping[str, float] = field(default_factory=dict)
@@ -63,12 +56,7 @@ class Demand:
 
 @dataclass(frozen=True)
 class Floor:
-    """One lower bound.
-
-    Attributes:
-        clock: ``cpu_khz``, ``emc_hz``, or the name of a cpufreq policy.
-        least: in the clock's unit.
-    """
+    """Lower bound of ``cpu_khz``, ``emc_hz`` or a cpufreq policy, in the clock's unit."""
 
     clock: str
     least: int
@@ -82,7 +70,6 @@ class Floors:
     floors: tuple[Floor, ...] = ()
 
     def least(self, clock: str) -> int:
-        """Lowest permitted level; 0 without a bound."""
         return next((floor.least for floor in self.floors if floor.clock == clock), 0)
 
     @property
@@ -95,12 +82,7 @@ class Floors:
 
 
 def floors(demand: Demand, grid: FrequencyGrid, rules: FloorRules, *, leader: str | None = None) -> Floors:
-    """Lower bounds for a demand.
-
-    Args:
-        grid: levels that may be set; a need above them gives the highest.
-        leader: policy that ``cpu_khz`` sets if clusters are set apart; others then have bounds by name. None if it sets all.
-    """
+    """Lower bounds for a demand; ``leader`` is the policy of ``cpu_khz`` if clusters are set apart, None if it sets all."""
     wanted: list[tuple[str, float, str]] = []
     for policy in {**demand.cpu_khz, **demand.held_khz}:
         used_khz = demand.cpu_khz.get(policy, 0.0)

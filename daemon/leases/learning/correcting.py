@@ -36,7 +36,7 @@ _Asked = tuple[Surface, "Warmth | None", "float | None", _Seen, _Seen, bool]
 
 
 class Corrections:
-    """Makes surfaces by earlier observations and the board's warmth, and keeps some. May be shared between threads."""
+    """Makes and keeps surfaces by earlier observations and the board's warmth. Thread-safe."""
 
     def __init__(self, memory: Memory, warmth: Callable[[], Warmth | None]) -> None:
         self._memory = memory
@@ -50,9 +50,9 @@ class Corrections:
         """Surface for the board's warmth, by present and earlier observations.
 
         Args:
-            original: as predicted; ``key`` is its key in the memory, None for none.
+            original: as predicted; ``key`` is its key in the memory.
             fps: rate of inferences; None for back to back.
-            cautious: all is taken to be as much slower than predicted as these observations, or else the earlier ones.
+            cautious: the slowdown of these observations, else of earlier ones, applies everywhere.
         """
         asked = self._asked(original, key, fps, observations, cautious)
         if (kept := self._get(asked)) is not None:
@@ -65,7 +65,6 @@ class Corrections:
         return self._keep(asked, settled(surface, warmth, fps))
 
     def predicted(self, original: Surface, fps: float | None) -> Surface:
-        """Surface for the board's warmth, without observations."""
         return settled(original, self._warmth(), fps)
 
     def kept(self, original: Surface, key: Key | None, fps: float | None) -> Surface | None:
@@ -93,7 +92,6 @@ class Corrections:
 
 
 def _seen_through(original: Surface, observations: _Seen, before: _Seen, cautious: bool) -> Surface:
-    """Surface by present and earlier observations."""
     seen = {one.configuration for one in observations}
     if observations and before:
         before = of_this_load(original, before, observations)
@@ -103,7 +101,7 @@ def _seen_through(original: Surface, observations: _Seen, before: _Seen, cautiou
 
 
 def within_uncertainty(surface: Surface, original: Surface) -> Surface:
-    """Surface corrected by the past alone, within the prediction's uncertainty: new frames have to confirm the rest."""
+    """Surface corrected by the past alone, within the prediction's uncertainty until new frames confirm more."""
     if original.terms is not None and original.terms.unpredicted:
         return surface
     latency_ms = _near(surface.latency_ms, original.latency_ms, original.latency_sigma)
@@ -117,11 +115,10 @@ def _near(value: NDArray[np.float64], predicted: NDArray[np.float64], sigma: NDA
 
 
 def corrected(surface: Surface, observations: Sequence[Observation], slow: Sequence[Observation] = ()) -> Surface:
-    """Surface corrected by observations at its configurations; unchanged without any.
+    """Surface corrected by observations at its configurations.
 
     Args:
-        slow: observations whose slowdown applies everywhere, if the correction finds less: it may blame the wrong clock, and a
-            missed target cannot wait for more of them.
+        slow: observations whose slowdown applies everywhere if the correction finds less, as it may blame the wrong clock.
     """
     known = [seen for seen in observations if has(surface, seen.configuration)]
     if not known:
@@ -142,7 +139,7 @@ def corrected(surface: Surface, observations: Sequence[Observation], slow: Seque
 def of_this_load(
     surface: Surface, before: Sequence[Observation], observations: Sequence[Observation]
 ) -> tuple[Observation, ...]:
-    """Earlier observations, scaled to the present load if it differs: one frame each, longer by the factor."""
+    """Earlier observations, each as one frame scaled to the present load if it differs."""
     known, telling = [one for one in before if has(surface, one.configuration)], []
     for one in observations:
         if one.latency_ms is not None and not one.disturbed and has(surface, one.configuration):
@@ -165,7 +162,6 @@ def longer(one: Observation, factor: float) -> Observation:
 
 
 def expected_ms(surface: Surface, configuration: FrequencyConfiguration) -> float | None:
-    """Expected latency at a configuration; None if unknown."""
     return surface.at(configuration).latency_ms if is_known(surface) and has(surface, configuration) else None
 
 

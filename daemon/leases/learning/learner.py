@@ -3,8 +3,7 @@
 
 A lease that misses its target is planned again at once, by its corrected surface, else at the closest configuration. While
 throttling, over-current or deviating clocks slow the board, only the cause is reported. A lease that keeps its target is
-reviewed after ten frames, then ever less often, and changed only for a sufficient gain. The event loop decides on each report;
-plans are made and set elsewhere.
+reviewed after ten frames, then ever less often, and changed only for a sufficient gain.
 """
 
 from __future__ import annotations
@@ -52,12 +51,12 @@ _FIRST_LOOK_FRAMES = 10
 _TRIED_FRAMES, _TRIED_POWERS, _TRIED_S = 5, 2, 5.0
 _POWERS_WANTED = 3
 TEND_S = 10.0
-"""How often it is looked whether the board has settled elsewhere than was planned for."""
+"""Interval of checks for another settled temperature."""
 _NOBODY: Company = frozenset()
 _CORRECTION = "....kernels.correction.correct"
 _EXPLORED = "nothing else is worth trying"
 SILENT_S = 10.0
-"""A lease for a target without a frame for this long: its application is told."""
+"""Time without a frame after which an application with a target is notified."""
 _SILENT = (
     "no frames reported for {silent_s:.0f} s: the target is not checked{clocks} (report frames with jetdvfs.qos or --metrics)"
 )
@@ -87,9 +86,8 @@ class Learner:
         self._meters: dict[str, LeaseMeter] = {}
 
     def prepare(self) -> None:
-        """Load the correction before a lease begins."""
         if self._loading is None:
-            # Loaded late to keep the start short, but before a missed target needs it.
+            # Loaded after the start to keep that short, but before a missed target needs it.
             self._loading = asyncio.get_running_loop().run_in_executor(None, import_module, _CORRECTION, __package__)
 
     def began(self, lease: Lease, course: LeaseProgress | None) -> None:
@@ -132,16 +130,15 @@ class Learner:
         self._memory.remember(course.key, seen, name=course.wish.network, app=lease.holder.app, predicted_ms=predicted_ms)
 
     def energy_mj(self, lease: Lease) -> float | None:
-        """Energy of the board's rails since a lease began, up to their last reading; None if unknown."""
+        """Energy of the board's rails since a lease began, up to their last reading."""
         measured = self._measured(lease)
         return None if measured is None else measured[0]
 
     def used(self, lease: Lease) -> dict[str, Any]:
-        """The ``Used`` of the interface, for a lease so far."""
         return used(lease, self._monotonic(), self._measured(lease), self._desk.snapshot.applied)
 
     def _measured(self, lease: Lease) -> tuple[float, float] | None:
-        """Energy in mJ since a lease began, and the seconds it covers; None if unknown."""
+        """Energy in mJ since a lease began, and the seconds it covers."""
         meter = self._meters.get(lease.id)
         if meter is None:
             return None
@@ -149,12 +146,11 @@ class Learner:
         return meter.measured(self._sensors.energy_rails)
 
     def wish(self, lease_id: str) -> PlanRequest | None:
-        """Last planned request of a lease; None for a configuration, or if nothing is known."""
+        """Last planned request of a lease; None for a configuration, or without observations."""
         course = self._courses.get(lease_id)
         return course.wish if course and is_known(course.wish.surface) else None
 
     def missed(self, lease_id: str) -> MissedTarget | None:
-        """A lease's missed target; None while kept."""
         course = self._courses.get(lease_id)
         return course.missed if course else None
 
@@ -223,14 +219,13 @@ class Learner:
             self._plan(lease.id, course, company, None)
 
     def _where(self, course: LeaseProgress | None, setting: Setting | None, company: Company) -> Credible:
-        """Credible range of a lease's frames at the clocks in force."""
         if course is None or course.original is None or course.trusted:
             return Credible()
         configuration = None if setting is None or setting.disturbed else setting.configuration
         return credible(course.original, configuration, alone=not company, accepted=course.accepted)
 
     def _judge_frames(self, lease: Lease, course: LeaseProgress, where: Credible, company: Company, now_s: float) -> None:
-        """Log once that frames do not count; believe persistent ones for their own lease."""
+        """Log once that frames do not count; accept persistent ones for their own lease."""
         found, doubts = lease.frames.doubts.found(), lease.frames.doubts
         if found is None:
             course.doubt = None
@@ -247,7 +242,6 @@ class Learner:
             log.warning("%s: its frames do not count: %s", lease.label, course.doubt, extra=extra)
 
     def doubt(self, lease_id: str) -> dict[str, Any] | None:
-        """The ``Doubted`` of the interface; None if the last frames count."""
         course = self._courses.get(lease_id)
         return course.doubt.to_json() if course and course.doubt else None
 
@@ -285,7 +279,6 @@ class Learner:
         return None if (warmth := self._warmth()) is None else warmth.die_c
 
     async def _tend(self) -> None:
-        """Meter energy, report missing frames, and plan again if the die settled at another temperature."""
         while self._meters:
             await asyncio.sleep(TEND_S)
             self._say_silent()
@@ -306,7 +299,6 @@ class Learner:
                 self._plan(name, course, frozenset(other.plan.network or other.holder.app for other in others), reason)
 
     def _planned(self, course: LeaseProgress, configuration: FrequencyConfiguration) -> None:
-        """Note a plan's time and expected die temperature."""
         surface, course.planned_s = course.wish.surface, self._monotonic()
         settled_c = surface.temperature_c if has(surface, configuration) else None
         course.planned_c = None if settled_c is None else float(settled_c[surface.grid.index(configuration)])
@@ -412,7 +404,7 @@ class Learner:
             course.missed = replace(course.missed, doing=plan.unmet or shared or f"planned again: {plan.configuration}")
 
     def _wait(self, lease: Lease, course: LeaseProgress) -> None:
-        """Double the frames that an ineffective plan stays for; while the target is kept, that would delay a reaction."""
+        """Double the frames before the next plan after an ineffective one; not while the target is kept, to react at once."""
         if course.missed is not None or course.exploring:
             course.due_frames = lease.frames.reported + course.patience
             course.patience *= 2
@@ -437,7 +429,6 @@ class Learner:
     async def _recall(
         self, lease: Lease, course: LeaseProgress, unknown: Unpredicted, seen: Sequence[Observation]
     ) -> Sequence[Observation]:
-        """Observations of an unpredicted program, with earlier ones if it is the same."""
         if not unknown.before or not seen:
             return seen
         course.unknown = replace(unknown, before=())

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Observations that outlast leases, by user and program, so that the next plan is right at once.
 
-A program is a planned network, or an application without predictions (:mod:`.unpredicted`). Each user has a share, and reads
-and drops only its own; root all. The JSON file has a version; an unreadable one or another version counts as empty. Entries are
-in order of arrival, so a clock set back displaces nothing.
+Each user has a share, and reads and drops only its own; root all. An unreadable file, or one of another version, counts as
+empty. Entries are in order of arrival, so a clock set back displaces nothing.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class Learned:
         name: of the network; empty if not predicted.
         app: last reporting application.
         seen_s: last frame, in seconds since 1970.
-        factor: median of observed over predicted latency; None without prediction.
+        factor: median of observed over predicted latency.
     """
 
     uid: int
@@ -91,7 +90,7 @@ class Memory:
         app: str = "",
         predicted_ms: Callable[[FrequencyConfiguration], float | None] = lambda _: None,
     ) -> None:
-        """Keep observations of a program, the newest of each configuration; predictions are uncorrected, None without one."""
+        """Keep a program's observations, the newest of each configuration; ``predicted_ms`` is uncorrected."""
         now_s = self._clock()
         telling = [seen for seen in observations if seen.frames >= _LEAST_FRAMES and not seen.disturbed]
         if not telling:
@@ -121,7 +120,6 @@ class Memory:
             shares[most] -= 1
 
     def forget(self, key: Key) -> None:
-        """Drop a program."""
         self._saved = self._known.pop(key, None) is None and self._saved
 
     def drop(self, uid: int | None, name: str | None) -> int:
@@ -136,7 +134,6 @@ class Memory:
         return [_summary(key, program) for key, program in reversed(self._known.items()) if _meant(key, program, uid, name)]
 
     def summary(self, key: Key) -> Learned | None:
-        """Summary of one program; None without valid observations."""
         return _summary(key, self._known[key]) if key in self._known and self.observations(key) else None
 
     def observations(self, key: Key) -> tuple[Observation, ...]:
@@ -196,7 +193,6 @@ def _observation(one: Mapping[str, Any]) -> Observation:
 
 
 def _read(path: Path) -> OrderedDict[Key, _Program]:
-    """Checked programs of the file; empty without one of this version."""
     try:
         if path.stat().st_size > _MOST_BYTES:
             return OrderedDict()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Learning state of one lease with a target: observations, misses, plans made again."""
+"""Learning state of one lease with a target."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 FIRST_WAIT_S, LONGEST_WAIT_S = 5.0, 300.0
 LEAST_PATIENCE = 4
 INSISTS = 2
-"""At which try in a row nothing is spared: lateness is its own, and the highest clocks are tried where no others are left."""
+"""Number of consecutive tries after which lateness is the network's own, and the highest clocks are tried last."""
 
 Making = Callable[["Sequence[Observation]", bool], Surface]
-"""Makes a lease's surface, for the board as warm as it is, corrected by observations; cautiously or not."""
+"""Makes a lease's surface from observations, cautiously if True."""
 
 
 @dataclass
@@ -38,23 +38,21 @@ class LeaseProgress:
 
     Attributes:
         original: surface as predicted; None for an unpredicted program.
-        predicted: the same for the board's warmth, which a first plan falls back on.
+        predicted: the same for the board's warmth, the fallback of a first plan.
         remembered: earlier frames that correct the first plan.
-        trusted: the application asked for its frames to be believed.
-        accepted: persistent doubted frames count for this lease.
-        doubt: reason why its last frames do not count; None if they do.
+        trusted: the application asked for its frames to count.
+        accepted: persistent doubted frames count.
+        doubt: reason why its last frames do not count.
         corrected: True if its own frames correct its plan.
         silent: True if missing frames were reported.
         wish: last planned request.
-        missed: its missed target; None while kept.
-        late_before: number of late frames when it was last kept.
+        late_before: number of late frames when its target was last kept.
         due_frames: number of reported frames before the next plan, while clocks and company are ``due_at``.
         patience: number of frames before a plan after an ineffective one.
         tries: number of plans in this company for a missed target.
         due_s, wait_s: next review while the target is kept, and the interval after it.
         frugal: True if it was changed for a gain while it kept its target.
-        unknown: the unpredicted program; None if predicted.
-        planned_s, planned_c: time of the last plan, and its die temperature; None if unknown.
+        planned_s, planned_c: time of the last plan, and its die temperature.
     """
 
     key: Key
@@ -86,7 +84,6 @@ class LeaseProgress:
 
     @property
     def beginning(self) -> Planner:
-        """Planner before the first frame."""
         if self.unknown is not None:
             return self.unknown
         return self.wish if self.remembered is None else RememberingPlanner(self.wish, self.predicted)
@@ -103,13 +100,12 @@ class LeaseProgress:
 
 @dataclass(frozen=True)
 class RememberingPlanner:
-    """Plans by earlier frames, which refuse nothing: if only the prediction meets the target, the closest is taken."""
+    """Plans by earlier frames, but refuses nothing that the prediction attains: the closest is taken."""
 
     request: PlanRequest
     predicted: Surface | None
 
     def plan(self, limits: Limits) -> LeasePlan:
-        """The plan within limits; errors as for :meth:`PlanRequest.plan`."""
         try:
             return replace(self.request.plan(limits), planner=self)
         except TargetNotAttainable:

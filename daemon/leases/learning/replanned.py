@@ -20,12 +20,11 @@ from ..credible import has
 from ..missed_targets import HEAVIER_FROM
 
 GAIN = 0.03
-"""By how much what a target prefers must become lower for clocks to be changed that keep it."""
+"""Least gain, as a share of the target's figure, for which the clocks of a kept target change."""
 MOST_TRIED = 10
-"""Where so many configurations were seen of a lease, no others are tried for what they may gain."""
+"""Number of observed configurations after which no trial for gain is made."""
 CAUTION = 0.9
-"""With which probability a plan that was made again keeps the target, at least: one miss is enough. Where nothing was predicted
-but all is known from frames, with :data:`SAFE` if that leaves anything."""
+"""Least probability that a new plan keeps the target. Unpredicted programs use :data:`SAFE` if that leaves any."""
 # Risk of a trial as a multiple of the permitted share of late frames; least probability that it keeps the target.
 _RISK, _LEAST_HOPE = 4.0, 0.8
 
@@ -38,7 +37,6 @@ class BestPlanner:
     observed: bool = True
 
     def plan(self, limits: Limits) -> LeasePlan:
-        """The plan within limits."""
         request = self.request
         cautions = ((CAUTION,) if request.network else (SAFE, CAUTION)) if self.observed else ()
         for confidence in (*(max(request.confidence or 0.0, caution) for caution in cautions), request.confidence):
@@ -54,7 +52,6 @@ class TopmostPlanner:
     request: PlanRequest
 
     def plan(self, limits: Limits) -> LeasePlan:
-        """The plan within limits."""
         request, found = self.request, BestPlanner(self.request).plan(limits)
         place = tuple(map(int, np.argwhere(limits.permits(request.surface.grid))[-1]))
         configuration = request.surface.grid.configuration(place)
@@ -67,7 +64,7 @@ class TopmostPlanner:
 def worth_while(
     wish: PlanRequest, held: LeasePlan, limits: object, shared_at: FrequencyConfiguration | None = None
 ) -> str | None:
-    """Reason to plan again for a lease that keeps its target, on a GPU shared at ``shared_at`` if given; None without one."""
+    """Reason to plan again for a lease that keeps its target, on a GPU shared at ``shared_at`` if given."""
     if not isinstance(limits, Limits):
         return None
     if (unkept := wish.missed(held.configuration)) is not None:
@@ -84,10 +81,10 @@ def worth_while(
 def worth_trying(
     wish: PlanRequest, held: LeasePlan, limits: object, seen: Collection[FrequencyConfiguration]
 ) -> tuple[LeasePlan, str] | None:
-    """Plan and reason for a trial that may gain more than is known; None without one.
+    """Plan and reason for a trial that may gain more than is known.
 
-    Only until :data:`MOST_TRIED` configurations were seen, and at a risk in proportion to the share of frames that may be late,
-    as few frames show a miss. Unpredicted programs are explored more cautiously (:mod:`.unpredicted`).
+    Only until :data:`MOST_TRIED` configurations are observed, and at a risk in proportion to the permitted share of late
+    frames.
     """
     surface = wish.surface
     known = wish.network and has(surface, held.configuration)
@@ -117,7 +114,7 @@ def worth_trying(
 
 
 def _longer(told: Surface, now: Surface, configuration: FrequencyConfiguration) -> float:
-    """Share by which frames take longer than predicted to other leases, if they became heavier; else 0."""
+    """Share by which frames became slower than predicted to other leases, if noticeable; else 0."""
     if not (has(told, configuration) and has(now, configuration)):
         return 0.0
     factor = now.at(configuration).latency_ms / told.at(configuration).latency_ms

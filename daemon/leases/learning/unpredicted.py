@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Leases for unpredicted programs, explored from the highest clocks.
 
-Observations are remembered by the program's name, which is no proof: the next program of that name also begins at the highest
-clocks, and recalls them only if its frames take there the same time.
+The name is no proof of the program: the next one of that name also begins at the highest clocks, and recalls observations only
+if its frames take the same time there.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ....kernels.correction.observation import Observation
 
 _SAME, _SIGMAS = 0.05, 2.0
-"""A program is the one known by its name where its frames differ by no more than this part and so many standard deviations."""
+"""Relative difference, plus standard deviations, up to which frames are of the same program."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Unpredicted:
 
     Attributes:
         before: observations of the last program of this name.
-        modes: the board's power modes; None if unknown.
+        modes: the board's power modes.
     """
 
     wish: PlanRequest
@@ -48,8 +48,8 @@ class Unpredicted:
     def plan(self, limits: Limits) -> LeasePlan:
         """Plan before any frame: the highest clocks within the limits.
 
-        A power budget leaves clocks at which a program of its name drew no more, else NVIDIA's largest power mode with no more
-        W in its name.
+        A power budget leaves clocks at which a program of its name drew no more, else those of NVIDIA's largest power mode by
+        W.
 
         Raises:
             UsageError: the limits leave none, or the request is invalid.
@@ -59,7 +59,7 @@ class Unpredicted:
         return self.wish.at(self._highest(limits), limits, self)
 
     def next(self, seen: Sequence[Observation], limits: Limits) -> tuple[LeasePlan, PlanRequest, str]:
-        """The next plan by observations, the learned request, and the reason; empty if nothing is left to try.
+        """The next plan by observations, the learned request, and the reason (empty if nothing is left to try).
 
         Raises:
             UsageError: the limits leave nothing.
@@ -111,13 +111,10 @@ class Unpredicted:
 
 @dataclass(frozen=True)
 class ExploringPlanner:
-    """Plans a program's next configuration by its observations."""
-
     program: Unpredicted
     seen: tuple[Observation, ...]
 
     def plan(self, limits: Limits) -> LeasePlan:
-        """As :meth:`Unpredicted.next`."""
         return self.program.next(self.seen, limits)[0]
 
 

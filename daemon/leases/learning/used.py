@@ -25,7 +25,6 @@ class LeaseMeter:
     last: Metered | None = None
 
     def take(self, found: tuple[Metered, Metered] | None) -> None:
-        """Take in the first and last known readings since :attr:`began_s`."""
         if found is not None:
             same = self.first is not None and self.first.energy_mj.keys() == found[1].energy_mj.keys()
             self.first, self.last = self.first if same else found[0], found[1]
@@ -56,7 +55,7 @@ def used(lease: Lease, now_s: float, measured: tuple[float, float] | None, appli
 
 
 def _saved_share(plan: Plan | None) -> float | None:
-    """Predicted share of a frame's energy saved against the top clocks; None without a plan."""
+    """Predicted share of a frame's energy saved against the top clocks."""
     if plan is None:
         return None
     if plan.top.energy_per_frame_mj and plan.choice.energy_per_frame_mj is not None:

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Common clocks of all leases, which are equal in any order.
+"""Common clocks of all leases, independent of their order.
 
-With one network at most, each axis gets the highest clock that any lease needs. Frames of several networks wait for each other,
-so clocks for each alone are too low: one configuration then keeps all deadlines at the least energy, at or above the clocks of
-leases with a configuration or a preference for speed.
+With one network at most, each axis gets the highest clock that any lease needs. Frames of several networks wait for each other:
+one configuration then keeps all deadlines at the least energy, at or above the clocks of leases without a deadline.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SharedLatency:
-    """Latency of a lease's frames among other leases.
+    """Latency of a lease's frames on a shared GPU.
 
     Attributes:
         latency_ms: longest frame, including the wait for a frame of each other lease.
         limit_ms: None for any time.
-        unmet: reason why the limit is exceeded, and the best attainable; empty if it is kept.
+        unmet: reason why the limit is exceeded, and the best attainable.
     """
 
     leases: tuple[str, ...]
@@ -40,7 +39,7 @@ class SharedLatency:
 
 
 Decided: TypeAlias = tuple[tuple[LeasePlan, ...], Limits, "Joint | None"]
-"""For which needs and within what was decided, and what."""
+"""Plans and limits of a decision, and its result."""
 
 
 class Arbiter:
@@ -63,7 +62,6 @@ class Arbiter:
         return combine([replace(plans[0], configuration=joint.configuration), *(n for n in plans if n.work is None)])
 
     def forget(self) -> None:
-        """Drop results of ended leases."""
         self._decided = self._fared = None
 
     def fares(self, leases: Sequence[Lease], configuration: FrequencyConfiguration) -> dict[str, SharedLatency]:

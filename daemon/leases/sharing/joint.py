@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from ....kernels.correction.observation import Observation
 
 SLICE_MS = 1.024
-"""How long a process has the GPU until it is another one's turn: nvgpu's ``NVGPU_TSG_TIMESLICE_DEFAULT_US``."""
+"""GPU time slice of a process: nvgpu's ``NVGPU_TSG_TIMESLICE_DEFAULT_US``."""
 EXACT = 8
-"""Number of applications up to which response times are exact; beyond it they are bounded, in linear time."""
+"""Number of applications up to which response times are exact; beyond, bounded in linear time."""
 _ROUNDS = 3
 _COLUMNS = 256
 _LEAST_LEFT = 0.01  # share of GPU time kept for applications without a rate
@@ -32,7 +32,7 @@ _LEAST_LEFT = 0.01  # share of GPU time kept for applications without a rate
 def responses_at_ms(
     works: Sequence[Work], confidences: Sequence[float | None], index: tuple[int, int, int]
 ) -> NDArray[np.float64]:
-    """Response times at one configuration, exact for any number of applications: a row each, a column per confidence."""
+    """Exact response times at one configuration: a row per application, a column per confidence."""
     alone = np.array([[work.latency_at_ms(one, index) for one in confidences] for work in works])
     return _exact(_Processes.of(works), alone)
 
@@ -41,8 +41,7 @@ def responses_of(works: Sequence[Work], alone: NDArray[np.float64]) -> NDArray[n
     """Response time of each application's frames, from hand-in to the end, for some configurations.
 
     A bound of real-time analysis: a bound for any load limits the arriving frames of the others, which lowers it, repeatedly.
-    Up to :data:`EXACT` applications, arriving frames are rounded up pair by pair; beyond, a line bounds them from above in
-    linear time.
+    Up to :data:`EXACT` applications, arriving frames are rounded up pair by pair; beyond, bounded by a line.
 
     Args:
         alone: latency of a frame alone, a row per application and a column per configuration.
@@ -88,7 +87,6 @@ def _first(processes: _Processes, alone: NDArray[np.float64]) -> tuple[NDArray[n
 
 
 def _exact(processes: _Processes, alone: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Response times, with arriving frames rounded up."""
     blocks, found = _first(processes, alone)
     others = np.flatnonzero(processes.paced)
     if len(processes.paced) == 1 or not len(others):
@@ -158,7 +156,6 @@ def together(works: Sequence[Work]) -> Together:
 
 
 def _added_mj(surface: Surface) -> NDArray[np.float64]:
-    """Energy of a frame above idle power."""
     added_mj: NDArray[np.float64] = np.maximum(surface.energy_mj - surface.idle_mw * surface.latency_ms / 1e3, 0.0)
     return added_mj
 
@@ -176,13 +173,12 @@ def without_waiting(
 ) -> list[Observation]:
     """Observations in company, without the wait for other leases' frames.
 
-    Single waits are unknown. Latency within the bound with waiting tells nothing; beyond it, all frames are slower by one
+    Single waits are unknown. Latency within the bound with waiting is no evidence; beyond it, all frames are slower by one
     factor. Observations alone take precedence.
 
     Args:
         own: predicted from observations alone.
-        others: predictions for the company.
-        all_its_own: the whole excess is the network's own, as for repeated misses despite the others' known frames.
+        all_its_own: the whole excess is the network's own, as after repeated misses.
     """
     seen = {one.configuration for one in alone}
     found = list(alone)
@@ -210,16 +206,14 @@ def _bound_ms(own: Work, others: Sequence[Work], index: tuple[int, int, int], ti
 
 
 KEPT = 1 + 1e-9
-"""A limit is kept up to this part of it: figures are sums."""
+"""Tolerance of a kept limit, as figures are sums."""
 MOST_CONFIDENCES = 4
 STEPS = (0.8, 0.95, 0.99, 0.999)
-"""Where applications differ in more confidences, these count instead, each rounded up; the highest is the highest asked for."""
+"""Substitutes for too many different confidences, each rounded up; the highest is the highest requested."""
 
 
 @dataclass(frozen=True)
 class Joint:
-    """Chosen configuration; ``attained`` if it keeps all deadlines."""
-
     configuration: FrequencyConfiguration
     attained: bool
 
@@ -269,15 +263,12 @@ def fare_ms(works: Mapping[str, Work], configuration: FrequencyConfiguration) ->
 
 
 class _Cautious(NamedTuple):
-    """An application with a limit: index, and confidence rounded up."""
-
     place: int
     work: Work
     limit_ms: float
 
 
 def _stepped(works: Sequence[Work]) -> list[Work]:
-    """The applications, each confidence rounded up to :data:`STEPS` if there are too many."""
     asked = {work.confidence for work in works if work.confidence is not None}
     if len(asked) <= MOST_CONFIDENCES:
         return list(works)
@@ -318,14 +309,11 @@ def _evaluate(
 
 
 class _Alone:
-    """Latency of each application alone, by confidence."""
-
     def __init__(self, works: Sequence[Work]) -> None:
         self._works = works
         self._found: dict[tuple[int, float | None], NDArray[np.float64]] = {}
 
     def ms(self, confidence: float | None, columns: NDArray[np.intp]) -> NDArray[np.float64]:
-        """A row per application, for some configurations."""
         return np.stack([self._of(work, confidence)[columns] for work in self._works])
 
     def _of(self, work: Work, confidence: float | None) -> NDArray[np.float64]:
