@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Descriptors that strangers send, and how they reach a child without this process ever having, reading or closing one."""
+"""Passing clients' descriptors to a child process, without ever receiving, reading or closing one here."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Children: starting them without standing still, and ending those that the kernel waits for on a stranger's behalf."""
+"""Starting child processes without blocking the loop, and ending those that the kernel blocks on a client's file."""
 
 from __future__ import annotations
 
@@ -13,14 +13,10 @@ from collections.abc import Mapping, Sequence
 
 
 async def start_child(command: Sequence[str], keep: Sequence[int], env: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Start a program in a session of its own, with nothing to read from and nobody to write to.
+    """Start a program in a session of its own, with input and output on /dev/null; inherit the descriptors ``keep``.
 
-    It is started by a thread that lasts as long as the loop does: a child may ask to die with the thread that started it. One
-    whose caller is cancelled meanwhile is ended.
-
-    Args:
-        keep: the descriptors it inherits.
-        env: its environment.
+    A thread as long-lived as the loop starts it, as a child may ask to die with the thread that started it. It is killed if the
+    caller is cancelled meanwhile.
 
     Raises:
         OSError: it cannot be started.
@@ -37,8 +33,8 @@ async def start_child(command: Sequence[str], keep: Sequence[int], env: Mapping[
 
 
 def _start(command: Sequence[str], keep: Sequence[int], env: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    # A group is named, the one we have, because subprocess would call vfork otherwise: the kernel then stops the caller until
-    # the child runs, and Python all its threads with it, for tens of milliseconds on a busy machine.
+    # Without a process group, subprocess calls vfork: the kernel then stops all threads of the caller until the child runs, for
+    # tens of milliseconds on a busy machine.
     return subprocess.Popen(
         command,
         pass_fds=keep,
@@ -58,7 +54,7 @@ _PER_USER = 2
 
 
 class Stragglers:
-    """Kills children, waits for each a moment, and counts by user those that stay, until they end after all."""
+    """Kills children, waits for each a moment, and counts those that remain, by user."""
 
     def __init__(self, patience_s: float = _PATIENCE_S) -> None:
         self._patience_s = patience_s
@@ -66,15 +62,13 @@ class Stragglers:
         self._waits: set[asyncio.Task[None]] = set()
 
     def of(self, uid: int) -> int:
-        """How many children that worked for this user do not end."""
         return self._count[uid]
 
     def too_many(self, uid: int) -> bool:
-        """Whether this user has as many of them as one may have."""
         return self._count[uid] >= _PER_USER
 
     async def end(self, child: subprocess.Popen[bytes], uid: int) -> None:
-        """Kill a child; when this returns it is gone, or counted as one that stays."""
+        """Kill a child; on return it has ended, or is counted."""
         child.kill()
         if await ended(child, self._patience_s):
             return
@@ -94,7 +88,7 @@ class Stragglers:
 
 
 async def ended(child: subprocess.Popen[bytes], within_s: float | None = None) -> bool:
-    """Wait for a child's end without holding up the loop; False when it did not come in this time."""
+    """Wait for a child's end without blocking the loop; False on a timeout."""
     if child.poll() is not None:
         return True
     loop = asyncio.get_running_loop()

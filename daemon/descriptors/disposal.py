@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Getting rid of connections that may have strangers' descriptors in their queues.
+"""Disposal of connections that may have clients' descriptors in their queues.
 
-The last to close such a connection drops the descriptors, and may have to wait for the file systems behind them. So that is
-left to a child: one for each user who makes it necessary, ended after a while and replaced by the next. Where two of a user's
-could not be ended, the third is kept for good; it holds what comes until the daemon ends.
+Closing such a connection may block on the file systems behind the descriptors. So a child of each user does, which is ended
+and replaced after a while. If two children of a user cannot be ended, the third stays until the daemon ends.
 """
 
 from __future__ import annotations
@@ -26,15 +25,12 @@ from .holder import SIZE
 
 @dataclass(frozen=True)
 class Attached:
-    """What a child needs to get the descriptor for itself.
-
-    Closing a stranger's descriptor asks the file system behind it, which may never answer. So the resident process does not
-    even receive it: it hands the connection to a child that does.
+    """Bytes with a client's descriptor, for a child to receive: closing it here could block on its file system.
 
     Attributes:
-        sock: the connection; only its number is for use, to be inherited.
-        size: how many bytes are to be received from it, neither more nor less; the descriptor comes with them.
-        uid: the user who sent it.
+        sock: the connection, to be inherited by number.
+        size: exact number of bytes to receive; the descriptor comes with them.
+        uid: user who sent it.
     """
 
     sock: socket.socket
@@ -52,7 +48,7 @@ _COMMAND = (sys.executable, "-I", "-S", "-B", os.fspath(Path(__file__).with_name
 
 
 class Disposal:
-    """Closes connections so that nothing a stranger sent can hold this process up."""
+    """Closes connections without blocking on clients' descriptors."""
 
     def __init__(self, stragglers: Stragglers) -> None:
         self._stragglers = stragglers
@@ -60,17 +56,17 @@ class Disposal:
         self._ends: set[asyncio.Task[None]] = set()
 
     def close(self, sock: socket.socket, uid: int, *, shared: bool = False) -> None:
-        """End a connection of this user and give it up; ``shared`` where a child may be receiving from it at this moment."""
+        """End a user's connection; ``shared`` if a child may be receiving from it at this moment."""
         with contextlib.suppress(OSError):  # its peer may have gone
             sock.shutdown(socket.SHUT_RDWR)
-        # Nothing can be sent on it any more, so what is seen now is all there is.
+        # After the shutdown no more can arrive.
         if shared or _carries_descriptors(sock):
             self._holder(uid).give(_Order(sock))
         else:
             sock.close()
 
     async def receive(self, attached: Attached) -> bool:
-        """Have these bytes taken off a connection that goes on, with any descriptors; whether there were any.
+        """Have a child take these bytes off a connection that goes on; True if descriptors came with them.
 
         Raises:
             UsageError: it cannot be done; the connection must be closed.
@@ -83,7 +79,6 @@ class Disposal:
         raise UsageError("message: a descriptor in the connection's queue cannot be got rid of")
 
     def end(self) -> None:
-        """Let every holder end, without waiting for it."""
         for holder in self._holders.values():
             holder.close()
 
@@ -94,7 +89,7 @@ class Disposal:
         return self._holders[uid]
 
     def _replace(self, uid: int) -> None:
-        """Let a user's holder end with what it holds, unless too many could not."""
+        """Let a user's holder end with its descriptors, unless too many could not."""
         holder, loop = self._holders[uid], asyncio.get_running_loop()
         if holder.waiting or self._stragglers.too_many(uid):
             loop.call_later(_KEPT_S, self._replace, uid)
@@ -109,7 +104,7 @@ class Disposal:
 
 @dataclass(frozen=True)
 class _Order:
-    """A connection to hold, or, with a size, one to receive so many bytes from."""
+    """A connection to hold, or one to receive ``size`` bytes from."""
 
     sock: socket.socket
     size: int = 0
@@ -117,8 +112,6 @@ class _Order:
 
 
 class _Holder:
-    """One child, and what it could not be given yet."""
-
     def __init__(self) -> None:
         self.child: subprocess.Popen[bytes] | None = None
         self.waiting: deque[_Order] = deque()
@@ -142,7 +135,7 @@ class _Holder:
             self._ours.close()
 
     def _pass_on(self) -> None:
-        """Give the child what waits; what it cannot take now it is given later."""
+        """Pass on waiting orders; retry later those that the child cannot take now."""
         if self._again is not None:
             self._again.cancel()
         if self._ours is None:
@@ -187,7 +180,7 @@ class _Holder:
         with contextlib.suppress(OSError):
             answer = ours.recv(1)
         if not answer:
-            # It ended, with whatever it held; the next order starts another.
+            # The child ended, with all that it held; the next order starts another.
             self._loop.remove_reader(ours)
             ours.close()
             self._ours = None
@@ -197,7 +190,7 @@ class _Holder:
 
 
 def _carries_descriptors(sock: socket.socket) -> bool:
-    """Whether descriptors are in the queue of a connection that was shut down; what comes before them is dropped."""
+    """True if descriptors are in the queue of a connection after its shutdown; data before them is dropped."""
     while True:
         try:
             data, _, flags, _ = sock.recvmsg(_CHUNK_BYTES, 0, socket.MSG_PEEK)

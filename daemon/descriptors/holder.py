@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A child that takes over connections with strangers' descriptors in them, closes nothing, and may hang when it ends.
+"""A child that takes over connections with clients' descriptors, closes none, and may hang when it ends.
 
-It is run as a file, with the standard library alone, so that it is there in a few milliseconds. Its one argument is the number
-of a socket. Each record from there is a connection and a number of bytes: 0 to keep the connection as it is; otherwise so many
-bytes are received from it, with the descriptors that come along, and one byte is answered: 0 when they were not there or
-too many descriptors are kept already, 1 when they came without descriptors, 2 with some.
+Run as a file, with the standard library alone, to start in a few milliseconds. Its argument is the number of a socket. Each
+record is a connection and a number of bytes: 0 to keep the connection; otherwise the child receives that many bytes and
+answers with one: 0 for missing bytes or too many descriptors, 1 for no descriptors, 2 for some.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _KEPT = 10_000
 
 
 def main(number: int) -> None:
-    """Serve until the other end is closed; what was taken over is given up by ending."""
+    """Serve until the other end is closed; ending gives up all that was taken over."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     os.chdir("/")
@@ -41,7 +40,7 @@ def main(number: int) -> None:
 
 
 def _receive(number: int, size: int) -> tuple[bytes, int]:
-    """Take a message off a connection. Its descriptors stay open, the connection does not: others have it too."""
+    """Take a message off a connection, leaving its descriptors open."""
     with socket.socket(fileno=number) as connection:
         try:
             data, descriptors, _, _ = socket.recv_fds(connection, size, _DESCRIPTORS_OF_A_MESSAGE, socket.MSG_DONTWAIT)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drivers of the board's clocks and sensors, all reaching the board through one injected root."""
+"""Drivers of the board's clocks and sensors, under one injected root."""

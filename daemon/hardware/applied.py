@@ -31,7 +31,7 @@ class Applied:
         clusters: levels of each CPU cluster set apart, by cpufreq policy.
         verified: all three agree.
         waiting: axes set once their missing files appear.
-        governed: axes left to their governors; the configurations hold their measured clocks.
+        governed: axes left to their governors, with their measured clocks.
     """
 
     requested: FrequencyConfiguration
@@ -47,7 +47,6 @@ class Applied:
     governed: frozenset[str] = frozenset()
 
     def differs(self, wanted: FrequencyConfiguration, governed: frozenset[str]) -> bool:
-        """True if another request was made."""
         axes = (axis for axis in TITLES if axis not in governed)
         return self.governed != governed or any(getattr(self.requested, axis) != getattr(wanted, axis) for axis in axes)
 
@@ -56,7 +55,6 @@ class Applied:
         return (axis if axis in TITLES else "cpu_khz") in self.governed
 
     def held(self, axis: str) -> int | None:
-        """Accepted level of an axis or cluster; None for a missing cluster."""
         if axis in FrequencyConfiguration._fields:
             return int(getattr(self.accepted, axis))
         return self.clusters[axis].accepted if axis in self.clusters else None
@@ -86,7 +84,7 @@ def outcome(
     governed: frozenset[str] = frozenset(),
     failed: tuple[str, ...] = (),
 ) -> Applied:
-    """Outcome of a request, from later readings by axis or cluster set apart; governed axes hold their measured clocks.
+    """Outcome of a request, from later readings by axis or cluster set apart.
 
     Args:
         throttled: returns the reasons for throttling; called if a clock is slow.

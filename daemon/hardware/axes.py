@@ -36,12 +36,10 @@ TITLES = {axis.name: axis.title for axis in _AXES}
 
 
 def title(axis: str) -> str:
-    """Name of an axis, or of a cluster set apart, for messages."""
     return TITLES.get(axis) or f"CPU clock of {axis}"
 
 
 def megahertz(axis: str, level: int | None) -> str:
-    """Level of an axis or cluster, for messages."""
     if level is None:
         return "nothing"
     return f"{mhz_text(axis, level)} MHz"
@@ -49,7 +47,7 @@ def megahertz(axis: str, level: int | None) -> str:
 
 @dataclass(frozen=True)
 class FixedAxis:
-    """A clock that cannot be controlled; ``waits`` keeps a request until its files appear with its unit's first use."""
+    """A clock that cannot be controlled; with ``waits``, a request waits for its files, which appear with the unit's first use."""
 
     level: int
     seen: bool
@@ -59,7 +57,7 @@ class FixedAxis:
 
 
 class Axes:
-    """Drivers by axis or CPU cluster set apart, found again as nodes come and go; ``leave`` names axes never set."""
+    """Drivers by axis or CPU cluster set apart; ``leave`` names axes never set."""
 
     def __init__(self, files: Files, description: BoardDescription, leave: Collection[str], clusters: Clusters) -> None:
         self.drivers: dict[str, Driver] = {}
@@ -80,7 +78,6 @@ class Axes:
 
     @property
     def apart(self) -> tuple[str, ...]:
-        """CPU clusters set apart, by cpufreq policy."""
         return tuple(name for name in self.drivers if name not in TITLES)
 
     @property
@@ -90,12 +87,12 @@ class Axes:
 
     @property
     def domains(self) -> list[ClockDomain]:
-        """Every clock domain under control, in restore order."""
+        """Clock domains under control, in restore order."""
         names = (*TITLES, *self.apart)
         return [domain for name in names if name in self.drivers for domain in self.drivers[name].domains]
 
     def firmware_notes(self) -> list[str]:
-        """Clocks that end below the description's: older firmware offers less than the model's name promises."""
+        """Clocks that end below the description's, as with older firmware."""
         notes: list[str] = []
         for name, driver in self.drivers.items() if not self._description.like else ():
             if name not in TITLES or not (table := driver.table()):
@@ -132,7 +129,6 @@ class Axes:
         return cpu.probe(self._files, self._description, lead=self._clusters.leader)
 
     def _find_clusters(self) -> None:
-        """Find the other CPU clusters with cores online, if they are set apart."""
         known = {name for name in self.drivers if name not in TITLES}
         leader = self.leader
         there = cpu.online(self._files) if leader is not None else ()

@@ -13,7 +13,7 @@ from .offered import Offered, mode_limits
 
 @dataclass(frozen=True)
 class Cap:
-    """One cap of one clock, in the unit of its axis, and its reason."""
+    """One cap of one clock, in the unit of its axis."""
 
     axis: str
     level: int
@@ -21,7 +21,7 @@ class Cap:
 
 
 def find_caps(offered: Offered, description: BoardDescription, fixed: Mapping[str, FixedAxis]) -> Iterator[Cap]:
-    """Every cap of every clock, highest first, from the last reading and the uncontrolled clocks."""
+    """Caps of every clock, highest first."""
     for axis in TITLES:
         if axis in fixed:
             yield Cap(axis, fixed[axis].level, fixed[axis].reason)

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Access to the board's files: sysfs, debugfs, procfs and the device tree, under an injected root.
 
-The root is ``/`` on a board and a mount point elsewhere. Paths are the board's own (``/sys/devices/...``); below another root,
-absolute links stay below it, as in a chroot.
+Below another root than ``/``, absolute links stay below it, as in a chroot.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ WriteObserver = Callable[[str, str], None]
 T = TypeVar("T")
 
 LONGEST_S = 0.5
-"""How long a file may take to answer, for those who must not wait for ever. The slowest healthy one takes about 10 ms."""
+"""Longest wait for a file; the slowest healthy one takes about 10 ms."""
 
 # Retries of a write: devfreq makes its setpoint only after its governor has started, which is busy while exchanged.
 _RETRIED_S = 0.1
@@ -91,13 +90,13 @@ class Reader(ABC):
             return None
 
     def find_rate(self, path: str) -> int | None:
-        """The file's frequency; None if it cannot be read now, or is a word, negative, or beyond all clocks."""
+        """The file's frequency; None if it cannot be read now or is implausible."""
         rate = self.find_int(path)
         return rate if rate is not None and 0 <= rate <= _FASTEST else None
 
 
 class Files(Reader):
-    """Reads and writes a board's files; ``ended`` counts calls completed or given up, and grows with progress.
+    """Reads and writes a board's files; ``ended`` counts calls completed or given up.
 
     Args:
         root: directory of the board's ``/``.
@@ -154,7 +153,7 @@ class Files(Reader):
             return False
 
     def resolved(self, path: str) -> str:
-        """The board path that a link leads to; the path itself if it is none."""
+        """The board path that a link leads to; else the path itself."""
         try:
             place = os.path.realpath(self._locate(path))
         except OSError:
@@ -265,7 +264,7 @@ class Files(Reader):
 
 
 class JustRead(Reader):
-    """A board's files, some just read: ``texts`` by path; None for an unknown text, which is read again."""
+    """A board's files, some just read: ``texts`` by path; an unknown text (None) is read again."""
 
     def __init__(self, files: Reader, texts: Mapping[str, str | None]) -> None:
         self._files = files

@@ -39,11 +39,14 @@ if TYPE_CHECKING:
     from .baseline.stock import Stock
 
 LOCKED = "memory clock is locked by somebody else"
-"""How a note on a lock of the memory clock begins."""
+"""Begin of the note on another program's memory lock."""
 
 
 class Hardware:
-    """A board's clocks, rails and temperatures. Use :meth:`probe`."""
+    """A board's clocks, rails and temperatures. Use :meth:`probe`.
+
+    Methods that read clocks raise HardwareBusy or HardwareRefused if a table or limit cannot be read.
+    """
 
     def __init__(
         self,
@@ -87,7 +90,7 @@ class Hardware:
         Args:
             boards: descriptions to choose from; all by default.
             board: name of a description, instead of the device tree's.
-            baseline: folder of the baseline, needed to set clocks; :meth:`restore` covers an earlier process's of this boot.
+            baseline: folder of the baseline, needed to set clocks.
             older: earlier versions' baseline file, honoured once.
             leave: axes (``emc_hz``) that the operator excludes from control.
             sensing: makes the reader of the board's sensors; by default each is read on request.
@@ -131,11 +134,7 @@ class Hardware:
         return tuple(notes)
 
     def moved_limits(self) -> tuple[str, ...]:
-        """Limits moved since the power mode set them; while clocks are held, some may be ours.
-
-        Raises:
-            HardwareBusy, HardwareRefused: a clock's table cannot be read.
-        """
+        """Limits moved since the power mode set them; while clocks are held, some may be ours."""
         self._axes.look_again()
         return tuple(
             moved_limits(self._files, ((title(name), driver) for name, driver in self._axes.drivers.items()), self.mode())
@@ -160,26 +159,21 @@ class Hardware:
         return self._keeper is not None and self._keeper.touched
 
     def grid(self) -> FrequencyGrid:
-        """The grid of :meth:`offered`, with the same errors."""
         return self.offered().grid
 
     def offered(self) -> Offered:
-        """Read the levels that the board, its mode and its firmware allow now: once per change, for :meth:`apply`.
-
-        Raises:
-            HardwareBusy, HardwareRefused: a clock's table or limit cannot be read any more.
-        """
+        """Read the levels that the board, its mode and its firmware allow now: once per change, for :meth:`apply`."""
         self._axes.look_again()
         return read_offered(self._axes, self.description, self.mode(), self._others)
 
     def seen(self) -> tuple[FrequencyGrid, tuple[str, ...]]:
-        """The grid as far as readable, for display, and a line for each clock with unknown limits."""
+        """The grid as far as readable, and a line for each clock with unknown limits."""
         self._axes.look_again()
         failed: list[str] = []
         return read_offered(self._axes, self.description, self.mode(), self._others, failed).grid, tuple(failed)
 
     def caps(self, offered: Offered) -> tuple[Cap, ...]:
-        """Caps of each clock, from the last :meth:`offered`."""
+        """Caps of each clock."""
         return tuple(find_caps(offered, self.description, self._axes.fixed))
 
     @property
@@ -188,11 +182,7 @@ class Hardware:
         return self._axes.leader
 
     def levels(self, axis: str) -> tuple[int, ...]:
-        """Levels that an axis, or a cluster set apart, offers now.
-
-        Raises:
-            HardwareBusy, HardwareRefused: as for :meth:`offered`.
-        """
+        """Levels that an axis, or a cluster set apart, offers now."""
         if axis in self._axes.fixed:
             return fixed_levels(self._axes, self.description, axis, self.mode())
         return offered_levels_of(self._axes.drivers[axis], self.mode(), self._others)
@@ -231,19 +221,18 @@ class Hardware:
         return next((effective(reading) for reading in self._readings("emc_hz")), 0)
 
     def gpu_load(self) -> float | None:
-        """GPU load from 0 to 1; None if unknown."""
+        """GPU load from 0 to 1."""
         driver = self._axes.drivers.get("gpu_hz")
         return driver.load() if isinstance(driver, gpu.GpuClock) else None
 
     def throttled(self) -> tuple[str, ...]:
-        """Reasons why the board runs slower than its clocks say (see :meth:`Sensing.throttled`)."""
+        """Reasons why the board runs slower than its clocks (see :meth:`Sensing.throttled`)."""
         reasons = self.sensors.throttled(now=True)
         if reasons and self._keeper is not None and self._keeper.baseline is not None:
             self._keeper.baseline.heat_seen()
         return reasons
 
     def fan(self) -> Fan | None:
-        """The fan's drive and speed; None without a fan."""
         return read_fan(self._files)
 
     def engines(self) -> dict[str, int]:
@@ -251,17 +240,16 @@ class Hardware:
         return self._engines.read()
 
     def mode(self) -> PowerMode | None:
-        """The power mode in force, whose caps bound the grid; None if unknown."""
+        """The power mode in force, whose caps bound the grid."""
         return self._modes.active()
 
     @property
     def mode_note(self) -> str:
-        """Why the power modes, or the one in force, are unknown; empty if known, or if nvpmodel reports nothing."""
+        """Reason why the power modes, or the one in force, are unknown."""
         return self._modes.note
 
     @property
     def modes(self) -> ModeSet | None:
-        """All power modes; None if unknown."""
         return self._modes.modes
 
     def transition_ms(self) -> dict[str, float]:
@@ -278,7 +266,7 @@ class Hardware:
     ) -> Applied:
         """Set the clocks, wait (bounded) until they obey, and return the outcome.
 
-        A refusal undoes all writes and is raised. If the firmware cuts a clock, the answer is not ``verified``, with notes.
+        A refusal undoes all writes and is raised. If the firmware cuts a clock, the outcome is not ``verified``, with notes.
 
         Args:
             clusters: clocks in kHz of CPU clusters set apart, by cpufreq policy; the lowest by default.
@@ -287,7 +275,7 @@ class Hardware:
 
         Raises:
             NotOffered: a frequency is not offered; nothing was written.
-            HardwareRefused, HardwareBusy: a file refused; the text names it, and says if everything could be undone.
+            HardwareRefused, HardwareBusy: a file refused; the text says if everything could be undone.
         """
         started = self._clock.monotonic()
         offered = self.offered() if offered is None else offered
@@ -364,11 +352,11 @@ class Hardware:
         return True
 
     def keep_baseline(self) -> str:
-        """Store baseline data that could not be stored or was removed; return the error, if any."""
+        """Store unsaved or removed baseline data; return the error, if any."""
         return self._keeper.keep() if self._keeper else ""
 
     def restore(self, longest_s: float = 0.0) -> RestoreReport:
-        """Restore the board's baseline, retrying for ``longest_s``; nothing to do is no error.
+        """Restore the board's baseline, retrying for ``longest_s``.
 
         If the baseline is lost, clocks that look held get the kernel's governors, the mode's limits and no lock.
         """
@@ -380,18 +368,18 @@ class Hardware:
         locks = self._memory_locks().difference(self._locks_found) if before else frozenset()
         if not locks or TITLES["emc_hz"] in report.clocks:
             return report
-        # Limits no longer hold the clock: a lock was taken, which is not one of their files.
+        # Another program took a lock, so that limits no longer hold the clock.
         left = (f"{path}: left at 1, which somebody else has set" for path in sorted(locks))
         return replace(report, left=(*report.left, *left), clocks=(TITLES["emc_hz"], *report.clocks))
 
     def _memory_locks(self) -> frozenset[str]:
-        """The set switches that make the memory clock ignore its limits."""
+        """Set switches that make the memory clock ignore its limits."""
         memory = self._axes.memory
         switches = () if memory is None else memory.past_limits
         return frozenset(one.path for one in switches if self._files.find_text(one.path) == one.value)
 
     def stock(self, held: Marker) -> Stock:
-        """Clocks that look held, given the known ones, and their defaults (see :mod:`.baseline.stock`)."""
+        """Clocks that look held, and their defaults (see :mod:`.baseline.stock`)."""
         from .baseline.stock import stock  # only for a lost baseline
 
         self._axes.look_again()

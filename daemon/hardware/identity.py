@@ -43,7 +43,7 @@ JETPACK_BY_L4T = {
 
 @dataclass(frozen=True)
 class Identity:
-    """Identity of a running system; unknown fields are empty, ``unread`` device-tree files have a line with the error each."""
+    """Identity of a running system; ``unread`` has the errors of device-tree files."""
 
     model: str
     compatible: tuple[str, ...]
@@ -74,9 +74,7 @@ def read_identity(files: Files) -> Identity:
 
 
 def identify(files: Files, clock: Clock, boards: Sequence[BoardDescription] | None = None) -> tuple[Identity, BoardDescription]:
-    """Identity of the running system, and its board: one of ``boards``, or of all.
-
-    A device tree that does not answer is read again for a while.
+    """Identity of the running system, and its board, retried while the device tree does not answer.
 
     Raises:
         HardwareBusy: the device tree exists and still cannot be read.
@@ -96,7 +94,6 @@ def identify(files: Files, clock: Clock, boards: Sequence[BoardDescription] | No
 
 
 def described_boards() -> tuple[BoardDescription, ...]:
-    """Every described board."""
     return tuple(load_board(name) for name in list_boards())
 
 
@@ -117,13 +114,14 @@ def parts_in(text: str) -> set[str]:
 def match_board(identity: Identity, boards: Sequence[BoardDescription]) -> BoardDescription:
     """The description of the board that a device tree names.
 
-    The device tree lists names from most to least specific; a description's last name is its chip's, which does not suffice. A
-    module's part number identifies it on any carrier (``vendor,carrier+p3767-0003``). Without one, as in a container,
-    nvpmodel's file may name a module of the chip. An undescribed module of a known chip uses a described board's files
-    (:attr:`BoardDescription.like`).
+    The tree lists names from most to least specific; a description's last name is its chip's, which does not suffice. A
+    module's
+    part number identifies it on any carrier (``vendor,carrier+p3767-0003``). Without one, as in a container, nvpmodel's file
+    may
+    name the module. An undescribed module of a known chip uses a described board's files (:attr:`BoardDescription.like`).
 
     Raises:
-        InputError: no description fits and the chip is unknown; the text lists the boards.
+        InputError: no description fits and the chip is unknown.
     """
 
     def rank(board: BoardDescription) -> int | None:
@@ -154,7 +152,7 @@ def match_board(identity: Identity, boards: Sequence[BoardDescription]) -> Board
 
 
 def _undescribed(identity: Identity, parts: set[str], of_chip: Sequence[BoardDescription]) -> BoardDescription | None:
-    """An undescribed module, by part number like one of its series, or else of its chip; None if no board has that chip."""
+    """An undescribed module: of the same series by part number, or else of the same chip."""
     series = {part.partition("-")[0] for part in parts}
     related = [board for board in of_chip if series.intersection(module.partition("-")[0] for module in board.modules)]
     if not of_chip:

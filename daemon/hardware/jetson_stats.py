@@ -43,8 +43,6 @@ class Modes(Protocol):
 
 
 class JtopClient(Protocol):
-    """A connected ``jtop.jtop``."""
-
     @property
     def board(self) -> Mapping[str, Any]: ...
 
@@ -55,7 +53,7 @@ class JtopClient(Protocol):
 
 
 class JetsonStats:
-    """The service, through its client; ``module`` is empty if unknown. Construction includes the client's library lookup."""
+    """The service, through its client; ``module`` is empty if unknown."""
 
     def __init__(self, client: JtopClient, sleep: Callable[[float], None] = time.sleep) -> None:
         self._client = client
@@ -68,7 +66,7 @@ class JetsonStats:
     def switch(self, mode: PowerMode, masks: Sequence[str] = ()) -> ModeSwitch:
         """Request a mode from the service, unless it knows that the mode needs a reboot.
 
-        The service knows only one of the differing unit ``masks``, and does not say why a mode did not come into force.
+        The service knows only one of the differing unit ``masks``, and gives no reason for a refused mode.
 
         Raises:
             HardwareRefused: the service has no nvpmodel, or not this mode: it takes identifiers up to the number of modes only.

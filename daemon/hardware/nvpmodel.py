@@ -24,7 +24,7 @@ _MOST_SAID = 1 << 16
 
 
 class Finished(NamedTuple):
-    """Result of a program run: its exit code, None if it timed out, and all output."""
+    """Exit code of a program, None if it timed out, and all output."""
 
     code: int | None
     text: str
@@ -65,7 +65,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 @dataclass(frozen=True)
 class ModeSwitch:
-    """Outcome of a mode request: the mode in force, if it was refused for the need of a reboot, and nvpmodel's output."""
+    """Outcome of a mode request: the mode in force, True if it needs a reboot, and nvpmodel's output."""
 
     requested: str
     active: str
@@ -78,8 +78,6 @@ class ModeSwitch:
 
 
 class Nvpmodel:
-    """The program that sets modes, run by ``run``."""
-
     def __init__(self, program: str = PROGRAM, run: RunProgram = run_program) -> None:
         self._program = program
         self._run = run
@@ -102,10 +100,7 @@ class Nvpmodel:
     def switch(self, mode: PowerMode) -> ModeSwitch:
         """Request a mode; a reboot prompt is never answered.
 
-        The mode in force afterwards counts: the exit code may report success without a change, and failure after one.
-
-        Raises:
-            HardwareBusy, HardwareRefused: as for :meth:`query`.
+        The mode in force afterwards counts: the exit code is unreliable. Errors as for :meth:`query`.
         """
         finished = self._run((self._program, "-m", str(mode.id)))
         active = self.query()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Levels that a board offers now: its tables, cut by its power mode and by limits of other programs."""
+"""Levels that a board offers now, cut by its power mode and by limits of other programs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Offered:
     Attributes:
         grid: levels of every axis; one for an axis that cannot be controlled.
         clusters: in kHz, of each CPU cluster set apart, by cpufreq policy.
-        tables: every listed frequency regardless of limits, by axis or cluster under control.
+        tables: every listed frequency regardless of limits, by axis or cluster.
     """
 
     grid: FrequencyGrid
@@ -32,7 +32,6 @@ class Offered:
 
     @property
     def levels(self) -> dict[str, tuple[int, ...]]:
-        """Levels of every axis, and of every cluster set apart."""
         return {**{axis: self.grid.levels(axis) for axis in TITLES}, **self.clusters}
 
 
@@ -68,11 +67,7 @@ def read_offered(
 
 
 def offered_levels_of(driver: Driver, mode: PowerMode | None, others: OthersValue) -> tuple[int, ...]:
-    """Levels of one axis or cluster under control, rising.
-
-    Raises:
-        HardwareBusy, HardwareRefused: as for :func:`read_offered`.
-    """
+    """Levels of one axis or cluster under control, ascending; errors as for :func:`read_offered`."""
     return _within_mode(driver.levels(driver.table(), others), driver.axis, mode)
 
 
@@ -85,18 +80,14 @@ def fixed_level(axes: Axes, description: BoardDescription, axis: str, mode: Powe
 
 
 def fixed_levels(axes: Axes, description: BoardDescription, axis: str, mode: PowerMode | None) -> tuple[int, ...]:
-    """The one level of a clock that cannot be controlled; all that the mode allows if it only waits for its files."""
+    """The one level of a clock that cannot be controlled; all that the mode allows if it waits for its files."""
     if axes.fixed[axis].waits:
         return _within_mode(getattr(description.grid, axis), axis, mode)
     return (fixed_level(axes, description, axis, mode),)
 
 
 def moved_limits(files: Files, drivers: Iterable[tuple[str, Driver]], mode: PowerMode | None) -> Iterator[str]:
-    """One line for each named clock whose limits leave one frequency, or a highest one other than the mode's.
-
-    Raises:
-        HardwareBusy, HardwareRefused: a clock's table cannot be read.
-    """
+    """One line for each named clock whose limits leave one frequency, or a highest one other than the mode's."""
     for clock, driver in drivers:
         if not (table := driver.table()):
             continue
@@ -123,7 +114,6 @@ def mode_limits(axis: str, table: tuple[int, ...], mode: PowerMode | None) -> tu
 
 
 def _mode_axis(axis: str) -> str:
-    """Name of a clock in a power mode: a CPU cluster set apart has the common CPU limits."""
     return axis if axis in TITLES else "cpu_khz"
 
 
@@ -132,7 +122,6 @@ def _within_mode(levels: tuple[int, ...], axis: str, mode: PowerMode | None) -> 
 
 
 def _limits(files: Files, driver: Driver) -> Iterator[tuple[int, int]]:
-    """Both limits of every domain whose limits can be read now."""
     for domain in driver.domains:
         if domain.low is not None and domain.high is not None:
             low, high = files.find_int(domain.low), files.find_int(domain.high)

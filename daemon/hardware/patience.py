@@ -46,7 +46,7 @@ class _Call:
 class Patience:
     """Makes calls on its own thread, and waits a bounded time for each.
 
-    After a call that hangs, none into the same directory is made until it returns: other files of the device would wait too.
+    While a call hangs, none into the same directory is made: other files of the device would hang too.
     """
 
     def __init__(self, longest_s: float) -> None:
@@ -56,7 +56,6 @@ class Patience:
 
     @property
     def hanging(self) -> tuple[str, ...]:
-        """Subjects of the calls that have not returned."""
         return tuple(call.name for call in tuple(self._stuck.values()) if not call.ended)
 
     def call(self, path: str, doing: str, function: Callable[[], T]) -> T:
@@ -84,7 +83,6 @@ class Patience:
         return result
 
     def end(self) -> None:
-        """End the thread; the next call starts another."""
         if self._calls is not None:
             self._calls.put(None)
             self._calls = None
@@ -99,8 +97,7 @@ def retried(call: Callable[[], T], clock: Clock, *, longest_s: float, pause_s: f
     """Result of a call, retried for ``longest_s`` after the first failure, at pauses that double from ``pause_s``.
 
     Raises:
-        TransientError: the last one, once the time is over. :class:`HardwareHangs` at once: it already waited, and may yet take
-            effect.
+        TransientError: the last one, once the time is over; :class:`HardwareHangs` at once, as it may yet take effect.
         Exception: any other one, at once.
     """
     deadline: float | None = None

@@ -2,8 +2,8 @@
 """NVIDIA's power modes: nvpmodel's configuration, the mode in force, and its caps.
 
 The configuration is a sequence of ``< KIND KEY=VALUE ... >`` headers, each followed by words: pairs of argument and path after
-PARAM, triples of parameter, argument and value after POWER_MODEL. ``#`` starts a comment; lines may be wrapped between words,
-and identifiers may have gaps.
+PARAM, triples of parameter, argument and value after POWER_MODEL. ``#`` starts a comment, lines may be wrapped, and identifiers
+may have gaps.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MASKS = ("TPC_PG_MASK", "FBP_PG_MASK", "GPC_PG_MASK", "GPU_PG_MASK")
 
 
 class RunningModes:
-    """The power modes of the running system; None if unknown, of another module, or without nvpmodel."""
+    """The power modes of the running system, if known and of this module."""
 
     def __init__(self, files: Files, board: BoardDescription, identity: Identity) -> None:
         self.modes: ModeSet | None = None
@@ -42,19 +42,18 @@ class RunningModes:
 
     @property
     def note(self) -> str:
-        """Why the modes, or the one in force, are unknown; empty if known, or if nvpmodel reports nothing."""
+        """Reason why the modes, or the one in force, are unknown; empty if nvpmodel reports nothing."""
         if self.modes is None or (number := told_mode(self._files)) is None:
             return self._unknown
         known = any(mode.id == number for mode in self.modes.table)
         return "" if known else f"power mode {number} is in force, which {self.modes.conf} does not list"
 
     def active(self) -> PowerMode | None:
-        """The mode in force; None if unknown."""
         return None if self.modes is None else active_mode(self._files, self.modes)
 
 
 def written_for_another(files: Files, board: BoardDescription, identity: Identity) -> str:
-    """A line if the modes file is another module's by its name; else empty."""
+    """A line if the modes file is another module's by its name."""
     for path in dict.fromkeys((files.resolved(CONF), identity.modes_conf)):
         name = path.rpartition("/")[2]
         parts = parts_in(name)
@@ -71,7 +70,7 @@ def parse_modes(text: str, cores: int, name: str = CONF) -> ModeSet:
     """Modes of a configuration file, for a board with this number of cores.
 
     Raises:
-        InputError: it is not such a file; the text names the line.
+        InputError: not such a file; the text names the line.
     """
     table, default = [], None
     for kind, keys, words, line in _sections(text, name):
@@ -88,23 +87,19 @@ def parse_modes(text: str, cores: int, name: str = CONF) -> ModeSet:
 
 
 def read_modes(files: Files, cores: int) -> ModeSet | None:
-    """The running system's modes; None without nvpmodel.
-
-    Raises:
-        InputError: its configuration cannot be parsed.
-    """
+    """The running system's modes, if it has nvpmodel; errors as for :func:`parse_modes`."""
     text = files.find_text(CONF)
     return None if text is None else parse_modes(text, cores)
 
 
 def active_mode(files: Files, modes: ModeSet) -> PowerMode | None:
-    """The mode that nvpmodel set last; None if unknown."""
+    """The mode that nvpmodel set last."""
     number = told_mode(files)
     return next((mode for mode in modes.table if mode.id == number), None)
 
 
 def told_mode(files: Files) -> int | None:
-    """Number of the mode that nvpmodel set last; None if unknown."""
+    """Number of the mode that nvpmodel set last."""
     told = re.match(r"pmode:(\d+)\b", files.find_text(STATUS) or "")
     return int(told[1]) if told else None
 
@@ -113,7 +108,7 @@ def find_mode(modes: ModeSet, wanted: str) -> PowerMode:
     """The mode of this identifier or name.
 
     Raises:
-        UsageError: none matches; the text lists the modes.
+        UsageError: no such mode; the text lists the modes.
     """
     for mode in modes.table:
         if wanted == mode.name or (wanted.isdecimal() and int(wanted) == mode.id):
@@ -131,7 +126,7 @@ def changed_masks(before: PowerMode | None, after: PowerMode) -> tuple[str, ...]
 
 
 def bound_levels(levels: tuple[int, ...], cap: int | None) -> tuple[int, ...]:
-    """Levels up to a mode's cap; the lowest one if all exceed it."""
+    """Levels up to a mode's cap, at least the lowest."""
     return levels if cap is None else tuple(level for level in levels if level <= cap) or levels[:1]
 
 

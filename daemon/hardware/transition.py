@@ -101,12 +101,9 @@ class Transition:
 
 
 def _in_turn(drivers: Iterable[Driver], wanted: Mapping[str, int]) -> list[Driver]:
-    """The memory clock rises before and falls after the clocks whose traffic it carries, so that they never starve.
+    """Order in which the memory clock rises before and falls after the clocks whose traffic it carries.
 
     Otherwise falling clocks go first, so that power never exceeds both ends of the transition.
-
-    Raises:
-        HardwareHangs: a clock's files do not answer.
     """
 
     def turn(driver: Driver) -> int:

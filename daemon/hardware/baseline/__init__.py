@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The baseline: the board's clocks before the first write, and their restoration."""
+"""Baseline of the board's clocks, and its restoration."""
 
 from .baseline import RestoreReport as RestoreReport
 from .keeper import BaselineKeeper as BaselineKeeper

@@ -2,7 +2,7 @@
 """The baseline: the board's clocks before the first write, and their restoration.
 
 A file is restored only while it holds a value from the journal of our writes, so that clocks set by another program stay.
-Values are journalled before they are written: if the process dies, the next one knows its own.
+Values are journalled before they are written: after a crash, the next process knows its own.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Baseline:
         held: other held domains, and the board's description.
 
     Attributes:
-        unsaved: reason why the last change is not on disk, or empty.
+        unsaved: reason why the last change is not on disk.
     """
 
     def __init__(self, files: Files, clock: Clock, store: BaselineStore, record: BaselineRecord, held: Marker) -> None:
@@ -79,7 +79,6 @@ class Baseline:
 
     @property
     def used(self) -> bool:
-        """True if anything was written or meant to be."""
         return bool(self._record.journal)
 
     def include(
@@ -143,7 +142,7 @@ class Baseline:
         return held
 
     def confirm(self, writes: Iterable[Write]) -> None:
-        """Journal which writes were made, and their read-back; if not stored (``unsaved``), intended values on disk suffice."""
+        """Journal the completed writes and their read-back; if that fails (``unsaved``), the intended values on disk suffice."""
         journal = dict(self._confirmed)
         for path, value in writes:
             domain = self._domain(path)
@@ -162,12 +161,12 @@ class Baseline:
             self.unsaved = f"{error}; what is held is known from before the last change"
 
     def keep(self) -> None:
-        """Store what could not be stored before or was removed since."""
+        """Store unsaved or removed data."""
         if self.unsaved or not self._store.intact:
             self.save()
 
     def others(self, path: str) -> str:
-        """The file's value as other programs left it: the one found if the current one is ours, else the current one.
+        """The file's value before ours, or its current one if that is not ours.
 
         Raises:
             HardwareBusy, HardwareRefused: it cannot be read.
@@ -181,7 +180,8 @@ class Baseline:
         """Restore every file that still holds our value, or only the clocks ``only``, in an order that is safe at every step.
 
         Files are read back, and rewritten for ``longest_s`` (at least a few milliseconds) if the value did not take. A refusal
-        does not stop the other files. Without one nothing is ours afterwards; else another call tries again.
+        does not
+        stop the other files; another call tries again.
         """
         which = self._record.domains if only is None else tuple(only)
         ours = {path for domain in which for path in domain.paths}
@@ -221,7 +221,7 @@ class Baseline:
         return RestoreReport(tuple(dict.fromkeys(restored)), tuple(look.left), tuple(dict.fromkeys(failed)), clocks=clocks)
 
     def _left_alone(self, known: Sequence[str]) -> list[str]:
-        """Lines for values of other programs that no known line names: restored as theirs, or never ours."""
+        """Lines for values of other programs that no known line names."""
         found, told, record = dict(self._record.taken), {text.partition(": ")[0] for text in known}, self._record
         for domain in record.domains:
             for path in sorted(filter(None, {domain.low, domain.high} & record.values.keys() - record.journal.keys())):
@@ -237,7 +237,7 @@ class Baseline:
         return f"{write.path}: stays at {now}, though {write.value} was written"
 
     def _look(self, given: dict[str, str], ours: Set[str], refused: Collection[str] = ()) -> _Look:
-        """Find the remaining work: ``ours`` less the files ``given`` before; ``refused`` are files that refused."""
+        """Find the remaining work: ``ours`` less the files ``given`` or ``refused`` before."""
         look = _Look()
         for domain in (one for one in self._record.domains if not ours.isdisjoint(one.paths)):
             seen: dict[str, str | None] = {}
@@ -253,7 +253,7 @@ class Baseline:
         return look
 
     def _still_ours(self, domain: ClockDomain, given: dict[str, str], look: _Look, seen: dict[str, str | None]) -> set[str]:
-        """Files of a domain to restore; notes values of other programs, unreadable files, and each file's value."""
+        """Files of a domain to restore; notes values of other programs, and unreadable files."""
         touch: set[str] = set()
         theirs: set[str] = set()
         setpoint_counts = self._setpoint_counts(domain, seen)
@@ -295,7 +295,7 @@ class Baseline:
         return touch
 
     def _take_over(self, domain: ClockDomain, path: str, current: str, values: dict[str, str], taken: dict[str, str]) -> None:
-        """Note a value that another program set; with its frequency, the lock taken for it is also its own."""
+        """Note a value that another program set; with a frequency, its lock too."""
         mode = domain.mode if _follows_mode(domain, path) else None
         if mode is None:
             taken[path] = current
@@ -318,7 +318,7 @@ class Baseline:
         """A file's value, read now or before; another program's is read twice.
 
         Raises:
-            HardwareBusy, HardwareRefused: it cannot be read, two reads differ, or no program can have set the value.
+            HardwareBusy, HardwareRefused: it cannot be read, two reads differ, or the value is impossible.
         """
         current = self._files.read_text(path) if seen is None else seen
         if current in (self._record.values.get(path), given.get(path)) or self._is_ours(domain, path, current):
@@ -330,7 +330,7 @@ class Baseline:
         return current
 
     def _settled(self, domain: ClockDomain, path: str) -> str | None:
-        """A file's value if two reads agree and it is plausible; else None."""
+        """A file's value if two reads agree and it is plausible."""
         current = self._files.find_text(path)
         if current is None or _follows_mode(domain, path) or self._is_ours(domain, path, current):
             return current
@@ -363,14 +363,14 @@ class Baseline:
         return int(current) in {clamp(int(value), bounds) for value in values if value.isdecimal()}
 
     def _cut_since(self, domain: ClockDomain, path: str, current: str, given: dict[str, str]) -> bool:
-        """True if a restored limit reads lower only because of heat."""
         return path in given and self._cut_by_heat(domain, path, current, (given[path],))
 
     def _cut_by_heat(self, domain: ClockDomain, path: str, current: str, values: Sequence[str]) -> bool:
         """True if a limit reads lower than one of these values because the kernel throttles.
 
-        Taken for another program's, such a limit would outlast the heat. After a trip it remains for a while: a lower limit
-        equal to the upper one then counts as pressed down by it. A program that set both still gets its upper one back.
+        Taken for another program's, such a limit would outlast the heat. For a while after a trip, a lower limit equal to the
+        upper
+        one counts as pressed down by it. A program that set both still gets its upper one back.
         """
         if path not in (domain.low, domain.high) or not current.isdecimal():
             return False
@@ -378,7 +378,6 @@ class Baseline:
         return lowered and (self._is_hot() or (path == domain.low and current == self._files.find_text(domain.high or "")))
 
     def _is_hot(self) -> bool:
-        """True if the kernel throttles or did recently, so that limits may still be lowered."""
         if thermal.reached(thermal.read_trips(self._files), thermal.read_temperatures_mc(self._files)) or any(
             (state := device.read(self._files)) is not None and state.state > 0 for device in find_devices(self._files)
         ):
@@ -386,11 +385,6 @@ class Baseline:
         return self._clock.monotonic() - self._hot_s < _COOLS_S
 
     def _store_record(self, record: BaselineRecord) -> None:
-        """Store a record, then the marker.
-
-        Raises:
-            HardwareRefused: nothing could be stored.
-        """
         self.unsaved = self._store.save(record)
         names = dict.fromkeys((*self._held.domains, *(domain.name for domain in record.domains)))
         marker = replace(self._held, boot_id=record.boot_id, domains=tuple(names))

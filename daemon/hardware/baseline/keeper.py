@@ -27,13 +27,15 @@ LOST = "how the board was found is lost"
 class BaselineKeeper:
     """Keeps the baseline of one board.
 
+    Methods raise HardwareBusy or HardwareRefused if the boot id cannot be read; nothing may be set then.
+
     Args:
         older: an earlier version's file.
-        stock: returns the clocks that look held and their defaults, for a lost baseline; given the known held clocks.
+        stock: for a lost baseline, returns the clocks that look held and their defaults.
 
     Attributes:
         baseline: None while nothing is held.
-        lost: reasons why the baseline of held clocks is unknown, until all that look held are restored.
+        lost: reasons why the baseline of held clocks is unknown.
         notes: faults in an earlier process's baseline.
     """
 
@@ -59,11 +61,7 @@ class BaselineKeeper:
         return self.baseline is not None or bool(self.lost) or unknown
 
     def recall(self) -> None:
-        """Find an earlier process's baseline of this boot, once.
-
-        Raises:
-            HardwareBusy, HardwareRefused: the boot id cannot be read.
-        """
+        """Find an earlier process's baseline of this boot, once."""
         if self._boot_id:
             return
         try:
@@ -84,11 +82,7 @@ class BaselineKeeper:
     def ready(
         self, domains: Sequence[ClockDomain], limits: Callable[[ClockDomain], tuple[int, int] | None]
     ) -> tuple[Baseline, dict[str, str | None]]:
-        """The baseline that covers these domains, and the files just read for it; ``limits`` as in :meth:`Baseline.include`.
-
-        Raises:
-            HardwareBusy, HardwareRefused: the boot id cannot be read; nothing may be set then.
-        """
+        """The baseline that covers these domains, and the files just read for it; ``limits`` as in :meth:`Baseline.include`."""
         try:
             self._forget_earlier_boot()
             self.recall()
@@ -133,27 +127,19 @@ class BaselineKeeper:
         return replace(report, failed=tuple(report.failed or self._end(unread)))
 
     def keep(self) -> str:
-        """Store what could not be stored before or was removed since; return the error, if any."""
+        """Store unsaved or removed data; return the error, if any."""
         if self.baseline is None:
             return ""
         self.baseline.keep()
         return self.baseline.unsaved
 
     def _forget_earlier_boot(self) -> None:
-        """Forget a baseline of an earlier boot: clocks do not survive a restart.
-
-        Raises:
-            HardwareBusy, HardwareRefused: the boot id cannot be read.
-        """
+        """Forget a baseline of an earlier boot: clocks do not survive a restart."""
         if self._boot_id and read_boot_id(self._files) != self._boot_id:
             self._boot_id, self.baseline, self.lost = "", None, ()
 
     def _look(self) -> Kept:
-        """Take over the baseline on disk without changing it.
-
-        Raises:
-            HardwareBusy, HardwareRefused: the boot id cannot be read.
-        """
+        """Take over the baseline on disk without changing it."""
         boot_id = read_boot_id(self._files)
         if self._machine is None or self._machine[0] != boot_id:
             self._machine = boot_id, _machine(self._files)  # constant while the board is up
@@ -174,7 +160,6 @@ class BaselineKeeper:
         return other and not any(self._files.exists(path) for domain in record.domains for path in domain.paths)
 
     def _by_itself(self, found: Stock, *, dry_run: bool, longest_s: float) -> RestoreReport:
-        """Set the clocks that look held to their defaults."""
         why = f"{LOST}: {'; '.join(self.lost)}"
         if not found.domains:
             self.baseline = None
@@ -190,7 +175,6 @@ class BaselineKeeper:
         return _together(said, baseline.restore(dry_run=dry_run, longest_s=longest_s))
 
     def _said(self, note: str) -> RestoreReport:
-        """Report a note, if new."""
         if note in self.notes:
             return RestoreReport()
         self.notes = (*self.notes, note)
@@ -218,7 +202,6 @@ class BaselineKeeper:
 
 
 def _together(first: RestoreReport, second: RestoreReport) -> RestoreReport:
-    """Merge two consecutive restores."""
     return RestoreReport(
         (*first.restored, *second.restored),
         (*first.left, *second.left),
@@ -229,6 +212,5 @@ def _together(first: RestoreReport, second: RestoreReport) -> RestoreReport:
 
 
 def _machine(files: Files) -> str:
-    """The machine's name in the device tree."""
     identity = read_identity(files)
     return " ".join(filter(None, (identity.model, *identity.compatible)))

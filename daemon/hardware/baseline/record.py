@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Damaged(Exception):
-    """The stored data is damaged; the text says how."""
+    """The stored data is damaged."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class BaselineRecord:
     Attributes:
         values: value of each file when found.
         journal: values written to each since.
-        machine: name in the device tree; empty if unknown.
+        machine: name in the device tree.
         generation: rises with every change.
         lost: why the earlier baseline is unknown; clocks that then look held are not at their defaults.
         taken: values set since by other programs, by file; restored in place of those found.
@@ -59,7 +59,7 @@ class BaselineRecord:
 
 @dataclass(frozen=True)
 class Marker:
-    """Marker of held clocks: the boot, the board's description, and the domains."""
+    """Held clocks: the boot, the board's description, and the domains."""
 
     boot_id: str
     board: str
@@ -67,7 +67,7 @@ class Marker:
 
 
 def read_boot_id(files: Files) -> str:
-    """The running boot's id.
+    """Id of the running boot.
 
     Raises:
         HardwareBusy: it cannot be read or is malformed.
@@ -79,7 +79,6 @@ def read_boot_id(files: Files) -> str:
 
 
 def encoded(value: BaselineRecord | Marker) -> bytes:
-    """Record or marker in its stored form."""
     text = msgspec.json.encode(value)
     return b"%s\n%s\n" % (_checksum(text), text)
 
@@ -104,7 +103,7 @@ def decoded_older(data: bytes) -> BaselineRecord:
     """A record of earlier versions, without a checksum.
 
     Raises:
-        Damaged: it is not one.
+        Damaged: as for :func:`decoded`.
     """
     record = _parsed(data, BaselineRecord)
     _check(record, _OLDER)

@@ -39,10 +39,7 @@ def stock(
     description: BoardDescription,
     held: Collection[str] = (),
 ) -> Stock:
-    """Check every clock for signs of being held.
-
-    If a domain in ``held`` is pinned by its limits, they are ours, even if it is now set another way.
-    """
+    """Check every clock for signs of being held; limits of a domain in ``held`` that pin it are ours."""
     found = Stock()
     for driver in drivers:
         for domain in driver.domains:
@@ -92,28 +89,23 @@ def _values(
     if domain.mode is None:
         yield from _unpinned(files, domain, low, high)
     elif low_now < min(low, high_now):
-        yield domain.low, str(min(low, high_now))  # lowered to reach a lower level; the upper limit is never ours
+        yield domain.low, str(min(low, high_now))  # lowered for a lower level; the upper limit is never ours
 
 
 def _unpinned(files: Files, domain: ClockDomain, low: int, high: int) -> Iterator[tuple[str, str]]:
-    """Both limits, if they leave one frequency."""
     assert domain.low is not None and domain.high is not None
     if _sensible(files, domain, domain.low) == _sensible(files, domain, domain.high) and low < high:
         yield from ((domain.low, str(low)), (domain.high, str(high)))
 
 
 def _governor(files: Files, domain: ClockDomain, described: str) -> str:
-    """The kernel's initial governor, or else the first available one that holds no frequency."""
+    """The kernel's initial governor, else the first available one that holds no frequency."""
     names = files.read_text(domain.choices).split() if domain.choices else [described]
     return next((name for name in (described, *names) if name in names and name not in _HOLDING), described)
 
 
 def _sensible(files: Files, domain: ClockDomain, path: str) -> str:
-    """A file's value, read twice alike.
-
-    Raises:
-        HardwareBusy, HardwareRefused: it cannot be read, or holds an impossible value.
-    """
+    """A file's value, read twice alike."""
     text, again = files.read_text(path), files.read_text(path)
     if text != again or not domain.could_hold(files, path, text):
         raise HardwareBusy(f"{path}: holds {text[:40]!r}, an impossible value")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Storage of the baseline: two copies in a folder of root's that lasts for one boot.
+"""Storage of the baseline: two copies in root's folder, which lasts for one boot.
 
-Both copies are written in turn, each atomically, before anything else: if one is damaged, the other holds all that is ours. A
-marker next to the folder shows that clocks were held if both are lost. A witness in the state directory, written once per boot,
-shows if the whole runtime directory was removed. Nothing is synced: a baseline is worthless after its boot.
+The copies are written one after the other, each atomically, before anything else. A marker next to the folder shows that
+clocks were held if both are lost, and a witness in the state directory, if the whole runtime directory was removed. Nothing is
+synced: a baseline is worthless after its boot.
 """
 
 from __future__ import annotations
@@ -26,8 +26,6 @@ _MOST_SET_ASIDE = 8
 
 
 class Damage(NamedTuple):
-    """A damaged file of ours."""
-
     path: Path
     why: str
 
@@ -51,7 +49,7 @@ class Kept:
 
 
 class BaselineStore:
-    """The two copies in a folder of their own, their marker, and earlier versions' file, which is honoured once."""
+    """The two copies, their marker, and an earlier version's file, honoured once."""
 
     def __init__(self, folder: Path, older: Path | None = None) -> None:
         self.folder = folder
@@ -64,7 +62,6 @@ class BaselineStore:
 
     @property
     def intact(self) -> bool:
-        """True if both copies and the marker are in place."""
         return all(os.path.lexists(path) for path in (*self._copies, self._marker))
 
     @property
@@ -80,7 +77,7 @@ class BaselineStore:
 
     @property
     def _all(self) -> tuple[Path, ...]:
-        # The marker goes first: without it, a remaining copy is read as it is, which is harmless.
+        # The marker goes first: without it, a remaining copy is harmless.
         return (self._marker, *self._copies, *((self._older,) if self._older else ()))
 
     def look(self, boot_id: str) -> Kept:
@@ -126,7 +123,7 @@ class BaselineStore:
         )
 
     def _look_at_older(self, boot_id: str, damaged: list[Damage], outdated: list[Path]) -> BaselineRecord | str | None:
-        """An earlier version's baseline of this boot, or the reason for its loss if damaged and of this boot."""
+        """An earlier version's baseline of this boot, or the reason for its loss."""
         if self._older is None:
             return None
         data = None
@@ -152,7 +149,6 @@ class BaselineStore:
         return False
 
     def _witnessed(self) -> Marker | None:
-        """Marker in the outer witness; None if unknown."""
         with contextlib.suppress(Damaged):
             data = _read(self._outer_witness) if self._outer_witness else None
             return None if data is None else decoded(data, Marker)
@@ -197,7 +193,7 @@ class BaselineStore:
             raise HardwareRefused(f"baseline {self._marker}: cannot be written ({error.strerror})") from error
 
     def save(self, record: BaselineRecord) -> str:
-        """Write both copies; return the error of one of them, or an empty text.
+        """Write both copies; return the error of one of them, if any.
 
         Raises:
             HardwareRefused: neither could be written.
@@ -236,7 +232,6 @@ class BaselineStore:
         self._tidy_folder()
 
     def _tidy_folder(self) -> None:
-        """Remove partial files, and the folder if empty."""
         for path in (self._marker, *self._copies):
             with contextlib.suppress(OSError):
                 _partial(path).unlink()
@@ -282,11 +277,7 @@ def _noting(damaged: list[Damage], path: Path) -> Iterator[None]:
 
 
 def _check_folder(folder: Path) -> None:
-    """Check that a folder, if present, is ours; its files are checked separately.
-
-    Raises:
-        Damaged: it is not.
-    """
+    """Raise Damaged if a folder is present and not ours."""
     status = _status(folder)
     if status is not None and not stat.S_ISDIR(status.st_mode):
         raise Damaged("is no folder")
@@ -309,7 +300,7 @@ def _check_owner(status: os.stat_result) -> None:
 
 
 def _read(path: Path) -> bytes | None:
-    """Contents of a file of ours; None if absent.
+    """Contents of a file of ours, None if absent.
 
     Raises:
         Damaged: it is no regular file, another user's, too large, or unreadable.
@@ -359,11 +350,7 @@ def _out_of_the_way(path: Path) -> None:
 
 
 def _set_aside(path: Path) -> Path:
-    """Rename a file for inspection; return its new place.
-
-    Raises:
-        OSError: it cannot be renamed.
-    """
+    """Rename a file for inspection; return its new place."""
     names = [path.with_name(f"{path.name}.damaged{number or ''}") for number in range(_MOST_SET_ASIDE)]
     aside = next((name for name in names if not os.path.lexists(name)), names[0])
     path.replace(aside)

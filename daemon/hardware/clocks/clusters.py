@@ -10,7 +10,7 @@ from dataclasses import dataclass
 class Clusters:
     """Control of a board's CPU clusters: together, or ``apart`` with ``cpu_khz`` for the leading one alone.
 
-    Other clusters are then axes named by their cpufreq policies. ``leader`` is by default the first policy with most cores.
+    ``leader`` is by default the first policy with most cores.
     """
 
     apart: bool = False

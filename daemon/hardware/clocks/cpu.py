@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CPU clocks through cpufreq: all policies of the board together, or each alone.
-
-Linux, Documentation/admin-guide/pm/cpufreq.rst.
-"""
+"""CPU clocks through cpufreq (Linux, Documentation/admin-guide/pm/cpufreq.rst)."""
 
 from __future__ import annotations
 
@@ -36,12 +33,12 @@ class CpuClock:
         return online(self.files) != self.everybody
 
     def table(self) -> tuple[int, ...]:
-        """Frequencies in kHz that every policy lists, rising."""
+        """Frequencies in kHz that every policy lists, ascending."""
         names = (f"{policy}/scaling_available_frequencies" for policy in self.policies)
         return tuple(sorted(set.intersection(*(listed_levels(self.files, name, self.described_khz) for name in names))))
 
     def levels(self, table: tuple[int, ...], others: OthersValue) -> tuple[int, ...]:
-        """Frequencies in kHz that every policy offers, rising."""
+        """Frequencies in kHz that every policy offers, ascending."""
         if not table:
             raise HardwareRefused(f"{', '.join(self.policies)}: have no frequency in common")
         return min((offered_levels(domain, table, others) for domain in self.domains), key=len)
@@ -68,8 +65,8 @@ def probe(files: Files, description: BoardDescription, *, lead: str | None = "")
     """Find the policies, or for ``lead`` one: by name or, for None or if it has no core online, the one with most cores.
 
     Raises:
-        HardwareBusy: there are none (yet).
-        HardwareRefused: their limits cannot be read.
+        HardwareBusy: no policy (yet).
+        HardwareRefused: limits cannot be read.
     """
     policies = online(files)
     if not policies:
@@ -82,11 +79,7 @@ def probe(files: Files, description: BoardDescription, *, lead: str | None = "")
 
 
 def probe_cluster(files: Files, description: BoardDescription, policy: str) -> CpuClock:
-    """One policy as a clock of its own, named after the policy.
-
-    Raises:
-        HardwareBusy, HardwareRefused: as for :func:`probe`.
-    """
+    """One policy as a clock of its own; errors as for :func:`probe`."""
     return _clock(files, description, (policy,), online(files), policy.rpartition("/")[2])
 
 
@@ -118,6 +111,6 @@ def online(files: Files) -> tuple[str, ...]:
 
 
 def observe(files: Files, description: BoardDescription) -> int | None:
-    """The CPU clock in kHz without control over it; None if unknown."""
+    """The CPU clock in kHz without control over it."""
     seen = [files.find_rate(f"{path}/scaling_cur_freq") for path in files.glob(POLICIES)]
     return min((khz for khz in seen if khz), default=None)

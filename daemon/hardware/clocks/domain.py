@@ -15,26 +15,24 @@ from ...errors import DaemonError, HardwareHangs
 from ..files import Files, Reader, rate_in
 
 _MOST_DIGITS = 20
-"""Of a number that the kernel shows."""
+"""Of a kernel's number."""
 
 
 class Write(NamedTuple):
-    """One value for one file."""
-
     path: str
     value: str
 
 
 @dataclass(frozen=True)
 class ClockDomain:
-    """The files of one clock; without mode and setpoint it is pinned by both limits, with a setpoint alone set by that.
+    """The files of one clock: without a setpoint, both limits pin it; without a mode, the setpoint alone sets it.
 
     Attributes:
         mode: the mode file and the value that hands the clock to us.
         setpoint: takes the frequency once the mode is ours; a word or missing in other modes.
         companions: further files that must hold these values while we set the clock.
         floors, ceilings: limits within which a setpoint reads back (a ceiling of 0 is none).
-        readback: file that shows the setpoint if its own can only be written.
+        readback: file that shows a write-only setpoint.
         early: the setpoint is written before the mode, so that the mode never holds another frequency.
         choices: file that lists the modes; without one, the mode is a number.
         positive: True if the kernel never shows 0 as a frequency, as in cpufreq.
@@ -92,9 +90,10 @@ class ClockDomain:
         """The writes, in order, that restore the files in ``touch`` to ``values``; correct ones are omitted.
 
         Limits first, so that the restored mode acts within them; then the setpoint in our mode, and the mode last; reversed if
-        the setpoint comes early. A setpoint saved as a word (``<unsupported>``) had no value.
-        A lower limit is restored even above an upper one that is not ours, perhaps due to passing heat: the kernel keeps the
-        request. One that refuses that (``strict``, Linux 4.9) gets the upper one. Values in ``seen`` were just read.
+        the setpoint comes early. A setpoint saved as a word (``<unsupported>``) had no value. A lower limit is restored even
+        above
+        an upper one that is not ours, perhaps due to heat: the kernel keeps the request. One that refuses that (``strict``,
+        Linux 4.9) gets the upper one. Values in ``seen`` were just read.
         """
         numbers = (self.low, self.high, self.setpoint)
         touch = {path for path in touch if path in values and (path not in numbers or values[path].isdecimal())}
@@ -122,13 +121,13 @@ class ClockDomain:
         return [write for write in pair if write.path in touch and write.value != now[write.path]]
 
     def bounds(self, files: Files) -> tuple[int, int | None]:
-        """Limits within which a setpoint reads back now; an upper one of None is none."""
+        """Limits within which a setpoint reads back now."""
         floors = [value for path in self.floors if (value := files.find_int(path))]
         ceilings = [value for path in self.ceilings if (value := files.find_int(path))]
         return max(floors, default=0), min(ceilings, default=None)
 
     def request(self, files: Files) -> tuple[str | None, int | None]:
-        """The mode in force (None without), and the frequency held for us (None while a governor or the firmware decides).
+        """The mode in force, and the frequency held for us (None while a governor or the firmware decides).
 
         Raises:
             HardwareHangs: a file does not answer.
@@ -141,7 +140,7 @@ class ClockDomain:
         return None, low if low and self.high and low == rate_in(_told(files, self.high)) else None
 
     def could_hold(self, files: Files, path: str, text: str) -> bool:
-        """True if one of its files can hold such a text: a frequency, a switch, or a mode; else it was misread."""
+        """True if one of its files can hold such a text; else it was misread."""
         if path in (self.low, self.high, self.setpoint):
             number = text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS
             return number and not (self.positive and int(text) == 0)
@@ -162,7 +161,7 @@ def _told(files: Files, path: str) -> str | None:
 
 
 def in_safe_order(files: Reader, low: Write, high: Write) -> tuple[Write, Write]:
-    """Both limits in the order in which the lower never exceeds the upper: raise the upper, or drop the lower, first.
+    """Both limits in the order in which the lower never exceeds the upper.
 
     Kernel 4.9 refuses the other order with EINVAL; 5.10 and later cut the value silently.
     """

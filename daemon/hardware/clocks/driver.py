@@ -14,14 +14,14 @@ from .domain import ClockDomain, Write
 _TOLERANCE = 0.02
 
 OthersValue = Callable[[str], str]
-"""A limit as others left it: what the baseline holds where the value is ours, what the file holds otherwise."""
+"""Value of a limit that is not ours: from the baseline if the file holds ours, else from the file."""
 
 
 class Reading(NamedTuple):
     """Reading of a clock domain, in the unit of its axis.
 
     Attributes:
-        accepted: fixed frequency that the kernel took as ours; None while a governor decides.
+        accepted: frequency that the kernel took as ours; None while a governor decides.
         effective: measured frequency; None if unmeasurable, 0 while power-gated.
     """
 
@@ -35,7 +35,7 @@ def whole_number(path: str, text: str) -> int:
     """The number in a file.
 
     Raises:
-        HardwareRefused: it holds none.
+        HardwareRefused: not a number.
     """
     if not text.isdecimal():
         raise HardwareRefused(f"{path}: holds {text[:40]!r}, expected a whole number")
@@ -43,7 +43,6 @@ def whole_number(path: str, text: str) -> int:
 
 
 def effective(reading: Reading) -> int:
-    """Measured clock; as accepted if unmeasured."""
     return reading.effective if reading.effective is not None else reading.accepted or 0
 
 
@@ -53,7 +52,7 @@ def obeyed(reading: Reading, level: int) -> bool:
 
 
 def agrees(measured: int | None, level: int) -> bool:
-    """True if a measurement fits a clock set to ``level``, or if there is none."""
+    """True if a measurement fits a clock set to ``level``, or is missing."""
     return not measured or abs(measured - level) <= _TOLERANCE * level
 
 
@@ -62,12 +61,12 @@ class Driver(Protocol):
 
     @property
     def axis(self) -> str:
-        """Field of a configuration that it sets, ``cpu_khz``, ``gpu_hz`` or ``emc_hz``; or the policy of a CPU cluster."""
+        """``cpu_khz``, ``gpu_hz``, ``emc_hz``, or the policy of a CPU cluster."""
         ...
 
     @property
     def transition_ms(self) -> float:
-        """Cost of one change, from the board's description."""
+        """Time of one change, from the board's description."""
         ...
 
     @property
@@ -79,15 +78,15 @@ class Driver(Protocol):
         ...
 
     def stale(self) -> bool:
-        """True if its files no longer match the system: a cluster went offline or came back."""
+        """True if its files no longer match the system, as when a cluster went offline or came back."""
         ...
 
     def table(self) -> tuple[int, ...]:
-        """Every frequency that the running system lists, rising, regardless of limits."""
+        """Every listed frequency, ascending, regardless of limits."""
         ...
 
     def levels(self, table: tuple[int, ...], others: OthersValue) -> tuple[int, ...]:
-        """Frequencies of the table within other programs' limits, rising."""
+        """Frequencies of the table within other programs' limits, ascending."""
         ...
 
     def read(self) -> tuple[Reading, ...]:

@@ -26,8 +26,8 @@ class EmcClock:
         floors: lowest rate that the kernel requests by CPU clock: (CPU at least this many kHz, EMC Hz), falling.
         past_limits: rate lock and bandwidth manager's halt that override the limits; empty without limits.
         halt: the bandwidth manager's halt that accompanies a lock.
-        why: reason why debugfs, which sets more, is unavailable.
-        kept_hz: requested level while the kernel is trusted to keep it without a lock.
+        why: reason why debugfs is unavailable.
+        kept_hz: requested level while the kernel keeps it without a lock.
     """
 
     files: Files
@@ -101,15 +101,11 @@ class EmcClock:
         return kept
 
     def no_longer_kept(self) -> bool:
-        """True if the kernel was trusted with a level and no longer keeps it.
-
-        Raises:
-            HardwareHangs: the clock's files do not answer.
-        """
+        """True if the kernel no longer keeps the level left to it."""
         return self.kept_hz is not None and any(reading.accepted is None for reading in self.read())
 
     def unlock(self) -> tuple[Write, ...]:
-        """The writes that end any program's lock and return the memory clock to the firmware; none without a lock."""
+        """The writes that end any program's lock and return the memory clock to the firmware."""
         mode = self.domain.mode
         if mode is None or not _is_set(self.files, mode):
             return ()
@@ -152,7 +148,7 @@ def _is_set(files: Files, switch: Write) -> bool:
 
 
 def observe(files: Files, description: BoardDescription) -> int | None:
-    """The memory clock in Hz without control over it; None if unknown."""
+    """The memory clock in Hz without control over it."""
     section = description.section("emc")
     places = {"bpmp": "rate", "override": "clk_rate", "devfreq": "cur_freq"}
     seen = (files.find_rate(f"{section[way]}/{name}") for way, name in places.items() if way in section)

@@ -4,8 +4,8 @@
 ``bpmp``: a rate under a lock in the firmware's debugfs node (Tegra186 and later). The lock outlives its process, and overrides
 requests of cameras, displays and the bandwidth manager. ``override``: Tegra210's override clock, which takes a rate before it
 is in force. ``devfreq``: equal limits of the bandwidth manager (JetPack 7). ``mainline``: equal limits in debugfs, without
-NVIDIA's drivers, on any board (Linux, drivers/memory/tegra/tegra186-emc.c). ``cap``: nvpmodel's upper limit (JetPack 6), below
-which the clock moves. Requested rates are rounded up to a trained one.
+NVIDIA's drivers (Linux, drivers/memory/tegra/tegra186-emc.c). ``cap``: nvpmodel's upper limit (JetPack 6), below which the
+clock moves. Requested rates are rounded up to a trained one.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _DEBUGFS = "/sys/kernel/debug"
 MAINLINE = f"{_DEBUGFS}/emc"
 NOT_MOUNTED = "debugfs is not mounted"
 LIMITS = ("devfreq", "mainline")
-"""The ways that set limits and take no lock."""
+"""Interfaces that set limits and take no lock."""
 
 MODE_WORDS = {"bpmp": {"0": "unlocked", "1": "locked"}, "override": {"0": "unlocked", "1": "override"}}
-"""What a mode file's values are called, of the ways that have one."""
+"""Names of a mode file's values."""
 
 
 class Way(NamedTuple):
@@ -84,7 +84,7 @@ def _cap(files: Files, section: Mapping[str, Any]) -> Way:
 
 
 def find_past_limits(files: Files, section: Mapping[str, Any]) -> tuple[Write, ...]:
-    """The lock and the bandwidth manager's halt, if present, which override limits; empty if the system has no limits."""
+    """The lock and the bandwidth manager's halt, which override limits; empty if the system has no limits."""
     if not any(files.exists(str(path)) for path in (section.get("devfreq"), MAINLINE) if path):
         return ()
     paths = [section["halt"]] if "halt" in section else []
@@ -105,7 +105,7 @@ def trained_hz(files: Files, section: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def why_no_debugfs(files: Files, failed: Iterable[str]) -> str:
-    """Why debugfs does not lead to the memory clock, from the interfaces' errors; empty if untried, or visible only to root."""
+    """Reason why debugfs does not lead to the memory clock; empty if untried, or visible only to root."""
     said = next((text for text in failed if text.startswith(_DEBUGFS)), "")
     if "EPERM" in said:
         return "the kernel is locked down and closes debugfs, as with secure boot"
@@ -129,4 +129,4 @@ WAYS: dict[str, Callable[[Files, Mapping[str, Any]], Way]] = {
     "mainline": _mainline,
     "cap": _cap,
 }
-"""By the name that a board's description gives it; each raises what reading its files does where this system lacks it."""
+"""By the name in board descriptions; each raises the errors of missing files."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Common part of cpufreq policies and devfreq devices: a governor between two limits."""
+"""Governors between two limits, as in cpufreq policies and devfreq devices."""
 
 from __future__ import annotations
 
@@ -26,12 +26,7 @@ def governed_domain(
 
 
 def limited_domain(files: Files, name: str, low: str, high: str) -> ClockDomain:
-    """Domain of a clock that is set by equal limits.
-
-    Raises:
-        HardwareBusy: they are missing (yet).
-        HardwareRefused: they cannot be read.
-    """
+    """Domain of a clock that is set by equal limits; errors as for :func:`governed_domain`."""
     files.read_int(low), files.read_int(high)
     return ClockDomain(name, low=low, high=high)
 
@@ -42,9 +37,9 @@ def listed_levels(files: Files, table: str, otherwise: tuple[int, ...]) -> set[i
 
 
 def offered_levels(domain: ClockDomain, table: tuple[int, ...], others: OthersValue) -> tuple[int, ...]:
-    """A governed clock's frequencies (``table``, rising) up to the limit of other programs, which is a power mode's cap.
+    """A governed clock's frequencies up to the limit of other programs, which is a power mode's cap.
 
-    The lower limit is only a governor's, and lowered for a lower request. An upper one of 0 is none (devfreq, Linux 4.9).
+    The lower limit binds only governors. An upper one of 0 is none (devfreq, Linux 4.9).
 
     Raises:
         HardwareBusy, HardwareRefused: the limit cannot be read, or leaves nothing.

@@ -36,7 +36,7 @@ class GpuClock:
         return tuple(sorted(listed_levels(self.files, f"{self.path}/available_frequencies", self.described_hz)))
 
     def levels(self, table: tuple[int, ...], others: OthersValue) -> tuple[int, ...]:
-        """Frequencies in Hz that the device offers, rising."""
+        """Frequencies in Hz that the device offers, ascending."""
         return offered_levels(self.domain, table, others)
 
     def read(self) -> tuple[Reading, ...]:
@@ -63,7 +63,7 @@ def probe(files: Files, description: BoardDescription) -> GpuClock:
     """Find the device at one of the places used by the board's JetPack releases.
 
     Raises:
-        HardwareBusy: it is missing (yet): it may appear only once the GPU has been powered.
+        HardwareBusy: it is missing, and may appear only once the GPU has been powered.
         HardwareRefused: its limits cannot be read.
     """
     section = description.section("gpu")
@@ -83,13 +83,13 @@ def probe(files: Files, description: BoardDescription) -> GpuClock:
 
 
 def observe(files: Files, description: BoardDescription) -> int | None:
-    """The GPU clock in Hz without control over it; None if unknown."""
+    """The GPU clock in Hz without control over it."""
     path = _find(files, description)
     return files.find_rate(f"{path}/cur_freq") if path else None
 
 
 def waits(files: Files, description: BoardDescription) -> bool:
-    """True if the GPU is present without its clock: after a boot without a desktop it appears with the first use."""
+    """True if the GPU is present without its clock, which after a boot without a desktop appears with the first use."""
     section = description.section("gpu")
     places = (path.rpartition("/devfreq/")[0] for path in section["devfreq"])
     return _find(files, description) is None and any(place and files.exists(place) for place in places)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drivers of the board's sensors. Nothing is written."""
+"""Read-only drivers of the board's sensors."""

@@ -18,13 +18,12 @@ _AXES = {"cpu": ("cpu_khz",), "gpu": ("gpu_hz",)}
 
 
 class CoolingDevice(NamedTuple):
-    """A cooling device that lowers clocks: its type and folder."""
+    """A cooling device that lowers clocks."""
 
     name: str
     folder: str
 
     def read(self, files: Files) -> Cooling | None:
-        """Its state now; None if it cannot be read."""
         state, most = (files.find_int(f"{self.folder}/{name}") for name in ("cur_state", "max_state"))
         return None if state is None else Cooling(self.name, state, most or state)
 
@@ -52,5 +51,4 @@ def find_devices(files: Files) -> tuple[CoolingDevice, ...]:
 
 
 def active(states: tuple[Cooling, ...]) -> tuple[Cooling, ...]:
-    """The devices that lower clocks now."""
     return tuple(one for one in states if one.state > 0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Energy from power readings: the mean of two readings that are close enough in time."""
+"""Energy from power readings, by the trapezoidal rule."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class PowerTrace:
         return sum(begin_s <= time_s <= end_s for time_s in self._times_s)
 
     def between(self, begin_s: float, end_s: float) -> tuple[float, float] | None:
-        """Energy in mJ and highest power in mW between two moments, linear between readings; None without any."""
+        """Energy in mJ and highest power in mW between two moments, linear between readings."""
         if not self._times_s or end_s <= begin_s:
             return None
         inside = [

@@ -2,8 +2,7 @@
 """hwmon nodes by driver name, since their numbers follow the load order; and over-current events.
 
 Over-current events cut CPU and GPU clocks without showing in any clock file. Orin and Thor publish the counters about every two
-seconds (hwmon ``soctherm_oc``: 1 under-voltage, 2 average current, 3 instantaneous current). The fan, which the board's own
-service sets, is read only.
+seconds (hwmon ``soctherm_oc``: 1 under-voltage, 2 average current, 3 instantaneous current).
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ def find_hwmon(files: Files, name: str) -> str | None:
 
 
 def read_over_current(files: Files) -> dict[str, int]:
-    """Count of each over-current event since boot, by name (``oc3``); empty without counters."""
+    """Count of each over-current event since boot, by name (``oc3``)."""
     node = find_hwmon(files, _NAME)
     if node is None:
         return {}
@@ -38,14 +37,14 @@ def _counts(name: str) -> bool:
 
 
 class Fan(NamedTuple):
-    """Fan drive, from 0 to 1, and speed; None without a tachometer."""
+    """Fan drive, from 0 to 1, and speed, if it has a tachometer."""
 
     drive: float
     rpm: int | None
 
 
 def read_fan(files: Files) -> Fan | None:
-    """The fan as hwmon shows it since JetPack 5, or JetPack 4's driver; None without a fan."""
+    """The fan as hwmon shows it since JetPack 5, or JetPack 4's driver."""
     node, tachometer = find_hwmon(files, "pwmfan"), find_hwmon(files, "pwm_tach")
     pwm = files.find_int(f"{node}/pwm1") if node else files.find_int(f"{_LEGACY}/cur_pwm")
     if pwm is None:

@@ -42,7 +42,7 @@ class Channel:
 
 
 def hwmon_node(files: Files, address: str, driver: str) -> str | None:
-    """A monitor's hwmon node; hwmon numbers nodes in load order, so that only the I2C address is stable."""
+    """A monitor's hwmon node by I2C address: hwmon numbers nodes in load order."""
     for place in (f"{driver}/{address}", f"{_DEVICES}/{address}"):
         if nodes := files.glob(f"{place}/hwmon/hwmon*"):
             return nodes[0]

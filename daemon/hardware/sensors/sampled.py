@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A board's sensors, read on a thread of their own: clients never wait for one.
 
-A zone or monitor may take half a second to answer, or hang. Each sensor has its own last value and time; a value that is too
-old is dropped and reported.
+A zone or monitor may take half a second to answer, or hang. Each sensor has its own last value and time; an old value is
+dropped and reported.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ log = logging.getLogger(__name__)
 N = TypeVar("N", int, float)
 
 WATCHED_S = 1.0
-"""How often sensors are read while somebody looks at them."""
+"""Interval of readings for a watching client."""
 IDLE_S = 10.0
-"""How often while nobody does."""
+"""Interval otherwise."""
 TOO_OLD_S = 15.0
 _INTEREST_S = 5.0
 _MOMENT_S = 0.2
@@ -38,8 +38,6 @@ _ROUNDS_KEPT = 64
 
 
 class Sample(NamedTuple, Generic[N]):
-    """A value and the time of its reading."""
-
     value: N
     time_s: float
 
@@ -93,7 +91,7 @@ class SampledSensors:
 
     @property
     def is_slow(self) -> bool:
-        """True if the last round was so slow that no client should wait for the next."""
+        """True if the last round was too slow for a client to wait for the next."""
         return self._took_s > _MOMENT_S
 
     def next_round(self) -> Future[None]:
@@ -127,7 +125,7 @@ class SampledSensors:
         return {**dict.fromkeys(unread, 0.0), **{rail: energy.up_to_mj(now) for rail, energy in self._energies.items()}}
 
     def metered(self, since_s: float) -> tuple[Metered, Metered] | None:
-        """First reading of all energy rails since a moment (of the stored ones), and the last; None without two."""
+        """First reading of all energy rails since a moment, and the last; None without two."""
         found = [one for one in tuple(self._metered) if one.time_s >= since_s]
         return (found[0], found[-1]) if len(found) > 1 else None
 

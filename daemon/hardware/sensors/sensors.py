@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sensors of a board: power rails, temperatures, throttling, over-current events. Nothing is written."""
+"""Sensors of a board: power rails, temperatures, throttling, over-current events."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .rails import Channel, energy_rails, find_channels, read_rails_mw
 
 
 class Sensing(Protocol):
-    """Measurements of a board, from any reader; silent sensors read as nothing."""
+    """Measurements of a board; silent sensors are absent."""
 
     @property
     def trips(self) -> tuple[thermal.Trip, ...]:
@@ -24,7 +24,7 @@ class Sensing(Protocol):
 
     @property
     def energy_rails(self) -> tuple[str, ...]:
-        """Rails whose sum is the board's power (see :func:`energy_rails`)."""
+        """Rails whose sum is the board's power."""
         ...
 
     @property
@@ -45,7 +45,7 @@ class Sensing(Protocol):
         ...
 
     def throttled(self, *, now: bool = False) -> tuple[str, ...]:
-        """Reasons why the board is slower than its clocks say; for ``now`` by current temperatures, unless these are slow."""
+        """Reasons why the board is slower than its clocks; for ``now`` by current temperatures, unless these are slow."""
         ...
 
     def cooling(self) -> tuple[Cooling, ...]:
@@ -53,7 +53,7 @@ class Sensing(Protocol):
         ...
 
     def over_current(self) -> Mapping[str, int]:
-        """Over-current events since boot, by name; empty without counters."""
+        """Over-current events since boot, by name."""
         ...
 
 
@@ -75,7 +75,6 @@ class Sensors:
         return self.notes_of(self.rails_mw())
 
     def notes_of(self, read: Container[str]) -> tuple[str, ...]:
-        """Unmeasured quantities, and why, given the rails read."""
         missing, counted = self._missing(), self.energy_rails
         known = f"are the sum of {', '.join(counted)}" if not set(missing).intersection(counted) else "are unknown"
         absent = (f"power rails {', '.join(missing)} are not there: power and energy {known}",) if missing else ()

@@ -17,7 +17,7 @@ _OF_DIE = re.compile("cpu|gpu|^tj|junction", re.IGNORECASE)
 
 
 class Zone(NamedTuple):
-    """A thermal zone: its type, used as its name, and its temperature file."""
+    """A thermal zone, named by its type."""
 
     name: str
     path: str
@@ -37,7 +37,6 @@ class Trip(NamedTuple):
 
 
 def find_zones(files: Files) -> tuple[Zone, ...]:
-    """Every zone that has a type."""
     named = ((zone, files.find_text(f"{zone}/type")) for zone in files.glob(ZONES))
     return tuple(Zone(name, f"{zone}/temp") for zone, name in named if name)
 
@@ -49,7 +48,7 @@ def read_temperatures_mc(files: Files) -> dict[str, int]:
 
 
 def read_trips(files: Files) -> tuple[Trip, ...]:
-    """The trip points of every zone. A higher one may act first: mind the kind."""
+    """The trip points of every zone; one of another kind may act first."""
     return tuple(trip for zone in files.glob(ZONES) for trip in _trips(files, zone))
 
 
@@ -61,7 +60,7 @@ def reached(trips: tuple[Trip, ...], temperatures_mc: Mapping[str, int]) -> tupl
 
 
 def hottest_mc(trips: tuple[Trip, ...], temperatures_mc: Mapping[str, int]) -> int | None:
-    """The hottest zone that throttles, else of the CPU, the GPU and the junction; None if none is readable.
+    """The hottest zone that throttles, else of the CPU, the GPU and the junction.
 
     Other zones belong to other chips, or are no sensors: the power supply's always reads 50 or 100 C.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frames of a GStreamer or DeepStream pipeline, reported for a lease: two pad probes around the element that infers.
+"""Frames of a GStreamer or DeepStream pipeline, reported for a lease by pad probes around the inferring element.
 
 ::
 
@@ -11,9 +11,8 @@
         pipeline.set_state(Gst.State.PLAYING)
         ...
 
-A frame's latency is the time between its buffer's way into the element and its way out, which must be after the GPU is done.
-Buffers are known by their presentation time, or by their order if they have none. Buffers that the element drops are not
-reported. The probes never wait.
+Latency is the time from a buffer's entry to its exit, which must come after the GPU is done. Buffers are matched by
+presentation time, or by order without one; those that the element drops are not reported. The probes never wait.
 """
 
 from __future__ import annotations
@@ -27,17 +26,17 @@ import gi
 gi.require_version("Gst", "1.0")
 from gi.repository import Gst  # noqa: E402  (its version is said first)
 
-_MOST = 256  # buffers on their way through the element; older ones were dropped by it
+_MOST = 256  # buffers within the element; older ones were dropped by it
 
 
 class Lease(Protocol):
-    """What frames are reported to: a lease of ``qos.hold`` or ``Client.hold``."""
+    """A lease of ``qos.hold`` or ``Client.hold``."""
 
     def report(self, latency_ms: float) -> None: ...
 
 
 class Watch:
-    """Probes around an element. ``frames`` says how many went through; ``stop`` takes the probes away."""
+    """Probes around an element, and the number of ``frames``."""
 
     def __init__(self, element: Any, lease: Lease) -> None:
         self.frames = 0
@@ -55,7 +54,6 @@ class Watch:
         ]
 
     def stop(self) -> None:
-        """Report no more frames."""
         for pad, probe in self._probes:
             pad.remove_probe(probe)
         self._probes.clear()
@@ -86,6 +84,6 @@ def watch(element: Any, lease: Lease) -> Watch:
     """Report every frame that goes through an element, such as ``nvinfer`` or ``tensor_filter``.
 
     Raises:
-        ValueError: it has not one way in and one out.
+        ValueError: it does not have exactly one sink and one source pad.
     """
     return Watch(element, lease)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The package as colcon builds it (ament_python)."""
+"""The ament_python package, for colcon."""
 
 from setuptools import setup
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clocks for the inference of ROS 2 nodes: :class:`jetdvfs_ros.lease.NodeLease` in a node, or the node ``holder`` beside it."""
+"""Clocks for the inference of ROS 2 nodes: a :class:`jetdvfs_ros.lease.NodeLease`, or a ``holder`` node."""

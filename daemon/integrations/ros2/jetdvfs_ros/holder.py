@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A lifecycle node that holds clocks for others while it is active: ``ros2 run jetdvfs_ros holder``."""
+"""A lifecycle node that holds clocks while it is active: ``ros2 run jetdvfs_ros holder``."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def main() -> None:
     try:
         rclpy.spin(node)
     except (KeyboardInterrupt, ExternalShutdownException):
-        pass  # an interrupt, or what a launch file sends as it ends
+        pass  # an interrupt, or the launch file's signal at its end
     finally:
         node.clocks.destroy()
         node.destroy_node()

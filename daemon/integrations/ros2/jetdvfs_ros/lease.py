@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A lease that a ROS 2 node takes and gives: by its parameters, its services, its lifecycle.
+"""A lease of a ROS 2 node, by its parameters, services and lifecycle.
 
 ::
 
@@ -21,8 +21,8 @@
             self.clocks.frame(message.header.stamp)     # since the image was taken
             ...
 
-Parameters, which a launch file may set: ``jetdvfs.model``, ``jetdvfs.inputs`` (as on the command line), ``jetdvfs.target``,
-``jetdvfs.fps`` (0: none), ``jetdvfs.socket`` (empty: the daemon's own). Without a daemon the node runs the same.
+Parameters: ``jetdvfs.model``, ``jetdvfs.inputs`` (as on the command line), ``jetdvfs.target``, ``jetdvfs.fps`` (0: none),
+``jetdvfs.socket`` (empty: the daemon's own). Without a daemon the node runs the same.
 """
 
 from __future__ import annotations
@@ -38,12 +38,7 @@ _EVERY_S = 1.0
 
 
 class NodeLease:
-    """Clocks of one node.
-
-    Args:
-        node: an ``rclpy`` node, of a lifecycle or not.
-        hold: takes the place of ``jetdvfs.qos.hold``.
-    """
+    """Clocks of one ``rclpy`` node, with or without a lifecycle; ``hold`` replaces ``jetdvfs.qos.hold``."""
 
     def __init__(self, node: Any, hold: Any = qos.hold) -> None:
         self._node, self._hold = node, hold
@@ -61,11 +56,10 @@ class NodeLease:
 
     @property
     def held(self) -> bool:
-        """Whether the clocks are held now."""
         return self._lease is not None and bool(self._lease.held)
 
     def hold(self) -> str:
-        """Take the lease by the parameters as they are now, and say how it stands; one that there is already is given back."""
+        """Take the lease by the present parameters, replacing an earlier one; return its state in words."""
         self.release()
         inputs = [text for text in self._said("inputs") if text]
         lease = self._hold(
@@ -84,7 +78,6 @@ class NodeLease:
         return self._stands()
 
     def release(self) -> None:
-        """Give the clocks back, if they are held."""
         lease, self._lease = self._lease, None
         if lease is not None:
             lease.__exit__(None, None, None)
@@ -103,7 +96,7 @@ class NodeLease:
                 self._lease.report(latency_ms)
 
     def diagnose(self) -> None:
-        """Publish how it stands."""
+        """Publish the lease's state."""
         status = DiagnosticStatus()
         status.name = f"{self._node.get_name()}: clocks"
         status.hardware_id = "jetdvfs"
@@ -119,7 +112,7 @@ class NodeLease:
         self._publisher.publish(message)
 
     def destroy(self) -> None:
-        """Give the clocks back and end what was made for the node."""
+        """Release the clocks, and destroy timer and services."""
         self.release()
         self._node.destroy_timer(self._timer)
         for service in self._services:
@@ -141,7 +134,7 @@ class NodeLease:
         try:
             response.message = self.hold()
             response.success = self.held
-        except Exception as error:  # a service answers whatever comes
+        except Exception as error:  # a service must always answer
             response.success, response.message = False, str(error)
         return response
 
