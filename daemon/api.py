@@ -71,7 +71,7 @@ _BY_BATTERY = "{}: target {} depends on the charge of the battery as a lease beg
 
 @dataclass(frozen=True)
 class Context:
-    """Parts behind the interfaces; none makes the event loop wait for a file of the board."""
+    """Parts behind the interfaces; none blocks the event loop on a file of the board."""
 
     version: str
     description: BoardDescription
@@ -86,7 +86,7 @@ class Context:
 
 
 class Api:
-    """``io.jetdvfs``: calls of applications."""
+    """Calls of ``io.jetdvfs``."""
 
     def __init__(self, context: Context) -> None:
         self.interface = replace(PUBLIC, lists={"targets": listing()})
@@ -232,12 +232,7 @@ class Api:
         return {"configuration": (await self._context.board.preview(plan, session.peer.uid))._asdict()}
 
     async def _planned(self, session: Session, request: HoldRequest) -> tuple[LeaseProgress | None, LeasePlan]:
-        """Plan of a request, and for a target the lease's first progress.
-
-        Raises:
-            UsageError: the request contradicts itself.
-            TargetNotAttainable: no permitted configuration meets the target.
-        """
+        """Plan of a request, and for a target the lease's first progress."""
         configuration = await self._configuration(request)
         if configuration is not None:
             if request.target is not None or request.network is not None:
@@ -274,7 +269,6 @@ class Api:
         return {"used": used}
 
     async def _ended(self) -> None:
-        """Keep observations of ended leases."""
         self._learner.ended()
         held = self._context.board.snapshot.leases
         self._asked = {name: asked for name, asked in self._asked.items() if name in held}
@@ -324,7 +318,6 @@ class Api:
         return {"programs": count}
 
     async def _levels(self, limits: Limits) -> dict[str, list[int]]:
-        """Levels of each clock within limits."""
         grid = await self._context.board.grid()
         return {
             axis: [level for level in grid.levels(axis) if low <= level <= high]
@@ -396,7 +389,7 @@ class Api:
         )
 
     def _gpu_share(self) -> float | None:
-        """Part of the GPU left on by the power mode in force; None if unknown."""
+        """Part of the GPU left on by the power mode in force."""
         seen = self._context.board.snapshot.look
         if seen.modes is None or not any(mode.masks for mode in seen.modes.table):
             return 1.0
@@ -423,14 +416,12 @@ class Api:
         return (await self._course(session, HoldRequest.read({"target": "min-energy", **parameters}))).wish.surface
 
     def _wish(self, surface: Surface, request: HoldRequest, network: str) -> PlanRequest:
-        """Request of a call."""
         target, constraints = str(parse_target(request.target or "")), _constraints(request)
         return PlanRequest(
             self._plans, surface, target, request.fps, request.confidence, network, self._simulated(), constraints
         )
 
     async def _limits(self) -> Limits:
-        """Limits for plans, as last seen."""
         limits = (await self._context.board.fresh()).limits
         if isinstance(limits, Limits):
             return limits
@@ -442,14 +433,13 @@ class Api:
 
 
 def _told(plan: LeasePlan) -> dict[str, Any] | None:
-    """The ``PlanReport`` of the interface; None without a chosen plan."""
     if plan.chosen is None or plan.request is None:
         return None
     return {**plan.chosen.to_json(_FRONT_SENT), "simulated": plan.request.simulated}
 
 
 def _by(session: Session) -> str:
-    """Another client acting on a lease, for people."""
+    """Another client acting on a lease, in words."""
     return f"uid {session.peer.uid} ({printable(process_name(session.peer))}, pid {session.peer.pid})"
 
 
@@ -471,7 +461,6 @@ def _flat(grid: FrequencyGrid) -> Surface:
 
 
 def _constraints(request: HoldRequest) -> BoardConstraints:
-    """The request's constraints on the whole board."""
     target = parse_target(request.target) if request.target else None
     hours = target.limit if isinstance(target, Hours) else None
     return BoardConstraints(request.ceiling_c, hours, request.battery_wh)
@@ -507,7 +496,7 @@ def _lowest(surface: Surface, figure: Any) -> FrequencyConfiguration:
 
 
 class AdminApi:
-    """``io.jetdvfs.admin``: calls of root only."""
+    """Calls of ``io.jetdvfs.admin``, for root only."""
 
     def __init__(self, context: Context) -> None:
         self.interface = ADMIN
@@ -529,11 +518,11 @@ class AdminApi:
         }
 
     async def reload(self) -> list[str]:
-        """Apply the configuration's file as it is now, and return its remarks.
+        """Read the configuration again; return its remarks.
 
         Raises:
             UsageError: the file is wrong; the previous configuration stays in force.
-            HardwareBusy: the board does not answer in time; the configuration counts all the same.
+            HardwareBusy: the board does not answer in time; the new configuration is in force.
         """
         try:
             config = self._context.config_file.reload()

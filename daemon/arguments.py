@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments shared by several verbs, with form, default and help. Loads the standard library only."""
+"""Arguments shared by several verbs. Loads the standard library only."""
 
 from __future__ import annotations
 
@@ -40,7 +40,6 @@ def named_file(text: str) -> Path:
 
 
 def folder(text: str) -> Path:
-    """Read the name of an existing folder."""
     if not Path(text or "?").is_dir():
         raise argparse.ArgumentTypeError(f"expected a folder, got {text!r}")
     return Path(text)
@@ -68,24 +67,18 @@ class OneLineParser(argparse.ArgumentParser):
         return read
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Suggest a close choice."""
         if action.choices is None or value in action.choices:
             return
         known = [str(choice) for choice in action.choices]
         raise argparse.ArgumentError(action, f"invalid choice: {value!r}{valid_instead(str(value), known)}")
 
     def unknown(self, arguments: Sequence[str], hint: str = "") -> NoReturn:
-        """End with one line on unknown arguments, and a close option, or the hint.
-
-        Raises:
-            SystemExit: always, with the exit code of wrong usage.
-        """
+        """End with one line on unknown arguments, and a close option, or the hint."""
         first = next((one.partition("=")[0] for one in arguments if one.startswith("--")), "")
         meant = meant_by(first, self._options())
         self.error(f"{' '.join(arguments)}: not known{f'; did you mean {meant!r}?' if meant else hint}")
 
     def _options(self) -> list[str]:
-        """Long options of this parser and of its subparsers."""
         found = [name for action in self._actions for name in action.option_strings if name.startswith("--")]
         for action in self._actions:
             inner = action.choices.values() if isinstance(action.choices, Mapping) else ()
@@ -98,7 +91,7 @@ class OneLineParser(argparse.ArgumentParser):
 
 
 def titled(parser: argparse.ArgumentParser, title: str) -> argparse._ArgumentGroup:
-    """The group of arguments with this title, made if it is missing."""
+    """The group of arguments with this title, made if missing."""
     found = (group for group in parser._action_groups if group.title == title)
     return next(found, None) or parser.add_argument_group(title)
 
@@ -124,13 +117,11 @@ def add_input(parser: argparse.ArgumentParser) -> None:
 
 
 def _phase(name: str) -> Callable[[str], str]:
-    """Reader of a number of tokens, as the input that tells a language model its phase."""
     read = whole(1)
     return lambda text: f"{name}={read(text)}:int"
 
 
 def add_accept_boundary(parser: argparse.ArgumentParser) -> None:
-    """--accept-boundary."""
     titled(parser, "model").add_argument(
         "--accept-boundary",
         action="append",
@@ -142,7 +133,6 @@ def add_accept_boundary(parser: argparse.ArgumentParser) -> None:
 
 
 def add_method(parser: argparse.ArgumentParser) -> None:
-    """--method, for a daemon's predictions."""
     titled(parser, "prediction").add_argument(
         "--method",
         choices=METHODS,
@@ -184,7 +174,7 @@ def asked_configuration(text: str, levels: Mapping[str, Sequence[int]] | None = 
     """Configuration of a --config; ``levels`` as for :func:`jetdvfs.kernels.grid.parse_configuration`.
 
     Raises:
-        UsageError: it is no configuration.
+        UsageError: invalid.
     """
     try:
         return parse_configuration(text, levels)
@@ -193,7 +183,7 @@ def asked_configuration(text: str, levels: Mapping[str, Sequence[int]] | None = 
 
 
 def add_target(parser: argparse.ArgumentParser, *, required: bool = False, several: str = "") -> None:
-    """--target, --fps and --confidence, with every kind of target; ``several`` targets are a list, ``targets``."""
+    """--target, --fps and --confidence; ``several`` targets are a list, ``targets``."""
     group = parser.add_argument_group("targets", targets.listing())
     what = "requirement, in one of these forms"
     if several:
@@ -212,19 +202,16 @@ def add_target(parser: argparse.ArgumentParser, *, required: bool = False, sever
 
 
 def add_battery(parser: argparse.ArgumentParser) -> None:
-    """--battery-wh."""
     parser.add_argument(
         "--battery-wh", type=float, metavar="WH", help="with a target of hours: charge of the battery, in watt hours"
     )
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    """--json."""
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 
 def add_socket(parser: argparse.ArgumentParser) -> None:
-    """--socket."""
     parser.add_argument(
         "--socket",
         type=Path,
@@ -235,7 +222,7 @@ def add_socket(parser: argparse.ArgumentParser) -> None:
 
 
 def board_socket(root: Path) -> Path:
-    """Socket of the daemon on a board; a client's default if none runs, or unknown."""
+    """Socket of the daemon on a board, or a client's default."""
     from .system.state import socket_of
     from .wire.protocol import default_socket
 
@@ -243,7 +230,6 @@ def board_socket(root: Path) -> Path:
 
 
 def add_root(parser: argparse.ArgumentParser) -> None:
-    """--root."""
     parser.add_argument(
         "--root",
         type=folder,
@@ -254,7 +240,6 @@ def add_root(parser: argparse.ArgumentParser) -> None:
 
 
 def add_state_dir(parser: argparse.ArgumentParser) -> None:
-    """--state-dir."""
     parser.add_argument(
         "--state-dir",
         type=Path,
@@ -265,7 +250,6 @@ def add_state_dir(parser: argparse.ArgumentParser) -> None:
 
 
 def add_runtime_dir(parser: argparse.ArgumentParser) -> None:
-    """--runtime-dir."""
     parser.add_argument(
         "--runtime-dir",
         type=Path,
@@ -276,7 +260,6 @@ def add_runtime_dir(parser: argparse.ArgumentParser) -> None:
 
 
 def add_temperature(parser: argparse.ArgumentParser) -> None:
-    """--temperature."""
     titled(parser, "prediction").add_argument(
         "--temperature",
         type=float,

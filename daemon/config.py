@@ -1,24 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """The operator's configuration: a YAML file and its drop-ins, every member optional.
 
-Files of ``jetdvfsd.yaml.d`` beside ``jetdvfsd.yaml`` whose names end in ``.yaml`` are read after it, in the order of their
-names: what a later file says counts, member by member; one that it leaves empty (``profile:``) has its default again.
+Files of ``jetdvfsd.yaml.d`` next to ``jetdvfsd.yaml`` whose names end in ``.yaml`` are read after it, in the order of their
+names: later files override earlier ones, member by member; an empty member (``profile:``) has its default again.
 
 ::
 
     board: agx-xavier            # default: detected
-    profile: agx-xavier-sim      # default: the first of this board; on the running system, none that was simulated
-    socket_group: jetdvfs        # who may ask for clocks; default: this one, if there is such a group
-    axes: [cpu, gpu, emc]        # clocks that may be set; the others stay as they are found
-    limits:                      # clocks outside are never set; where none is inside, the highest below them, or the lowest
+    profile: agx-xavier-sim      # default: the first of this board; on the running system, no simulated one
+    socket_group: jetdvfs        # group that may request clocks; default: this one, if it exists
+    axes: [cpu, gpu, emc]        # clocks that may be set; the rest stay as they are found
+    limits:                      # clocks outside are never set; without any inside, the highest below them, or the lowest
       cpu_khz: {min: 499200, max: 2265600}
       gpu_hz: {max: 1198500000}
       emc_hz: {min: 800000000}
-    cpu_clusters: together       # or apart: one leads, the others run as low as other work allows
+    cpu_clusters: together       # or apart: one leads, the rest run as low as other work allows
     cpu_leader: policy0          # the one that the application runs on; default: the one with most cores
     floors: auto                 # keep clocks up for other work (docs/use.md); off; or the rule's own numbers, as in
                                  #   {cpu_share: 0.7, emc_share: 0.3, pressure: 0.1, hold_s: 10}
-    ceiling_c: 70                # no zone becomes hotter, whatever is held (docs/use.md); default: no ceiling
+    ceiling_c: 70                # highest temperature of any zone, under any lease (docs/use.md); default: no ceiling
     default: max                 # clocks while no application holds any: max, min, or CPU,GPU,EMC in MHz, each max, min or
                                  #   empty for its governor's (,612,); or those that keep a target for a model, as in
                                  #   {model: FILE, input: [1x3x224x224], target: latency_ms=20, fps: 30}; default: as found
@@ -49,11 +49,11 @@ from .system.layers import Remark, Stack, read_stack
 
 DEFAULT_PATH = Path("/etc/jetdvfs/jetdvfsd.yaml")
 INSTALLED_GROUP = "jetdvfs"
-"""The group that systemd/jetdvfs.sysusers.conf makes."""
+"""Group made by systemd/jetdvfs.sysusers.conf."""
 Axis: TypeAlias = Literal["cpu", "gpu", "emc"]
 _DEFAULT = "max, min, CPU,GPU,EMC in MHz, or a mapping with model and target"
 _PLAUSIBLE_MHZ = (10, 10_000)
-"""Every clock of every board lies between."""
+"""Range of all clocks of all boards."""
 _RELOADED = ("limits", "floors", "ceiling_c", "default", "idle")
 AXES: dict[Axis, str] = {"cpu": "cpu_khz", "gpu": "gpu_hz", "emc": "emc_hz"}
 Degrees: TypeAlias = Annotated[float, Meta(ge=20, le=110, description="a temperature from 20 to 110 degrees Celsius")]
@@ -74,7 +74,7 @@ class ClientLimits:
 
 @dataclass(frozen=True)
 class WorkerRules:
-    """Processes that read foreign model files: their number, threads and time."""
+    """Processes that read foreign model files."""
 
     parallel: Number = 2
     threads: Number = 4
@@ -83,7 +83,7 @@ class WorkerRules:
 
 @dataclass(frozen=True)
 class DefaultTarget:
-    """A target for a model, held as by ``jetdvfs hold MODEL --input ... --target ...`` while no application holds any."""
+    """A target for a model, held while no application holds any."""
 
     model: Text
     target: Text
@@ -97,7 +97,7 @@ class DefaultTarget:
 
 @dataclass(frozen=True)
 class IdleRules:
-    """Standby after a time without frames (docs/use.md), at clocks as for ``default``.
+    """Standby after a time without frames, at clocks as for ``default``.
 
     By default the CPU keeps its governor, which serves other work, and the first frame, at once.
     """
@@ -108,7 +108,7 @@ class IdleRules:
 
 @dataclass(frozen=True)
 class Members:
-    """Members of the file; ``help`` is each one's meaning, with its unit."""
+    """Members of the file, with their ``help``."""
 
     board: Text | None = field(default=None, metadata={"help": "board description; default: detected"})
     profile: Text | None = field(
@@ -148,7 +148,7 @@ class Members:
 
 @dataclass(frozen=True)
 class Config(Members):
-    """The operator's configuration; ``warnings`` name members without effect, one line each."""
+    """The operator's configuration; ``warnings`` name members without effect."""
 
     warnings: tuple[str, ...] = ()
 
@@ -157,7 +157,7 @@ def load_config(path: Path | None) -> Config:
     """Read the file and its drop-ins, by default the installation's if any, else the defaults.
 
     Raises:
-        UsageError: one cannot be read, or a member is invalid.
+        UsageError: a file cannot be read, or a member is invalid.
     """
     reading = read_config(path)
     if reading.members is None:
@@ -199,7 +199,6 @@ def read_config(path: Path | None) -> ConfigReading:
 
 
 def _suggested(at: Place, known: Sequence[str]) -> str:
-    """The closest known name, and all of them."""
     close = meant_by(str(at[-1]), known)
     meant = f"; did you mean {dotted((*at[:-1], close))}?" if close else ";"
     return f"{meant} valid: {', '.join(known)}"
@@ -258,15 +257,12 @@ def _filled(raw: Any) -> Any:
 
 
 class ConfigFile:
-    """The operator's file: read at the start, and again on request.
-
-    Args:
-        path: as for :func:`load_config`, whose errors are raised.
+    """The operator's file: read at the start, and again on request; errors as for :func:`load_config`.
 
     Attributes:
         started: configuration at the start; ``current`` is the last read.
-        notes: reasons why the file's content is not in force; empty if it is.
-        default_note: reason why the target of ``default`` is not held; empty if it is.
+        notes: reasons why the file's content is not in force.
+        default_note: reason why the target of ``default`` is not held.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -276,7 +272,7 @@ class ConfigFile:
         self.default_note = ""
 
     def reload(self) -> Config:
-        """The configuration as the file has it now; warnings name members for the next start only.
+        """Read the file again; warnings name members for the next start only.
 
         Raises:
             UsageError: as for :func:`load_config`; the previous one stays in force, with ``notes``.

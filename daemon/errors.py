@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of this package, with exit codes of the command line.
-
-A ``TransientError`` may be retried, by :func:`jetdvfs.daemon.hardware.patience.retried`; all others would fail again.
-"""
+"""Errors of this package, with exit codes of the command line."""
 
 from __future__ import annotations
 
@@ -26,11 +23,11 @@ class UsageError(DaemonError):
 
 
 class LeaseEnded(UsageError):
-    """Another than its holder ended the lease: released, or the board restored."""
+    """Another client than its holder ended the lease."""
 
 
 class InputError(DaemonError):
-    """An input (a model, a profile, a descriptor) cannot be used."""
+    """An unusable input: a model, a profile, a descriptor."""
 
     exit_code = 3
 

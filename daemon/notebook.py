@@ -9,8 +9,7 @@
     plan = surface.plan("latency_ms=20", confidence=0.95)
     surface.plot(plan)
 
-Nothing here touches a clock. Besides numpy and pyyaml, libraries are loaded on use: treelite by :func:`load_profile`, pandas by
-:meth:`BoardSurface.to_dataframe`, matplotlib by :meth:`BoardSurface.plot`.
+No clock is touched. Libraries besides numpy and pyyaml are loaded on use: treelite, pandas, matplotlib.
 """
 
 from __future__ import annotations
@@ -57,13 +56,13 @@ def decompose(
 
     Args:
         path: a TorchScript, ``torch.export`` or ONNX file.
-        inputs: in order or by name, each like ``1x3x224x224``, ``1x128:int64`` or ``sr=16000:int``; a single one needs no list,
-            and none is needed if the file declares them.
+        inputs: in order or by name, each like ``1x3x224x224``, ``1x128:int64`` or ``sr=16000:int``; not needed if the file
+            declares them.
         method: method of a TorchScript model.
         optimized: launches after the passes of PyTorch's JIT, as ``jetdvfs predict`` and the daemon take them.
 
     Returns:
-        The network. If its launch list ends early, its ``boundary`` tells where and why.
+        The network. If its launch list ends early, ``boundary`` tells where and why.
 
     Raises:
         KernelsError: the file is no readable model, calls an unknown operator, or does not run on these inputs.
@@ -75,7 +74,7 @@ def decompose(
 
 
 def load_profile(name_or_dir: str | os.PathLike[str]) -> BoardProfile:
-    """Load a board's profile by its bundle's name (``jetdvfs profile list`` prints them) or folder.
+    """Load a board's profile by its bundle's name (see ``jetdvfs profile list``) or folder.
 
     Raises:
         BundleError: missing, incomplete, damaged, made for another board, or without measured power.
@@ -88,18 +87,16 @@ def load_profile(name_or_dir: str | os.PathLike[str]) -> BoardProfile:
 
 @dataclass(frozen=True, eq=False)
 class BoardProfile:
-    """A trained profile of one board, ready to predict with."""
+    """A trained profile of one board."""
 
     bundle: Bundle
 
     @property
     def name(self) -> str:
-        """The bundle's name."""
         return self.bundle.manifest.name
 
     @property
     def board(self) -> str:
-        """The board it predicts."""
         return self.bundle.manifest.board
 
     @property
@@ -109,7 +106,6 @@ class BoardProfile:
 
     @property
     def grid(self) -> FrequencyGrid:
-        """The board's frequency configurations."""
         return self.bundle.manifest.grid
 
     def surface(
@@ -126,11 +122,10 @@ class BoardProfile:
 
         Args:
             network: from :func:`decompose`.
-            method: ``timeline`` plays host and GPU against each other; ``sum`` adds up kernels, as MIRAGE (SEC '21) does.
-            temperature_c: the die's, in degrees Celsius; by default that of the profile's idle power.
-            execution: how the GPU is launched: ``eager``, ``graph`` or ``engine``; by default as listed, TensorRT's as an
-                engine and all others one by one.
-            beside: frame overhead, known to the application.
+            method: ``timeline`` of host and GPU, or ``sum`` of kernel times, as in MIRAGE (SEC '21).
+            temperature_c: die temperature in degrees Celsius; by default that of the profile's idle power.
+            execution: ``eager``, ``graph`` or ``engine`` launches; by default as listed: engine for TensorRT, else eager.
+            beside: frame overhead.
             accept_boundary: operators at which the launch list may end early.
 
         Raises:
@@ -161,7 +156,7 @@ class BoardSurface(Surface):
 
     Attributes:
         profile: name of the profile, with its ``board`` and ``simulated``.
-        correction: changes by observations; None if uncorrected.
+        correction: changes by observations, if corrected.
     """
 
     network: str = ""
@@ -171,13 +166,10 @@ class BoardSurface(Surface):
     correction: Correction | None = None
 
     def correct(self, observations: Sequence[Observation]) -> BoardSurface:
-        """The surface corrected by observations, with the ``correction`` and its reasons.
-
-        Args:
-            observations: all there are: the predicted surface is corrected, not a corrected one.
+        """The surface corrected by all observations, with the ``correction`` and its reasons.
 
         Raises:
-            CostModelError: there is no observation.
+            CostModelError: no observation.
             GridError: one is not on the surface's grid.
         """
         found = correct(self, observations)
@@ -199,7 +191,6 @@ class BoardSurface(Surface):
             target: such as ``latency_ms=20`` or ``min-energy``.
             fps: frames per second; each inference must then end within its period, and energy is per frame.
             confidence: probability, 0.5 to below 1, of meeting the target.
-            limits: range of each clock.
             battery_wh: charge left, for a target of hours.
 
         Raises:
@@ -210,11 +201,7 @@ class BoardSurface(Surface):
         return plan(self, wanted, fps=fps, confidence=confidence, limits=lasting(wanted, battery_wh, limits or Limits()))
 
     def to_dataframe(self) -> DataFrame:
-        """One row for each configuration, in the grid's order.
-
-        Columns: the clocks ``cpu_khz``, ``gpu_hz``, ``emc_hz``; the figures ``latency_ms``, ``power_mw``, ``energy_mj`` and
-        ``idle_mw``; their uncertainty, ``latency_sigma`` and ``energy_sigma``; and ``guessed_share``, as in
-        :class:`~jetdvfs.kernels.surface.Surface`.
+        """One row per configuration, in the grid's order: clocks, figures, sigmas and ``guessed_share``.
 
         Raises:
             InputError: pandas is missing.
@@ -227,9 +214,7 @@ class BoardSurface(Surface):
         return pandas.DataFrame(columns | {name: getattr(self, name).ravel() for name in figures})
 
     def plot(self, plan: Plan | None = None, *, ax: Axes | None = None) -> Axes:
-        """Draw latency against energy, a point per configuration, and a plan's target and choice; return the axes.
-
-        Without ``ax``, draws on new axes of ``matplotlib.pyplot``, which a notebook shows.
+        """Draw latency against energy, a point per configuration, and a plan's target and choice, on ``ax`` or new axes.
 
         Raises:
             InputError: matplotlib is missing.

@@ -39,14 +39,9 @@ def find_profile(name_or_dir: str, board: str) -> Profile:
 
 
 def choose_profile(wanted: str | None, board: str, *, running_system: bool) -> tuple[Profile | None, tuple[str, ...]]:
-    """The wanted profile, or the board's first one, and notes if there is none.
+    """The wanted profile, or the board's first one, and notes if there is none; errors as for :func:`find_profile`.
 
-    On the running system, a profile from a simulated board is used only by name: its figures are not that machine's. In a file
-    tree elsewhere, any profile of the board's kind may predict.
-
-    Raises:
-        BundleError: the wanted one is missing or malformed.
-        InputError: it was made for another board.
+    On the running system, a profile of a simulated board is used only by name.
     """
     if wanted is not None:
         return find_profile(wanted, board), ()

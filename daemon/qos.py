@@ -12,19 +12,16 @@
                     image = resize(image)
                 network(image)
 
-A frame ends when the GPU is done. CUDA calls return before: a frame that does not wait is a launch time, and the daemon does
-not count it. ``qos.frame(lease, wait=torch.cuda.synchronize)`` calls a function that waits. Without ``wait``, a frame waits for
-PyTorch's current stream if the application has used CUDA through PyTorch; with another CUDA library, one warning says that it
-does not wait. ``wait=False`` is for a block that waits by itself (``output.cpu()``).
+A frame ends when the GPU is done; the daemon ignores frames that are launch times. Without ``wait``, a frame waits for
+PyTorch's current stream if the application has used CUDA through PyTorch; with another CUDA library, pass a function that
+waits, or ``wait=False`` if the block does (``output.cpu()``).
 
-``@qos.frame(lease)`` makes a frame of every call of a function, and ``qos.timed(network, lease)`` of every call of a module.
-The target is for the whole frame, including its spans; ``frame.spans`` has the time of each.
+``@qos.frame(lease)`` makes a frame of every call of a function, ``qos.timed(network, lease)`` of every call of a module.
 
-With ``required=False`` the application also runs without a daemon or access to it, and gets its lease once there is one. A
-lease lost with the daemon is held again by the next one (``lease.held`` is its present state). Nothing waits for the daemon
-between the start and the end of the block; the end takes about a second at most.
+With ``required=False`` the application also runs without a daemon, and gets its lease once there is one. A lost lease is held
+again by the next daemon. Nothing waits for the daemon within the block; its end takes about a second at most.
 
-``lease.change(target="latency_ms=30")`` changes the request in one call: the target, the rate, or the model.
+``lease.change(target="latency_ms=30")`` changes the target, the rate, or the model.
 """
 
 from __future__ import annotations
@@ -79,16 +76,14 @@ def _wait_for_gpu() -> None:
 
 
 class frame:
-    """Times one frame, and notes it for a thread to report; never waits for the daemon.
+    """Times one frame, for a thread to report; never waits for the daemon.
 
     A frame that ends in an exception is not reported. As a decorator, every call is a frame. Afterwards ``latency_ms`` and
-    ``spans`` hold the times of the frame and of its spans.
+    ``spans`` hold its times.
 
     Args:
-        lease: receiver of the frame.
-        wait: called at the end of the block, before the time is taken: a function that returns when the GPU is done, such as
-            ``torch.cuda.synchronize``. None waits for PyTorch's current CUDA stream if the application uses CUDA through
-            PyTorch. False does not wait.
+        wait: called at the end of the block; returns when the GPU is done, as ``torch.cuda.synchronize``. None waits for
+            PyTorch's current CUDA stream, if used. False does not wait.
     """
 
     __slots__ = ("_lease", "_start", "_wait", "latency_ms", "spans")
@@ -112,7 +107,6 @@ class frame:
             self._lease.report(self.latency_ms)
 
     def __call__(self, function: F) -> F:
-        """The function with each call as a frame."""
         lease, wait = self._lease, self._wait
 
         @functools.wraps(function)
@@ -144,7 +138,7 @@ class span:
 
 
 class timed:
-    """A module, or another callable, whose every call is a frame (see :class:`frame`); all else is the module's own."""
+    """A module, or another callable, whose every call is a frame; all else is the module's own."""
 
     def __init__(
         self, module: Callable[..., Any], lease: Reported, wait: Callable[[], object] | Literal[False] | None = None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Restores the board after a dead daemon, for ``jetdvfs restore`` or a daemon that cannot start."""
+"""Restoration of the board after a dead daemon, for ``jetdvfs restore`` or a daemon that cannot start."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .hardware.hardware import Hardware
 from .system.state import BASELINE_FOLDER, OLDER_BASELINE_NAME
 
 LAST_TRY_S = 1.0
-"""For how long what does not take at once is tried again, where nobody tries later."""
+"""How long a last restore is retried."""
 
 
 def keeper_of(files: Files, runtime_dir: Path, state_dir: Path) -> BaselineKeeper:

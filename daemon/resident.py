@@ -75,12 +75,12 @@ _CHANGES_S = 1.0
 _SUM_UP_S = 15.0
 _DEFAULT_S = 2.0
 _LAST_WORD_S = 8.0
-"""How long giving back may take when the service ends; the unit's TimeoutStopSec= is a little longer."""
+"""Longest restore at the service's end; the unit's TimeoutStopSec= is a little longer."""
 _ADMIN_LIMITS = ServerLimits(connections=16, connections_per_user=16)
 
 
 class Resident:
-    """All from the locks on its folders to the sockets; a context manager that ends it all."""
+    """The daemon, from the locks on its folders to the sockets, as a context manager."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         self._args = args
@@ -238,7 +238,6 @@ class Resident:
             self._quota.sum_up()
 
     async def _reload(self, admin: AdminApi) -> None:
-        """Read the configuration again, and notify the service manager."""
         notify.notify("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
         with contextlib.suppress(DaemonError):  # logged, and in the status
             await admin.reload()
@@ -296,11 +295,7 @@ class Resident:
 
 
 def _make_own_base() -> None:
-    """Make the folder of an ordinary user's daemon, if it is no other user's.
-
-    Raises:
-        UsageError: it cannot be made.
-    """
+    """Make the folder of an ordinary user's daemon, if it is no other user's."""
     try:
         make_trusted(runtime_base())
     except OSError as error:
@@ -334,7 +329,7 @@ def _give_back_what_was_left(args: argparse.Namespace) -> None:
 
 @contextlib.contextmanager
 def _recording() -> Iterator[tuple[Record, LogQuota]]:
-    """Decisions from now on, for clients, with a limit on each user's lines, there and in the log."""
+    """Record of decisions, with a limit on each user's lines, there and in the log."""
     record, quota, root = Record(), LogQuota(time.monotonic, _operators()), logging.getLogger()
     root.addHandler(record)
     handlers = tuple(root.handlers)
@@ -352,8 +347,7 @@ def _recording() -> Iterator[tuple[Record, LogQuota]]:
 def _woken_by_signals(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
     """Let every signal wake the loop.
 
-    Python sees a signal only once the main thread goes on, which one in another thread, or just before the wait, would not
-    cause.
+    Otherwise a signal in another thread, or just before the wait, would not.
     """
     ours, pythons = socket.socketpair()
     with ours, pythons:
@@ -369,11 +363,7 @@ def _woken_by_signals(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
 
 
 def _group_id(wanted: str | None) -> int:
-    """Group that may request clocks: the wanted one, else for root the installation's, if any.
-
-    Raises:
-        UsageError: the wanted group does not exist.
-    """
+    """Group that may request clocks: the wanted one, else for root the installation's, if any."""
     try:
         return grp.getgrnam(wanted or INSTALLED_GROUP).gr_gid if wanted or os.geteuid() == 0 else UNCHANGED
     except KeyError:

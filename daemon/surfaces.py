@@ -44,12 +44,7 @@ _PREPARED_AGAIN_S = 60.0
 
 @dataclass(frozen=True)
 class LoadedNetwork:
-    """A client's network by its name for it, small enough to keep many.
-
-    Attributes:
-        key: digest of its payload: equal for equal networks.
-        payload: as packed by :func:`.worker.packing.packed_network`.
-    """
+    """A client's network: its packed payload, and ``key``, the digest of that."""
 
     name: str
     key: str
@@ -58,8 +53,6 @@ class LoadedNetwork:
 
 
 class _Kept(NamedTuple):
-    """Key of a surface: its network's, and the request."""
-
     network: str
     method: str
     execution: str | None
@@ -142,7 +135,7 @@ class Surfaces:
                     break
                 for digest in damaged:
                     self._tables.discard(digest)
-            # Tables are checked once: a worker checks again only one that was touched since.
+            # A worker checks a table again only if it was touched since.
             self._known = self._tables.stamps(digests)
         except OSError as error:
             raise WorkerFailed(
@@ -169,12 +162,7 @@ class Surfaces:
         return _loaded(*await self._workers.decompose(attached, inputs, name, accepted))
 
     async def check(self, network: bytes, uid: int, accepted: Sequence[str] = ()) -> LoadedNetwork:
-        """Check a client's network in JSON, in a worker.
-
-        Raises:
-            InputError: it is malformed, launches nothing, or its launch list ends early and not at one of ``accepted``.
-            LimitReached: too many of the user's requests wait.
-        """
+        """Check a client's network in JSON, in a worker; errors as for :meth:`decompose`."""
         return _loaded(*await self._workers.check(network, uid, accepted))
 
     async def surface(
@@ -188,10 +176,6 @@ class Surfaces:
         uid: int = 0,
     ) -> Surface:
         """The network's surface; simultaneous requests of a user for the same one share a worker.
-
-        Args:
-            method: one of :data:`jetdvfs.kernels.units.METHODS`.
-            execution, beside, gpu_share: as for :func:`jetdvfs.kernels.cost.model.surface`.
 
         Raises:
             InputError, WorkerFailed: no profile, or an unsuitable one, or the worker failed.
@@ -213,7 +197,7 @@ class Surfaces:
         if task is None:
             task = self._making[key] = asyncio.create_task(self._make(network, kept, self.profile, uid))
             task.add_done_callback(lambda done: self._made(key, done))
-        # The first client may go away while others still wait.
+        # The first client may leave while another still waits.
         return await asyncio.shield(task)
 
     def name(self, network: LoadedNetwork, method: str, execution: str | None, beside: Beside, share: float | None = 1) -> str:
@@ -270,7 +254,7 @@ def _loaded(info: NetworkInfo, payload: bytes) -> LoadedNetwork:
 
 
 def table_folder(folder: Path) -> TableFolder:
-    """Folder of converted models: ours, and readable by workers.
+    """Folder of converted models, readable by workers.
 
     Raises:
         UsageError: it cannot be made.

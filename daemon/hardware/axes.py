@@ -47,7 +47,7 @@ def megahertz(axis: str, level: int | None) -> str:
 
 @dataclass(frozen=True)
 class FixedAxis:
-    """A clock that cannot be controlled; with ``waits``, a request waits for its files, which appear with the unit's first use."""
+    """A clock that cannot be controlled; with ``waits``, a request waits for the files that the unit's first use makes."""
 
     level: int
     seen: bool

@@ -39,12 +39,7 @@ _MOST_CERTAIN = 1 - 1e-9
 
 @dataclass(frozen=True)
 class Step:
-    """Next configuration and reason.
-
-    Attributes:
-        exploring: True for a trial; False for the final plan.
-        corrected: surface behind the choice; None before any observation.
-    """
+    """Next configuration and reason; ``exploring`` for a trial, False for the final plan."""
 
     configuration: FrequencyConfiguration
     reason: str
@@ -65,9 +60,10 @@ def next_configuration(
     """Choose the next configuration.
 
     First the highest permitted clocks. Later ones keep the target (and the period) with the probability :data:`SAFE`, or by
-    their clocks: no frame slows by more than the clock lowered most. The first are the most informative about configurations
-    that may keep the target; from the fourth on, the potentially best, alternating for a predicted network. Exploration ends
-    after ten if no gain of 1% is left, or after ``most``.
+    their
+    clocks: no frame slows by more than the clock lowered most. The first are the most informative; from the fourth on, the
+    potentially best, alternating for a predicted network. Exploration ends after ten if no gain of 1% is left, or after
+    ``most``.
 
     Args:
         surface: as predicted, or :func:`jetdvfs.kernels.correction.flat.flat_surface`.
@@ -179,7 +175,6 @@ def _far_below(surface: Surface, seen: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 def _one_axis_apart(seen: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Mask of configurations that differ from an observed one in one clock."""
     lines = [np.broadcast_to(seen.any(axis=axis, keepdims=True), seen.shape) for axis in range(seen.ndim)]
     return np.asarray(np.logical_or.reduce(lines) & ~seen)
 

@@ -19,7 +19,7 @@ from .plan import Caveats, Option, Plan, Plans, longest_ms, requirements
 from .targets import FIGURE_NAMES, FIGURE_UNITS, parse_target
 
 SAFE = 0.99
-"""Probability with which a configuration must keep the target to be tried with a program that was not predicted."""
+"""Probability of keeping the target with which an unpredicted program may try a configuration."""
 _KEPT = 1 + 1e-9
 
 
@@ -34,11 +34,11 @@ class Work:
 
     Attributes:
         surface: of one inference, alone on the board.
-        fps: frames per second; None for back to back.
+        fps: None for back to back.
         confidence: for plan and limit; None for the median.
         limit_ms: longest time of a frame; None for any.
         frugal: True if it prefers the least energy within the limit.
-        process: that hands in its frames.
+        process: id of the process.
     """
 
     surface: Surface
@@ -53,21 +53,16 @@ class Work:
         return self.surface.latency_ms if confidence is None else self.surface.latency_quantile_ms(confidence)
 
     def latency_at_ms(self, confidence: float | None, index: tuple[int, int, int]) -> float:
-        """The same at one configuration."""
         surface = self.surface
         slower, late = (0.0, 0.0) if confidence is None else surface.slower(confidence)
         return float(surface.latency_ms[index]) * math.exp(max(slower * float(surface.latency_sigma[index]), late))
 
 
 class Planner(Protocol):
-    """Plans a lease within limits; a frozen value, asked again when limits change."""
+    """Plans a lease within limits; a frozen value, used again when limits change."""
 
     def plan(self, limits: Limits) -> LeasePlan:
-        """The plan within limits.
-
-        Raises:
-            TargetNotAttainable, UsageError, InputError: as for :func:`jetdvfs.daemon.planning.plan.plan`.
-        """
+        """The plan within limits; errors as for :func:`jetdvfs.daemon.planning.plan.plan`."""
         ...
 
 
@@ -76,13 +71,11 @@ class LeasePlan:
     """Configuration planned for a lease, and the request behind it.
 
     Attributes:
-        configuration: a level of the board's grid on each axis.
         request: for a target; None for a requested configuration.
         constraints: of the lease on the whole board.
-        chosen: the plan; None if not chosen by one, but requested, on trial or closest.
+        chosen: the plan; None if requested, on trial or closest.
         planner: plans again within other limits; None for a requested configuration.
-        limits: of the plan.
-        unmet: reason why no configuration is predicted to meet the target, and the best attainable; empty if one does.
+        unmet: reason why no configuration is predicted to meet the target, and the best attainable.
         idle: no frames come: no load for other leases.
         parked: clocks of standby, at which the target does not hold.
         firm: clocks are not lowered on a shared GPU.
@@ -108,34 +101,29 @@ class LeasePlan:
 
     @property
     def network(self) -> str:
-        """Name of the network; empty without one."""
         return "" if self.request is None else self.request.network
 
     @property
     def fps(self) -> float | None:
-        """Requested frames per second; None without a rate."""
         return None if self.request is None else self.request.fps
 
     @property
     def confidence(self) -> float | None:
-        """Requested probability of keeping the target; None for the median."""
         return None if self.request is None else self.request.confidence
 
     @property
     def limit_ms(self) -> float | None:
-        """Longest time of a frame by target and rate; None for any."""
         return None if self.request is None else self.request.limit_ms
 
     @property
     def predicted(self) -> Option | None:
-        """Prediction at the configuration; None without one."""
+        """Prediction at the configuration."""
         if self.chosen is not None:
             return self.chosen.choice
         return None if self._known is None else self._known.option(self.configuration)
 
     @property
     def caveats(self) -> Caveats | None:
-        """Caveats of the prediction; None without one."""
         return None if self._known is None else Caveats.of(self._known.surface)
 
     @property
@@ -154,11 +142,11 @@ class LeasePlan:
         return predicted is not None and self.fps is not None and predicted.latency_ms * self.fps <= 500
 
     def missed(self, configuration: FrequencyConfiguration) -> str | None:
-        """Part of the target missed at a configuration; None without or if unknown."""
+        """Part of the target missed at a configuration; None if met or unknown."""
         return None if self._known is None or self.parked else self._known.missed(configuration)
 
     def closest(self, limits: Limits) -> LeasePlan | None:
-        """Closest plan to the target, with the same planner; None without predictions."""
+        """Closest plan to the target, with the same planner."""
         return None if self._known is None else replace(self._known.closest(limits), planner=self.planner)
 
     def within(self, limits: Limits, *, held: bool) -> LeasePlan:
@@ -169,7 +157,6 @@ class LeasePlan:
 
         Raises:
             TargetNotAttainable: no configuration meets its target, whatever the budget.
-            UsageError, InputError: as for :func:`jetdvfs.daemon.planning.plan.plan`.
         """
         if self.planner is None:
             return self
@@ -193,8 +180,7 @@ class PlanRequest:
     """A network, a target and conditions; plans leases (:class:`Planner`).
 
     Attributes:
-        plans: makes plans, and keeps the last ones.
-        target, fps, confidence: as for :func:`jetdvfs.daemon.planning.plan.plan`.
+        plans: makes and keeps plans.
         simulated: True if the predictions were measured on a simulated board.
         constraints: on the whole board.
     """
@@ -209,11 +195,7 @@ class PlanRequest:
     constraints: BoardConstraints = field(default_factory=BoardConstraints)
 
     def plan(self, limits: Limits) -> LeasePlan:
-        """The best plan within these limits.
-
-        Raises:
-            TargetNotAttainable, UsageError, InputError: as for :func:`jetdvfs.daemon.planning.plan.plan`.
-        """
+        """The best plan within these limits; errors as for :func:`jetdvfs.daemon.planning.plan.plan`."""
         try:
             chosen = self.plans.plan(self.surface, self.target, self.fps, self.confidence, limits)
         except TargetNotAttainable as error:
@@ -223,11 +205,7 @@ class PlanRequest:
         return LeasePlan(chosen.configuration, self, self.constraints, chosen, self, limits)
 
     def closest(self, limits: Limits) -> LeasePlan:
-        """Closest configuration to the target, if none within the limits meets it.
-
-        Raises:
-            UsageError, InputError: as for :meth:`plan`.
-        """
+        """Closest configuration to the target, if none within the limits meets it."""
         figures = self.plans.outlook(self.surface, self.fps, self.confidence)
         bounds = requirements(parse_target(self.target), self.fps)
         permitted = limits.permits(self.surface.grid)
@@ -261,7 +239,6 @@ class PlanRequest:
 
     @property
     def work(self) -> Work:
-        """GPU load of its frames."""
         return Work(self.surface, self.fps, self.confidence, self.limit_ms, parse_target(self.target).frugal)
 
     def gain(self, held: FrequencyConfiguration, other: FrequencyConfiguration) -> float:
@@ -274,16 +251,13 @@ class PlanRequest:
 
     @property
     def merit(self) -> str:
-        """Merit of its target, in words."""
         return parse_target(self.target).merit
 
     @property
     def limit_ms(self) -> float | None:
-        """Longest time of a frame by target and rate; None for any."""
         return longest_ms(parse_target(self.target), self.fps)
 
     def missed(self, configuration: FrequencyConfiguration) -> str | None:
-        """Part of the target missed at a configuration; None without or if unknown."""
         try:
             index = self.surface.grid.index(configuration)
         except GridError:
@@ -304,18 +278,16 @@ class ClosestPlanner:
     request: PlanRequest
 
     def plan(self, limits: Limits) -> LeasePlan:
-        """As :meth:`PlanRequest.closest`."""
         return self.request.closest(limits)
 
 
 @dataclass(frozen=True)
 class TrialPlanner:
-    """A plan within its limits, any value if unknown; within others, another planner's."""
+    """A plan within its limits; within other limits, another planner's."""
 
     trial: LeasePlan
     limits: object
     otherwise: Planner
 
     def plan(self, limits: Limits) -> LeasePlan:
-        """The trial, unless limits have changed."""
         return self.trial if limits == self.limits else self.otherwise.plan(limits)

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits: permitted clocks by board, operator, other work and power budget (:func:`permitted`).
-
-Of equally good configurations within them, :func:`lowest_clocks` are taken.
-"""
+"""Limits: permitted clocks by board, operator, other work and power budget (:func:`permitted`)."""
 
 from __future__ import annotations
 
@@ -22,9 +19,9 @@ from ..leases.demand.floors import Floors
 from .targets import Hours, Target
 
 CEILINGS_C = (20.0, 110.0)
-"""Temperature ceilings that make sense, in degrees Celsius."""
+"""Valid temperature ceilings, in degrees Celsius."""
 BATTERIES_WH = (0.1, 100_000.0)
-"""Charges of batteries that make sense, in watt hours."""
+"""Valid battery charges, in watt hours."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +29,8 @@ class BoardConstraints:
     """Constraints on the whole board.
 
     Attributes:
-        ceiling_c: highest temperature of any zone, in degrees Celsius; None for no ceiling.
-        hours: battery life from the grant of the lease; None for no constraint.
+        ceiling_c: highest temperature of any zone, in degrees Celsius.
+        hours: battery life from the grant of the lease.
         battery_wh: charge at the grant, if the board does not report it.
 
     Raises:
@@ -56,8 +53,6 @@ class BoardConstraints:
 
 
 class LeaseConstraints(NamedTuple):
-    """Constraints of one lease on the whole board; ``label`` is for people."""
-
     lease: str
     label: str
     uid: int
@@ -72,7 +67,7 @@ def heeded(asking: Sequence[LeaseConstraints], operators: Collection[int]) -> tu
 
 @dataclass(frozen=True)
 class Budget:
-    """Mean power of the energy rails that the board may draw, with the reason in one line."""
+    """Mean power of the energy rails that the board may draw, with the reason."""
 
     power_mw: float
     reason: str
@@ -88,12 +83,12 @@ def _check(name: str, value: float | None, valid: tuple[float, float], unit: str
 
 
 TIE = 1e-3
-"""Configurations this close in what a target prefers are as good as each other; the lowest clocks among them are taken."""
+"""Relative difference of a target's objective below which configurations are equal, and the lowest clocks win."""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Lowest and highest clock allowed on an axis, in its unit; None for no bound."""
+    """Lowest and highest clock allowed on an axis, in its unit."""
 
     min: Positive | None = None
     max: Positive | None = None
@@ -103,12 +98,12 @@ class Bounds:
             raise ValueError(f"expected min not above max, got {self.min} > {self.max}")
 
     def inside(self, levels: Sequence[int]) -> tuple[int, ...]:
-        """Levels between both bounds; maybe none."""
+        """Levels between both bounds."""
         low, high = self.min or 0, self.max if self.max is not None else levels[-1]
         return tuple(level for level in levels if low <= level <= high)
 
     def allowed(self, levels: Sequence[int]) -> tuple[int, ...]:
-        """Permitted ones of rising levels: all in bounds, else the highest up to ``max``, else the lowest."""
+        """Permitted ones of ascending levels: all in bounds, else the highest up to ``max``, else the lowest."""
         below = [level for level in levels if self.max is None or level <= self.max]
         return self.inside(levels) or tuple(below[-1:]) or tuple(levels[:1])
 
@@ -122,16 +117,15 @@ class ClockLimits:
     emc_hz: Bounds = field(default_factory=Bounds, metadata={"help": "memory clock, in Hz"})
 
     def allowed(self, clock: str, levels: Sequence[int]) -> tuple[int, ...]:
-        """Permitted levels of a clock, of all rising ones and at least one; a cpufreq policy has the CPU's bounds."""
+        """Permitted levels of a clock, at least one; a cpufreq policy has the CPU's bounds."""
         bounds: Bounds = getattr(self, clock if clock in CLOCKS else "cpu_khz")
         return bounds.allowed(levels)
 
     def within(self, grid: FrequencyGrid) -> FrequencyGrid:
-        """Permitted levels of a grid."""
         return FrequencyGrid(**{axis: self.allowed(axis, grid.levels(axis)) for axis in AXES})
 
     def missed(self, levels: Mapping[str, Sequence[int]]) -> Iterator[str]:
-        """One line for each clock whose offered levels, rising, are all out of bounds; CPU clusters by cpufreq policy."""
+        """One line for each clock whose offered levels are all out of bounds; CPU clusters by cpufreq policy."""
         for clock, offered in levels.items():
             axis = clock if clock in CLOCKS else "cpu_khz"
             bounds: Bounds = getattr(self, axis)
@@ -148,8 +142,8 @@ class Limits:
     """Limits of a plan besides its target.
 
     Attributes:
-        cpu_khz, gpu_hz, emc_hz: inclusive range of each clock; None for no limit.
-        power_mw: mean power of the board; None for any. ``because`` is the reason.
+        cpu_khz, gpu_hz, emc_hz: inclusive range of each clock.
+        power_mw: mean power of the board; ``because`` is the reason.
         demand: reasons of other work's floors, one line each.
     """
 
@@ -162,7 +156,6 @@ class Limits:
 
     @classmethod
     def within(cls, ranges: Mapping[str, tuple[int, int]]) -> Limits:
-        """Limits from ranges by axis; an axis without one is free."""
         return cls(ranges.get("cpu_khz"), ranges.get("gpu_hz"), ranges.get("emc_hz"))
 
     def affords(self, power_mw: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -172,14 +165,13 @@ class Limits:
 
     @property
     def budget(self) -> str:
-        """Power budget in words; empty without one."""
         return "" if self.power_mw is None else f"{self.power_mw / 1e3:.4g} W {self.because}".rstrip()
 
     def permits(self, grid: FrequencyGrid) -> NDArray[np.bool_]:
         """Mask of configurations within the ranges, of the grid's shape.
 
         Raises:
-            UsageError: there is none; the text names the clock and its frequencies.
+            UsageError: no configuration is; the text names the clock and its frequencies.
         """
         masks = []
         for name in AXES:
@@ -201,12 +193,7 @@ def permitted(
     budget: Budget | None = None,
     stuck: Mapping[str, int] | None = None,
 ) -> Limits:
-    """Permitted clocks.
-
-    Args:
-        operator: the operator's bounds, which override the demand.
-        stuck: level of each axis that ignores requests.
-    """
+    """Permitted clocks; the operator's bounds override the demand, and ``stuck`` axes ignore requests."""
     ranges = {}
     for axis in AXES:
         levels = operator.allowed(axis, offered.levels(axis))

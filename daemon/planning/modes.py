@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Power modes for a network: the smallest that is enough, and a better one for a lease.
 
-A mode is judged at its highest clocks, as governors go there under load. It is enough if memory, latency and power meet the
-request; likewise a slice of the GPU. DIPPM (Euro-Par '23), section 3.5, selects a slice of an A100 by memory alone.
-
-A mode caps clocks and takes cores offline. It is proposed, never switched to, if it meets a target that is missed now, or
-lowers the target's merit by :data:`WORTH`; of equal modes, the one with the fewest cores. The power of idle online cores is
-unknown, and not counted.
+A mode is judged at its highest clocks, as governors go there under load. It is proposed, never switched to, if it meets a
+target that is missed now, or lowers the target's objective by :data:`WORTH`; of equal modes, the one with the fewest cores.
+DIPPM (Euro-Par '23), section 3.5, selects a slice of an A100 by memory alone.
 """
 
 from __future__ import annotations
@@ -32,7 +29,7 @@ _AS_GOOD = 0.005
 _UNITS_MASK = "tpc_pg_mask"
 GIB = 1 << 30
 
-#: The profiles that equation 2 of DIPPM chooses from, by how much memory they have, in GiB: an A100 of 40 GB.
+#: Slices of an A100 of 40 GB in equation 2 of DIPPM, by memory in GiB.
 A100_SLICES: Mapping[str, int] = {"1g.5gb": 5, "2g.10gb": 10, "3g.20gb": 20, "7g.40gb": 40}
 
 
@@ -41,12 +38,11 @@ class Choice:
     """A power mode, or a slice of the GPU in one, and a network's figures there.
 
     Attributes:
-        name: of the mode, or of the slice.
         configuration: its highest clocks.
-        latency_ms, power_mw: there; power over the period of a frame rate. Not exceeded at the confidence, if given.
-        gpu_share: part of the GPU left on; None if unknown, which is not enough. For a part, ``latency_ms`` scales by it as if
-            all of it were the GPU's, and ``power_mw`` is the whole GPU's: both are upper bounds.
-        lacking: requirements not met, in words.
+        latency_ms, power_mw: there, not exceeded at the confidence, if given; power over the period of a frame rate.
+        gpu_share: part of the GPU left on; None (unknown) is not enough. For a part, ``latency_ms`` scales by it and
+            ``power_mw`` is the whole GPU's: both are upper bounds.
+        lacking: requirements not met.
     """
 
     name: str
@@ -141,12 +137,11 @@ def modes_of(board: BoardDescription, firmware: str | None) -> ModeSet:
 
 
 def a100_slice(memory_bytes: float) -> str | None:
-    """Smallest slice of an A100 with 40 GB that holds this much; None beyond the whole."""
+    """Smallest slice of an A100 with 40 GB that holds this much."""
     return next((name for name, gib in A100_SLICES.items() if memory_bytes < gib * GIB), None)
 
 
 def highest(grid: FrequencyGrid, mode: PowerMode) -> FrequencyConfiguration:
-    """Highest clocks of a mode."""
     return FrequencyConfiguration(*(bound_levels(grid.levels(axis), getattr(mode, axis))[-1] for axis in AXES))
 
 
@@ -178,10 +173,10 @@ def _slices(board: BoardDescription, mode: PowerMode, share: float | None) -> It
 
 @dataclass(frozen=True)
 class Proposal:
-    """A better power mode, its clocks, and the reason in one line.
+    """A better power mode, its clocks, and the reason.
 
     Attributes:
-        gain: share by which the target's merit falls; None if the mode in force misses the target.
+        gain: share by which the target's objective falls; None if the mode in force misses the target.
     """
 
     mode: PowerMode
@@ -190,7 +185,6 @@ class Proposal:
     note: str
 
     def to_json(self) -> dict[str, Any]:
-        """The ``Proposal`` of the interface."""
         mode = {"id": self.mode.id, "name": self.mode.name}
         held = self.configuration._asdict()
         return {"mode": mode, "cores": self.mode.cores, "configuration": held, "gain": self.gain, "note": self.note}
@@ -204,9 +198,6 @@ def propose(
     Args:
         held: configuration held now; None if none meets the target.
         bounds: the operator's.
-
-    Raises:
-        UsageError, InputError: as for :meth:`~jetdvfs.daemon.planning.lease_plan.PlanRequest.plan`.
     """
     found = []
     for mode in modes.table:
@@ -238,7 +229,6 @@ def against_default(wish: PlanRequest, modes: ModeSet) -> Proposal | None:
 
 
 def within_mode(grid: FrequencyGrid, mode: PowerMode, bounds: ClockLimits | None = None) -> Limits:
-    """Limits of a mode within the operator's bounds."""
     offered = FrequencyGrid(**{axis: bound_levels(grid.levels(axis), getattr(mode, axis)) for axis in AXES})
     return permitted(offered, bounds or ClockLimits())
 

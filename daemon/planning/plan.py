@@ -20,7 +20,7 @@ from .limits import TIE, Limits, lowest_clocks
 from .targets import FIGURE_NAMES, Bound, Outlook, Target, check_confidence, check_rate, parse_target
 
 Outlooks: TypeAlias = Callable[[Surface, "float | None", "float | None"], Outlook]
-"""Tells what :func:`outlook` does, made anew or kept."""
+""":func:`outlook`, or a cache of it."""
 # Products and ratios of figures up to here are finite; no real network has more.
 _MOST = 1e60
 
@@ -28,8 +28,9 @@ _MOST = 1e60
 def outlook(surface: Surface, fps: float | None, confidence: float | None = None) -> Outlook:
     """Figures of a surface: medians, or values not exceeded with a confidence.
 
-    With a frame rate, energy is per frame and power the mean over the period. Their relative error is taken from an inference's
-    energy, although the idle part is better known.
+    With a frame rate, energy is per frame and power the mean over the period. Their relative error is that of an inference's
+    energy,
+    although the idle part is better known.
 
     Raises:
         UsageError: the rate is invalid.
@@ -61,13 +62,12 @@ def longest_ms(target: Target, fps: float | None) -> float | None:
 
 
 def in_time(outlook: Outlook, fps: float | None) -> NDArray[np.bool_]:
-    """Mask of inferences within the period; True everywhere without a frame rate."""
     met: NDArray[np.bool_] = outlook.latency_ms <= (1e3 / fps if fps else np.inf)
     return met
 
 
 def pareto_front(outlook: Outlook, permitted: NDArray[np.bool_]) -> list[tuple[int, int, int]]:
-    """Grid indices of permitted configurations that no other beats in both latency and energy, fastest first."""
+    """Grid indices of the permitted Pareto front of latency and energy, fastest first."""
     cells = np.flatnonzero(permitted)
     latency, energy = outlook.latency_ms.ravel()[cells], outlook.energy_mj.ravel()[cells]
     order = np.lexsort((energy, latency))
@@ -89,7 +89,6 @@ class Caveats:
     """Limits of the trust in a prediction.
 
     Attributes:
-        method: of the prediction.
         guessed: kernels with guessed cost, the largest GPU time first.
         boundary: end of the launch list, if before the network's.
         execution, note: as ``execution`` and ``execution_note`` of :class:`jetdvfs.kernels.surface.Surface`.
@@ -103,11 +102,9 @@ class Caveats:
 
     @classmethod
     def of(cls, surface: Surface) -> Caveats:
-        """Caveats of a surface."""
         return cls(surface.method, surface.guessed, surface.boundary, surface.execution, surface.execution_note)
 
     def to_json(self) -> dict[str, Any]:
-        """Members of the interface, without the method; no boundary if there is none."""
         return {
             "guessed": [asdict(guess) for guess in self.guessed],
             "execution": self.execution,
@@ -125,7 +122,7 @@ class Option:
         energy_per_frame_mj: with the idle energy until the next frame; None without a frame rate.
         guessed_share: share of GPU time in guessed kernels, 0 to 1.
         temperature_c: planned die temperature; None if the profile has only one, or it was given.
-        latency_high_ms, energy_high_mj: latency and energy (per frame with a rate) at the confidence; None without one.
+        latency_high_ms, energy_high_mj: latency and energy (per frame with a rate) at the confidence.
     """
 
     configuration: FrequencyConfiguration
@@ -158,8 +155,7 @@ class Plan:
     """One configuration and the reasons.
 
     Attributes:
-        front: permitted configurations, within the period of a rate, that no other beats in both latency and energy (per frame
-            with a rate), fastest first.
+        front: permitted Pareto front of latency and energy, fastest first.
         alternatives: the choice's neighbours.
         considered: number of configurations within the limits; ``attaining`` of them meet the target.
         reason: alternatives that it beats, and the requirement that excludes a better one.
@@ -181,7 +177,7 @@ class Plan:
 
     @property
     def why(self) -> str:
-        """All reasons, for people: the binding requirement, a step of each clock, and the saving."""
+        """All reasons in words: the binding requirement, a step of each clock, and the saving."""
         steps = (f"One step {other.step}: {other.verdict}." for other in self.alternatives)
         end, note = self.caveats.boundary, self.caveats.note
         part = [f"All of this is of a part of the network: {end.note}."] if end else []
@@ -193,7 +189,7 @@ class Plan:
 
     @property
     def caution(self) -> str:
-        """Warning of a plan with much guessing; empty without."""
+        """Warning of a plan with much guessing."""
         if self.choice.guessed_share < MUCH_GUESSED:
             return ""
         first, others = self.caveats.guessed[0], len(self.caveats.guessed) - 1
@@ -233,7 +229,6 @@ class Plan:
         return tuple(self.front[round(index * (len(self.front) - 1) / (most - 1))] for index in range(most))
 
     def to_json(self, front: int | None = None) -> dict[str, Any]:
-        """Members by name, with at most ``front`` options of the front."""
         return {
             "target": str(self.target),
             "fps": self.fps,
@@ -266,7 +261,6 @@ def plan(
         fps: frames per second. Each inference must then end within its period; energy is per frame (with the idle energy
             between frames, at the clocks held) and power over the period.
         confidence: probability, 0.5 to below 1, of meeting the target and the period; the preference is judged by the median.
-        limits: range of each clock.
         outlooks: makes or caches the outlook.
 
     Raises:
@@ -281,22 +275,14 @@ def plan(
 
 
 class Plans:
-    """Makes plans and keeps the last ones. May be shared between threads.
-
-    Attributes:
-        outlook: :func:`jetdvfs.daemon.planning.plan.outlook` with a cache.
-    """
+    """Makes plans and keeps the last ones. Thread-safe."""
 
     def __init__(self) -> None:
         self.outlook: Outlooks = lru_cache(maxsize=_OUTLOOKS_KEPT)(outlook)
         self._kept = lru_cache(maxsize=_PLANS_KEPT)(self._make)
 
     def plan(self, surface: Surface, target: str, fps: float | None, confidence: float | None, limits: Limits) -> Plan:
-        """As :func:`jetdvfs.daemon.planning.plan.plan`.
-
-        Raises:
-            TargetNotAttainable, UsageError, InputError: as there.
-        """
+        """As :func:`jetdvfs.daemon.planning.plan.plan`."""
         return self._kept(surface, target, fps, confidence, limits)
 
     def _make(self, surface: Surface, target: str, fps: float | None, confidence: float | None, limits: Limits) -> Plan:
@@ -304,8 +290,6 @@ class Plans:
 
 
 class _Planner:
-    """State of one plan: expected and cautious figures, and masks of configurations."""
-
     def __init__(
         self,
         surface: Surface,
@@ -388,7 +372,6 @@ class _Planner:
                 )
 
     def _verdict(self, other: tuple[int, int, int], chosen: tuple[int, int, int], objective: NDArray[np.float64]) -> str:
-        """Reason against a neighbour."""
         if not self.permitted[other]:
             return "outside the limits"
         for bound in self.requirements:
@@ -400,7 +383,6 @@ class _Planner:
         return f"{self._merit()} {_share(objective[other], objective[chosen])}"
 
     def _merit(self) -> str:
-        """The target's merit in words."""
         return f"{self.target.merit} per frame" if self.fps and self.target.prefers == "energy_mj" else self.target.merit
 
     def _choice_reason(self, attaining: NDArray[np.bool_], objective: NDArray[np.float64]) -> str:
@@ -434,7 +416,6 @@ class _Planner:
         return f"no configuration stays within {self.limits.budget}; the least is {least}"
 
     def _saving(self, choice: Option, top: Option) -> str:
-        """The choice against the top clocks."""
         if choice.configuration == top.configuration:
             return "These are the top clocks."
         mine, theirs = choice.energy_per_frame_mj or choice.energy_mj, top.energy_per_frame_mj or top.energy_mj
@@ -462,6 +443,5 @@ def _index_of_top(grid: FrequencyGrid) -> tuple[int, int, int]:
 
 
 def _share(value: float, reference: float) -> str:
-    """Comparison with a reference, in words."""
     change = value / reference - 1
     return f"{abs(change):.1%} {'higher' if change > 0 else 'lower'}"

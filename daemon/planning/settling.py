@@ -2,8 +2,7 @@
 """Temperature at which the die settles at each configuration, and the surface with its leakage there.
 
 Power heats the die, and heat raises leakage: each configuration settles above the present temperature by the thermal resistance
-times its additional power. Surroundings, fans and other work change, so plans are remade if the die no longer approaches the
-planned temperature, and is off by more than the scatter of readings.
+times its additional power. Plans are remade if the die settles at another temperature than planned.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from ..hardware.sensors.sensors import Sensing
 from .targets import check_rate
 
 OFF_C = 4.0
-"""By how much the die must be off: a tenth of what leaks, on most boards."""
+"""Deviation of the die temperature that counts: a tenth of the leakage, on most boards."""
 SETTLED_S = 60.0
-"""For so long it must not have come nearer; plans that were made less than that ago stand."""
+"""Time without approach to the planned temperature; newer plans are kept."""
 _MOVING_C = 1.0  # scatter of readings over that time; beyond, the die moves
 _EVERY_S = 5.0
 # A board throttles before its die is hotter, and is not made for colder surroundings.
@@ -48,7 +47,7 @@ class Warmth:
 
 
 def die_mc(sensors: Sensing) -> int | None:
-    """Hottest throttling zone in thousandths of a degree Celsius; None if unreadable.
+    """Hottest throttling zone in thousandths of a degree Celsius.
 
     Other zones belong to other chips, or to no sensor: the power supply's always reads 50 or 100 C.
     """
@@ -68,9 +67,6 @@ def warmth_of(sensors: Sensing, description: BoardDescription) -> Warmth | None:
 
 def settled(surface: Surface, warmth: Warmth | None, fps: float | None) -> Surface:
     """Surface with the die settled at each configuration; unchanged if its leakage is unknown.
-
-    Args:
-        fps: rate of inferences; None for back to back.
 
     Raises:
         UsageError: the rate is invalid.
@@ -99,7 +95,7 @@ class Settling:
         self._seen: deque[tuple[float, float]] = deque()
 
     def see(self, now_s: float, die_c: float) -> None:
-        """Note a reading, in degrees Celsius; ``now_s`` is on the caller's monotonic clock."""
+        """Note a reading, in degrees Celsius; ``now_s`` is monotonic."""
         if self._seen and now_s - self._seen[-1][0] < _EVERY_S:
             return
         self._seen.append((now_s, die_c))
@@ -107,7 +103,7 @@ class Settling:
             self._seen.popleft()
 
     def reason(self, planned_s: float, planned_c: float) -> str | None:
-        """Reason to remake a plan, by its time and die temperature at the clocks in force; None without, until off again."""
+        """Reason to remake a plan, by its time and die temperature at the clocks in force."""
         if len(self._seen) < 2:
             return None
         (before_s, before_c), (now_s, now_c) = self._seen[0], self._seen[-1]

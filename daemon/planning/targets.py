@@ -46,11 +46,7 @@ HOURS_RANGE = (0.01, 10_000)
 
 @dataclass(frozen=True, eq=False)
 class Outlook:
-    """Figures by which a target judges configurations, over the grid: of a frame with a frame rate, else of an inference.
-
-    Attributes:
-        power_mw: mean of the energy rails.
-    """
+    """Figures by which a target judges configurations, over the grid: of a frame with a frame rate, else of an inference."""
 
     latency_ms: NDArray[np.float64]
     power_mw: NDArray[np.float64]
@@ -68,7 +64,6 @@ class Bound:
         return f"{FIGURE_NAMES[self.figure]} at most {self.limit:g} {FIGURE_UNITS[self.figure]}"
 
     def text(self, value: float) -> str:
-        """A value of the figure, in words."""
         return f"{value:.4g} {FIGURE_UNITS[self.figure]}"
 
 
@@ -161,7 +156,7 @@ class BoundedTarget(Target):
     """Limit on one figure: ``keyword=limit``, ``typical`` in its example.
 
     Attributes:
-        quantity: name in a text with a unit, as in ``latency=20ms``; empty without such a text.
+        quantity: name in a text with a unit, as in ``latency=20ms``.
         units: factor of each valid unit there to the limit's own.
         unnamed: True if a value alone, such as ``20ms``, is this target.
         sign: inequality that may replace ``=``.
@@ -181,7 +176,6 @@ class BoundedTarget(Target):
 
     @classmethod
     def limits(cls) -> tuple[float, float]:
-        """Lowest and highest valid limit."""
         return FIGURE_RANGES[cls.figure]
 
     def __str__(self) -> str:
@@ -361,7 +355,6 @@ class MinEdp(UnboundedTarget):
 
 
 def target_classes() -> tuple[type[Target], ...]:
-    """Every kind of target, in order of definition."""
     return tuple(target for target in _derived(Target) if target.keyword)
 
 
@@ -420,7 +413,6 @@ def _unit(value: str) -> str | None:
 
 
 def _units() -> list[str]:
-    """Every unit of a value alone."""
     return [unit for target in _bounded() if target.unnamed for unit in target.units]
 
 
@@ -428,10 +420,7 @@ _PHASES: dict[Phase, str] = {"prefill": "reading a prompt", "decode": "making to
 
 
 def check_phase(target: Target, phase: Phase | None) -> None:
-    """Refuse a target of another phase than the launches'.
-
-    Args:
-        phase: of a language model; None for any other network.
+    """Refuse a target for another phase of a language model than the launches'.
 
     Raises:
         UsageError: the phases differ.
@@ -442,11 +431,7 @@ def check_phase(target: Target, phase: Phase | None) -> None:
 
 
 def check_rate(fps: float | None) -> None:
-    """Refuse an invalid frame rate.
-
-    Raises:
-        UsageError: it is outside :data:`FPS_RANGE`.
-    """
+    """Raise UsageError for a rate outside :data:`FPS_RANGE`."""
     low, high = FPS_RANGE
     if fps is not None and not low <= fps <= high:
         raise UsageError(f"fps={fps:g}: expected a frame rate from {low:g} to {high:g}")
@@ -461,10 +446,6 @@ def listing() -> str:
 
 
 def check_confidence(confidence: float | None) -> None:
-    """Refuse an invalid confidence.
-
-    Raises:
-        UsageError: it is no probability of at least 0.5 and below 1.
-    """
+    """Raise UsageError unless it is a probability of at least 0.5 and below 1."""
     if confidence is not None and not 0.5 <= confidence < 1:
         raise UsageError(f"confidence={confidence:g}: expected a probability of at least 0.5 and below 1")

@@ -27,8 +27,6 @@ _CHARACTERS = 200
 
 
 class Repeated:
-    """Logs texts that may repeat."""
-
     def __init__(self, log: logging.Logger, monotonic: Callable[[], float]) -> None:
         self._log = log
         self._monotonic = monotonic
@@ -71,7 +69,7 @@ def task_failures(say: Callable[[str, str], object]) -> Callable[[asyncio.Abstra
 
 
 ACTING: ContextVar[int | None] = ContextVar("acting", default=None)
-"""The user's id; None for what the daemon does by itself. Tasks inherit it from the call that created them."""
+"""User id of the present work, inherited by tasks; None for the daemon itself."""
 
 log = logging.getLogger(__name__)
 
@@ -98,7 +96,6 @@ class LogQuota(logging.Filter):
         self._counts: dict[int, int] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """True if the record is logged; the same for every handler."""
         admitted: bool | None = getattr(record, _ADMITTED, None)
         if admitted is None:
             self.sum_up()
@@ -129,7 +126,6 @@ class LogQuota(logging.Filter):
 
 
 def user_of(record: logging.LogRecord) -> int | None:
-    """User of a record; None for the daemon's own."""
     said = getattr(record, "JETDVFS_UID", "")
     return int(said) if str(said).isdecimal() else ACTING.get()
 
@@ -167,7 +163,6 @@ def fields(kind: str, **values: object) -> dict[str, str]:
 
 
 def log_handler(stderr: TextIO, environment: Mapping[str, str] = os.environ) -> logging.Handler:
-    """Handler for all records, by the environment."""
     open_journal = _journal_handler() if _is_journal(stderr, environment.get("JOURNAL_STREAM", "")) else None
     if open_journal is not None:
         handler: logging.Handler = open_journal(SYSLOG_IDENTIFIER=IDENTIFIER)

@@ -30,8 +30,6 @@ class Remark:
 
 @dataclass(frozen=True)
 class Layer:
-    """One of the files."""
-
     path: Path
     text: str
     raw: Any
@@ -45,7 +43,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Stack:
-    """The files in reading order; the first may be missing, others unreadable (``problems``) or with repeated members."""
+    """The files in reading order; the first may be missing, later ones unreadable (``problems``) or with repeated members."""
 
     path: Path
     layers: tuple[Layer, ...] = ()
@@ -58,7 +56,7 @@ class Stack:
         return self._together[0]
 
     def origin(self, at: Place) -> Layer | None:
-        """The last file with this member, or its closest parent; None without a file."""
+        """The last file with this member, or its closest parent."""
         origins = self._together[1]
         return next((origins[at[:end]] for end in range(len(at), -1, -1) if at[:end] in origins), None)
 
@@ -76,7 +74,6 @@ class Stack:
 
 
 def drop_in_folder(path: Path) -> Path:
-    """Folder of a file's drop-ins: ``jetdvfsd.yaml.d`` for ``jetdvfsd.yaml``."""
     return path.with_name(f"{path.name}.d")
 
 
@@ -105,11 +102,7 @@ def read_stack(path: Path, *, required: bool) -> Stack:
 
 
 def _text(path: Path) -> str:
-    """A file's text; a pipe or a device may never end.
-
-    Raises:
-        DocumentError: it is no regular file, or too large.
-    """
+    """A file's text; a pipe or a device may never end."""
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
         if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
             raise DocumentError("expected a regular file")

@@ -11,7 +11,6 @@ _KIND = socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
 
 
 def has_manager() -> bool:
-    """True if there is a service manager."""
     return os.environ.get("NOTIFY_SOCKET", "").startswith(("/", "@"))
 
 
@@ -28,7 +27,7 @@ def notify(*states: str) -> bool:
 
 
 def watchdog_s() -> float | None:
-    """Watchdog interval in seconds; None without one."""
+    """Watchdog interval in seconds."""
     if os.environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
         return None
     try:

@@ -45,7 +45,7 @@ KINDS = {
     WOKEN: "woken",
     TROUBLE: "trouble",
 }
-"""What each ``MESSAGE_ID`` is called on the socket."""
+"""Names of each ``MESSAGE_ID`` on the socket."""
 ENTRIES_KEPT = 512
 _CHARACTERS = 1000
 _SYSTEM = 0  # root, and the daemon itself
@@ -53,14 +53,7 @@ _SYSTEM = 0  # root, and the daemon itself
 
 @dataclass(frozen=True)
 class Entry:
-    """A decision or its cause.
-
-    Attributes:
-        number: counted since the daemon began.
-        time_s: in seconds since 1970.
-        kind: one of :data:`KINDS`.
-        lease, app, configuration, reason: as in the journal; None if not applicable.
-    """
+    """A decision or its cause, numbered since the daemon began; ``time_s`` is in seconds since 1970."""
 
     number: int
     time_s: float
@@ -78,7 +71,7 @@ class Entry:
 class Record(logging.Handler):
     """Keeps log records with a ``MESSAGE_ID``. Readable from any thread.
 
-    Each user has a share: the user with the most entries loses its oldest. The daemon and root share that of two users.
+    The user with the most entries loses its oldest. The daemon and root share that of two users.
     """
 
     def __init__(self) -> None:
@@ -89,7 +82,6 @@ class Record(logging.Handler):
         self._followers: set[Callable[[], object]] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep a record of a known kind; the handler's lock is held."""
         said = vars(record)
         kind = KINDS.get(said.get("MESSAGE_ID", ""))
         if kind is None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 _FOLDERS = [f"{place}/systemd/system" for place in ("etc", "run", "usr/local/lib", "usr/lib", "lib")]
 _OURS = frozenset({"jetdvfsd.service", "jetdvfsd.socket", "nvpmodel.service", "nvpower.service"})
-"""Ours, and those that set what we start from."""
+"""Units of this product, and of NVIDIA's initial settings."""
 _RUNS = re.compile(r"^\s*Exec(?:Start|StartPre|StartPost|Condition)\s*=(.*)$", re.MULTILINE)
 _STARTS = re.compile(r"^\s*(?:Unit|Wants|Requires|BindsTo|Upholds)\s*=(.*)$", re.MULTILINE)
 _ONCE = (
@@ -29,7 +29,7 @@ _MOST_BYTES = 1 << 16
 
 
 def find_rivals(root: Path) -> dict[str, str]:
-    """Command that sets clocks, by enabled unit; ``root`` is the system's ``/``."""
+    """Command that sets clocks, by enabled unit."""
     todo, seen = [*_enabled(root)], dict[str, str]()
     known = set(_OURS)
     while todo:
@@ -114,7 +114,6 @@ def _set_in(text: str, commands: re.Pattern[str]) -> str:
 
 
 def _text(path: Path) -> str:
-    """A file's text; empty if unreadable, or too large for such files."""
     try:
         if not path.is_file() or path.stat().st_size > _MOST_BYTES:
             return ""

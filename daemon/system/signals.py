@@ -25,10 +25,7 @@ STRAY = (
 
 
 class Signals:
-    """Takes over every signal that would end the process, before all else, and keeps relevant ones.
-
-    Blocking would not do: threads of libraries do not block them.
-    """
+    """Takes over every signal that would end the process. Blocking would not do: threads of libraries do not block them."""
 
     def __init__(self) -> None:
         self._waiting: list[int] = []
@@ -41,9 +38,8 @@ class Signals:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (*ENDING, RELOADING))
 
     def tell(self, told: Callable[[int], object]) -> None:
-        """Call ``told`` in the main thread with each signal of ``ENDING`` and ``RELOADING``, waiting or new.
-
-        Calls come between any two steps of that thread.
+        """Call ``told`` in the main thread, between any two steps, with each waiting or new signal of ``ENDING`` and
+        ``RELOADING``.
         """
         self._told = told
         while self._waiting:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Detection of sleep, in which a board loses its settings: they are restored at once."""
+"""Detection of sleep, in which a board loses its settings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ _LEAST_S = 0.5
 
 
 def since_boot() -> float:
-    """Seconds since the boot, including sleep (``CLOCK_BOOTTIME`` of clock_gettime(2))."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 

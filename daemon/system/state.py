@@ -20,9 +20,9 @@ from ..errors import HardwareBusy, UsageError
 from .folders import RUNTIME_DIR, is_trusted, make_trusted, runtime_base, state_base
 
 BASELINE_FOLDER = "baseline"
-"""In the runtime directory, whose sockets others may reach: a folder of root's own."""
+"""Root's own folder in the runtime directory, whose sockets other users may reach."""
 OLDER_BASELINE_NAME = "baseline.json"
-"""In the state directory: where versions before 0.2 kept the baseline."""
+"""Baseline of versions before 0.2, in the state directory."""
 LOCK_NAME = "lock"
 
 
@@ -125,12 +125,7 @@ def board_locked(root: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def board_held(root: Path, socket: Path) -> Iterator[None]:
-    """As :func:`board_locked`, for a daemon; notes its socket for programs of the same user and root.
-
-    Raises:
-        HardwareBusy: another daemon runs on the board.
-        UsageError: the lock cannot be opened.
-    """
+    """As :func:`board_locked`, for a daemon; notes its socket for programs of the same user and root."""
     with board_locked(root):
         note = runtime_base() / _FOLDER / f"{_name(root)}.json"
         with contextlib.suppress(OSError):
@@ -209,7 +204,6 @@ def _opened(root: Path) -> int | None:
 
 
 def is_running_system(root: Path) -> bool:
-    """True if the board's root directory is this machine's own."""
     return root.samefile("/")
 
 

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from ...kernels.network import TensorSpec
 
 Configuration: TypeAlias = "str | Mapping[str, int] | Sequence[int]"
-"""Text (``"1190.4,905.25,1600"``; of a lease also ``"max"``, ``"max,612,max"`` or ``",612,"``), or the three clocks by name
-or in order, in kHz, Hz and Hz."""
+"""Text (``"1190.4,905.25,1600"``; of a lease also ``"max"``, ``"max,612,max"`` or ``",612,"``), or the three clocks by name or
+in order, in kHz, Hz and Hz.
+"""
 
 
 class AskedTensor(dict[str, Any]):
@@ -30,7 +31,7 @@ def tensor(item: Any) -> AskedTensor:
     """An input; one already read is returned.
 
     Raises:
-        InputError, UsageError: it is invalid.
+        InputError, UsageError: invalid.
     """
     if isinstance(item, AskedTensor):
         return item
@@ -64,10 +65,10 @@ def _spec(item: Any) -> TensorSpec:
 
 
 def configuration(value: Configuration | None) -> dict[str, int] | None:
-    """A configuration.
+    """A configuration, by name.
 
     Raises:
-        UsageError: it is invalid.
+        UsageError: invalid.
     """
     if value is None or isinstance(value, Mapping):
         return None if value is None else dict(value)
@@ -83,11 +84,7 @@ def configuration(value: Configuration | None) -> dict[str, int] | None:
 
 
 def clocks(value: Configuration | None) -> dict[str, Any]:
-    """Parameters of ``Hold`` for a configuration; as text if it depends on the daemon's levels.
-
-    Raises:
-        UsageError: it is invalid.
-    """
+    """Parameters of ``Hold`` for a configuration; as text if it depends on the daemon's levels."""
     if isinstance(value, str):
         from ...kernels.grid import needs_levels
 
@@ -97,12 +94,10 @@ def clocks(value: Configuration | None) -> dict[str, Any]:
 
 
 def names(accepted: Sequence[str]) -> list[str] | None:
-    """Names of operators, also from a single one."""
     return ([accepted] if isinstance(accepted, str) else list(accepted)) or None
 
 
 def short(text: str | None) -> str | None:
-    """A text cut to the longest that the daemon takes."""
     return None if text is None else text[: protocol.TEXT_CHARACTERS]
 
 
@@ -110,7 +105,7 @@ def message(interface: str, method: str, parameters: Mapping[str, Any], *, more:
     """A call as sent, with its given parameters; ``more`` for repeated replies.
 
     Raises:
-        UsageError: a figure is no number, or the call is too long.
+        UsageError: a figure is not finite, or the call is too long.
     """
     for name, value in parameters.items():
         if isinstance(value, float) and not math.isfinite(value):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The two interfaces of the daemon: every method with its parameters and its reply.
 
-``docs/jetdvfs.varlink`` and ``docs/admin.varlink`` are written from this module by ``python docs/interfaces.py``.
+``python docs/interfaces.py`` writes ``docs/jetdvfs.varlink`` and ``docs/admin.varlink`` from this module.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
     with Client() as client:
         network = client.load("resnet18.pt", ["1x3x224x224"])
         with client.hold(network, "latency_ms=20", reason="camera") as lease:
-            ...                                     # the clocks are set, and go back afterwards
+            ...                                     # the clocks are set, and restored afterwards
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _OF_PREVIEW = ("target", "configuration", "configuration_text", "fps", "confiden
 
 
 class Client:
-    """A connection to the daemon, with all its networks and leases. May be shared between threads.
+    """A connection to the daemon, with all its networks and leases. Thread-safe.
 
     Args:
         socket_path: by default ``$JETDVFS_SOCKET`` or ``/run/jetdvfs/jetdvfs.sock``.
@@ -88,12 +88,12 @@ class Client:
         self._sock.close()
 
     def hang_up(self) -> None:
-        """End the connection, also for a thread that waits on it, whose call fails with :class:`NoDaemon`."""
+        """End the connection, also for a waiting thread, whose call fails with :class:`NoDaemon`."""
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
 
     def wait_until_gone(self, within_s: float | None = None) -> bool:
-        """True once either end has closed the connection; False if neither has within a time."""
+        """True once either end has closed the connection; False on a timeout."""
         try:
             ended = select.poll()
             ended.register(self._sock, select.POLLRDHUP)
@@ -107,7 +107,7 @@ class Client:
         self._sock.close()
 
     def status(self) -> dict[str, Any]:
-        """The daemon's state and reasons: the ``Status`` of the interface."""
+        """The ``Status`` of the interface."""
         return self._object("Status", "status", {})
 
     def load(
@@ -122,7 +122,7 @@ class Client:
 
         An engine's layers (``trtexec --exportLayerInfo``) contain their inputs; a GGUF file takes ``"prefill=512:int"`` or
         ``"decode=2048:int"``. A launch list that ends before its network is refused, unless ``accept_boundary`` names the
-        operator where it ends, such as ``"aten::index"``; answers then carry the ``boundary``.
+        operator.
 
         Raises:
             InputError: the file cannot be opened or was refused.
@@ -140,13 +140,13 @@ class Client:
     def load_descriptor(
         self, descriptor: int, inputs: Sequence[Any], *, name: str | None = None, accept_boundary: Sequence[str] = ()
     ) -> LoadedModel:
-        """The same from a readable descriptor."""
+        """As :meth:`load`, from a readable descriptor."""
         tensors = [asked.tensor(item) for item in inputs]
         parameters = {"inputs": tensors, "name": asked.short(name), "accept_boundary": asked.names(accept_boundary)}
         return LoadedModel(self, self.call("LoadModel", parameters, descriptor=descriptor)["network"])
 
     def load_network(self, network: Mapping[str, Any], *, accept_boundary: Sequence[str] = ()) -> LoadedModel:
-        """Register a network from the JSON of ``jetdvfs decompose --json``; ``accept_boundary`` as in :meth:`load`."""
+        """Register a network from the JSON of ``jetdvfs decompose --json``."""
         parameters = {"network": network, "accept_boundary": asked.names(accept_boundary)}
         return LoadedModel(self, self._object("LoadNetwork", "network", parameters))
 
@@ -163,7 +163,7 @@ class Client:
         """Predictions by name: ``at`` the configuration, or ``top``, ``fastest`` and ``frugal``.
 
         Args:
-            execution: how the GPU is launched: ``eager``, ``graph`` or ``engine``; by default as listed.
+            execution: ``eager``, ``graph`` or ``engine``; by default as listed.
             beside: frame overhead: ``host_ms`` of CPU time at its top clock, ``copied_bytes``.
         """
         parameters = {
@@ -180,7 +180,7 @@ class Client:
         """Plan for a target such as ``latency_ms=20``, or for a request; sets nothing.
 
         Args:
-            options: ``fps``, ``confidence``, ``method``, ``execution`` and ``beside`` of :meth:`hold`; others are ignored.
+            options: ``fps``, ``confidence``, ``method``, ``execution`` and ``beside`` of :meth:`hold`; the rest are ignored.
 
         Raises:
             TargetNotAttainable: no permitted configuration meets it.
@@ -209,14 +209,15 @@ class Client:
         return HeldLease(self, self.call("Hold", request.parameters()))
 
     def release(self, lease: HeldLease | str, *, within_s: float | None = None) -> None:
-        """End a lease of the same user; ``within_s`` as for :meth:`call`."""
+        """End a lease of the same user."""
         self.call("Release", {"lease": lease if isinstance(lease, str) else lease.id}, within_s=within_s)
 
     def preview(self, target: str | HoldRequest | None = None, **options: Unpack[HoldOptions]) -> dict[str, Any]:
         """Clocks that :meth:`hold` would set for a configuration, or for a target without a network; sets nothing.
 
         Args:
-            options: ``configuration``, ``fps``, ``confidence``, ``app`` and ``ceiling_c`` of :meth:`hold`; others are ignored.
+            options: ``configuration``, ``fps``, ``confidence``, ``app`` and ``ceiling_c`` of :meth:`hold`; the rest are
+                ignored.
 
         Raises:
             UsageError: the configuration may not be set; the text names the nearest levels.
@@ -224,7 +225,7 @@ class Client:
         return self._object("Preview", "configuration", HoldRequest.of(target, options).members(_OF_PREVIEW))
 
     def learned(self, name: str | None = None) -> list[dict[str, Any]]:
-        """Remembered programs of this user, of all users for root, newest first; of one network or application if named."""
+        """Remembered programs of this user, of all users for root, newest first."""
         programs: list[dict[str, Any]] = self.call("Learned", {"name": name})["programs"]
         return programs
 
@@ -233,7 +234,7 @@ class Client:
         return int(self.call("Forget", {"name": name})["programs"])
 
     def log(self, lease: str | None = None) -> list[dict[str, Any]]:
-        """The daemon's last decisions, oldest first, all or for one lease: each an ``Entry`` of the interface."""
+        """The daemon's last decisions, oldest first: each an ``Entry`` of the interface."""
         entries: list[dict[str, Any]] = self.call("Log", {"lease": lease})["entries"]
         return entries
 
@@ -263,7 +264,7 @@ class Client:
 
         Args:
             descriptor: sent with the call.
-            within_s: longest wait; the daemon still finishes the call, and the connection goes on.
+            within_s: longest wait; the daemon still finishes the call.
 
         Raises:
             NoDaemon: the connection ended, or no answer came in time.
@@ -289,13 +290,13 @@ class Client:
         return found if isinstance(found, dict) else {}
 
     def post(self, method: str, parameters: Mapping[str, Any]) -> bool:
-        """Send a call without answer, never waiting or raising; False if it may be sent later only."""
+        """Send a call without answer, never waiting or raising; False to try again later."""
         message = protocol.encode({"method": f"{self._interface}.{method}", "parameters": parameters, "oneway": True})
         if not self._lock.acquire(blocking=False):
             return False
         try:
-            # Python would wait for room despite the flags. A socket with room takes a message of this size whole: it
-            # counts as writable while three quarters of its buffer are free.
+            # Python would wait for room despite the flags. A socket with room takes a message of this size whole: it counts as
+            # writable while three quarters of its buffer are free.
             room = select.poll()
             room.register(self._sock, select.POLLOUT)
             if not room.poll(0):

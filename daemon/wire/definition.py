@@ -24,7 +24,6 @@ def definition(interface: Interface) -> str:
 
 
 def _blocks(interface: Interface) -> Iterator[str]:
-    """Definitions of all methods, each after its new types."""
     written: set[object] = set()
     for method in interface.methods:
         for kind in (method.parameters, method.reply):
@@ -50,14 +49,12 @@ def _types(kind: object, written: set[object]) -> Iterator[str]:
 
 
 def _structure(types: Members, width: int) -> str:
-    """Members in varlink's language, on one line if it fits."""
     texts = [f"{name}: {_type(kind)}" for name, kind in types.items()]
     line = f"({', '.join(texts)})"
     return line if len(line) <= width else "(\n  " + ",\n  ".join(texts) + "\n)"
 
 
 def _type(kind: object) -> str:
-    """A type in varlink's language."""
     inner = plain(kind)
     if is_structure(inner):
         text = inner.__name__
@@ -71,6 +68,5 @@ def _type(kind: object) -> str:
 
 
 def _comment(about: str | None) -> str:
-    """A description as comment lines, one or more per paragraph."""
     paragraphs = (" ".join(paragraph.split()) for paragraph in (about or "").split("\n\n"))
     return "".join(f"# {line}\n" for text in paragraphs for line in wrap(text, _WIDTH - len("# "), break_on_hyphens=False))

@@ -14,12 +14,10 @@ from . import protocol
 from .reports import Reporter
 
 RELEASE_S = 1.0
-"""How long the end of a lease's block may take; a daemon that does not answer by then ends the lease when it can."""
+"""Longest end of a lease's block; a slower daemon ends the lease later."""
 
 
 class Calls(Protocol):
-    """Used part of :class:`jetdvfs.daemon.wire.client.Client`."""
-
     def call(self, method: str, parameters: Mapping[str, Any], *, within_s: float | None = None) -> dict[str, Any]: ...
 
     def post(self, method: str, parameters: Mapping[str, Any]) -> bool: ...
@@ -57,10 +55,8 @@ class HeldLease:
         id: its name in ``status`` and for ``release``.
         plan: None for a requested configuration.
         applied: clocks requested of the board, accepted by it, and in effect.
-        limit_ms: longest time of a frame by target and frame rate; None for any.
-        shared: latency among other leases, the ``Shared`` of the interface; None without any.
-        unkept: unmet part of its target when granted or changed, the ``Unkept`` of the interface; None without one.
-        corrected: frames that correct its plan, the ``Corrected`` of the interface; None without any.
+        limit_ms: longest time of a frame by target and frame rate.
+        shared, unkept, corrected: the ``Shared``, ``Unkept`` and ``Corrected`` of the interface, if any.
     """
 
     def __init__(self, client: Calls, answer: Mapping[str, Any]) -> None:
@@ -86,11 +82,11 @@ class HeldLease:
 
     @property
     def dropped(self) -> int:
-        """Number of frames reported and never sent, as no daemon took them."""
+        """Number of frames reported and never sent."""
         return self._reporter.dropped
 
     def release(self, *, within_s: float | None = None) -> dict[str, Any] | None:
-        """Release the clocks; return the ``Used`` of the interface, if any. ``within_s`` as for :meth:`.client.Client.call`."""
+        """Release the clocks; return the ``Used`` of the interface, if any."""
         self._reporter.end()
         used: dict[str, Any] | None = self._client.call("Release", {"lease": self.id}, within_s=within_s).get("used")
         return used
@@ -128,11 +124,11 @@ class HeldLease:
         self._reporter.abandon()
 
     def report(self, latency_ms: float) -> None:
-        """Note a frame's latency; never waits or raises, as a thread sends them a few times a second."""
+        """Note a frame's latency, for a thread to send; never waits or raises."""
         self._reporter.note(latency_ms)
 
     def missed(self) -> dict[str, Any] | None:
-        """Missed target by the daemon, the ``Missed`` of the interface; None while kept."""
+        """Missed target, the ``Missed`` of the interface; None while kept."""
         self._reporter.flush()
         found: dict[str, Any] | None = self._client.call("Report", {"lease": self.id, "latency_ms": []}).get("missed")
         return found
@@ -141,7 +137,7 @@ class HeldLease:
         """Notices of the daemon by kind, one line each: doubted frames, missing frames.
 
         Raises:
-            LeaseEnded: another than this holder ended it; the text names it.
+            LeaseEnded: another client than this holder ended it.
             NoDaemon: no answer came in time.
         """
         told = self._client.call("Report", {"lease": self.id, "latency_ms": []}, within_s=within_s)

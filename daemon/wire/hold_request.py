@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The request for a lease, from the command line to the daemon. Loads the standard library only.
-
-A new option of ``Hold`` is a member here (and a typed option), one of ``Hold`` in ``calls.py``, and an argument of ``jetdvfs
-hold``.
-"""
+"""The request for a lease, from the command line to the daemon. Loads the standard library only."""
 
 from __future__ import annotations
 
@@ -55,8 +51,8 @@ class HoldRequest:
         app: name of the application; by default the program's.
         ceiling_c: highest temperature of any zone while it is held, in degrees Celsius.
         battery_wh: charge now, for a target of hours, if the board does not report it.
-        trust_frames: believe all frames, even against the network's roofline or prediction.
-        standby: clocks may be lowered while no frames come (``idle`` of the daemon's configuration).
+        trust_frames: count all frames, even against the network's roofline or prediction.
+        standby: clocks may be lowered while no frames come.
     """
 
     network: str | None = None

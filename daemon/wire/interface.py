@@ -21,11 +21,10 @@ from ..errors import UsageError
 from .protocol import one_line
 
 PARAMETER_BYTES = 1 << 16
-"""Most bytes of a call's parameters, objects left out."""
+"""Most bytes of a call's parameters, without objects."""
 
 Int: TypeAlias = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 Members: TypeAlias = Mapping[str, object]
-"""Types of a structure's members, by name."""
 
 SCALARS: Mapping[object, str] = {bool: "bool", int: "int", float: "float", str: "string", Raw: "object"}
 """Names of simple types in varlink's language."""
@@ -54,8 +53,6 @@ class Call(Struct):
 
 
 class Method(NamedTuple):
-    """A method of an interface."""
-
     name: str
     about: str
     parameters: type[Struct]
@@ -70,17 +67,14 @@ def structure(name: str, about: str = "", /, **types: object) -> type[Struct]:
 
 
 def method(name: str, about: str, parameters: Members, reply: Members) -> Method:
-    """A method with its description, parameters and reply."""
     return Method(name, about, structure(name, **parameters), structure(name, **reply))
 
 
 def array(kind: object) -> GenericAlias:
-    """List of a type."""
     return GenericAlias(list, kind)
 
 
 def table(kind: object) -> GenericAlias:
-    """Values of a type by text."""
     return GenericAlias(dict, (str, kind))
 
 
@@ -134,7 +128,6 @@ class Interface:
 
     @cached_property
     def decoders(self) -> Mapping[str, Decoder]:
-        """Decoders of the methods' parameters."""
         return {method.name: Decoder(method.parameters) for method in self.methods}
 
 
@@ -154,7 +147,7 @@ def read_call(message: bytes) -> Call:
 
 
 def members(kind: object) -> Members:
-    """Types of a structure's members by name; none for other types."""
+    """Types of a structure's members by name; empty for other types."""
     return {one.name: one.type for one in msgspec.structs.fields(kind)} if is_structure(kind) else {}
 
 
@@ -174,7 +167,6 @@ def nullable(kind: object) -> bool:
 
 
 def _mismatch(text: str, kind: object) -> Mismatch:
-    """The mismatch that an error of msgspec is about."""
     where = _WHERE.search(text)
     path = where[1] if where else ""
     for name, _ in _STEP.findall(path):

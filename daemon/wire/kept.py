@@ -27,36 +27,34 @@ if TYPE_CHECKING:
 FIRST_WAIT_S = 0.1
 LONGEST_WAIT_S = 5.0
 START_S = 10.0
-"""How long an application that can do without waits for its lease before it goes on."""
+"""Longest wait of an application for a lease that is not required."""
 _TRIES = 3
 _ASK_S = 2.0
-"""How often the daemon is asked how the lease stands."""
+"""Interval of checks of the lease."""
 
 
 class KeptLease:
     """Clocks held while the block runs, across daemons.
 
-    A thread watches the connection. When the daemon goes away (crash, stop, upgrade, watchdog), it connects, loads the model
-    and holds again, after 0.1 s at first and at most 5 s, as long as the block runs. Passing causes (no daemon, no room, an
-    unattainable target) are retried; an invalid request is given up. A lease released by another process, or ended by a
-    restore, is not held again: ``held`` is False, ``over`` True, and ``error`` names the cause.
-
-    Notices of the daemon, on doubted or missing frames, arrive once each. The model's file stays open: the application runs the
-    loaded file even if another replaces it.
+    A thread watches the connection. If the daemon ends, it connects, loads the model and holds again, after 0.1 s at first and
+    at
+    most 5 s. Passing causes (no daemon, no room, an unattainable target) are retried; an invalid request is given up. A lease
+    released by another process, or ended by a restore, is not held again: ``over`` is True, and ``error`` names the cause.
+    Notices
+    of the daemon arrive once each. The model's file stays open, and is used even if another replaces it.
 
     Args:
         model, inputs, accept_boundary: as for :meth:`Client.load`.
         target: the target, or the whole request.
         options: other members of :class:`HoldRequest`.
         required: raise if no daemon answers at the start; otherwise run without a lease until one does.
-        socket_path: as for :class:`Client`.
         on_change: called from the thread with one line per change or notice; by default warnings of the logger ``jetdvfs``.
 
     Attributes:
         interruptions: number of times the lease was lost.
-        error: reason why it is not held; None while it is.
+        error: reason why it is not held.
         over: True if given up for good.
-        used: summary at the end of the block, the ``Used`` of the interface; None if unknown.
+        used: summary at the end of the block, the ``Used`` of the interface.
 
     Raises:
         InputError, UsageError: an input or the configuration is invalid.
@@ -105,7 +103,6 @@ class KeptLease:
 
     @property
     def held(self) -> bool:
-        """True while the clocks are held."""
         return self._lease is not None
 
     @property
@@ -115,27 +112,27 @@ class KeptLease:
 
     @property
     def plan(self) -> Mapping[str, Any] | None:
-        """Present or last plan; None for a configuration, and before a lease."""
+        """Present or last plan."""
         return self._last.plan if self._last else None
 
     @property
     def applied(self) -> Mapping[str, Any] | None:
-        """Clocks requested of the board, accepted by it, and in effect; None before a lease."""
+        """Clocks requested of the board, accepted by it, and in effect."""
         return self._last.applied if self._last else None
 
     @property
     def unkept(self) -> Mapping[str, Any] | None:
-        """Unmet part of its target when granted, the ``Unkept`` of the interface; None without one."""
+        """The ``Unkept`` of the interface, if any."""
         return self._last.unkept if self._last else None
 
     @property
     def corrected(self) -> Mapping[str, Any] | None:
-        """Frames that correct its plan, the ``Corrected`` of the interface; None without any."""
+        """The ``Corrected`` of the interface, if any."""
         return self._last.corrected if self._last else None
 
     @property
     def dropped(self) -> int:
-        """Number of frames reported and never sent, as no daemon took them."""
+        """Number of frames reported and never sent."""
         return self._dropped + (self._last.dropped if self._last else 0)
 
     def change(
@@ -147,14 +144,14 @@ class KeptLease:
         fps: float | None = None,
         confidence: float | None = None,
     ) -> None:
-        """Change the target, the rate, or the model with its inputs; the rest stays, also for a lease held later.
+        """Change the target, the rate, or the model with its inputs, also for a lease held later.
 
         A model loaded before is not read again: a language model's prompts and tokens alternate in the time of a change of
         clocks.
 
         Raises:
             TargetNotAttainable: no permitted configuration meets it; the lease is unchanged.
-            DaemonError: it was refused, or there is no answer; likewise.
+            DaemonError: it was refused, or no answer came; likewise.
         """
         lease, loaded = self._lease, self._loaded
         other = None if model is None else OpenModel(model, inputs)
@@ -199,7 +196,7 @@ class KeptLease:
 
         Raises:
             NoDaemon, NotPermitted: no daemon answers, or not to this user; only if ``required``.
-            DaemonError: the model or the target was refused, required or not.
+            DaemonError: the model or the target was refused.
         """
         if self._model is not None:
             with contextlib.suppress(InputError):  # reported when a daemon loads it
@@ -337,7 +334,6 @@ class KeptLease:
 
 
 def _waits() -> Iterator[float]:
-    """Waits before each next try, in seconds."""
     wait_s = FIRST_WAIT_S
     while True:
         yield wait_s

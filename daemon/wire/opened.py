@@ -16,14 +16,12 @@ from .client import Client
 from .held import LoadedModel
 
 _MOST = 8
-"""How many networks stay loaded on a connection: a daemon takes 16, and an application may load others by itself."""
+"""Networks kept loaded on a connection: a daemon takes 16, and the application may load more itself."""
 _MOST_BYTES = 16 << 20
 
 
 class OpenModel:
-    """A model with its inputs, or a launch list.
-
-    The file stays open from the first use on: the loaded content survives a replacement.
+    """A model with its inputs, or a launch list, whose file stays open from the first use on.
 
     Raises:
         InputError, UsageError: an input is invalid.
@@ -48,12 +46,11 @@ class OpenModel:
         return self._descriptor
 
     def key(self) -> tuple[object, ...]:
-        """Identity of the file's content and the inputs."""
         found = os.fstat(self.descriptor())
         return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size, json.dumps(self.tensors, sort_keys=True)
 
     def listed(self) -> Mapping[str, Any] | None:
-        """Launch list of the file (``jetdvfs decompose --json``); None for a model or other content."""
+        """Launch list of the file (``jetdvfs decompose --json``), if it is one."""
         if Path(self.path).suffix != ".json":
             return None
         try:
@@ -77,11 +74,7 @@ class Loaded:
         self._networks: dict[tuple[object, ...], LoadedModel] = {}
 
     def network(self, model: OpenModel) -> LoadedModel:
-        """Network of a model, read if new.
-
-        Raises:
-            InputError: the file cannot be opened or was refused.
-        """
+        """Network of a model, read if new; errors as for :meth:`.client.Client.load`."""
         key = model.key()
         network = self._networks.pop(key, None)
         if network is None:

@@ -36,11 +36,11 @@ SERVICE = "org.varlink.service"
 SOCKET_NAME = "jetdvfs.sock"
 ADMIN_SOCKET_NAME = "admin.sock"
 MESSAGE_BYTES = 1 << 20
-"""The longest message either end accepts, its NUL included."""
+"""Longest message, with its NUL."""
 TEXT_CHARACTERS = 256
-"""The longest reason, application name or network name."""
+"""Longest reason, application name or network name."""
 LONGEST_FRAME_MS = 1e7
-"""The longest latency that is taken for one of a frame."""
+"""Longest valid frame latency."""
 
 _ERROR_CHARACTERS = 2000
 
@@ -100,7 +100,6 @@ def who_may(path: Path) -> str:
 
 
 def encode(message: Mapping[str, Any]) -> bytes:
-    """A message as sent."""
     return json.dumps(message, separators=(",", ":"), allow_nan=False).encode() + b"\0"
 
 

@@ -43,12 +43,12 @@ os.register_at_fork(after_in_child=_in_child)
 
 
 COUNTED = "JETDVFS_FRAMES"
-"""The environment's name for the socket that latencies are sent to."""
+"""Environment variable with the socket that latencies are sent to."""
 FRAMES_KEPT = 4096
 FRAMES_SENT = 256
 EVERY_S = 0.25
 QUICK_S = 0.02
-"""How often where frames are late, so that the daemon can do something about it; for a while, and then not for a while."""
+"""Interval of reports while frames are late, so that the daemon can react."""
 _QUICK_FOR_S, _QUICK_AGAIN_S = 2.0, 10.0
 _ENDING_S = 0.5
 _QUIET_ROUNDS = 20
@@ -59,7 +59,7 @@ class Reporter:
 
     Args:
         send: takes up to ``FRAMES_SENT`` latencies in ms without waiting; False if it cannot now.
-        limit_ms: latency from which a frame is late; None for none.
+        limit_ms: latency from which a frame is late.
 
     Attributes:
         dropped: number noted and never sent.
@@ -80,7 +80,6 @@ class Reporter:
         stays_behind(self)
 
     def note(self, latency_ms: float) -> None:
-        """Note a frame."""
         frames = self._frames
         if len(frames) == FRAMES_KEPT:
             self.dropped += 1
@@ -94,7 +93,6 @@ class Reporter:
                     self._wakeups.put(False)
 
     def limit(self, limit_ms: float | None) -> None:
-        """Change the limit of late frames."""
         self._limit_ms = math.inf if limit_ms is None else limit_ms
 
     def flush(self) -> bool:
@@ -116,7 +114,7 @@ class Reporter:
             self._thread.join(_ENDING_S)
 
     def abandon(self) -> None:
-        """The same without waiting for the thread."""
+        """As :meth:`end`, without waiting for the thread."""
         self._asleep = False
         self._wakeups.put(True)
 
@@ -158,7 +156,7 @@ class Reporter:
 
 
 def counting(environment: Mapping[str, str] = os.environ) -> Callable[[Sequence[float]], bool] | None:
-    """Sender of latencies in ms to a measuring process; None without one."""
+    """Sender of latencies in ms to a measuring process, if any."""
     path = environment.get(COUNTED)
     if not path:
         return None

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Unused accounts for children, each while it lives.
 
-They are from systemd's range for ``DynamicUser=`` (61184 to 65519, see https://systemd.io/UIDS-GIDS), which has no accounts, so
-children have no rights over each other or the rest of the machine.
+They are from systemd's range for ``DynamicUser=`` (61184 to 65519, see https://systemd.io/UIDS-GIDS), so children have no
+rights over each other or the rest of the machine.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def first_free(candidates: Collection[int]) -> int:
     """The first number without account, group, systemd's dynamic user, or process.
 
     Raises:
-        PermissionError: there is none.
+        PermissionError: none is free.
     """
     running = set().union(*map(_users, _PROCESSES.glob("[0-9]*/status")))
     for number in candidates:
@@ -63,7 +63,6 @@ def _is_known(number: int) -> bool:
 
 
 def _users(status: Path) -> set[int]:
-    """Users and groups of a process by its status file; none if it has ended."""
     try:
         lines = status.read_bytes().splitlines()
     except OSError:

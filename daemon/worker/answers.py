@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Answers of children on networks and surfaces; the parent checks them, as a child may be compromised.
 
-A network stays packed as a child made it (:mod:`.packing`); the parent never looks inside, and the sweeping child reads it
-again.
+A network stays packed as a child made it (:mod:`.packing`); only the sweeping child reads it.
 """
 
 from __future__ import annotations
@@ -144,11 +143,6 @@ class Answer:
 
 
 def read_header(data: bytes) -> Answer:
-    """Header of an answer.
-
-    Raises:
-        DocumentError: it is malformed.
-    """
     return convert(load_json(data), Answer, exact=True)
 
 

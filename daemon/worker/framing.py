@@ -32,7 +32,6 @@ class Task:
 
     @property
     def keep(self) -> tuple[int, ...]:
-        """Inherited descriptors."""
         return (self.socket, *self.outputs, *(() if self.connection is None else (self.connection,)))
 
     def to_argument(self) -> str:
@@ -76,7 +75,6 @@ def refusal(error: Exception, text: str, walls: Sequence[str]) -> bytes:
 
 
 def receive(sock: socket.socket) -> tuple[dict[str, Any], bytes]:
-    """Child's side: wait for the request; return header and payload."""
     with sock.makefile("rb") as stream:
         header_bytes, payload_bytes = PREFIX.unpack(stream.read(PREFIX.size))
         return json.loads(stream.read(header_bytes)), stream.read(payload_bytes)
@@ -86,7 +84,7 @@ def take(number: int, size: int) -> int:
     """Child's side: receive the descriptor with a client's message of this size, and close the connection.
 
     Raises:
-        InputError: it was not exactly one.
+        InputError: not exactly one descriptor.
     """
     with socket.socket(fileno=number) as connection:
         data, descriptors, flags, _ = socket.recv_fds(connection, size, _MOST_DESCRIPTORS, socket.MSG_DONTWAIT)

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Landlock (landlock(7)): an unprivileged process gives up access to files, and to foreign sockets and signals.
-
-Readable files and folders are opened before; open descriptors stay usable.
-"""
+"""Landlock (landlock(7)): an unprivileged process gives up access to files, and to foreign sockets and signals."""
 
 from __future__ import annotations
 
@@ -32,17 +29,14 @@ class _Beneath(ctypes.Structure):
 
 
 def version() -> int:
-    """The kernel's Landlock ABI, which tells its abilities; 0 if absent or off."""
+    """The kernel's Landlock ABI; 0 if absent or off."""
     return max(0, int(ctypes.CDLL(None).syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION)))
 
 
 def restrict(readable: Collection[int]) -> int:
     """Keep this thread, and those it starts, from all files but ``readable``: open files, and content of open folders.
 
-    It must have given up new privileges before.
-
-    Returns:
-        The :func:`version`; 0 restricts nothing.
+    It must have given up new privileges before. Returns the :func:`version`; 0 restricts nothing.
 
     Raises:
         OSError: Landlock refused.

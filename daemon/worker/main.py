@@ -26,7 +26,7 @@ from . import framing, sandbox
 from .framing import Task
 from .sandbox import Allowance
 
-# Modules loaded on use, when there is no right to read them any more.
+# Modules loaded on use, when the child may not read them any more.
 _NEEDED_LATER = ("difflib", "encodings.ascii", "encodings.cp437", "encodings.latin_1", "encodings.utf_8", "mmap")
 
 # Shows the reader its memory use.
@@ -55,7 +55,7 @@ class _Work:
 
 
 _Job = Callable[[_Work], tuple[Any, bytes]]
-"""Returns what is told of the result, one of the classes of :mod:`.answers`, and its bytes."""
+"""Returns the description of the result, one of the classes of :mod:`.answers`, and its bytes."""
 
 
 def main(arguments: list[str]) -> int:

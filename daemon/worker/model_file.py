@@ -28,8 +28,7 @@ class ModelFile(io.RawIOBase):
         read_bytes: most bytes read. A model's weights, most of the file, are not read.
 
     Raises:
-        InputError: at once if it is no regular file; on reading if it shrank or too much is read; from :meth:`check` if it
-            changed.
+        InputError: at once if it is no regular file; on reading if it shrank or is too long; from :meth:`check` if it changed.
     """
 
     def __init__(self, descriptor: int, *, read_bytes: int = READ_BYTES) -> None:

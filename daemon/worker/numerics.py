@@ -4,4 +4,4 @@
 from __future__ import annotations
 
 ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")}
-"""The daemon's matrices have a few dozen rows: threads would wait for each other for longer than they compute."""
+"""The daemon's matrices have a few dozen rows: threads would wait longer than they compute."""

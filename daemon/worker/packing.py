@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packed networks and surfaces of children; the parent reads no network, and of a surface checked parts (:mod:`.answers`)."""
+"""Packed networks and surfaces of children, of which the parent reads checked parts of surfaces (:mod:`.answers`)."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def unpacked_network(payload: bytes) -> Network:
     """The network of :func:`packed_network`.
 
     Raises:
-        InputError, ModelError: it is invalid.
+        InputError, ModelError: invalid.
     """
     inflating = zlib.decompressobj()
     try:

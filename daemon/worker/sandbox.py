@@ -39,10 +39,9 @@ def confine(
 ) -> tuple[str, ...]:
     """Leave this process no privileges, no descriptors but ``keep`` and 0 to 2, and bounded resources.
 
-    As root, it becomes the first free one of ``candidates``, user and group, without other groups or network. If the kernel has
-    Landlock and system call filters, it may only read files that are open in ``readable`` or lie in folders open there, and
-    only make the calls in :data:`.seccomp.NUMBERS`. Nothing can be undone, not even by a program it starts, so load everything
-    before.
+    As root, it becomes the first free one of ``candidates``, user and group, without other groups or network. With Landlock and
+    system call filters, it may only read ``readable`` files and files in ``readable`` folders, and only make the calls in
+    :data:`.seccomp.NUMBERS`. Nothing can be undone, so load everything before.
 
     ``start_threads`` starts all its threads, already without privileges; later threads and processes are refused.
 

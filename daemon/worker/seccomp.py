@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """System call filter for a process with all loaded, which only reads, computes and answers.
 
-A classic BPF program (seccomp(2)) over ``struct seccomp_data``: architecture, call number, arguments. Unlisted calls get EPERM;
-calls of another architecture, such as 32-bit ones on a 64-bit kernel, end the process.
+A classic BPF program (seccomp(2)) over ``struct seccomp_data``. Unlisted calls get EPERM; calls of another architecture, such
+as 32-bit ones on a 64-bit kernel, end the process.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Condition: TypeAlias = Bits | OneOf | None
 
 
 class Numbers(NamedTuple):
-    """System call number by architecture; None without one. From the kernel's ``unistd_64.h`` and ``unistd.h``."""
+    """System call number by architecture, from the kernel's ``unistd_64.h`` and ``unistd.h``."""
 
     x86_64: int | None
     aarch64: int | None
@@ -137,7 +137,7 @@ def restrict() -> bool:
     """Filter this process's system calls, in all threads; it must have given up new privileges.
 
     Returns:
-        True if the filter is in place; False without kernel support or permission, or on an unknown machine.
+        False without kernel support or permission, or on an unknown machine.
     """
     machine = platform.machine()
     if machine not in _ARCHITECTURES:

@@ -70,7 +70,6 @@ class Slots:
             raise LimitReached(f"no reader of models became free within {self._longest_wait_s:g} s; try later")
 
     def _give(self) -> None:
-        """Give free places to waiting users."""
         while (uid := next(filter(self._may_have, (self._owner, *self._waiting)), None)) is not None:
             queue = self._waiting.pop(uid)
             queue.popleft().set_result(None)

@@ -54,8 +54,9 @@ class WorkerFailed(TransientError):
 class WorkerSettings:
     """Number, times and threads of children.
 
-    A sweep is short and a client waits, so it takes every processor of this process, up to ``threads``. Children are nice, to
-    let applications go first.
+    A sweep takes every processor of this process, up to ``threads``, as a client waits. Children are nice, to let applications
+    go
+    first.
     """
 
     parallel: int = 2
@@ -115,7 +116,6 @@ class Workers:
         """Surface of a packed network, over the bundle's grid.
 
         Args:
-            method: one of :data:`jetdvfs.kernels.units.METHODS`.
             execution, beside, gpu_share: as for :func:`jetdvfs.kernels.cost.model.surface`.
             known: stamps of node tables already checked.
 
@@ -199,7 +199,6 @@ class Workers:
     async def _started(
         self, job: str, connection: int | None, outputs: tuple[int, ...], folders: Sequence[Path]
     ) -> AsyncIterator[tuple[subprocess.Popen[bytes], socket.socket]]:
-        """A child and our end of its socket."""
         threads = min(self._settings.threads, len(os.sched_getaffinity(0))) if job == "sweep" else 0
         try:
             ours, theirs = socket.socketpair()

@@ -142,7 +142,7 @@ class Baseline:
         return held
 
     def confirm(self, writes: Iterable[Write]) -> None:
-        """Journal the completed writes and their read-back; if that fails (``unsaved``), the intended values on disk suffice."""
+        """Journal the completed writes and their read-back; if that fails, the intended values on disk suffice."""
         journal = dict(self._confirmed)
         for path, value in writes:
             domain = self._domain(path)

@@ -26,7 +26,7 @@ class Answers:
         self._failures = Refusals()
 
     async def answer(self, session: Session, message: Message) -> bytes | AsyncGenerator[bytes, None] | None:
-        """The reply as sent, an iterator of several, or None for none."""
+        """The reply as sent, an iterator of several, or None."""
         call: Call | None = None
         try:
             call = read_call(message.data)
@@ -44,7 +44,6 @@ class Answers:
     async def _several(
         self, session: Session, call: Call, replies: AsyncIterator[dict[str, Any]]
     ) -> AsyncGenerator[bytes, None]:
-        """Every reply as sent; an error is the last."""
         try:
             async for parameters in replies:
                 yield _encoded({"parameters": parameters, "continues": True})
@@ -55,7 +54,6 @@ class Answers:
             yield self.error(error)
 
     def error(self, error: BaseException) -> bytes:
-        """Reply with an error."""
         return _encoded(protocol.error_reply(error, interface=self.service.interface.name))
 
     async def _dispatch(self, session: Session, call: Call, message: Message) -> dict[str, Any] | AsyncIterator[dict[str, Any]]:
@@ -102,7 +100,6 @@ def _service_error(name: str, **parameters: str) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A number of NumPy as one of Python."""
     return value.item()
 
 
@@ -110,7 +107,7 @@ _ENCODER = msgspec.json.Encoder(enc_hook=_plain)
 
 
 def _encoded(reply: dict[str, Any]) -> bytes:
-    """The reply as sent; numbers unknown to JSON become null."""
+    """The reply as sent; non-finite numbers become null."""
     return _ENCODER.encode(reply) + b"\0"
 
 

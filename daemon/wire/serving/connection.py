@@ -85,7 +85,6 @@ class Turns:
         return self._read[uid] < _READ_BYTES
 
     def has_read(self, uid: int, size: int) -> None:
-        """Note the number of bytes read."""
         self._begin_round()
         self._read[uid] += size
 
@@ -108,7 +107,7 @@ class Turns:
 
 
 PIECE_BYTES = 32 << 10
-"""How long a call with a descriptor may be; the kernel keeps so much in one piece."""
+"""Longest call with a descriptor; the kernel keeps this many bytes in one piece."""
 
 _CTRUNC = int(socket.MSG_CTRUNC)  # operators of enum members are slower than receiving
 _READ_AHEAD_BYTES = 1 << 16
@@ -127,7 +126,7 @@ Answering: TypeAlias = Callable[[Message], Awaitable["bytes | AsyncGenerator[byt
 
 
 class Host(Protocol):
-    """Serves connections, and hears of their events."""
+    """Serves connections, and receives their events."""
 
     disposal: Disposal
     turns: Turns
@@ -165,7 +164,7 @@ class Connection:
         self._task = self._loop.create_task(self._serve())
 
     def close(self) -> None:
-        """End the connection: cancel its call, and give up its leases."""
+        """End the connection: cancel its call, and release its leases."""
         if self._closed:
             return
         self._closed = True
@@ -226,7 +225,6 @@ class Connection:
         return data, bool(flags & _CTRUNC)
 
     def _take(self, data: bytes) -> None:
-        """Keep received bytes, and answer a complete call."""
         if self._end < 0 and (found := data.find(0)) >= 0:
             self._end = len(self._buffer) + found
         self._buffer += data
@@ -279,13 +277,11 @@ class Connection:
             self._deadline = self._loop.call_later(self._host.message_s, self._refuse, late)
 
     def _input_ended(self) -> None:
-        """Note the end of the peer's input; it may still read answers."""
         self._half_closed = True
         self._pause_reading()
         self._wakeup.set()
 
     def _refuse(self, error: UsageError) -> None:
-        """Send a protocol error, and hang up."""
         with contextlib.suppress(OSError):
             self._sock.send(self._host.refuse(self, error))
         self.close()
@@ -319,7 +315,6 @@ class Connection:
             self._refuse(error)
 
     def _next(self) -> Message:
-        """The first call received."""
         data = bytes(memoryview(self._buffer)[: self._end])
         del self._buffer[: self._end + 1]
         self._end = self._buffer.find(0)

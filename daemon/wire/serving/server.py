@@ -27,7 +27,7 @@ from .connection import Connection, Refusals, Turns
 from .session import Peer, Service, Session
 
 UNCHANGED = -1
-"""The group of a socket that keeps the process's own."""
+"""Group of a socket that keeps the process's own."""
 
 
 @contextlib.contextmanager
@@ -168,7 +168,6 @@ class Door:
         self._open()
 
     def close(self) -> None:
-        """Stop admitting, and end every connection."""
         self._loop.remove_reader(self._listener)
         if not self._inherited:
             self._listener.shutdown(socket.SHUT_RDWR)

@@ -27,10 +27,11 @@ class Session:
 
 
 class Service(Protocol):
-    """Answers calls. ``call`` raises the package's errors; ``closed`` hears of every connection's end.
+    """Answers calls; ``call`` raises the package's errors, ``closed`` is called at every connection's end.
 
-    Parameters are as declared; objects are JSON text in bytes. ``attached`` is received by a child or not at all, and no longer
-    in use once ``call`` ends. A call with replies until the connection ends returns an iterator.
+    Objects are JSON text in bytes. ``attached`` is received by a child or not at all, and unused once ``call`` ends. A call
+    with
+    replies until the connection ends returns an iterator.
     """
 
     interface: Interface
@@ -43,7 +44,7 @@ class Service(Protocol):
 
 
 def process_name(peer: Peer) -> str:
-    """Name of a client without one, on this machine whatever root the board's files have."""
+    """Name of a client's program, on this machine whatever root the board's files have."""
     import psutil  # takes memory, and is seldom needed
 
     try:
