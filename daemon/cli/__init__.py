@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: one module per verb; :mod:`.verbs` lists them."""
+"""The command line: one module per verb."""
 
 from __future__ import annotations
 
@@ -18,11 +18,7 @@ All verbs: jetdvfs --help"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb of ``jetdvfs`` and return its exit code.
-
-    Args:
-        argv: its words; the process's own if not given, which then ends with it.
-    """
+    """Run one verb of ``jetdvfs`` and return its exit code; ``argv`` is by default the process's own, which then ends with it."""
 
     def program() -> Program:
         from .verbs import JETDVFS
@@ -36,11 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def lab(argv: Sequence[str] | None = None) -> int:
-    """Run one verb of ``jetdvfs-lab`` and return its exit code; the lab is a distribution of its own.
-
-    Args:
-        argv: as for :func:`main`.
-    """
+    """As :func:`main`, for ``jetdvfs-lab``, which is a distribution of its own."""
     from importlib import import_module
 
     try:
@@ -54,13 +46,7 @@ def lab(argv: Sequence[str] | None = None) -> int:
 
 
 def launch(name: str, program: Callable[[], Program], argv: Sequence[str] | None) -> int:
-    """Run one verb of a program and return its exit code.
-
-    Args:
-        name: the program's.
-        program: called to load it, where an interrupt ends in one line.
-        argv: as for :func:`main`.
-    """
+    """As :func:`main`, for any program; loading it in here lets an interrupt end in one line."""
     words = list(sys.argv[1:] if argv is None else argv)
     verb = next((word for word in words if not word.startswith("-")), "")
     try:

@@ -76,7 +76,7 @@ def markdown(boards: Sequence[BoardDescription]) -> Iterator[str]:
 
 
 _NAMELESS, _NAMED = ("list", "matrix", "modes", "unlock"), ("show", "mode")
-# As many levels are listed one by one on a screen that is read at a glance.
+# Number of levels that a screen lists one by one.
 _MOST_LISTED = 32
 
 
@@ -162,7 +162,6 @@ def _describe(board: BoardDescription) -> Iterable[str]:
 
 
 def _module() -> str:
-    """The module's name in the jetson-stats service, if that runs."""
     with connect() as stats:
         return stats.module if stats else ""
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Children of a verb: a daemon of its own, a simulated board."""
+"""Child processes of a verb: a daemon of its own, a simulated board."""
 
 from __future__ import annotations
 
@@ -21,15 +21,13 @@ _STOP_S = 15.0
 
 
 class ChildError(DaemonError):
-    """A child did not start or ended early; the text has its own words."""
+    """A child did not start or ended early."""
 
     exit_code = 5
 
 
 @dataclass
 class Child:
-    """A child, and the file of its standard error."""
-
     name: str
     popen: subprocess.Popen[bytes]
     log: Path
@@ -39,7 +37,7 @@ class Child:
         return lines[-1] if lines else f"exit code {self.popen.poll()}"
 
     def stop(self) -> int | None:
-        """Ask it to end, wait, and insist after a while."""
+        """Ask it to end, wait, and kill it after a while."""
         if self.popen.poll() is None:
             self.popen.send_signal(signal.SIGTERM)
             try:
@@ -53,7 +51,7 @@ class Child:
 def spawn(name: str, command: Sequence[str], folder: Path) -> Child:
     """Start a module of the product with a pipe as standard output and its errors in ``folder``.
 
-    It ends with this process, and then removes ``folder`` if that remains.
+    It ends with this process, which also removes ``folder``.
     """
     log = folder / f"{name.split()[-1]}.log"
     tethered = [sys.executable, "-m", "jetdvfs.daemon.cli.tethered", str(os.getpid()), str(folder), *command]
@@ -84,7 +82,7 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)
 _CANNOT_EXECUTE, _NO_SUCH_COMMAND = 126, 127
 NEVER_RAN = (_CANNOT_EXECUTE, _NO_SUCH_COMMAND)
-"""What shells return for a command that could not be executed."""
+"""Shell exit codes for a command that could not be executed."""
 
 
 def refused(command: str, tell: Callable[[str], object]) -> int | None:
@@ -102,7 +100,7 @@ def run_command(command: list[str], mask: Iterable[int], tell: Callable[[str], o
     The caller has blocked :data:`ENDING`; it stays blocked.
     """
     try:
-        # It takes signals from its first moment on: until it has replaced this program, by their default.
+        # Default signal handling until the command has replaced this program.
         pid = os.posix_spawnp(command[0], command, os.environ, setsigmask=mask, setsigdef=[*ENDING, *_PYTHON_IGNORES])
     except OSError as error:
         tell(f"{command[0]}: {error.strerror}")

@@ -43,7 +43,6 @@ _COLUMN = 24
 
 
 def template() -> str:
-    """Text of the file, from the daemon's members."""
     return "\n".join((_HEAD, *_lines(Members(), ""), ""))
 
 
@@ -64,7 +63,6 @@ def _line(member: str, remark: str) -> str:
 
 
 def _yaml(value: Any) -> str:
-    """A default as YAML; a member without a value has its default."""
     if isinstance(value, frozenset):
         return f"[{', '.join(sorted(value))}]"
     return "" if value is None else f"'{value}'" if str(value).startswith(",") else str(value)
@@ -128,7 +126,7 @@ def _init(args: argparse.Namespace) -> int:
 
 
 def _board(root: Path, reading: ConfigReading) -> str | None:
-    """Board of the configuration: the named one, or that at ``root``; None if unknown."""
+    """Board of the configuration: the named one, or that at ``root``."""
     if reading.members is not None and reading.members.board is not None:
         return reading.members.board
     try:
@@ -140,11 +138,7 @@ def _board(root: Path, reading: ConfigReading) -> str | None:
 
 
 def beyond_the_text(reading: ConfigReading, board: str | None) -> Iterator[Remark]:
-    """Valid text that keeps the daemon from starting here, such as names unknown to this machine.
-
-    Args:
-        board: of the configuration; None if unknown.
-    """
+    """Valid text that keeps the daemon from starting here, such as names unknown to this machine."""
     members = reading.members
     if members is None:
         return
@@ -163,7 +157,6 @@ def beyond_the_text(reading: ConfigReading, board: str | None) -> Iterator[Remar
 
 
 def _limits_that_nothing_fits(reading: ConfigReading, board: str | None) -> Iterator[Remark]:
-    """Limits without a level inside, if the board is known."""
     members = reading.members
     if members is None or board not in list_boards():
         return
@@ -212,7 +205,6 @@ def _show(args: argparse.Namespace, reading: ConfigReading, problems: list[Remar
 
 
 def _values(members: Any, at: Place) -> Iterator[tuple[Place, Any]]:
-    """Every member that is no mapping, in order of definition."""
     for field in fields(members):
         value = getattr(members, field.name)
         if is_dataclass(value):
@@ -222,7 +214,6 @@ def _values(members: Any, at: Place) -> Iterator[tuple[Place, Any]]:
 
 
 def _source(reading: ConfigReading, at: Place) -> Remark | None:
-    """Source of a member's value; None by default."""
     said: Any = reading.stack.merged
     for key in at:
         said = said.get(key) if isinstance(said, Mapping) else said

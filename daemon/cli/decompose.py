@@ -157,7 +157,6 @@ def _to_json(
 
 
 def _is_fused(network: Network, args: argparse.Namespace) -> bool:
-    """True if the launches are fused, on request or in a saved list."""
     return bool(args.fused) or any(map(is_fused, network.kinds))
 
 

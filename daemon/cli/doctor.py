@@ -56,7 +56,6 @@ class Finding(NamedTuple):
     """One line of ``jetdvfs doctor``.
 
     Attributes:
-        check: its subject.
         verdict: ``note`` for a limited function, ``unknown`` for an unseen one.
         said: the observation.
         remedy: mostly a command; empty if there is nothing to do.
@@ -114,7 +113,7 @@ def _walls() -> Iterator[Finding]:
 
 
 def membership(name: str) -> Finding:
-    """True if the calling user is in the daemon's group."""
+    """Membership of the calling user in the daemon's group."""
     try:
         group = grp.getgrnam(name)
     except KeyError:
@@ -149,12 +148,7 @@ def _examined_manager() -> Iterator[Finding]:
 
 
 def rivals(root: Path, *, running: bool) -> Iterator[Finding]:
-    """Findings about units that set the same clocks: enabled ones, and running ones of :data:`CONFLICTS`.
-
-    Args:
-        root: directory of the system's ``/``.
-        running: True for this machine.
-    """
+    """Units that set the same clocks: enabled ones, and on a ``running`` machine those of :data:`CONFLICTS`."""
     found = {unit: f"is enabled and runs {command}" for unit, command in find_rivals(root).items()}
     units = _units(*(f"{name}.service" for name in CONFLICTS)) if running and _BOOTED.is_dir() else None
     for unit, state in (units or {}).items():
@@ -341,7 +335,6 @@ def _board(root: Path, members: Members) -> tuple[Hardware | None, Finding]:
 
 
 def _assumed(board: BoardDescription) -> Iterator[Finding]:
-    """Note on a board described by a sibling, with the unknown parts."""
     unread = ", ".join(name for name, mark in board.marks.items() if mark == "unknown")
     if board.sibling:
         text = f"{board.title} is described like {board.sibling}{f'; unknown of its own: {unread}' if unread else ''}"
@@ -349,11 +342,7 @@ def _assumed(board: BoardDescription) -> Iterator[Finding]:
 
 
 def _clocks(hardware: Hardware, *, held: bool) -> Iterator[Finding]:
-    """Findings about the clocks.
-
-    Args:
-        held: True with a daemon on the board, which owns the memory lock.
-    """
+    """Findings about the clocks; ``held`` with a daemon on the board, which owns the memory lock."""
     closed = {title(axis): files for axis, files in hardware.closed_files().items()}
     for clock, files in closed.items():
         if files and is_root():

@@ -66,7 +66,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _by_kernel(network: Network, times: LayerTimes) -> dict[tuple[Any, ...], float]:
-    """Total time in ms of all launches of each distinct kernel, by its signature."""
     taken: dict[tuple[Any, ...], float] = {}
     for launch, ms in zip(network.launches, times.launches_ms, strict=True):
         taken[launch.signature] = taken.get(launch.signature, 0.0) + ms

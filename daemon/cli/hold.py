@@ -144,16 +144,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _configuration(text: str | None) -> str | FrequencyConfiguration | None:
-    """Clocks of --config; its text if the daemon must read it.
-
-    Raises:
-        UsageError: no configuration.
-    """
+    """Clocks of --config; its text if the daemon must read it."""
     return text if text is None or needs_levels(text) else arguments.asked_configuration(text)
 
 
 def _summary(used: Mapping[str, Any]) -> str:
-    """Time, energy of the board, frames, and their energy compared with the top clocks."""
     parts = [f"held for {used['held_s']:.1f} s"]
     if used["energy_mj"] is None:
         parts.append("energy: too short to tell, or not measured")
@@ -169,11 +164,7 @@ def _summary(used: Mapping[str, Any]) -> str:
 
 
 def _listed(model: str) -> Sequence[TensorSpec]:
-    """Inputs of a list of launches; none for a model, which the daemon reads.
-
-    Raises:
-        KernelsError: no such list, or of an unknown kind.
-    """
+    """Inputs of a list of launches; none for a model, which the daemon reads."""
     from ...kernels.decompose import refuse_other_kinds, says_its_inputs  # readers of models are loaded on use
     from .model_arguments import read_model
 
@@ -193,12 +184,7 @@ def _tell(text: str) -> None:
 
 
 def _dry_run(args: argparse.Namespace, inputs: Sequence[TensorSpec], request: HoldRequest) -> int:
-    """Print the clocks of a hold now.
-
-    Raises:
-        TargetNotAttainable: no permitted configuration meets the target.
-        UsageError: a forbidden configuration; the text has the nearest one.
-    """
+    """Print the clocks of a hold now."""
     with Client(args.socket) as client:
         if args.model is None:
             clocks, left = client.preview(request), governed(args.config or "")
@@ -218,11 +204,7 @@ def _dry_run(args: argparse.Namespace, inputs: Sequence[TensorSpec], request: Ho
 
 
 def headline(plan: Mapping[str, Any], network: str, *, in_force: bool = True) -> str:
-    """A plan in one line: clocks, prediction and target, and energy compared with the top clocks.
-
-    Args:
-        in_force: False if the board does not run at the planned clocks, and saves nothing yet.
-    """
+    """A plan in one line; not ``in_force`` if the board does not run at the planned clocks, and saves nothing yet."""
     choice, top, unit = plan["choice"], plan["top"], "a frame" if plan.get("fps") else ""
     keyword, _, limit = plan["target"].partition("=")
     figures = {"latency_ms": f"{choice['latency_ms']:.3g} ms"}
@@ -252,7 +234,6 @@ def headline(plan: Mapping[str, Any], network: str, *, in_force: bool = True) ->
 
 
 def simulated(plan: Mapping[str, Any]) -> str:
-    """Mark of a plan by a simulated board's profile."""
     return ", simulated" if plan["simulated"] else ""
 
 

@@ -86,8 +86,6 @@ def _tell(text: str) -> None:
 
 
 class _Rails:
-    """Reads the rails on a thread within the block."""
-
     def __init__(self, root: Path, hardware: Hardware, every_s: float) -> None:
         self.traces: dict[str, PowerTrace] = {}
         self._files = Files(root, longest_s=LONGEST_S)

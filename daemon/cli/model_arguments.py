@@ -50,7 +50,6 @@ def read_model(
     Args:
         path: a model's file, or a saved list of launches.
         inputs: of the method; by default as declared.
-        method: its name.
         optimized: True for the JIT's view; None for ``default``.
 
     Raises:
@@ -96,7 +95,6 @@ def read_measured(path: Path, network: Network) -> LayerTimes:
 
 
 def measured_text(times: LayerTimes) -> str:
-    """Measured time of launches, and of layers without launches."""
     listed, others = sum(times.launches_ms), sum(times.others_ms.values())
     return f"measured by trtexec: {listed:.4g} ms of launches, {others:.4g} ms of {len(times.others_ms)} other layers"
 
@@ -154,7 +152,6 @@ def add_optimized_argument(parser: argparse.ArgumentParser, *, default: bool) ->
 
 
 def add_fused_argument(parser: argparse.ArgumentParser) -> None:
-    """--fused."""
     arguments.titled(parser, "model").add_argument(
         "--fused",
         action="store_true",
@@ -181,7 +178,6 @@ def add_profile_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_output_arguments(parser: argparse.ArgumentParser, *, plot: bool = False) -> None:
-    """--json and, if asked for, --plot."""
     arguments.add_json(parser)
     if plot:
         parser.add_argument(
@@ -231,8 +227,8 @@ def read_profile(args: argparse.Namespace) -> Bundle:
     """The bundle of --profile.
 
     Raises:
-        UsageError: none is given; the text lists the known ones.
-        BundleError: missing or unusable.
+        UsageError: --profile is missing.
+        BundleError: the bundle is missing or unusable.
     """
     from ...profiles.bundle.bundle import load_bundle
     from ...profiles.bundle.finding import find_bundles
@@ -247,7 +243,6 @@ def read_profile_at(args: argparse.Namespace) -> Bundle:
     """The bundle of --profile, at --temperature.
 
     Raises:
-        UsageError, BundleError: as :func:`read_profile`.
         CostModelError: an impossible temperature, or a profile of one temperature.
     """
     bundle = read_profile(args)
@@ -255,27 +250,18 @@ def read_profile_at(args: argparse.Namespace) -> Bundle:
 
 
 def check_powered(bundle: Bundle, what: str) -> None:
-    """Refuse ``what``, which needs power, with a profile of times only.
-
-    Raises:
-        InputError: the profile has no power.
-    """
+    """Raise InputError if ``what`` needs power, and the profile has none."""
     if not bundle.manifest.rails:
         raise InputError(f"profile {bundle.manifest.name}: power was not measured, and {what} needs it; valid: jetdvfs predict")
 
 
 def predict_surface(network: Network, bundle: Bundle, args: argparse.Namespace) -> Surface:
-    """Surface of the network on the profile's board, by --method."""
     with progress(f"predicting {network.name}"):
         return surface(network, bundle.cost, args.method, execution=args.execution, beside=beside(args))
 
 
 def beside(args: argparse.Namespace) -> Beside:
-    """A frame's work outside the network, by --host-ms and --copied-bytes.
-
-    Raises:
-        CostModelError: an invalid figure.
-    """
+    """Frame overhead, by --host-ms and --copied-bytes."""
     return Beside(**arguments.stated_beside(args))
 
 
@@ -291,13 +277,11 @@ def about(network: Network, bundle: Bundle, args: argparse.Namespace) -> dict[st
 
 
 def network_label(network: Network, args: argparse.Namespace) -> str:
-    """A network's name, with its view and whether it is a part."""
     views = [view for view, shown in (("optimized", network.optimized), ("fused", args.fused)) if shown]
     return printable(network.label) + (f" ({', '.join(views)})" if views else "")
 
 
 def picture_title(network: Network, bundle: Bundle, args: argparse.Namespace) -> str:
-    """Title of a picture: network and board."""
     return f"{network_label(network, args)} on {bundle.manifest.described().title}"
 
 
@@ -348,7 +332,7 @@ def on_grid(text: str, grid: FrequencyGrid) -> FrequencyConfiguration:
     """Configuration of a --config on a grid; the highest level of a clock left to its governor.
 
     Raises:
-        UsageError: no configuration, or a clock that the board does not have.
+        UsageError: invalid, or a clock that the board does not have.
     """
     if left := governed(text):
         text = ",".join("max" if axis in left else word for axis, word in zip(AXES, text.split(","), strict=True))

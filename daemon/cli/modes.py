@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Power modes of the board: list, present one, and changing it, which is the operator's act."""
+"""Power modes of the board: list and change them."""
 
 from __future__ import annotations
 
@@ -56,10 +56,7 @@ def switch_mode(
     dry_run: bool,
     stats: Callable[[], AbstractContextManager[JetsonStats | None]] = connect,
 ) -> tuple[dict[str, Any], list[str]]:
-    """Change the mode, or print the change.
-
-    Args:
-        stats: the jetson-stats service, which lets its users change the mode without root.
+    """Change the mode, or print the change; users of the jetson-stats service may without root.
 
     Raises:
         UsageError: unknown mode.

@@ -18,11 +18,11 @@ from ..hardware.sensors.energy import total_mw
 
 
 class Bold(str):
-    """Text to be shown in bold."""
+    """Bold text."""
 
 
 class Red(str):
-    """Text to be shown in red."""
+    """Red text."""
 
 
 def shown(text: str) -> str:
@@ -66,12 +66,10 @@ def amount(value: float, unit: str) -> str:
 
 
 def dimensions(shape: Sequence[int]) -> str:
-    """A tensor's shape: ``1x64x56x56``."""
     return "x".join(map(str, shape)) or "scalar"
 
 
 def share(part: float, whole: float) -> str:
-    """A part in percent of a whole."""
     return f"{part / whole:.1%}" if whole else "-"
 
 
@@ -81,7 +79,6 @@ def age(status: Mapping[str, Any]) -> str:
 
 
 def is_old(status: Mapping[str, Any]) -> bool:
-    """True if a status' clocks need their age."""
     return bool(status["age_s"] > _OLD_S)
 
 
@@ -98,7 +95,7 @@ def short_clocks(configuration: Mapping[str, int], governed: Collection[str] = (
 
 
 def left_to_governors(governed: Collection[str]) -> str:
-    """Clocks that are not set: ``, CPU and EMC left to their governors``; empty if all are."""
+    """Clocks that are not set: ``, CPU and EMC left to their governors``."""
     names = " and ".join(CLOCKS[axis] for axis in AXES if axis in governed)
     return f", {names} left to {'their governors' if len(governed) > 1 else 'its governor'}" if names else ""
 
@@ -112,13 +109,13 @@ def power(rails_mw: Mapping[str, float], energy_rails: Sequence[str]) -> str:
 
 
 def print_json(data: Any) -> None:
-    """One JSON object on standard output: indented for people, compact for programs."""
+    """One JSON object on standard output: indented on a terminal, else compact."""
     print(json.dumps(data, indent=2 if sys.stdout.isatty() else None))
 
 
 @contextmanager
 def progress(doing: str) -> Iterator[None]:
-    """Show an activity on a terminal's standard error if it takes longer than half a second; leave no trace."""
+    """Show an activity on a terminal's standard error after half a second; leave no trace."""
     if not sys.stderr.isatty():
         yield
         return
@@ -142,7 +139,6 @@ def progress(doing: str) -> Iterator[None]:
 
 
 def progress_bar(done: int, total: int, text: str) -> None:
-    """A progress bar on stderr: redrawn on a terminal, a line for each tenth elsewhere."""
     show_progress(done, total, text, done * 10 // max(total, 1) != (done - 1) * 10 // max(total, 1))
 
 
@@ -158,7 +154,6 @@ def show_progress(done: int, total: int, text: str, another_tenth: bool) -> None
 
 
 def battery(told: Mapping[str, Any]) -> str:
-    """A battery to last, by the ``Battery`` of the interface."""
     lasts = "" if told.get("lasts_h") is None else f"; {told['lasts_h']:.3g} h at what is drawn now"
     name = told.get("battery") or "stated"
     return f"{name}: {told['left_wh']:.3g} Wh left, to last for {told['hours']:.3g} h{lasts}"

@@ -47,13 +47,13 @@ _LIGHT = frozenset({"#F0E442", "#56B4E9", "#E69F00"})
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """A figure in memory, of a size in inches, independent of a display.
+    """A figure in memory, of a size in inches.
 
     Raises:
         InputError: matplotlib is missing.
     """
     told = os.environ.get("MPLBACKEND")
-    os.environ["MPLBACKEND"] = "agg"  # importing matplotlib fails where this names a backend that it does not know
+    os.environ["MPLBACKEND"] = "agg"  # importing matplotlib fails with an unknown backend here
     try:
         with needing("pictures", "plot", InputError):
             from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -87,11 +87,7 @@ def say_drawn(path: Path) -> None:
 
 
 def interactive_axes(width: float, height: float) -> Axes:
-    """Axes on a figure for a notebook or a window, of a size in inches.
-
-    Raises:
-        InputError: matplotlib is missing.
-    """
+    """Axes on a figure for a notebook or a window; size and error as for :func:`new_figure`."""
     with needing("pictures", "plot", InputError):
         from matplotlib import pyplot
     axes: Axes = pyplot.subplots(figsize=(width, height), layout="constrained")[1]
@@ -121,7 +117,6 @@ def _check_kind(figure: Figure, path: Path) -> None:
 
 
 def heading(text: str, simulated: bool) -> str:
-    """Title with the origin of its figures."""
     return literal(f"{text} (simulated board)" if simulated else text)
 
 
@@ -142,7 +137,6 @@ def colour(kind: str, colours: Mapping[str, str]) -> str:
 
 
 def ink_on(shade: str) -> str:
-    """Black or white, for contrast on a kind's colour."""
     return "black" if shade in _LIGHT else "white"
 
 
@@ -159,16 +153,7 @@ _CLOSEST_NAMES = 0.011
 
 
 def draw_network(network: Network, path: str | os.PathLike[str], *, title: str) -> None:
-    """Draw a network.
-
-    Args:
-        network: with at least one launch.
-        path: of the picture, in the format of its ending.
-        title: of the picture.
-
-    Raises:
-        InputError: matplotlib is missing, or the picture cannot be written.
-    """
+    """Draw a network with at least one launch; errors as for :func:`save`."""
     launches = network.launches
     figure = new_figure(15, 8)
     figure.suptitle(literal(title), fontsize=15, fontweight="bold")
@@ -193,7 +178,6 @@ def draw_network(network: Network, path: str | os.PathLike[str], *, title: str) 
 
 
 def _shares(axes: Axes, launches: tuple[KernelInvocation, ...], kinds: dict[str, int], colours: dict[str, str]) -> None:
-    """Three stacked bars: the kinds' shares of launches, FLOPs and bytes."""
     rows = (
         ("launches", [1] * len(launches), f"{len(launches)}"),
         ("FLOPs", [launch.flops for launch in launches], amount(sum(launch.flops for launch in launches), "FLOP")),
@@ -219,7 +203,6 @@ def _shares(axes: Axes, launches: tuple[KernelInvocation, ...], kinds: dict[str,
 def _along(
     axes: Axes, launches: tuple[KernelInvocation, ...], values: list[int], name: str, unit: str, colours: dict[str, str]
 ) -> None:
-    """One bar per launch, in execution order."""
     shades = [colour(launch.kind, colours) for launch in launches]
     axes.bar(np.arange(len(values)), values, width=1.0 if len(values) > 150 else 0.85, color=shades)
     axes.set_xlim(-0.6, len(values) - 0.4)
@@ -262,22 +245,11 @@ def _runs(launches: tuple[KernelInvocation, ...], depth: int) -> list[tuple[int,
 
 _FRONT, _CHOICE, _TOP, _TARGET, _CLOUD = "#000000", "#D55E00", "#0072B2", "#CC79A7", "cividis"
 _BAND = (0.05, 0.95)
-_FAR = 3  # a limit this many times above everything predicted would only flatten the panel
+_FAR = 3  # a limit this many times above every prediction would only flatten the panel
 
 
 def draw_plan(surface: Surface, plan: Plan, path: str | os.PathLike[str], *, title: str, simulated: bool) -> None:
-    """Draw a plan over its surface: latency and energy around the choice, and their trade-off.
-
-    Args:
-        surface: of the plan.
-        plan: to draw.
-        path: of the picture, in the format of its ending.
-        title: network and board.
-        simulated: True for a profile of a simulated board, named in the title.
-
-    Raises:
-        InputError: matplotlib is missing, or the picture cannot be written.
-    """
+    """Draw a plan over its surface: latency and energy around the choice, and their trade-off; errors as for :func:`save`."""
     goal = f"target {plan.target}" + (f" at {plan.fps:g} frames/s" if plan.fps else "")
     goal += f", confidence {plan.confidence:g}" if plan.confidence else ""
     above = f"{heading(f'{title}: {goal}', simulated)}\n{literal(plan.saving)}"
@@ -285,16 +257,12 @@ def draw_plan(surface: Surface, plan: Plan, path: str | os.PathLike[str], *, tit
 
 
 def draw_surface(surface: Surface, path: str | os.PathLike[str], *, title: str, simulated: bool) -> None:
-    """Draw a surface around the top clocks and its trade-off; arguments and errors as :func:`draw_plan`."""
+    """Draw a surface around the top clocks and its trade-off; errors as for :func:`save`."""
     _draw(surface, path, heading(title, simulated), surface.grid.top, None)
 
 
 def draw_trade_off(surface: Surface, plan: Plan | None, axes: Axes | None, *, title: str, simulated: bool) -> Axes:
-    """Draw the trade-off of latency and energy on the axes, or on new ones of ``matplotlib.pyplot``; return them.
-
-    Raises:
-        InputError: matplotlib is missing.
-    """
+    """Draw the trade-off of latency and energy on the axes, or on new ones of ``matplotlib.pyplot``; return them."""
     if axes is None:
         axes = interactive_axes(9, 6)
     _trade_off(axes, _scene(surface, surface.grid.top if plan is None else plan.configuration, plan))
@@ -323,7 +291,6 @@ class _Scene:
         return "energy per frame, mJ" if self.plan and self.plan.fps else "energy per inference, mJ"
 
     def limits(self, figure: str) -> list[tuple[str, float]]:
-        """Limits of latency or energy by the plan, with their reasons."""
         bound = self.plan.target.bound if self.plan else None
         limits = [("target", bound.limit)] if bound and bound.figure == figure else []
         return limits + ([("period", 1e3 / self.plan.fps)] if self.plan and self.plan.fps and figure == "latency_ms" else [])
@@ -379,7 +346,7 @@ def _heat_map(figure: Figure, axes: Axes, scene: _Scene, values: NDArray[np.floa
 
 
 def _missed(scene: _Scene) -> NDArray[np.bool_] | None:
-    """True where the plan's target or period is missed; None without a plan or a miss."""
+    """Mask of configurations that miss the plan's target or period."""
     if scene.plan is None:
         return None
     confidence, fps = scene.plan.confidence, scene.plan.fps
@@ -419,7 +386,6 @@ def _cpu_panel(axes: Axes, scene: _Scene, figure: str, label: str) -> None:
 
 
 def _trade_off(axes: Axes, scene: _Scene) -> None:
-    """Every configuration by latency and energy, with front, requirements, choice and top clocks."""
     latency, energy = scene.figures.latency_ms, scene.figures.energy_mj
     grid = scene.surface.grid
     gpu_mhz = np.broadcast_to(grid.levels_mhz()[1][:, None], grid.shape)
@@ -460,7 +426,6 @@ def _trade_off(axes: Axes, scene: _Scene) -> None:
 
 
 def _requirements(axes: Axes, scene: _Scene) -> None:
-    """Target and period as lines, shaded beyond."""
     assert scene.plan is not None
     right, top = axes.get_xlim()[1], axes.get_ylim()[1]
     bound, fps = scene.plan.target.bound, scene.plan.fps
@@ -484,7 +449,6 @@ def _requirements(axes: Axes, scene: _Scene) -> None:
 
 
 def _mark(axes: Axes, scene: _Scene, at: tuple[int, int, int], name: str, **style: Any) -> None:
-    """Mark a configuration, with figures and clocks in the legend."""
     latency, energy, clocks = scene.figures.latency_ms[at], scene.figures.energy_mj[at], scene.surface.grid.configuration(at)
     clocks_mhz = " / ".join(f"{clock:.0f}" for clock in clocks.mhz)
     label = f"{name}: {_three_digits(latency)} ms, {_three_digits(energy)} mJ\nCPU/GPU/memory {clocks_mhz} MHz"

@@ -129,7 +129,6 @@ def _wishes(args: argparse.Namespace) -> Iterator[tuple[list[str], Target]]:
 
 
 def _planned(network: Network, target: Target, bundle: Bundle, args: argparse.Namespace) -> dict[str, Any]:
-    """Plan for one target and show it; return its JSON."""
     phase = phase_of(network.inputs)
     check_phase(target, phase)
     surface = common.predict_surface(network, bundle, args)
@@ -187,7 +186,6 @@ def _proposal(network: Network, surface: Surface, target: Target, bundle: Bundle
 
 
 def _in_tokens(choice: Option, phase: Phase) -> dict[str, float]:
-    """The prediction in terms of tokens."""
     if phase == "prefill":
         return {"ttft_ms": choice.latency_ms, "mj_per_prompt": choice.energy_mj}
     return {"tokens_per_s": 1e3 / choice.latency_ms, "mj_per_token": choice.energy_mj}

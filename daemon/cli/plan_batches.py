@@ -36,7 +36,6 @@ class Batch:
 
     @property
     def items_per_s(self) -> float:
-        """Items per second; with a rate, the possible number."""
         assert self.chosen is not None
         return 1e3 * self.size / self.chosen.latency_ms
 
@@ -47,7 +46,6 @@ class Batch:
 
 
 def sizes(text: str) -> tuple[int, ...]:
-    """Read ``1,2,4,8``."""
     try:
         found = tuple(dict.fromkeys(int(part) for part in text.split(",")))
     except ValueError:
@@ -93,7 +91,7 @@ def batched(inputs: Sequence[str], size: int) -> list[str]:
     """Inputs with another batch, their first size.
 
     Raises:
-        UsageError: an input has none, or a batch of its own.
+        UsageError: an input has no batch, or one other than 1.
     """
     made = []
     for text in inputs:

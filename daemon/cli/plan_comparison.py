@@ -22,12 +22,10 @@ class Row:
     """One setting of the board, and the network's figures there.
 
     Attributes:
-        name: for people.
         energy_mj: per frame with a rate, else per inference.
         power_mw: mean over the period with a rate, else over an inference.
         late: True if a frame exceeds target or rate, with the plan's confidence.
-        battery_h: battery life; None without a charge.
-        note: omissions of the figures, or empty.
+        note: omissions of the figures.
     """
 
     name: str
@@ -67,7 +65,6 @@ def compared(surface: Surface, board: BoardDescription, chosen: Plan, battery_wh
 
 
 def table(rows: Sequence[Row], *, per_frame: bool) -> str:
-    """Rows for people, with notes."""
     battery = any(one.battery_h is not None for one in rows)
     headers = ["", "clocks", "latency ms", "mJ a frame" if per_frame else "mJ", "W", *(["battery h"] if battery else []), ""]
     cells = [

@@ -106,7 +106,7 @@ def _planned(surface: Surface, advised: Choice, target: Target, args: argparse.N
     limits = Limits.within({axis: (grid.levels(axis)[0], level) for axis, level in advised.configuration._asdict().items()})
     try:
         return plan(surface, target, fps=args.fps, confidence=args.confidence, limits=limits)
-    except TargetNotAttainable:  # the first of several targets alone may be, where the mode is judged by all
+    except TargetNotAttainable:  # the first target alone may be unattainable in a mode judged by all
         return None
 
 

@@ -36,7 +36,7 @@ from . import model_arguments as common
 from .pictures import say_drawn
 
 _OF_TIME = 6
-"""So many columns of the table are of time."""
+"""Number of the table's columns of time."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -90,7 +90,6 @@ def _asked(text: str) -> str:
 
 
 def _remarkable(surface: Surface, powered: bool) -> Iterator[tuple[str, Prediction]]:
-    """Notable configurations, by name."""
     yield "top clocks", surface.at(surface.grid.top)
     figures = (
         ("lowest latency", surface.latency_ms),

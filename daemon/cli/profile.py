@@ -105,7 +105,6 @@ def _install(args: argparse.Namespace) -> int:
 
 
 def describe(path: Path, manifest: Manifest) -> str:
-    """Description of a profile, for people."""
     cpu, gpu, emc = manifest.grid.shape
     powered = bool(manifest.rails)
     rails = f"{', '.join(manifest.rails)}, idle power at {manifest.temperature_c:g} C" if powered else _UNPOWERED
@@ -160,7 +159,7 @@ def _carried(manifest: Manifest) -> list[str]:
 
 
 def _own_networks(manifest: Manifest) -> list[str]:
-    """Error of each network left out, without other boards."""
+    """Error of each held-out network, without other boards."""
     lines = []
     for row in manifest.evaluation.get(UNSEEN_NETWORK, {}).get("networks", ()):
         energy = "" if row.get("energy_percent") is None else f"  energy {row['energy_percent']:5.1f}%"
@@ -169,7 +168,7 @@ def _own_networks(manifest: Manifest) -> list[str]:
 
 
 def _families(manifest: Manifest) -> list[str]:
-    """Errors of networks of families left out, averaged over boards."""
+    """Errors of networks of held-out families, averaged over boards."""
     errors: dict[str, list[Mapping[str, float]]] = {}
     for row in manifest.evaluation.get(UNSEEN_FAMILY, {}).get("networks", ()):
         if row["method"] == "timeline" and row.get("energy_percent") is not None:

@@ -63,7 +63,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def described() -> Iterator[str]:
-    """A table of all metrics, in Markdown."""
     yield "| metric | type | meaning |"
     yield "|---|---|---|"
     for metric in METRICS:
@@ -71,7 +70,6 @@ def described() -> Iterator[str]:
 
 
 def _sampled(status: Status | None) -> Iterator[tuple[Metric, list[tuple[Labels, float]]]]:
-    """Each metric with its samples; without a status, that there is no daemon."""
     for metric in METRICS:
         if status is not None or metric.name == "jetdvfs_up":
             samples = [(labels, value) for labels, value in metric.samples(status or {}) if value is not None]
@@ -84,7 +82,7 @@ def _samples_by_name(status: Status | None) -> dict[str, list[dict[str, Any]]]:
 
 
 def exposition(status: Status | None) -> str:
-    """All samples in Prometheus' text format; without a status, that there is no daemon."""
+    """All samples in Prometheus' text format; without a status, only ``jetdvfs_up``."""
     lines = []
     for metric, samples in _sampled(status):
         lines += [f"# HELP {metric.name} {metric.meaning}", f"# TYPE {metric.name} {metric.kind}"]
@@ -229,4 +227,4 @@ METRICS = (
         _of_leases(lambda lease: lease["observed"]["p50_ms"] / 1e3 if lease["observed"] else None),
     ),
 )
-"""Everything that is told, in the order in which it is."""
+"""All metrics, in order."""

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Latency of inferences or tokens by a server's own metrics (Prometheus's text).
 
-Counters of llama-server (``--metrics``), vLLM and Triton are known. Each second, the growth of the time counters divided by the
-growth of the work counter is the latency.
+Latency is the growth of the time counters divided by that of the work counter, each second.
 """
 
 from __future__ import annotations
@@ -35,7 +34,6 @@ class Counters:
     """Counters of a server's pace.
 
     Attributes:
-        server: its name.
         phase: of a language model; None for inferences.
         count: counter of finished work.
         times: counters of its time, added up.
@@ -65,17 +63,11 @@ KNOWN = (
 
 
 class Lease(Protocol):
-    """Receiver of latencies."""
-
     def report(self, latency_ms: float) -> None: ...
 
 
 class Pace:
-    """Pace of a server between two readings.
-
-    Args:
-        phase: of a language model; None for inferences.
-    """
+    """Pace of a server between two readings; ``phase`` of a language model, None for inferences."""
 
     def __init__(self, phase: Phase | None) -> None:
         self._known = [one for one in KNOWN if one.phase == phase]
@@ -83,11 +75,11 @@ class Pace:
 
     @property
     def valid(self) -> str:
-        """The servers whose counters would do, by name."""
+        """Names of the servers with valid counters."""
         return ", ".join(dict.fromkeys(one.server for one in self._known))
 
     def look(self, text: str) -> tuple[int, float] | None:
-        """Take the present metrics: number of finished items since, and ms per item.
+        """Take the present metrics; return the number of items finished since, and ms per item.
 
         Raises:
             ValueError: no known counter.
@@ -100,7 +92,7 @@ class Pace:
         took_ms = counters.unit_ms * sum(found.get(name, 0.0) for name in counters.times)
         before, self._before = self._before, (counters, count, took_ms)
         if before is None or before[0] != counters or count <= before[1] or took_ms < before[2]:
-            return None  # the first look, nothing done since, or the server has been started again
+            return None  # the first reading, nothing done since, or the server was restarted
         pieces = count - before[1]
         return int(pieces), (took_ms - before[2]) / pieces
 
@@ -128,11 +120,7 @@ def read_counters(text: str) -> Mapping[str, float]:
 
 
 def check_url(url: str | None) -> None:
-    """Refuse an invalid address of metrics.
-
-    Raises:
-        UsageError: it is invalid.
-    """
+    """Raise UsageError for an invalid address of metrics."""
     try:
         fits = url is None or (urlsplit(url).scheme in ("http", "https") and bool(urlsplit(url).hostname))
     except ValueError:
@@ -143,12 +131,9 @@ def check_url(url: str | None) -> None:
 
 @contextmanager
 def reported(url: str | None, phase: Phase | None, lease: Lease, told: Callable[[str], object]) -> Iterator[None]:
-    """Within the block, report the metrics of an address; without one, nothing.
+    """Report the metrics of an address within the block; without one, nothing.
 
     Args:
-        url: the address.
-        phase: of the lease's language model; None for any other network.
-        lease: receiver of the reports.
         told: called with one line at the first success, and on failure.
     """
     if url is None:
@@ -185,7 +170,7 @@ def _follow(url: str, pace: Pace, lease: Lease, told: Callable[[str], object], e
 
 
 def _fetched(url: str) -> str:
-    # Not by way of a proxy: a server that a command starts is on this machine.
+    # No proxy: a server that a command starts is on this machine.
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with direct.open(url, timeout=_WAITS_S) as answer:
         data: bytes = answer.read(_BYTES + 1)

@@ -125,7 +125,6 @@ def _program(one: Mapping[str, Any]) -> list[str]:
 
 
 def _why(status: Mapping[str, Any]) -> Iterator[str]:
-    """The clocks, each with its limiting reasons."""
     for axis, name in (*CLOCKS.items(), (None, "all clocks")):
         reasons = [one for one in status["slow"] if one["axis"] == axis]
         if axis is not None:

@@ -167,11 +167,10 @@ def _listed(values: Mapping[str, float], scale: float, unit: str, digits: int) -
 
 
 _FIRST_TO_GO = ("first ms", "board's J", "application", "p95 ms", "predicted ms", "frames")
-"""Columns that a narrow terminal goes without, in this order."""
+"""Columns omitted on a narrow terminal, in this order."""
 
 
 def lease_table(leases: Sequence[Mapping[str, Any]], width: int | None) -> str:
-    """The leases in as many columns as fit."""
     rows = [_row(lease) for lease in leases]
     for leave_out in range(len(_FIRST_TO_GO) + 1):
         headers = [name for name in rows[0] if name not in _FIRST_TO_GO[:leave_out]]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The verbs of ``jetdvfs``, and running a verb of a program.
 
-A verb is a line of ``VERBS`` and a module with ``configure(parser)`` (arguments) and ``run(args) -> int`` (exit code). Only the
-called verb's module is imported. With ``TAKES_COMMAND = True`` the words after ``--`` are in ``args.command``.
+A verb is a line of ``VERBS`` and a module with ``configure(parser)`` and ``run(args) -> int``. Only the called verb's module is
+imported. With ``TAKES_COMMAND = True`` the words after ``--`` are in ``args.command``.
 """
 
 from __future__ import annotations
@@ -37,14 +37,12 @@ EXIT_CODES = """exit codes:
 
 
 class Parser(OneLineParser):
-    """Parser of the command line, or of one verb."""
-
     def __init__(self, **settings: Any) -> None:
         super().__init__(epilog=EXIT_CODES, formatter_class=argparse.RawDescriptionHelpFormatter, **settings)
 
 
 COMMAND = "./my-application"
-"""What stands for an application's command line in messages."""
+"""Example of an application's command line in messages."""
 
 _INTERRUPT = signal.default_int_handler
 
@@ -213,7 +211,6 @@ def _interrupted_afterwards() -> Iterator[None]:
 
 
 def _one_line(message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None) -> str:
-    """A warning without its line of code."""
     return f"warning: {' '.join(str(message).split())}\n"
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The board in setup: its daemon sets the clocks and restores them for any end of this process, which reads the sensors."""
+"""The board in setup: its daemon sets and restores the clocks, this process reads the sensors."""
 
 from __future__ import annotations
 
@@ -42,10 +42,8 @@ class Known:
     """Known facts of the board.
 
     Attributes:
-        title, board: of the board.
         profiles: names of its own profiles.
-        prior: profile to adapt, and its place.
-        manifest: of the prior.
+        prior: profile to adapt, with its ``manifest``.
         levels: offered levels of each clock, and described ones.
         missing: energy rails without a sensor.
         notes: obstacles to setting clocks.
@@ -62,18 +60,13 @@ class Known:
     notes: tuple[str, ...]
 
     def check_ready(self) -> None:
-        """Refuse a board that cannot be set up.
-
-        Raises:
-            InputError: power cannot be measured.
-        """
+        """Raise InputError if power cannot be measured."""
         if self.missing:
             raise InputError(
                 f"power rails {', '.join(self.missing)} cannot be read: a profile needs them; 'jetdvfs doctor' says more"
             )
 
     def lines(self) -> Iterator[str]:
-        """It all, for people."""
         yield f"board          {self.title} ({self.board})"
         own = ", ".join(self.profiles) or "none"
         yield f"its profiles   {own}"
@@ -99,7 +92,7 @@ class Known:
 
 
 def what_is_known(board: SetUpBoard, wanted: str | None) -> Known:
-    """Look at the board and at the profiles.
+    """Known facts of the board and of the profiles.
 
     Raises:
         InputError: no profile to adapt.
@@ -152,11 +145,11 @@ def _distance(manifest: Manifest, description: BoardDescription) -> tuple[bool, 
 _READ_EVERY_S = 0.05
 _AGAIN_S = 1.0
 SETTLING_S = 0.2
-"""From clocks being set to what is measured."""
+"""Time from setting the clocks to measuring."""
 _IDLE_S = 0.4
 _LONG_MEAN_S = 0.5  # a monitor with a longer average shows earlier power
 _UPDATE = "update_interval"
-_OVER_CURRENT_PER_S = 50.0  # each slows the clocks for about a millisecond; some boards have 30 at their top clocks always
+_OVER_CURRENT_PER_S = 50.0  # each slows the clocks for about a millisecond; some boards always have 30 at their top clocks
 
 
 @dataclass(frozen=True)
@@ -165,10 +158,10 @@ class Observed:
 
     Attributes:
         configuration: clocks accepted by the board.
-        idle_mw, power_mw: mean power of the energy rails when idle and during inferences; None without a sensor.
-        rejected: reason why it does not count, or empty.
+        idle_mw, power_mw: mean power of the energy rails when idle and during inferences.
+        rejected: reason why it does not count.
         launches_ms: measured time of the network's launches, if any.
-        die_c, idle_die_c: die temperature after inferences and when idle; None if unknown.
+        die_c, idle_die_c: die temperature after inferences and when idle.
     """
 
     configuration: FrequencyConfiguration
@@ -182,7 +175,7 @@ class Observed:
 
 
 class SetUpBoard:
-    """A board under a daemon: the running one, or one of its own.
+    """A board under the running daemon, or one of its own.
 
     Args:
         root: of the board's files.
@@ -210,7 +203,6 @@ class SetUpBoard:
 
     @property
     def grid(self) -> FrequencyGrid:
-        """Levels within its power mode and other limits."""
         return self.hardware.grid()
 
     def at_first(self) -> dict[str, Any]:
@@ -239,19 +231,16 @@ class SetUpBoard:
 
     @property
     def energy_rails(self) -> tuple[str, ...]:
-        """The rails whose sum is the board's power."""
         return self._sensors.energy_rails
 
     def rails_mw(self) -> dict[str, float]:
-        """Present power of each readable rail."""
         return self._sensors.rails_mw()
 
     def over_current(self) -> dict[str, int]:
-        """Over-current events so far, by counter."""
         return self._sensors.over_current()
 
     def die_c(self) -> float | None:
-        """Temperature of the die (see :func:`hottest_mc`); None if it cannot be read."""
+        """Temperature of the die (see :func:`hottest_mc`)."""
         read_mc = hottest_mc(self._sensors.trips, self._sensors.temperatures_mc())
         return None if read_mc is None else read_mc / 1e3
 
@@ -261,8 +250,7 @@ class SetUpBoard:
         """Reason why a measurement does not count, or empty: heat, over-current events, wrong clocks.
 
         Args:
-            accepted: clocks accepted by the board.
-            notes: faults of them.
+            notes: faults of the accepted clocks.
             over_before: over-current events at its start, ``seconds`` ago.
         """
         hot = tuple(f"it throttles: {trip}" for trip in self._sensors.throttled())
@@ -278,11 +266,7 @@ class SetUpBoard:
 
     @contextlib.contextmanager
     def daemon(self, own: bool) -> Iterator[Client]:
-        """Connection to its daemon; with ``own``, or without one, to a temporary daemon.
-
-        Raises:
-            DaemonError: none, and none can be started.
-        """
+        """Connection to its daemon; with ``own``, or without one, to a temporary daemon."""
         here = self._root.resolve() == Path("/")
         running = self._socket or (arguments.board_socket if here else socket_of)(self._root)
         if running is not None and not own:

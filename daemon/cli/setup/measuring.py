@@ -35,10 +35,7 @@ from .runners import Candidate, Runner
 def cooled(seen: Observed, expected: Surface) -> Observed:
     """An observation with powers at a surface's temperature; unchanged if their dependence is unknown.
 
-    The board leaks the expected share of its idle power.
-
-    Args:
-        expected: surface of any network by the prior.
+    The board leaks the expected share of its idle power, by any surface of the prior.
     """
     if expected.heat is None or seen.die_c is None:
         return seen
@@ -56,9 +53,9 @@ def cooled(seen: Observed, expected: Surface) -> Observed:
 
 _RUN_S, _INFERENCES, _LONGEST_RUN_S = 1.0, 20, 6.0
 _MOST = 2_000
-_MOST_REJECTED = 5  # one after the other; then something is wrong that more of them do not cure
+_MOST_REJECTED = 5  # in a row; then repetition does not help
 _PROOF = 3
-_LOOK = 3  # observations from one look at the profile that would be installed to the next: each takes some surfaces
+_LOOK = 3  # observations between two checks of the profile, which take some surfaces each
 
 
 @dataclass(frozen=True)
@@ -69,7 +66,6 @@ class Plan:
         seconds: longest time of observing.
         accuracy: if given, configurations are chosen where plans are least certain, until they are known to this share and the
             adapted profile agrees as well with the observations.
-        record: its file.
         name: of the new profile, installed ``into`` a folder.
     """
 
@@ -95,7 +91,6 @@ class Proof:
     observed_mw: float
 
     def cells(self) -> list[str]:
-        """A row of a table."""
         return [
             self.what, *self.configuration.mhz_texts,
             f"{self.predicted_ms:.2f}", f"{self.observed_ms:.2f}", f"{self.predicted_ms / self.observed_ms - 1:+.1%}",
@@ -149,15 +144,13 @@ def measure(what: Plan, runner: Runner, client: Client, progress: Callable[[int,
 
 
 class _Order(Protocol):
-    """Which network is observed next, and where."""
+    """Order of networks and configurations to observe."""
 
     @property
-    def note(self) -> str:
-        """Known facts so far, for people."""
-        ...
+    def note(self) -> str: ...
 
     def next(self, record: Measurements) -> tuple[Candidate, FrequencyConfiguration] | None:
-        """None where enough is known."""
+        """The next observation; None once enough is known."""
         ...
 
 
@@ -175,7 +168,7 @@ class _Spread:
 
 
 class _LeastCertain:
-    """Configurations where plans are least certain, until they are known well enough."""
+    """Configurations at which plans are least certain, until they are known well enough."""
 
     def __init__(self, what: Plan, accuracy: float) -> None:
         self._what, self._accuracy, self.note = what, accuracy, ""
@@ -220,7 +213,7 @@ def adapt(what: Plan, record: Measurements) -> tuple[Bundle, Path]:
 
 
 def prove(what: Plan, bundle: Bundle, runner: Runner, client: Client) -> list[Proof]:
-    """The first network at new configurations."""
+    """Observe the first network at new configurations."""
     first, grid = what.candidates[0], what.board.grid
     predicted = surface(first.network, bundle.cost)
     warm = predicted.heat is not None
@@ -267,13 +260,11 @@ def _begun(what: Plan, runner: Runner) -> Measurements:
 
 
 def _all_seen(record: Measurements, what: Plan) -> bool:
-    """True if each network was observed."""
     seen = {record.networks[place].digest for place in set(record.tables["network_ms"].what.tolist())}
     return all(candidate.network.digest in seen for candidate in what.candidates)
 
 
 def _with(record: Measurements, what: Plan, network: Network, seen: Observed) -> Measurements:
-    """A record with one more observation."""
     grid = what.board.description.grid
     flat = np.array([np.ravel_multi_index(grid.index(seen.configuration), grid.shape)], np.int64)
     position = np.array([[one.digest for one in record.networks].index(network.digest)], np.int64)

@@ -20,8 +20,6 @@ _MOST_TIMINGS = 100_000
 
 @dataclass(frozen=True)
 class Candidate:
-    """A network that is observed, and its file."""
-
     path: Path
     network: Network
     inputs: tuple[TensorSpec, ...]
@@ -47,25 +45,19 @@ class Runner(Protocol):
 
     @property
     def what(self) -> str:
-        """Description, for people and the record."""
+        """Description, for the record."""
         ...
 
     @property
     def simulated(self) -> bool: ...
 
-    def run(self, candidate: Candidate, seconds: float) -> Ran:
-        """Consecutive inferences for this time."""
-        ...
+    def run(self, candidate: Candidate, seconds: float) -> Ran: ...
 
     def close(self) -> None: ...
 
 
 class TorchRunner:
-    """PyTorch in a process of its own.
-
-    Args:
-        python: the Python with PyTorch.
-        device: ``cuda``, or ``cpu``.
+    """PyTorch in a process of its own, with this ``python``, on ``cuda`` or ``cpu``.
 
     Raises:
         MeasurementError: it cannot be started, or lacks PyTorch or the device.

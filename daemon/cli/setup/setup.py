@@ -171,7 +171,6 @@ def _candidates(args: argparse.Namespace) -> list[Candidate]:
 
 
 def _engines(args: argparse.Namespace) -> list[Candidate]:
-    """TensorRT engines, and their own descriptions."""
     if not args.models or args.bench is not None:
         raise UsageError("--trtexec: expected TensorRT engines as MODEL, and a board's own GPU: no --bench")
     given = tuple(parse_input(text) for text in args.inputs)

@@ -2,7 +2,7 @@
 """The daemon's figures of the last ten minutes and new ones, for any number of readers.
 
 The daemon is polled once a second with a reader, else every ten seconds; a second connection receives decisions. If the daemon
-goes away, readers are told, and it is sought until it is back.
+goes away, readers are notified, and it is sought until it is back.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ANSWERS_WITHIN_S = 10.0
 _EVENTS_KEPT = 64
 
 Told = tuple[str, Any]
-"""What happened, and what is told of it: ``now``, ``entry``, ``gone``; ``history`` is all that was before."""
+"""Kind and content of a message: ``now``, ``entry``, ``gone``, or ``history``."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,7 @@ class _Event:
 
 
 def point(status: Mapping[str, Any], time_s: float) -> dict[str, Any]:
-    """Point of a plot from a status: clocks in MHz, power in mW, temperatures in 1/1000 C, latencies in ms by lease.
-
-    ``time_s`` is of any monotonic clock.
-    """
+    """Point of a plot: clocks in MHz, power in mW, temperatures in 1/1000 C, latencies in ms by lease; ``time_s`` is monotonic."""
     held = (status["applied"] or {}).get("requested")
     rails = status["rails_mw"]
     return {
@@ -148,7 +145,6 @@ class Follower:
             client.close()
 
     def _pause(self) -> None:
-        """Wait until the next poll, shorter for a new reader."""
         started = time.monotonic()
         with self._news:
             while not self._over.is_set():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Web server of one page and one stream. It reads a path only, and changes nothing.
+"""Read-only web server of one page and one stream.
 
 Foreign pages cannot read it: a browser with another Host header (DNS rebinding) is refused, and other origins get nothing.
 """
@@ -79,7 +79,7 @@ class Admission:
             return True
 
     def hang_up_on_late(self) -> None:
-        """End connections with a late request; to be called regularly."""
+        """End connections with a late request; call it regularly."""
         now = self._monotonic()
         with self._lock:
             late = [connection for connection, due_s in self._due_s.items() if now >= due_s]
@@ -191,7 +191,6 @@ class PageServer(ThreadingMixIn, HTTPServer):
             self.admission.leave(request)
 
     def service_actions(self) -> None:
-        """Called by :meth:`serve_forever` twice a second."""
         self.admission.hang_up_on_late()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -214,7 +213,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version = "jetdvfs"
     sys_version = ""
-    timeout = _WAITS_S  # for a request to come, and for its answer to be taken
+    timeout = _WAITS_S  # for a request, and for its answer to be taken
 
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]
@@ -263,7 +262,6 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Connection", "close")
 
     def _stream(self) -> None:
-        """Server-sent events, until either side goes away."""
         if self.command != "HEAD" and not self.server.admission.stream(self.connection):
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "as many pages are open as may be; close one")
             return
