@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decomposition of networks into kernels, and the cost of each kernel.
-
-``from jetdvfs.kernels import TreeEnsemble`` is the entry point for other programs that sweep tree ensembles over a grid.
-"""
+"""Decomposition of networks into kernels, and the cost of each kernel."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Boundary of an incomplete list of launches, and the name by which a caller accepts it."""
+"""Boundary of an incomplete list of launches."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _CHARACTERS = 1024
 
 @dataclass(frozen=True)
 class Boundary:
-    """The operator at which a list of launches ends, and its place; later launches are not counted.
+    """The operator at which a list of launches ends, and its place.
 
-    Its name with namespace (``torchvision::nms``, ``onnx::NonZero``, ``prim::If``) is accepted.
+    A caller accepts it by its name with namespace (``torchvision::nms``, ``onnx::NonZero``, ``prim::If``).
     """
 
     operator: str
@@ -29,7 +29,6 @@ class Boundary:
 
     @property
     def note(self) -> str:
-        """Caveat for every figure derived from the list."""
         return f"{self}; what follows is not counted"
 
     def to_json(self) -> dict[str, str]:
@@ -37,10 +36,10 @@ class Boundary:
 
     @classmethod
     def from_json(cls, data: Any) -> Boundary | None:
-        """Read the JSON form, or the older sentence ("" for none).
+        """Read the JSON form, or the older sentence ("" for no boundary).
 
         Raises:
-            KeyError, TypeError: it is of neither form.
+            KeyError, TypeError: neither form.
         """
         if data is None or data == "":
             return None

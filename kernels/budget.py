@@ -31,7 +31,7 @@ class Budget:
         items: length of a list, tuple, dictionary or string that the model builds.
         calls: kernel invocations and host-only calls.
         tree_objects: objects in the module tree.
-        cpu_s: processor time of the reading thread: a busy machine takes longer for the same file.
+        cpu_s: processor time of the reading thread, as a busy machine takes longer.
         memory_bytes: growth of the whole process, checked now and then, like the clock.
 
     Raises:
@@ -71,7 +71,6 @@ _PAGE = resource.getpagesize()
 
 
 def resident_bytes() -> int:
-    """Memory held by this process."""
     try:
         file = os.open("/proc/self/statm", os.O_RDONLY)
     except OSError:
@@ -83,7 +82,7 @@ def resident_bytes() -> int:
 
 
 class Account:
-    """Counts one decomposition's use of its budget."""
+    """Use of the budget by one decomposition."""
 
     #: Steps between two checks of the clock.
     STRIDE = 512
@@ -104,13 +103,13 @@ class Account:
         self._unseen = 0
 
     def node(self) -> None:
-        """One node of the model's syntax."""
+        """Count a node of the model's syntax."""
         self._nodes += 1
         if self._nodes > self.budget.ast_nodes:
             raise BudgetExceeded(f"the model's code has more than {self.budget.ast_nodes} syntax nodes")
 
     def step(self) -> None:
-        """One statement or operator call."""
+        """Count a statement or operator call."""
         self._pause -= 1
         if self._pause <= 0:
             self._pause = self.STRIDE
@@ -120,11 +119,7 @@ class Account:
             self.look()
 
     def look(self) -> None:
-        """Check the clock and the memory.
-
-        Raises:
-            BudgetExceeded: the time is up, or the process has grown too large.
-        """
+        """Check the clock and the memory."""
         if self._clock() > self._deadline:
             raise BudgetExceeded(f"reading the model takes more than {self.budget.cpu_s:g} s of processor time")
         if self._resident() > self._ceiling:

@@ -57,7 +57,7 @@ def _filled(sizes: Sequence[int | str], tried: int) -> tuple[int, ...]:
 def resolved(given: Sequence[TensorSpec], declared: Sequence[Declared]) -> list[TensorSpec]:
     """The given inputs, with the file's element types as defaults, and the file's other inputs.
 
-    An open size is that of a given input with the same name. Inputs that do not fit are refused later.
+    An open size is that of a given input with the same name.
 
     Raises:
         OpenSizes: a size of an input that is not given is open.

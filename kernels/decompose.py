@@ -63,10 +63,9 @@ def decompose(
         inputs: in order or by name (:mod:`.inputs`); by default as declared or traced; ``prefill=N:int`` or ``decode=N:int``
             for a language model (:mod:`.language.launches`).
         name: a label; the file's stem by default.
-        method: method of a TorchScript model; other files have only ``forward``.
+        method: of a TorchScript model.
         optimized: list launches after the JIT's passes (:mod:`.rewriting.optimizing`), as in TorchScript's second or third run.
         by_node: scopes of an ONNX file are node names, as in runtimes, instead of modules.
-        budget: bounds on the cost of reading.
 
     Raises:
         ModelError: the file is of no known format, is damaged, or names something it has no reason to name.
@@ -183,7 +182,6 @@ def _is_gguf(stream: BinaryIO) -> bool:
 
 
 def _is_image(shape: Sequence[int]) -> bool:
-    """True if a shape looks like a single image: a few channels, height, width."""
     return len(shape) == 3 and shape[0] in (1, 3, 4) and max(shape[1:]) < 4 * min(shape[1:])
 
 
@@ -193,7 +191,6 @@ def _only_forward(method: str) -> None:
 
 
 def _replay(program: ExportedProgram | OnnxProgram, account: Account, inputs: Sequence[TensorSpec], name: str) -> Network:
-    """The network of a graph file: a ``torch.export`` archive or ONNX."""
     recorder = Recorder(account)
     boundary = None
     inputs = resolved(inputs, program.declared())
@@ -232,8 +229,6 @@ def _guarded() -> Iterator[None]:
 
 
 class _Model:
-    """A TorchScript archive opened for one decomposition."""
-
     def __init__(self, archive: Archive, account: Account) -> None:
         self._archive = archive
         self._account = account
@@ -331,13 +326,12 @@ def _input(recorder: Recorder, spec: TensorSpec) -> Any:
 
 
 def _boundary(error: DataDependent, place: str) -> Boundary:
-    # Outside operators, the only tensors whose values are needed are constants of the code.
+    # Outside operators, only constants of the code need values.
     where = _one_line(place)[:600] or "the start of the model"
     return Boundary(error.operator or "prim::Constant", where, _one_line(str(error)))
 
 
 def _located(error: ModelError, where: str, scope: str) -> str:
-    """An error's text on one line, with its place in the model."""
     text = _one_line(str(error))[:600]
     if not where:
         return text
@@ -345,5 +339,4 @@ def _located(error: ModelError, where: str, scope: str) -> str:
 
 
 def _one_line(text: str) -> str:
-    """Collapse white space: names in a file are arbitrary."""
     return " ".join(text.split())

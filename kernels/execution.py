@@ -20,7 +20,7 @@ EXECUTIONS: tuple[Execution, ...] = get_args(Execution)
 
 Phase: TypeAlias = Literal["prefill", "decode"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
-"""What a language model is asked for: the launches for a prompt, or those for one token after it."""
+"""Phases of a language model: launches for a prompt, or for one token after it."""
 
 _ENGINES = ("TensorRT",)
 _MOST_HOST_MS, _MOST_COPIED = 1e6, 1 << 50
@@ -28,10 +28,10 @@ _MOST_HOST_MS, _MOST_COPIED = 1e6, 1 << 50
 
 @dataclass(frozen=True)
 class Beside:
-    """Frame overhead outside the network's own launches, as the application states it.
+    """Frame overhead, as the application states it.
 
     Attributes:
-        host_ms: the CPU's further work (reading, resizing, sorting) in ms at the top CPU clock; inverse to the clock.
+        host_ms: CPU work (reading, resizing, sorting) in ms at the top CPU clock; inverse to the clock.
         copied_bytes: bytes copied between host and device memory, each read and written once.
 
     Raises:

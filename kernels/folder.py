@@ -20,7 +20,7 @@ def model_file(path: Path) -> Path:
     """The path; or the model's file for a folder, its ``config.json`` or index, or a LoRA adapter.
 
     Raises:
-        ModelError: there is no single one; the text names the candidates, or an adapter's base model.
+        ModelError: no single file; the text names the candidates, or an adapter's base model.
     """
     folder = path if path.is_dir() else path.parent
     if path.name.startswith("adapter_model.") or ((path.name == _ADAPTER or path == folder) and (folder / _ADAPTER).exists()):

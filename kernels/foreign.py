@@ -25,7 +25,7 @@ _ENGINE = (
 _TENSORFLOW = "python -m tf2onnx.convert"
 _KERAS = f"model.export('saved'), then {_TENSORFLOW} --saved-model saved --output model.onnx"
 
-#: Start of a file, or bytes at a place in its start; its kind; and the remedy.
+#: Bytes at a place near the start of a file; its kind; and the remedy.
 _STARTS: tuple[tuple[int, bytes, str, str], ...] = (
     (0, b"ftrt", "a TensorRT engine", _ENGINE),
     (0, b"ptrt", "a TensorRT engine", _ENGINE),
@@ -117,11 +117,7 @@ def _refuse_ultralytics(head: bytes) -> None:
 
 
 def refuse_foreign_archive(names: Collection[str], pickle: bytes | None) -> None:
-    """Refuse an archive without TorchScript or an exported program, by its entries and the start of its ``data.pkl``, if any.
-
-    Raises:
-        ModelError: naming its content.
-    """
+    """Refuse an archive without TorchScript or an exported program, by its entries and the start of its ``data.pkl``, if any."""
     if any("aotinductor" in name or name.endswith((".cubin", ".wrapper.so")) for name in names):
         raise _refusal("a package compiled by AOTInductor", f"give the exported program that it was compiled from: {_EXPORT}")
     if any(name.endswith(".weights.h5") or name == "metadata.json" for name in names) and "config.json" in names:

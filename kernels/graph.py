@@ -65,7 +65,6 @@ def modules_of(network: Network) -> list[Module]:
 
 
 def _paths(scope: str) -> list[str]:
-    """A scope and every module around it, the network first."""
     parts = scope.split(".") if scope else []
     return [".".join(parts[:depth]) for depth in range(len(parts) + 1)]
 
@@ -85,7 +84,6 @@ class Node:
     """A launch.
 
     Attributes:
-        kind, scope, dtype, output: as in :class:`~jetdvfs.kernels.network.KernelInvocation`.
         kernel, stride, padding, dilation: of a window (convolution, pooling), height and width; else 0.
         groups: of a convolution; else 0.
         in_channels, out_channels: of the first tensor read and of the one written; for non-images the last dimension.
@@ -180,7 +178,7 @@ class PerformanceGraph:
 
     @cached_property
     def live_bytes(self) -> tuple[int, ...]:
-        """Live output bytes while each node runs, its own included: each from its write to its last reader."""
+        """Live output bytes while each node runs: each from its write to its last reader."""
         last = {edge.source: edge.target for edge in sorted(self.edges, key=lambda edge: edge.target)}
         until: dict[int, list[int]] = {}
         for number in range(len(self.nodes)):

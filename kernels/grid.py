@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 CONFIGURATION_FORM = "CPU,GPU,EMC"
-"""How people write a configuration: each clock in MHz, or in the unit of its kernel file."""
+"""Form of a configuration's text: each clock in MHz, or in the unit of its kernel file."""
 
 # No clock is as slow as this in kHz or Hz, and none as fast in MHz.
 _MHZ_BELOW = 20_000
@@ -37,7 +37,6 @@ class FrequencyConfiguration(NamedTuple):
 
     @property
     def mhz(self) -> tuple[float, float, float]:
-        """The clocks in MHz."""
         cpu, gpu, emc = (mhz(axis, level) for axis, level in zip(AXES, self, strict=True))
         return cpu, gpu, emc
 
@@ -84,7 +83,7 @@ def governed(text: str) -> frozenset[str]:
 
 
 def needs_levels(text: str) -> bool:
-    """True if a configuration's text has ``max``, ``min`` or an empty clock, so that reading it takes a board's levels."""
+    """True if a configuration's text has ``max``, ``min`` or an empty clock."""
     return bool(governed(text)) or any(word.strip() in _EXTREMES for word in text.split(","))
 
 
@@ -149,7 +148,6 @@ class FrequencyGrid:
         return cpu, gpu, emc
 
     def levels(self, axis: str) -> tuple[int, ...]:
-        """Frequencies of one axis, in its unit."""
         levels: tuple[int, ...] = getattr(self, axis)
         return levels
 

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from .errors import CostModelError
 
 DIE_RANGE_C = (-40.0, 125.0)
-"""What a die can have while it works."""
+"""Range of a working die."""
 
 
 @dataclass(frozen=True)

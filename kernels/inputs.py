@@ -30,10 +30,10 @@ _WORDS: dict[str, tuple[str, bool | None]] = {"true": ("flag", True), "false": (
 _PLAIN: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "str": str}
 _TYPES: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "flag": (bool,), "str": (str,)}
 SHORT_TYPES: Mapping[str, str] = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64"}
-"""Short names of element types, and the names that they stand for."""
+"""Short names of element types."""
 _MOST_DIMENSIONS = 16
 _LARGEST_SIZE = (1 << 31) - 1
-_DIGITS = 20  # of a size; more digits are not parsed, since no size has so many
+_DIGITS = 20  # of a size; no size has more
 _MOST_NUMBERS = 64
 _LONGEST_TEXT = 200
 
@@ -48,7 +48,7 @@ def parse_input(text: str) -> TensorSpec:
     """Read one input in any of the forms above.
 
     Raises:
-        ShapeError: it has none of them, or no such tensor can be an input.
+        ShapeError: invalid form, or no such tensor can be an input.
     """
     text = text.strip()
     named = _NAME.fullmatch(text)
@@ -79,7 +79,6 @@ def parse_input(text: str) -> TensorSpec:
 
 
 def _converted(kind: str, value: str, text: str) -> Any:
-    """Value of an input, in its type."""
     try:
         if kind == "str":
             return value[:_LONGEST_TEXT]

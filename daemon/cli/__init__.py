@@ -18,7 +18,7 @@ All verbs: jetdvfs --help"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb of ``jetdvfs`` and return its exit code; ``argv`` is by default the process's own, which then ends with it."""
+    """Run one verb of ``jetdvfs`` and return its exit code; by default the process's own, which then ends with it."""
 
     def program() -> Program:
         from .verbs import JETDVFS

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Correction of a surface by observations, and a fit of observations alone.
 
-From three configurations on, a fit of the observations alone is combined with the corrected prediction, since a wrong
-prediction is worse than none. At each configuration both weigh by the probability they give each nearby observation from the
-rest (a pseudo Bayesian average; Yao et al. 2018, Using stacking to average Bayesian predictive distributions), and by their
-certainty. So a partly wrong prediction remains where it holds or was not observed.
+From three configurations on, a fit of the observations alone is combined with the corrected prediction. At each configuration
+both weigh by the probability they give each nearby observation from the rest (a pseudo Bayesian average; Yao et al. 2018, Using
+stacking to average Bayesian predictive distributions), and by their certainty. So a partly wrong prediction remains where it
+holds or was not observed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def correct(surface: Surface, observations: Sequence[Observation]) -> Corrected:
         observations: all so far, in any order; best one per configuration, of many frames.
 
     Raises:
-        CostModelError: there is no observation.
+        CostModelError: no observation.
         GridError: one is of a configuration outside the surface.
     """
     if not observations:
@@ -58,7 +58,6 @@ def correct(surface: Surface, observations: Sequence[Observation]) -> Corrected:
 
 
 def _noted(surface: Surface, observations: Sequence[Observation]) -> str:
-    """The surface's note, with the clocks below which it is predicted alone."""
     lowest = zip(AXES, map(min, zip(*(one.configuration for one in observations), strict=True)), strict=True)
     below = [f"{CLOCKS[axis]} {mhz_text(axis, level)} MHz" for axis, level in lowest if level > surface.grid.levels(axis)[0]]
     note = f"not observed below {', '.join(below)}" if below else ""
@@ -66,7 +65,6 @@ def _noted(surface: Surface, observations: Sequence[Observation]) -> str:
 
 
 def _averaged(predicted: Result, alone: Result) -> Corrected:
-    """Combine both, in the logarithm."""
     surface, correction = predicted.surface, predicted.correction
     latency = _Average.of(predicted.latency, alone.latency, surface.grid)
     power = _Average.of(predicted.power, alone.power, surface.grid)
@@ -137,7 +135,7 @@ def _as_cool(surface: Surface, observations: Sequence[Observation]) -> list[Obse
 
 
 MOST_CELLS = 250
-"""Of larger grids, as many cells stand for all, and as many candidates for theirs."""
+"""Number of sampled cells, and of candidates, on larger grids."""
 _NOISE = 0.01
 
 

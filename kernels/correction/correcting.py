@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One correction of a surface by observations: physical rates first, then a smooth residual.
 
-The rates of latency and power differ between boards and networks, and are corrected first. The residual is smooth over the
-clocks as far as observations show, and vanishes away from them.
+The rates of latency and power differ between boards and networks. The residual is smooth over the clocks as far as observations
+show, and vanishes away from them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .powering import Powering
 Array = NDArray[np.float64]
 
 MOST_OBSERVATIONS = 32
-"""More are not looked at: the latest of each configuration come first, then the latest of all."""
+"""Number of observations used: the latest of each configuration, then the latest of all."""
 
 # Standard deviations of logarithms: of a single frame, of an untypical one, and of the drift within an hour (square root of
 # time).
@@ -51,7 +51,7 @@ class Figure:
     Attributes:
         name: the member of :class:`Observation`.
         systematic: standard deviation of its logarithm common to many frames.
-        residuals, residual: tried for the part that rates do not explain, and the expected one.
+        residuals, residual: amplitudes tried for the residual, and the expected one.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Told:
     """Evidence from the observations of a figure.
 
     Attributes:
-        value, variance: the figure over the grid, and its logarithm's variance; both of the grid's shape.
+        value, variance: the figure and its logarithm's variance, of the grid's shape.
         cells, left: observed places, and the remaining error of each, as a logarithm, ``(n,)``.
         densities: log probability of each given the rest, ``(n,)``.
     """
@@ -83,8 +83,6 @@ class Told:
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """Result of one correction."""
-
     surface: Surface
     correction: Correction
     latency: Told
@@ -95,8 +93,8 @@ class Correcting:
     """One correction: its observations, their places, and the result of each step.
 
     Args:
-        smooth: True if the residual is learned too.
-        powered: True if powers are.
+        smooth: True to learn the residual too.
+        powered: True to learn powers.
     """
 
     def __init__(
@@ -168,7 +166,6 @@ class Correcting:
         return apart if apart > _SURPRISING * float(np.median(expected)) else 0.0
 
     def powering(self, unknowns: Array | None, latency_ms: Array) -> Powering:
-        """The power model for a known latency, and its unknowns at the observations."""
         if unknowns is None:
             unknowns = np.zeros(len(LATENCY_UNKNOWNS))
         return Powering(self.surface, self.terms, self._everywhere.busy(unknowns, np.log(latency_ms)), latency_ms)
@@ -340,7 +337,6 @@ class Correcting:
 
     @cached_property
     def _alike_all(self) -> Array:
-        """Correlation of each cell of the grid with each observation's."""
         alike: Array = (1 - _OWN) * nearness(self.grid, self.cells)
         alike[self.cells, np.arange(len(self.cells))] += _OWN
         return alike
@@ -358,7 +354,6 @@ class Correcting:
 
 
 def _all_in_one(surface: Surface) -> Terms:
-    """Terms of a surface without any: all of it is one."""
     nothing = np.zeros(surface.grid.shape, np.float32)
     latency, energy = (max(float(sigma.mean()), 0.03) for sigma in (surface.latency_sigma, surface.energy_sigma))
     return Terms(surface.latency_ms.astype(np.float32), nothing, nothing, 0.0, 0.0, 0.0, latency, energy, energy)
@@ -393,5 +388,4 @@ def _outliers(found: Fit) -> NDArray[np.intp]:
 
 
 def mean_error(left: Array) -> float:
-    """Mean absolute error of observations, as logarithms."""
     return float(np.abs(left).mean()) if len(left) else 0.0

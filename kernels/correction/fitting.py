@@ -181,10 +181,8 @@ def fit(
     """Find the unknowns, which are 0 before any observation.
 
     Args:
-        model: the model at the observations.
         sigma: prior deviation of each unknown; 0 holds it at 0.
-        observed: observed logarithms.
-        noise: standard deviation of each observation's noise.
+        observed, noise: logarithms, and standard deviation of each.
         alike: correlation between the observations' places, ``(n, n)``.
         amplitudes: tried for the residual; one is ``expected``.
         averaged: use the amplitudes' mean by probability, not the most probable: few agreeing observations prove little.
@@ -227,7 +225,6 @@ def _evidence(sigma: Array, unknowns: Array, inverses: Array, left: Array, slope
 
 
 def _log_diagonal(matrices: NDArray[Any]) -> Array:
-    """Sum of the logarithms on each matrix's diagonal."""
     logs: Array = np.log(np.einsum("aii->ai", matrices)).sum(axis=1)
     return logs
 

@@ -20,8 +20,7 @@ def flat_surface(grid: FrequencyGrid, top_ms: float = 10.0, top_mw: float = 10_0
     """A surface to correct if no model applies.
 
     Latency is an overlap of three terms, each inverse to a clock and equal at the top; power is a constant plus parts that grow
-    with the clocks. An axis of one level has no term. ``top_ms`` and ``top_mw`` are guesses at the top clocks; one observation
-    replaces them.
+    with the clocks. An axis of one level has no term. One observation replaces the guesses ``top_ms`` and ``top_mw``.
     """
     parts = [np.array(grid.levels(axis), np.float64) / grid.levels(axis)[-1] for axis in AXES]
     host, compute, memory = (

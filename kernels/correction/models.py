@@ -14,7 +14,7 @@ Array = NDArray[np.float64]
 
 LATENCY_UNKNOWNS = ("compute", "memory", "host", "all", "constant", "overlap")
 NOTHING = -60.0
-"""The logarithm of a term that there is not."""
+"""Logarithm of a missing term."""
 
 # Prior constant, as a part of the latency at the top clocks.
 CONSTANT = 0.05
@@ -186,7 +186,6 @@ class PowerModel:
 
 
 def _exponent(overlap: Any) -> Any:
-    """Exponent of the norm, from the overlap's logarithm or several."""
     return 1.0 + _USUAL_OVERLAP * np.exp(overlap)
 
 

@@ -18,11 +18,10 @@ class Observation:
     """Observation of frames at one configuration.
 
     Attributes:
-        latency_ms: typical latency (the median of several); None if unknown.
-        power_mw: mean power of the energy rails during inferences, or over the period, if given; None if unknown.
-        frames: their number.
+        latency_ms: typical latency (the median of several).
+        power_mw: mean power of the energy rails during inferences, or over the period, if given.
         period_ms: time between starts of frames; None if they follow without a break.
-        temperature_c: the die's; None if unknown.
+        temperature_c: die temperature.
         doubt: standard deviation of further errors, as a logarithm, if it is inferred from other observations.
         disturbed: untypical, so it counts little: the first frame after idling or a clock change, throttling, over-current.
 
@@ -76,7 +75,7 @@ class Correction:
         observations: their number, of ``configurations`` different configurations.
         left_out: positions of outliers, which hardly count.
         latency_error, power_error: mean |log(observed / predicted)|, before and after.
-        residual_latency, residual_power: standard deviation of the part that rates do not explain.
+        residual_latency, residual_power: standard deviation of the residual.
         prediction_counts: mean weight of the predicted latency and power, against a fit of the observations alone.
     """
 

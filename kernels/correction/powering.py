@@ -77,11 +77,10 @@ class Powering:
         self.sigma = np.array([*parts, *slopes, terms.dynamic_sigma])
 
     def model(self, cells: slice | NDArray[np.intp]) -> PowerModel:
-        """Power during an inference at some cells."""
         return PowerModel(self._parts[:, cells], self._clocks[:, cells], self._clock_of)
 
     def observed(self, cells: NDArray[np.intp], observations: Sequence[Observation]) -> PowerModel:
-        """The same as observed: with a period, busy parts count for their share; idle power is at the die's temperature."""
+        """Power as observed: with a period, busy parts count for their share; idle power is at the die's temperature."""
         model = self.model(cells)
         parts = model.parts.copy()
         for row, (cell, one) in enumerate(zip(cells, observations, strict=True)):
@@ -95,6 +94,5 @@ class Powering:
         return PowerModel(parts, model.clocks, model.clock_of)
 
     def rates(self, found: Fit) -> list[Rate]:
-        """Fitted rates of the named parts."""
         spread = np.sqrt(np.diag(found.covariance))
         return [Rate(name, float(np.exp(found.unknowns[row])), float(spread[row])) for row, name in enumerate(self._names)]

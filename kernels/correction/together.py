@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rates of a board from observations of several networks.
 
-A network's rates are the board's times its own: errors of one network's kernels need not recur in the next. Both are unknown,
-so that few networks say less about the board than many, however often observed (a hierarchical prior; Gelman et al., Bayesian
-Data Analysis, chapter 5).
+A network's rates are the board's times its own, and both are unknown, so that many networks say more about the board than few,
+however often observed (a hierarchical prior; Gelman et al., Bayesian Data Analysis, chapter 5).
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
 
 OF_LATENCY, OF_POWER = LATENCY_UNKNOWNS[:3], ("idle", "dynamic")
-"""The rates of a board."""
+"""Rates of a board."""
 # Standard deviations of the logarithms of a network's own rates of latency and power, in addition to the board's.
 _OWN_LATENCY, _OWN_POWER = 0.2, 0.1
 _DRAWN_BY_THE_BOARD = OF_POWER.index("idle")
@@ -36,7 +35,7 @@ def rates_together(
     """The board's rates that agree best with the observations of all networks, over one grid.
 
     Args:
-        before: rates already in the surfaces' predictions, by name, which the result includes; by default none.
+        before: rates already in the surfaces' predictions, by name, which the result includes.
     """
     each = [Correcting(surface, observations) for surface, observations in observed]
     if not each:
@@ -81,7 +80,6 @@ class _OfNetworks:
 
 
 def _of_network(unknowns: Array, number: int, before: Array) -> Array:
-    """Unknowns of one network's model."""
     width = len(before)
     found: Array = unknowns[:width] - before + unknowns[(number + 1) * width : (number + 2) * width]
     return found
@@ -94,7 +92,6 @@ def _logs(rates: Mapping[str, float] | None, names: Sequence[str], count: int) -
 
 
 def _rates(found: Fit | None, names: Sequence[str], sigma: Array) -> list[Rate]:
-    """Fitted rates of a board that could be determined."""
     if found is None:
         return []
     spread = np.sqrt(np.diag(found.covariance))

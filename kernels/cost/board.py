@@ -29,7 +29,7 @@ from .totals import NO_SHARES, Shares
 STAND_IN_SIGMA = 0.15
 UNSCALED = Pair(1.0, 1.0)
 EPILOGUE = "epilogue"
-"""The feature by which a model is told of what a fused kernel does on its way out."""
+"""Feature of a fused kernel's epilogue."""
 
 
 class Regressor(Protocol):
@@ -47,14 +47,11 @@ class Unpowered:
     def sweep(
         self, features: NDArray[np.float32], levels: tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]], /
     ) -> NDArray[np.float32]:
-        """Zeros, as of :class:`Regressor`."""
         return np.zeros((len(features), *map(len, levels)), np.float32)
 
 
 @dataclass(frozen=True)
 class _Rates:
-    """Rates as of :class:`.roofline.DeviceRates`."""
-
     flops_per_gpu_cycle: Mapping[str, float]
     bytes_per_emc_cycle: float
 
@@ -91,7 +88,7 @@ class BoardCost:
         chip: rates of its roofline bound.
         idle_mw: power of the energy rails while nothing runs, shape of the grid.
         host_active_mw: their power above that while the host issues work, one per CPU level.
-        leakage_mw: temperature-dependent part of the idle power, shape of the grid; None if unknown.
+        leakage_mw: temperature-dependent part of the idle power, shape of the grid.
         heat: its growth, and the temperature of the idle power.
         sigma_latency, sigma_energy: standard deviation of log(measured / predicted) common to a whole network or board.
         latency_shares, energy_shares: the same for host, computation and memory traffic, each by itself.
@@ -100,7 +97,7 @@ class BoardCost:
         host_traffic: time that the host's calls occupy the memory, relative to their own, both at the highest clocks.
         own_scale: scale of the kernels' own deviations in latency and energy.
         tails: networks' errors relative to their deviations; None for log-normal ones.
-        engines: kernels' cost in engines, and its uncertainty; None if unmeasured.
+        engines: kernels' cost in engines, and its uncertainty.
         in_engine: the costs are of an engine's kernels.
         observed: corrected by observations of whole networks.
         gpu_share: part of the GPU that the power mode leaves on, None if unknown; the models are of all of it.
@@ -158,7 +155,6 @@ class BoardCost:
         return replace(self, chip=self.chip_times(gpu_share or 1.0), gpu_share=gpu_share)
 
     def chip_times(self, factor: float) -> DeviceRates:
-        """The chip's rates with its computation rates times a factor."""
         if factor == 1:
             return self.chip
         flops = {dtype: rate * factor for dtype, rate in self.chip.flops_per_gpu_cycle.items()}
@@ -186,16 +182,16 @@ class BoardCost:
         return without_bias(invocation) if self.in_engine and self.engines is not None else invocation
 
     def model_for(self, invocation: KernelInvocation) -> KernelModel | None:
-        """The model that serves a kernel; None if there is none.
+        """The model that serves a kernel: its kind's own, else the one in its row of :data:`jetdvfs.kernels.kinds.KINDS`.
 
-        It is the kind's own, else the one that its row names (:data:`jetdvfs.kernels.kinds.KINDS`). Untrained on fused kernels,
-        it is less certain for them by :data:`STAND_IN_SIGMA`, as for any kernel with an ``epilogue``.
+        Untrained on fused kernels, it is less certain for them by :data:`STAND_IN_SIGMA`, as for any kernel with an
+        ``epilogue``.
         """
         model = self.kind_model(invocation)
         return model if model is not None and invocation.dtype in model.dtypes else None
 
     def kind_model(self, invocation: KernelInvocation) -> KernelModel | None:
-        """The same for any element type."""
+        """As :meth:`model_for`, for any element type."""
         model = self.kernels.get(invocation.kind)
         row = KINDS.get(invocation.kind)
         if model is None and row is not None:
@@ -205,13 +201,12 @@ class BoardCost:
         return model
 
     def stands_in(self, invocation: KernelInvocation) -> bool:
-        """True if a kernel with an epilogue is served by a model of kernels without."""
+        """True if a model of kernels without an epilogue serves a kernel with one."""
         fused = invocation.kind not in self.kernels and is_fused(invocation.kind)
         return fused or bool(invocation.params.get("epilogue"))
 
     @cached_property
     def _stand_ins(self) -> dict[str, KernelModel]:
-        """Models that stand in for fused kernels, by their kind."""
         return {
             row.name: model if EPILOGUE in model.features else _less_certain(model)
             for row in KINDS.values()

@@ -2,10 +2,10 @@
 """Time and power of kernels inside an engine, relative to models trained under a framework.
 
 A launch's fixed time has one factor, and the rest of a kernel's time another per element type: for windowed convolutions, other
-products, and other kernels. A bias is added in a product's epilogue without a launch, so models see the product without one.
-Images stay in the layout of tensor cores: the copies into and out of it are subtracted, as a multiple of the time to move a
-convolution's images. Copies between layers follow published engines (:mod:`jetdvfs.kernels.engine.ported`), which differ from a
-given engine: one factor scales their time.
+products, and other kernels. A bias is added in a product's epilogue without a launch. Images stay in the layout of tensor
+cores:
+the copies into and out of it are subtracted, as a multiple of the time to move a convolution's images. Copies between layers
+follow published engines (:mod:`jetdvfs.kernels.engine.ported`): one factor scales their time.
 """
 
 from __future__ import annotations
@@ -78,7 +78,6 @@ class Engines:
     tails: Tails | None
 
     def rates_of(self, dtype: str) -> EngineRates:
-        """Factors for an element type."""
         return self.rates.get(dtype) or list(self.rates.values())[-1]
 
 
@@ -116,7 +115,6 @@ def time_in_engine(
 
 
 def power_in_engine(sort: Sort, rates: EngineRates) -> float:
-    """Factor of a kernel's power above idle in an engine."""
     return rates.product_power if sort in ("window", "product") else rates.other_power
 
 
@@ -150,7 +148,6 @@ def _is_dense(kernel: KernelInvocation) -> bool:
 
 
 def _features(kernel: KernelInvocation) -> str:
-    """Feature family of the model that serves a kernel; empty without one."""
     row = KINDS.get(kernel.kind)
     served = row if row is None or row.features else KINDS.get(row.served_by)
     return "" if served is None else served.features

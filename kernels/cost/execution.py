@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Host cost of each execution (:mod:`jetdvfs.kernels.execution`).
-
-A graph or an engine is issued once, a little slower per kernel; other calls are then free.
-"""
+"""Host cost of each execution (:mod:`jetdvfs.kernels.execution`)."""
 
 from __future__ import annotations
 
@@ -70,7 +67,7 @@ def host_times(
         known = cost.host.knows(execution)
         variance = np.zeros(once_us.shape) if known else (_START_SIGMA * start_us / 1e3) ** 2
     slower = 1.0 + cost.waiting * use
-    # Calls move the same at all clocks, and occupy a slower memory for longer.
+    # Calls move the same bytes at all clocks, and occupy a slower memory for longer.
     moving_us = cost.host_traffic * issued_us[-1, -1, -1] * (emc_mhz[-1].astype(np.float64) / emc_mhz)
     return HostTimes(
         issued_ms=issued_us / 1e3 * slower,
@@ -82,7 +79,7 @@ def host_times(
 
 
 def beside_ms(cost: BoardCost, beside: Beside) -> NDArray[np.float64]:
-    """Frame overhead outside the launches, ``(n_cpu, n_emc)``."""
+    """Frame overhead, ``(n_cpu, n_emc)``."""
     cpu_mhz, _, emc_mhz = (axis.astype(np.float64) for axis in cost.grid.levels_mhz())
     moved_ms = 2 * beside.copied_bytes / cost.chip.bytes_per_emc_cycle / (emc_mhz * 1e3)
     ms: NDArray[np.float64] = beside.host_ms * (cpu_mhz[-1] / cpu_mhz)[:, None] + moved_ms[None, :]
@@ -90,7 +87,7 @@ def beside_ms(cost: BoardCost, beside: Beside) -> NDArray[np.float64]:
 
 
 def execution_note(network: Network, cost: BoardCost, execution: Execution) -> str:
-    """Unmeasured parts of a prediction: the host's share of an execution, and a partly disabled GPU; empty if none."""
+    """Unmeasured parts of a prediction: the host's share of an execution, and a partly disabled GPU."""
     notes = []
     if cost.gpu_share is None:
         notes.append("the part of the GPU that the power mode leaves on is unknown: predicted for all of it")

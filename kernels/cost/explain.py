@@ -31,12 +31,10 @@ class KernelPart:
     """All launches of one distinct kernel in an inference.
 
     Attributes:
-        kernel: its first launch.
         waited_ms: idle GPU time before it, while the host had not issued it.
         energy_mj: its energy above idle.
         limit: ``launch`` if the GPU waits for it longer than it runs; else its roofline limit, ``compute`` or ``memory``.
         roofline_share: that bound as a share of its time; above 1 only if its model or the chip's rates are off.
-        modelled: True if a model served it.
         guessed: why its cost is a guess; empty if similar kernels were measured.
     """
 
@@ -62,8 +60,6 @@ class HostPart:
 
 @dataclass(frozen=True)
 class ClockStep:
-    """One step of one clock: ``axis`` (``gpu_hz``), direction, and the prediction there."""
-
     axis: str
     up: bool
     prediction: Prediction
@@ -81,10 +77,7 @@ class Explanation:
         waited_ms: GPU time spent waiting for the host between the first call and the last kernel.
         host_ms: the host's working time, which overlaps with the GPU's.
         after_ms: rest of the latency after the last kernel, and the cost per inference.
-        idle_mj, host_mj, kernels_mj: parts of its energy.
-        steps: effect of one step of each clock.
         guessed: kernels with guessed costs, by descending GPU time.
-        execution, execution_note: as in :class:`jetdvfs.kernels.surface.Surface`.
     """
 
     prediction: Prediction
@@ -114,7 +107,6 @@ class Explanation:
 
     @property
     def limit(self) -> Limit:
-        """The limit of the kernels that take most of the latency together."""
         return next(iter(self.limits_ms))
 
 
@@ -197,7 +189,6 @@ def _kernel_parts(costs: KernelCosts, cost: BoardCost, waited_ms: NDArray[np.flo
 
 
 def _waits_ms(issued_ms: NDArray[np.float64], costs: KernelCosts, index: _Index) -> NDArray[np.float64]:
-    """Idle GPU time before each launch."""
     durations_ms = costs.gpu_ms[:, index[0], index[1], index[2]][costs.order]
     done_ms, waits = 0.0, []
     for ready_ms, duration_ms in zip(issued_ms, durations_ms, strict=True):

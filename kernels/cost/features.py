@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Features of a kernel invocation by kind: its work, its shape as tiled by the device, its alignment.
 
-Every kind's last three features are the board's clocks in MHz, NaN in the rows made here: a sweep takes them from the grid's
-levels, a training set fills them in.
+The last three are the board's clocks in MHz, NaN in the rows made here: sweeps and training sets fill them in.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from .products import (
 FREQUENCY_FEATURES = ("cpu_mhz", "gpu_mhz", "emc_mhz")
 
 MODELLED_KINDS: tuple[str, ...] = tuple(row.name for row in KINDS.values() if row.profiled)
-"""The kinds that profiles bring models for."""
+"""Kinds with models in profiles."""
 
 
 def feature_names(kind: str) -> tuple[str, ...]:
@@ -64,7 +63,7 @@ def columns(kind: str, names: Sequence[str]) -> list[int]:
 
 
 def can_be_modelled(invocation: KernelInvocation) -> bool:
-    """True if a profile of this release could model a kernel: its kind, or the elementwise family, has features."""
+    """True if a profile of this release could model a kernel."""
     row = KINDS.get(invocation.kind)
     return bool(family_of(invocation.kind)) or (row is not None and bool(row.served_by))
 
@@ -91,7 +90,7 @@ def feature_rows(kind: str, invocations: Sequence[KernelInvocation]) -> NDArray[
 
 @lru_cache(maxsize=8192)
 def _row(kind: str, signature: tuple[Any, ...], flops: int, moved: int) -> tuple[float, ...]:
-    """Features of one kernel without the clocks; cached, because networks repeat kernels and daemons repeat networks."""
+    """Features of one kernel without the clocks; cached, because networks repeat kernels."""
     _, inputs, output, dtype, params = signature
     return tuple(_definition(kind)[1](Described(inputs, output, dtype, dict(params), flops, moved)))
 
@@ -100,7 +99,6 @@ _ROWS_OF = (*WORK, "log2_elements", "log2_last", "log2_rows", "last_alignment", 
 
 
 def _rows(call: Described) -> Row:
-    """Row norms and softmax: row length, in memory and as normalised."""
     elements, last = numel(call.output), call.output[-1] if call.output else 1
     groups, shape = call.params.get("groups"), call.params.get("normalized_shape")
     dim = call.params.get("dim")

@@ -32,7 +32,7 @@ class Trust(NamedTuple):
     Attributes:
         sigma: standard deviations of log(measured / predicted), of its time and power, if similar kernels were measured.
         more: their increase in quadrature if none were. In that part guessed kernels err together.
-        guessed: why they are a guess; empty if similar kernels were measured.
+        guessed: why they are a guess.
     """
 
     sigma: Pair
@@ -83,7 +83,7 @@ def guessed_share(launches: NDArray[np.intp], gpu_ms: NDArray[np.float32], trust
 def guesses(
     kernels: Sequence[KernelInvocation], launches: NDArray[np.intp], gpu_ms: NDArray[np.float32], trust: Sequence[Trust]
 ) -> tuple[Guess, ...]:
-    """The guessed kernels, by descending GPU time at the top clocks; arguments as above."""
+    """The guessed kernels, by descending GPU time at the top clocks."""
     top_ms = gpu_ms[:, -1, -1, -1] * launches
     found: dict[tuple[str, str], tuple[int, float]] = {}
     for row, each in enumerate(trust):
@@ -113,11 +113,7 @@ class GuessedKind:
 
 
 def guessed_kinds(network: Network, cost: BoardCost) -> tuple[GuessedKind, ...]:
-    """Guessed launches of modelled kinds, by descending bytes.
-
-    Raises:
-        CostModelError: a kernel does not fit its kind's features.
-    """
+    """Guessed launches of modelled kinds, by descending bytes; errors as for :func:`trust_in`."""
     whole = (sum(launch.flops for launch in network.launches) or 1, sum(launch.bytes for launch in network.launches) or 1)
     found: dict[tuple[str, str], list[KernelInvocation]] = {}
     for launch in network.launches:

@@ -15,7 +15,7 @@ from ..kinds import KINDS, stand_in
 from ..network import Call, HostOp
 
 ONCE = "inference"
-"""The name under which a host model keeps what an inference costs the host once, whatever it calls."""
+"""Name of the host's cost per inference."""
 
 Coefficients: TypeAlias = tuple[float, float, float, float]
 """``a``, ``b``, ``c`` and ``d`` of :class:`HostModel`."""
@@ -27,7 +27,8 @@ def issue_key(call: Call) -> tuple[str, int]:
     """Key of a call's issue time: its name in a host model, and the number of tensors it gathers.
 
     The name is a kernel's kind or a host-only call's name, with its library path (``conv2d.depthwise``) and ``biased`` for a
-    bias, often a separate launch (``matmul.vector.biased``). Each tensor of a concatenation is prepared separately.
+    bias,
+    often a separate launch. Each tensor of a concatenation is prepared separately.
     """
     if isinstance(call, HostOp):
         return call.name, 0
@@ -85,7 +86,6 @@ class HostModel:
         return self.calls.get(next(known, ""), self.default)
 
     def _ways(self, name: str) -> list[str]:
-        """Longer names that begin with this one."""
         return sorted(key for key in self.calls if key.startswith(f"{name}."))
 
     def issue_us(
@@ -118,7 +118,6 @@ class HostModel:
         return np.asarray(_over_clocks(np.array([self.calls.get(handing(start), NO_TIME)]), cpu_mhz, emc_mhz)[0])
 
     def _table(self, calls: Sequence[Call]) -> NDArray[np.float64]:
-        """(a, b, c, d) of each call, shape ``(calls, 4)``."""
         rows: dict[tuple[str, int], NDArray[np.float64]] = {}
         keys = [issue_key(call) for call in calls]
         for key in keys:
@@ -129,7 +128,6 @@ class HostModel:
 
 
 def handing(start: str) -> str:
-    """Name of a start's (``graph``, ``engine``) host cost per kernel."""
     return f"{start}.launch"
 
 

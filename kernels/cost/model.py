@@ -31,7 +31,7 @@ from .region import hold_batches
 from .roofline import bound_ms, least_latency_ms, terms_ms
 from .totals import Group, add_up, common_variance, together_variance
 
-# Boards of one kind always differ somewhat, whatever their bundle has seen.
+# Boards of one kind always differ somewhat.
 LEAST_SIGMA = 0.03
 
 
@@ -76,8 +76,8 @@ class Timeline:
 
     Attributes:
         latency_ms: from the first call to the end of host and GPU, shape ``(n_cpu, n_gpu, n_emc)``.
-        critical: first launch of the critical path, from which the GPU never waits for the host, whose time precedes it; the
-            number of launches if the host finishes last.
+        critical: first launch of the critical path, from which the GPU never waits for the host; the number of launches if the
+            host finishes last.
     """
 
     latency_ms: NDArray[np.floating[Any]]
@@ -122,7 +122,7 @@ _LARGEST_LOG = np.float32(80)  # its exponential, times a bound, is still a floa
 
 
 Each: TypeAlias = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
-"""Calls a function with every item, as ``map`` does; an executor's ``map`` does so in its threads."""
+"""``map``, or an executor's ``map``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,11 +210,9 @@ def surface(
     """Latency, power and energy of one inference at every configuration of the board.
 
     Args:
-        method: ``timeline`` plays host and GPU against each other and charges idle power for all time, the host's active power
-            for its issue time, and each kernel's power above idle for its GPU time. ``sum`` adds kernel times and energies, as
-            in MIRAGE; the host costs nothing.
-        each: as in :func:`kernel_costs`.
-        execution: one of :data:`jetdvfs.kernels.execution.EXECUTIONS`; by default that of the launches' list.
+        method: ``timeline`` charges idle power for all time, the host's active power for its issue time, and each kernel's
+            power above idle for its GPU time. ``sum`` adds kernel times and energies, as in MIRAGE; the host costs nothing.
+        execution: by default that of the launches' list.
         beside: frame overhead; ignored with ``sum``, like all host work.
         gpu_share: part of the GPU that is on, None if unknown (:meth:`.board.BoardCost.gated`).
 
@@ -325,8 +323,7 @@ def _sweeps(model: KernelModel, costs: KernelCosts, run: slice, cost: BoardCost)
 def _fall_with_clocks(gpu_ms: NDArray[np.float32]) -> None:
     """Let no time rise with a clock, in place: trees trained on few kernels may predict that.
 
-    Each time becomes the geometric mean of the least at lower clocks and the greatest at higher ones, which never rises and
-    keeps times that never rose.
+    Each time becomes the geometric mean of the least at lower clocks and the greatest at higher ones.
     """
     axes = (1, 2, 3)
     backwards = (slice(None), *[slice(None, None, -1)] * len(axes))
@@ -419,7 +416,6 @@ def _memory_share(costs: KernelCosts, cost: BoardCost) -> NDArray[np.float32]:
 
 
 def _groups(costs: KernelCosts) -> Iterator[Group]:
-    """Runs of kernels of equal uncertainty."""
     start = 0
     for (sigma, more), run in groupby(costs.trust, key=lambda trust: trust[:2]):
         end = start + len(list(run))

@@ -2,8 +2,8 @@
 """Times of kernels in unmeasured element types, from a measured type.
 
 A kernel's time scales with its roofline bound relative to the measured type's: fewer bits are never slower, except for
-unpacking. Weights in packed types are multiplied in half precision, after unpacking; both overlap with their transfer as in
-tokens measured on real boards (`jetdvfs-lab compare tokens`): third powers add up.
+unpacking. Packed weights are multiplied in half precision, after unpacking; both overlap with their transfer as in tokens
+measured on real boards (`jetdvfs-lab compare tokens`): third powers add up.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .roofline import DeviceRates, LaunchFloor, terms_ms
 _HALVES = ("float16", "bfloat16")
 _EIGHT_BITS = ("int8", "uint8", "qint8", "quint8")
 OVERLAP = 3.0
-"""Power to which times add up that overlap in part."""
+"""Power to which partly overlapping times add up."""
 
 #: Instructions per weight of a product, by element type: loads, unpacking, products of four bytes and scales, counted in
 #: llama.cpp's kernels for one column (``vecdotq.cuh``). A saturating difference of four bytes, one per four weights in Q6_K,
@@ -85,7 +85,6 @@ def narrowed(
 
 
 def _weights(call: KernelInvocation) -> int:
-    """Elements of a kernel's weights."""
     weight = call.params.get("weight")
     if isinstance(weight, tuple):
         return numel(weight)

@@ -19,8 +19,6 @@ Row: TypeAlias = list[float]
 
 
 class Described:
-    """Fields of an invocation, for the functions below."""
-
     def __init__(
         self, inputs: tuple[Shape, ...], output: Shape, dtype: str, params: Mapping[str, ParamValue], flops: int, moved: int
     ) -> None:
@@ -101,7 +99,7 @@ def _traffic(
     """Bytes that a convolution moves as ``groups`` products of (m, k) by (k, n) matrices in square output tiles.
 
     Each row of tiles reads all weights and each column all of the unfolded image: always to the multiprocessors, and from
-    memory (in multiples of the tensors' bytes, ``image, weights, output``) if no cache holds them.
+    memory (in multiples of ``image + weights + output`` bytes) if no cache holds them.
     """
     rows, columns = ([math.ceil(size / tile) for tile in _TILES] for size in (m, n))
     moved = [element * groups * (m * k * across + k * n * down + m * n) for down, across in zip(rows, columns, strict=True)]
@@ -217,7 +215,6 @@ ATTENTION = (
 
 
 def attention(call: Described) -> Row:
-    """Attention: the scores, and the product that makes them."""
     query, key = call.inputs[0], call.inputs[1] if len(call.inputs) > 1 else call.inputs[0]
     heads, (queries, width), keys = numel(query[:-2]), query[-2:], key[-2]
     return [

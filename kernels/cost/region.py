@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trained region of a kernel kind's models, and a kernel's distance from it.
 
-A model may serve further kinds (that of copies serves pads). Kernels that a library implements differently have another form (a
-grouped convolution); other settings within a form are varieties (a window of 7x7), within which sizes vary. A kernel is inside
-if its kind and variety were measured and no size exceeds theirs by more than :data:`SLACK`, counted in doublings.
+Kernels that a library implements differently have another form (a grouped convolution); other settings within a form are
+varieties (a window of 7x7), within which sizes vary. A kernel is inside if its kind and variety were measured and no size
+exceeds theirs by more than :data:`SLACK`, counted in doublings.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from ..kinds import FeatureFamily, is_fused
 from .features import family_of, feature_names
 
 SLACK = math.log2(1.25)
-"""How many doublings beyond what was measured still count as measured."""
+"""Doublings beyond the measured range that still count as measured."""
 
 LEAST_KERNELS = 3
-"""So many kernels of a variety are taken to show how it behaves."""
+"""Number of kernels that make a variety known."""
 
 MOST_SIGMA = 0.7
-"""No kernel is less certain than one without a model, for lying outside."""
+"""Uncertainty of a kernel without a model, the most for any outside."""
 
 _TYPE = ("element_bytes", "bfloat16")
 _TYPES: Mapping[float, str] = {1: "int8", 2: "float16", 4: "float32"}
@@ -92,7 +92,6 @@ class Region:
 
 
 def form_of(variety: str) -> str:
-    """The form of a variety."""
     return variety.partition(", ")[0]
 
 
@@ -135,8 +134,7 @@ def outside(kind: str, row: Sequence[float], region: Region) -> Outside | None:
 def hold_batches(kind: str, rows: NDArray[np.float32], region: Region) -> None:
     """Limit each row's batch to the largest of its variety, in place; rows as in :func:`.features.feature_rows`.
 
-    Trees mistake larger batches for another variety (norms of as many rows as points); other features and the bound keep the
-    further work.
+    Trees mistake larger batches for another variety; other features and the bound keep the further work.
     """
     names, sizes = names_and_sizes(kind)
     if "batch" not in names or not region.spans:
@@ -169,13 +167,11 @@ def names_and_sizes(kind: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
 
 
 def type_of(names: Sequence[str], row: Sequence[float]) -> str:
-    """Element type of a kernel with these features."""
     element_bytes, bfloat16 = (row[names.index(name)] for name in _TYPE)
     return "bfloat16" if bfloat16 else _TYPES.get(element_bytes, f"elements of {element_bytes:g} bytes")
 
 
 def doublings_of(name: str, value: float) -> float:
-    """A feature's value in doublings."""
     return value if name.startswith("log2_") else math.copysign(math.log2(1 + abs(value)), value)
 
 
@@ -248,6 +244,5 @@ _VARIETIES: Mapping[FeatureFamily, _Told] = {
 
 
 def variety_of(kind: str, names: Sequence[str], row: Sequence[float]) -> str:
-    """Variety of a kernel with these features."""
     told = _VARIETIES.get(family_of(kind))
     return told.called(dict(zip(names, row, strict=False))) if told else ""

@@ -20,7 +20,7 @@ from ..network import PACKED_TYPES, KernelInvocation, numel, tensor_bytes
 _RATED_AS = {"qint8": "int8", "quint8": "int8", **dict.fromkeys(PACKED_TYPES, "int8")}
 _CYCLES_PER_MS = 1e3  # of a 1 MHz clock
 CACHED_BYTES = 8 << 20
-"""Largest last-level cache assumed where none is described; those of Jetsons up to Orin have 0.25 to 4 MiB."""
+"""Assumed last-level cache of an undescribed chip; those of Jetsons up to Orin have 0.25 to 4 MiB."""
 _WINOGRAD = 2.25
 
 
@@ -103,7 +103,6 @@ def _activation_bytes(call: KernelInvocation) -> int:
 
 
 def _may_be_winograd(call: KernelInvocation) -> bool:
-    """True if a library may run a convolution with fewer multiplications."""
     weight, groups = call.params.get("weight"), call.params.get("groups", 1)
     dense = call.kind == "conv2d" and isinstance(weight, tuple) and weight[2:] == (3, 3) and groups == 1
     return dense and all(_is_one(call.params.get(name, 1)) for name in ("stride", "dilation"))
@@ -137,10 +136,7 @@ def bound_ms(
     chip: DeviceRates,
     floor: LaunchFloor = NO_FLOOR,
 ) -> NDArray[np.float64]:
-    """Bound in ms of each invocation over a whole grid: a read-only array of shape ``(n, n_cpu, n_gpu, n_emc)``.
-
-    ``grid_levels`` is :meth:`jetdvfs.kernels.grid.FrequencyGrid.levels_mhz`, in MHz; ``floor`` is a launch's fixed time.
-    """
+    """Bound in ms of each invocation over a whole grid, in MHz: a read-only array of shape ``(n, n_cpu, n_gpu, n_emc)``."""
     cpu, gpu, emc = (np.asarray(axis, np.float64) for axis in grid_levels)
     bound = bound_at_ms(invocations, gpu[None, None, :, None], emc[None, None, None, :], chip, floor)
     return np.broadcast_to(bound, (len(invocations), len(cpu), len(gpu), len(emc)))

@@ -2,7 +2,7 @@
 """Sums of a network's kernels over the grid, and the effect of errors on latency and energy.
 
 To first order, a kernel slower by a share s delays the inference by s times its time on the critical path, and costs that
-delay's idle energy besides its own. Launches of one kernel err together, distinct kernels independently, except for the common
+delay's idle energy and its own. Launches of one kernel err together, distinct kernels independently, except for the common
 error of kernels unlike measured ones. Whole networks and boards also err in host, computation and memory traffic
 (:class:`Shares`).
 """
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 BLOCK = 32
-"""Kernels worked on together: their figures over the grid stay in the processor's second cache."""
+"""Kernels per block: their figures over the grid stay in the processor's second cache."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,8 @@ def together_variance(excess: NDArray[np.float64], whole: NDArray[np.float64]) -
     """Variance of log(measured / predicted) of a whole with this excess in one case of twenty.
 
     Errors of unmeasured kernels exceed the first order: if a part b of the whole is off by exp(sigma z), the whole is off by 1
-    + b (exp(sigma z) - 1).
+    + b
+    (exp(sigma z) - 1).
     """
     variance: NDArray[np.float64] = (np.log1p(excess / whole) / _RARELY) ** 2
     return variance

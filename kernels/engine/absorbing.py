@@ -10,7 +10,7 @@ from ..rewriting.fusion import Graph, Unit, adds_like
 from .ported import CONVOLUTIONS
 
 PARALLEL = "parallel"
-"""The kind of a unit of several convolutions, or several products, of one tensor."""
+"""Kind of a unit of several convolutions, or several products, of one tensor."""
 POOLED = "conv2d_pool2d"
 EIGHT_BITS = frozenset(["quint8", "qint8"])
 NORMS = ("layer_norm", "rms_norm")

@@ -40,7 +40,6 @@ def launch(graph: Graph, unit: Unit) -> tuple[KernelInvocation, list[int]]:
 
 
 def _product(graph: Graph, members: Sequence[int]) -> tuple[KernelInvocation, list[int]]:
-    """A product with its bias and epilogue."""
     first, behind = graph.launches[members[0]], [graph.launches[member] for member in members[1:]]
     ends = [ENDS.get(launch.kind, launch.kind) for launch in behind if launch.kind not in ("add", "add_scalar")]
     params = {**first.params, "bias": len(behind) > len(ends) or bool(first.params.get("bias"))}
@@ -82,7 +81,6 @@ def _parallel(graph: Graph, members: Sequence[int]) -> tuple[KernelInvocation, l
 
 
 def _branches(graph: Graph, members: Sequence[int]) -> Iterator[list[int]]:
-    """Each convolution or product with its successors."""
     kind = graph.launches[members[0]].kind
     for head in (member for member in members if graph.launches[member].kind == kind):
         branch = [head]
@@ -166,7 +164,7 @@ def _pooled(launch: KernelInvocation, params: dict[str, ParamValue]) -> int:
 
 
 def halved(network: Network) -> list[KernelInvocation]:
-    """The launches with single precision replaced by half; inputs converted to 8 bits stay so."""
+    """The launches with single precision replaced by half; inputs converted to 8 bits stay."""
     return [
         _half(launch, [written_type(network.launches[writer]) if writer >= 0 else "" for writer in writers])
         for launch, writers in zip(network.launches, network.reads, strict=True)
@@ -174,7 +172,7 @@ def halved(network: Network) -> list[KernelInvocation]:
 
 
 def _half(launch: KernelInvocation, read: Sequence[str]) -> KernelInvocation:
-    """A launch with single precision replaced by half; ``read`` are the element types of its inputs, empty without a launch."""
+    """A launch in half precision; ``read`` are the element types of its inputs, empty without a launch."""
     narrow = launch.dtype in EIGHT_BITS
     if not narrow and launch.dtype != _FULL:
         return launch

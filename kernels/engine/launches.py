@@ -2,8 +2,7 @@
 """Launches of an engine's layers: one rule per layer family.
 
 FLOPs and bytes count as everywhere (:mod:`jetdvfs.kernels.kinds`): a fused layer has the operations of all its members, and
-moves its inputs, weights and outputs once, in their element types. A launch's element type is its weights', if any, else its
-output's.
+moves its inputs, weights and outputs once. A launch's element type is its weights', if any, else its output's.
 """
 
 from __future__ import annotations
@@ -21,10 +20,7 @@ from .ported import Opaque, Params, Ported, epilogue, operations, with_weights
 
 
 def convolution(port: Ported) -> KernelInvocation:
-    """A convolution; several of one tensor are one with all their filters.
-
-    Its output may be a part of a tensor with other writers.
-    """
+    """A convolution; several of one tensor are one with all their filters."""
     layer, image = port.layer, port.first()
     transposed = "deconv" in layer.type.lower()
     window, groups, filters = layer.sizes("Kernel"), layer.number("Groups", 1), layer.number("OutMaps")
@@ -224,8 +220,6 @@ def _pointwise(port: Ported) -> KernelInvocation:
 
 
 def _named(member: str, fallback: str) -> Callable[[Ported], KernelInvocation]:
-    """A layer of one operation, which a member names."""
-
     def rule(port: Ported) -> KernelInvocation:
         said = (port.layer.text(member) or port.layer.text("ParameterSubType") or port.layer.text("Operation")).upper()
         name = said.removeprefix("K")

@@ -43,8 +43,6 @@ _WORDS = tuple((re.compile(rf"\b(?:{words})\b", re.IGNORECASE), dtype) for words
 
 @dataclass(frozen=True)
 class EngineTensor(SizedTensor):
-    """A tensor between layers, with its element type there."""
-
     name: str
 
 
@@ -70,7 +68,7 @@ class Layer:
         """A list of a few sizes.
 
         Raises:
-            ModelError: it is none, or an item is no size.
+            ModelError: it is not.
         """
         value = self.said.get(member)
         if not isinstance(value, list) or not 0 < len(value) <= 8 or not all(_is_size(item) for item in value):
@@ -78,7 +76,7 @@ class Layer:
         return tuple(value)
 
     def weights(self, member: str) -> tuple[int, str]:
-        """Number and type of the weights in a member; none if absent."""
+        """Number and type of the weights in a member."""
         value = self.said.get(member)
         if value is None:
             return 0, ""
@@ -96,7 +94,6 @@ class EngineLayers:
 
 
 def is_engine(stream: BinaryIO) -> bool:
-    """True if a file starts like an engine's JSON."""
     stream.seek(0)
     head = stream.read(_HEAD).removeprefix(_MARK)
     return re.match(rb'\s*\{\s*"(Layers|Bindings)"\s*:', head) is not None
@@ -160,7 +157,7 @@ def element_type(text: str) -> str:
     """Element type in a format's name.
 
     Raises:
-        ModelError: none is known.
+        ModelError: unknown.
     """
     for form, dtype in _WORDS:
         if form.search(text):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """TensorRT's names, and the corresponding kinds of kernels.
 
-A fused layer keeps its product's kind if no kind covers the fusion; the parameter ``epilogue`` then lists the fused kinds in
-order, joined by ``+``.
+A fused layer keeps its product's kind if no kind covers the fusion; ``epilogue`` then lists the fused kinds in order, joined by
+``+``.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def family(layer_type: str) -> str:
 
 
 def myelin_operations(text: str) -> tuple[str, ...]:
-    """Operations that a Myelin kernel's name lists; empty without a list."""
+    """Operations that a Myelin kernel's name lists."""
     found = _MYELIN.search(text)
     return tuple(_whole(word.lower()) for word in _WORD.findall(found[1])) if found else ()
 
@@ -112,7 +112,6 @@ def operations_of(kind: str, elements: int) -> int:
 
 
 def work_of(kinds: Sequence[str], elements: int) -> int:
-    """The same for several kinds."""
     return sum(operations_of(kind, elements) for kind in kinds)
 
 

@@ -17,7 +17,7 @@ Params: TypeAlias = dict[str, ParamValue]
 
 
 class Opaque(Exception):
-    """The file does not describe a layer's work; the text says why."""
+    """The file does not describe a layer's work."""
 
 
 class Ported:
@@ -86,7 +86,6 @@ def epilogue(layer: Layer, activation: str, residual: bool) -> tuple[str, ...]:
 
 
 def operations(layer: Layer, member: str) -> list[str]:
-    """Kinds of the pointwise operations in a member."""
     said = layer.said.get(member, ())
     listed = [_operation(text) for text in said] if isinstance(said, list) else []
     return [names.OPERATIONS.get(name, name) for name in listed]
@@ -103,7 +102,6 @@ _APART = ("max_pool", "avg_pool", "adaptive_", "upsample")
 
 
 def own_kind(launch: KernelInvocation) -> str:
-    """A launch's kind without its fusion."""
     return launch.kind.removesuffix("_relu").removesuffix("_add")
 
 
@@ -165,7 +163,6 @@ class Copying:
         return not any(self._before[reader].kind.startswith(_APART) for reader in self._readers[writer] if reader != number)
 
     def _is_copied(self, launch: KernelInvocation, writer: int) -> bool:
-        """True if a launch reads a copy of its first input."""
         convolves = own_kind(launch) in CONVOLUTIONS
         if writer < 0:
             first = convolves and self._half and not self._handed_in

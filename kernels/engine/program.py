@@ -28,7 +28,6 @@ def read_engine(stream: BinaryIO, account: Account, inputs: Sequence[TensorSpec]
     Args:
         stream: output of ``trtexec --exportLayerInfo`` or the engine inspector.
         inputs: empty, since an engine's shapes are fixed, or the expected ones.
-        name: a label.
 
     Raises:
         ModelError: it is malformed or inconsistent.
@@ -126,7 +125,6 @@ def _inputs(engine: EngineLayers, made: set[str]) -> tuple[TensorSpec, ...]:
 
 
 def _check(given: Sequence[TensorSpec], takes: Sequence[TensorSpec]) -> None:
-    """Check that given inputs match the engine's; types are ignored."""
     left = list(takes)
     for spec in given:
         fits = [own for own in left if own.shape == spec.shape and spec.name in ("", own.name) and not spec.is_plain]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A large JSON text, read piece by piece: what is not needed is stepped over, and never held all at once."""
+"""A large JSON text, read piece by piece: unneeded values are skipped, and never held all at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..errors import BudgetExceeded
 _BLANK = re.compile(r"[ \t\r\n]*")
 _FIRST = 1 << 12
 _GROWTH = 4
-#: After so many characters there is another look at the memory.
+#: Characters between checks of the memory.
 _LOOK = 1 << 18
 
 
@@ -22,9 +22,8 @@ class JsonText:
     """The text of a JSON document.
 
     Args:
-        text: all of it.
-        account: bounds on one piece (``piece``), and on what reading takes.
-        object_hook: what to make of each object, as for ``json.loads``.
+        account: bounds on one piece (``piece``), and on reading.
+        object_hook: as for ``json.loads``.
     """
 
     def __init__(self, text: str, account: Account, object_hook: Callable[[dict[str, Any]], Any] | None = None) -> None:
@@ -34,11 +33,11 @@ class JsonText:
         self._decode = json.JSONDecoder(object_hook=object_hook).raw_decode
 
     def value(self, at: int) -> tuple[Any, int]:
-        """The value that starts at a place, and where it ends.
+        """The value that starts at a place, and its end.
 
         Raises:
-            ValueError: there is none.
-            BudgetExceeded: it is larger than is parsed at a time.
+            ValueError: no value.
+            BudgetExceeded: it is larger than the limit of a piece.
         """
         self._account.step()
         limit = self._account.budget.graph_bytes
@@ -63,13 +62,9 @@ class JsonText:
             size = min(size * _GROWTH, limit)
 
     def members(self, at: int, visits: Mapping[str, Callable[[int], int]]) -> int:
-        """Go through the object at a place: members that are asked for are visited, others stepped over.
+        """Visit the members of the object at a place that have an entry in ``visits``, skip the rest; return its end.
 
-        Args:
-            visits: by member, what to do where its value starts; it returns where that ends.
-
-        Returns:
-            Where the object ends.
+        A visit is called with the start of the value, and returns its end.
         """
         place = self._after(at, "{")
         while self._text[place : place + 1] != "}":
@@ -80,7 +75,7 @@ class JsonText:
         return place + 1
 
     def entries(self, at: int, keep: Callable[[str, Any], None]) -> int:
-        """Hand over each member of the object at a place; returns where it ends."""
+        """Pass each member of the object at a place to ``keep``; return its end."""
         place = self._after(at, "{")
         while self._text[place : place + 1] != "}":
             name, place = self.value(place)
@@ -90,7 +85,7 @@ class JsonText:
         return place + 1
 
     def items(self, at: int, keep: Callable[[Any], None]) -> int:
-        """Hand over each item of the list at a place; returns where it ends."""
+        """Pass each item of the list at a place to ``keep``; return its end."""
         place = self._after(at, "[")
         while self._text[place : place + 1] != "]":
             made, end = self.value(place)
@@ -99,16 +94,12 @@ class JsonText:
         return place + 1
 
     def finish(self, at: int) -> None:
-        """Nothing but blanks follows.
-
-        Raises:
-            ValueError: something does.
-        """
+        """Raise ValueError unless only blanks follow."""
         if self._blank(at) < len(self._text):
             raise ValueError(f"something follows the end at {at}")
 
     def skip(self, at: int) -> int:
-        """Where the value that starts at a place ends."""
+        """End of the value that starts at a place."""
         if self._text[at : at + 1] not in ("{", "["):
             return self.value(at)[1]
         place, depth = at + 1, 1

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``torch.export`` archives (``.pt2``): a graph of ATen calls in JSON, replayed through the same operator rules.
 
-The graph names every tensor and says which weights and inputs it starts from (torch/_export/serde/schema.py). Sizes in it are
-those of the example the network was exported with; symbolic ones take the given input's.
+Sizes in the graph (torch/_export/serde/schema.py) are those of the exported example; symbolic ones take the given input's.
 """
 
 from __future__ import annotations
@@ -35,13 +34,13 @@ _ON_NUMBERS = ("_operator.", "math.", "torch.sym_")
 
 
 def only_checking(nodes: Sequence[Mapping[str, Any]], outputs: Any, account: Account) -> frozenset[int]:
-    """The places of the nodes that work on the host, and for assertions alone.
+    """Places of the nodes that work on the host for assertions alone.
 
     Args:
-        outputs: what the graph hands out, as its JSON says.
+        outputs: the graph's outputs, in JSON.
 
     Raises:
-        BudgetExceeded: the graph is larger than is read.
+        BudgetExceeded: the graph is too large.
     """
     needed = set(_names(outputs))
     checked: set[str] = set()
@@ -62,7 +61,7 @@ def only_checking(nodes: Sequence[Mapping[str, Any]], outputs: Any, account: Acc
 
 
 def _names(described: Any) -> Iterator[str]:
-    """Every name of a value within a piece of a graph's JSON; those of graphs within it too."""
+    """Every name of a value within a piece of a graph's JSON, and within graphs in it."""
     waiting = [described]
     while waiting:
         part = waiting.pop()
@@ -73,9 +72,9 @@ def _names(described: Any) -> Iterator[str]:
             waiting += part
 
 
-#: Where the graph is: since PyTorch 2.8, and before (without a folder around it).
+#: Entry of the graph: since PyTorch 2.8, and before (without a folder around it).
 GRAPH_ENTRIES = ("models/model.json", "serialized_exported_program.json")
-#: Where the tensors that stand in the code are, since PyTorch 2.8, and which entry is whose.
+#: Entries of the code's constant tensors since PyTorch 2.8, and their index.
 _CONSTANTS, _CONSTANTS_CONFIG = "data/constants/", "data/constants/model_constants_config.json"
 #: The schema numbers element types in its own way (``ScalarType``).
 _TYPES = {
@@ -96,7 +95,7 @@ _REPEATED_CALL = re.compile(r"@\d+")
 #: Python's own functions on symbolic sizes, by the operators that do the same.
 _PLAIN = {"mul": "mul", "add": "add", "sub": "sub", "floordiv": "floordiv", "truediv": "div", "neg": "neg", "mod": "remainder"}
 _PLAIN |= {"eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "getitem": "__getitem__", "pow": "pow"}
-#: Before PyTorch 2.7 the graph did not say which arguments are passed by name: these are.
+#: Arguments passed by name; before PyTorch 2.7 the graph did not mark them.
 _BY_NAME = frozenset(
     (
         *("alpha", "approximate", "beta", "correction", "device", "dtype", "enable_gqa", "generator", "layout"),
@@ -104,7 +103,7 @@ _BY_NAME = frozenset(
     )
 )
 _HIGHER_ORDER = "torch.ops.higher_order."
-#: Calls of a graph that change nothing about what it launches, and how many arguments stand before its own.
+#: Calls of a graph that do not change its launches, and the number of arguments before its own.
 _WRAPPERS = {"wrap_with_set_grad_enabled": 1, "wrap_with_autocast": 4, "wrap": 0, "wrap_activation_checkpoint": 0}
 _WRAPPERS |= {"tag_activation_checkpoint": 0, "invoke_subgraph": 1}
 #: How deep graphs within graphs are followed.
@@ -119,12 +118,12 @@ class ExportedProgram:
     """A ``.pt2`` archive opened for one decomposition.
 
     Attributes:
-        position: the node that is running, for messages.
-        done: the part of the graph's nodes that have run, 0 to 1.
+        position: the running node, for messages.
+        done: share of the graph's nodes that have run, 0 to 1.
 
     Raises:
-        ModelError: its graph is not laid out as ``torch.export.save`` writes it.
-        BudgetExceeded: its graph is larger than is read.
+        ModelError: its graph is not laid out as by ``torch.export.save``.
+        BudgetExceeded: its graph is too large.
     """
 
     def __init__(self, archive: Archive, account: Account) -> None:
@@ -165,7 +164,7 @@ class ExportedProgram:
             raise ModelError(f"{self._entry} is not laid out as torch.export writes it ({error!r:.120})") from error
 
     def _add(self, node: dict[str, Any]) -> None:
-        """Keep a node, and of what is noted on it the module alone: the rest takes most of the room."""
+        """Keep a node, and of its metadata only the module, as the rest takes most memory."""
         stack = str(node["metadata"].get("nn_module_stack", "")).rpartition(";")[2]
         self._nodes.append({**node, "metadata": {"nn_module_stack": stack}})
 
@@ -175,7 +174,7 @@ class ExportedProgram:
         self._metas[name] = kept | {"requires_grad": described.get("requires_grad")}
 
     def _note(self, archive: Archive, name: str, entry: Mapping[str, Any]) -> None:
-        """Read a constant without dimensions: a number that the code makes a tensor of, which the host holds."""
+        """Read a constant without dimensions: a number that the code makes a tensor of, on the host."""
         where, dtype = f"{_CONSTANTS}{entry['path_name']}", _TYPES.get(entry["tensor_meta"]["dtype"], "")
         if not entry["tensor_meta"]["sizes"] and archive.size(where) == DTYPE_BYTES.get(dtype) and dtype in READABLE:
             self._numbers[name] = tuple(decode(archive.read(where), dtype, big_endian=False))
@@ -198,14 +197,13 @@ class ExportedProgram:
             raise ModelError(f"{self._entry} is not laid out as torch.export writes it ({error!r:.120})") from error
 
     def mentioned(self) -> set[str]:
-        """The weights that its nodes mention."""
         return {name for node in self._nodes for name in re.findall(r"'name': '(\w+)'", repr(node["inputs"]))}
 
     def declared(self) -> list[Declared]:
-        """The tensors that the graph takes.
+        """Input tensors of the graph.
 
         Raises:
-            ModelError: they are not laid out as ``torch.export.save`` writes them.
+            ModelError: they are not laid out as by ``torch.export.save``.
         """
         try:
             given = [spec["user_input"]["arg"] for spec in self._specs if "user_input" in spec]
@@ -220,7 +218,7 @@ class ExportedProgram:
         return Declared(name, sizes, _TYPES.get(meta["dtype"], "?"), tuple(hints) if all(hints) else None)
 
     def _start(self, recorder: Recorder, inputs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-        """The graph's names for what it starts from. What was no tensor when it was exported is part of the graph."""
+        """The graph's initial values by name. Inputs that were no tensors at the export are part of the graph."""
         names: dict[str, Any] = {}
         wanted, fixed = [], {}
         for spec in self._specs:
@@ -242,7 +240,7 @@ class ExportedProgram:
         described = ", ".join(f"{name} {self._described(name)}"[:120] for name in wanted)
         given = [(name, value) for name, value in inputs if name not in fixed]
         extra = [value for name, value in given if not name and not isinstance(value, Tensor)]
-        if fixed and len(given) > len(wanted):  # in their order, among the others
+        if fixed and len(given) > len(wanted):  # in their order, among the rest
             given = [(name, value) for name, value in given if name or isinstance(value, Tensor)]
         values = matched(wanted, given)
         if values is None:
@@ -304,7 +302,7 @@ class ExportedProgram:
         _bind(node["outputs"], result, names)
 
     def _member(self, recorder: Recorder, node: Mapping[str, Any], names: dict[str, Any]) -> None:
-        """A tensor within a weight of a class of its own, such as torchao's: the file describes it as it does other tensors."""
+        """A tensor within a weight of its own class, such as torchao's: the file describes it like other tensors."""
         whole, name = _value(node["inputs"][0]["arg"], names), node["outputs"][0]["as_tensor"]["name"]
         if name not in self._metas:
             raise UnsupportedOperator(f"operator {_MEMBER} has no shape rule; call unwrap_tensor_subclass, then export")
@@ -312,7 +310,7 @@ class ExportedProgram:
         recorder.weights[name] = names[name] = self._tensor(recorder, name, parameter=whole.parameter)
 
     def _followed(self, recorder: Recorder, name: str, inputs: Sequence[Mapping[str, Any]], names: dict[str, Any]) -> Any:
-        """A call of a graph within the graph: what ``no_grad`` and ``autocast`` surround, and the branch that is taken."""
+        """A call of a graph within the graph: the body of ``no_grad`` and ``autocast``, and the taken branch."""
         values = [argument["arg"] for argument in inputs]
         graphs = [value["as_graph"]["graph"] for value in values if "as_graph" in value]
         given = [_value(value, names) for value in values if "as_graph" not in value]
@@ -344,32 +342,30 @@ class ExportedProgram:
         try:
             return apply_rule(recorder, operator, args, kwargs)
         except ShapeError:
-            # The exporter drops a copy where its own device's attention happens to leave the layout that follows.
+            # The exporter drops a copy if its own device's attention happens to leave the following layout.
             if operator != "view":
                 raise
             return apply_rule(recorder, "reshape", args, kwargs)
 
 
 def _open_size(size: Mapping[str, Any]) -> int | str:
-    """A size, or the name of an open one (or of the sizes that it is computed from)."""
+    """A size, or the name of an open one (or of its expression)."""
     known = size.get("as_int")
     return known if type(known) is int else str(size.get("as_expr", {}).get("expr_str", ""))
 
 
 def _hint(size: Mapping[str, Any]) -> int:
-    """The size that the graph was exported with; 0 if unknown."""
+    """The exported size; 0 if unknown."""
     hint = size.get("as_expr", {}).get("hint") or {}
     return hint["as_int"] if type(hint.get("as_int")) is int else 0
 
 
 def _fits(meta: Mapping[str, Any], tensor: Tensor) -> bool:
-    """Whether a tensor is one that the graph was exported for."""
     sizes = [size.get("as_int", own) for size, own in zip(meta["sizes"], tensor.shape, strict=False)]
     return len(meta["sizes"]) == tensor.rank and tuple(sizes) == tensor.shape and _TYPES.get(meta["dtype"]) == tensor.dtype
 
 
 def _bind(outputs: Sequence[Mapping[str, Any]], result: Any, names: dict[str, Any]) -> None:
-    """Give what a node made the names that it has in the graph."""
     for place, output in enumerate(outputs):
         made: Any = (result[place] if place < len(result) else None) if isinstance(result, tuple) else result
         if "as_tensors" in output:
@@ -385,13 +381,12 @@ def _bind(outputs: Sequence[Mapping[str, Any]], result: Any, names: dict[str, An
 
 
 def _name_of(argument: Mapping[str, Any]) -> str:
-    """What a graph calls one of its inputs."""
     ((_, described),) = argument.items()
     return str(described.get("name") or described.get("as_name", "")) if isinstance(described, dict) else ""
 
 
 def _first_specs(signature: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """What the graph starts from, as PyTorch 2.1 wrote it."""
+    """Initial values of the graph, as PyTorch 2.1 wrote them."""
     weights = [*signature["inputs_to_parameters"], *signature["inputs_to_buffers"]]
     given = [{"user_input": {"arg": {"as_tensor": {"name": name}}}} for name in signature["user_inputs"]]
     return [*({"parameter": {"arg": {"name": name}}} for name in weights), *given]
@@ -449,7 +444,7 @@ def _value(argument: Mapping[str, Any], names: Mapping[str, Any]) -> Any:
 
 
 def _optional(value: Mapping[str, Any], names: Mapping[str, Any]) -> Any:
-    """A tensor or nothing; up to PyTorch 2.2 the tensor stands there by its bare name."""
+    """An optional tensor; up to PyTorch 2.2 by its bare name."""
     tensor = value.get("as_tensor")
     if tensor is None:
         return None
@@ -457,7 +452,7 @@ def _optional(value: Mapping[str, Any], names: Mapping[str, Any]) -> Any:
 
 
 def _size(value: Mapping[str, Any], names: Mapping[str, Any]) -> Any:
-    """A symbolic number by its name, or the number it is."""
+    """A symbolic number by its name, or the number itself."""
     return names[value["as_name"]] if "as_name" in value else _plain(next(iter(value.values())))
 
 

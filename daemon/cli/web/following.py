@@ -40,7 +40,7 @@ class _Event:
 
 
 def point(status: Mapping[str, Any], time_s: float) -> dict[str, Any]:
-    """Point of a plot: clocks in MHz, power in mW, temperatures in 1/1000 C, latencies in ms by lease; ``time_s`` is monotonic."""
+    """Point of a plot: clocks in MHz, power in mW, temperatures in 1/1000 C, latencies in ms by lease; monotonic time."""
     held = (status["applied"] or {}).get("requested")
     rails = status["rails_mw"]
     return {
