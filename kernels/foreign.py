@@ -117,7 +117,7 @@ def _refuse_ultralytics(head: bytes) -> None:
 
 
 def refuse_foreign_archive(names: Collection[str], pickle: bytes | None) -> None:
-    """Refuse an archive without TorchScript or an exported program, by its entries and the start of its ``data.pkl``, if any."""
+    """Refuse an archive without TorchScript or an exported program, by its entries and the start of its ``data.pkl``."""
     if any("aotinductor" in name or name.endswith((".cubin", ".wrapper.so")) for name in names):
         raise _refusal("a package compiled by AOTInductor", f"give the exported program that it was compiled from: {_EXPORT}")
     if any(name.endswith(".weights.h5") or name == "metadata.json" for name in names) and "config.json" in names:

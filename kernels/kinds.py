@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """One row per kernel kind, read by cost, features, fusion, host times and the ONNX front end.
 
-A new operator with a kernel needs a shape rule (``operators/``) and a row here; a simulated board has its own table
-(``profiles/twin/silicon/kinds.py``). External lists of launches may name any kind: they state FLOPs and bytes themselves, and
-the kind counts as unmodelled.
-Convolutions and matrix products count operations as ``torch.utils.flop_counter`` does (a multiply-add is two); other kinds
-follow their textbook definition per element. Bytes are inputs, weights and outputs, each moved once.
+Simulated boards have their own table (``profiles/twin/silicon/kinds.py``). External lists of launches may name any kind: they
+state FLOPs and bytes themselves, and the kind counts as unmodelled. Convolutions and matrix products count operations as
+``torch.utils.flop_counter`` does (a multiply-add is two); other kinds follow their textbook definition per element. Bytes are
+inputs, weights and outputs, each moved once.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ FlopsRule: TypeAlias = Callable[[Sequence[Shape], Shape, Params], int]
 """Operations of one invocation, from the shapes of its inputs, the shape of its output and its parameters."""
 
 WayRule: TypeAlias = Callable[[Params], str]
-"""By which of a library's ways an invocation goes, from its parameters; empty: the common one."""
+"""Library path of an invocation, from its parameters; empty: the common one."""
 
 FeatureFamily: TypeAlias = Literal[
     "", "conv2d", "batch_norm", "matmul", "pointwise", "cat", "pool2d", "adaptive_pool2d", "mean", "conv_nd", "attention",
@@ -30,7 +29,7 @@ FeatureFamily: TypeAlias = Literal[
 ]  # fmt: skip
 
 ELEMENTWISE = "elementwise"
-"""The family whose model, where a profile has one, serves the pointwise kinds that have none of their own."""
+"""Family whose model serves pointwise kinds without their own."""
 
 
 @dataclass(frozen=True)
@@ -63,12 +62,10 @@ class KernelKind:
 
     @property
     def fused(self) -> bool:
-        """True if only fusion makes it."""
         return self.flops is None
 
     @property
     def profiled(self) -> bool:
-        """True if profiles bring models of it."""
         return bool(self.features) and not self.fused
 
 
@@ -76,7 +73,7 @@ def kind_of(name: str) -> KernelKind:
     """A kind's row.
 
     Raises:
-        UnsupportedOperator: there is none; the text names the closest ones.
+        UnsupportedOperator: unknown kind; the text names the closest ones.
     """
     row = KINDS.get(name)
     if row is None:
@@ -116,7 +113,6 @@ def fused_of(kind: str) -> tuple[KernelKind, ...]:
 
 
 def is_fused(kind: str) -> bool:
-    """True if fusion makes kernels of this kind."""
     row = KINDS.get(kind)
     return row is not None and row.fused
 
@@ -130,17 +126,14 @@ def _integer(value: ParamValue) -> int:
 
 
 def per_element(operations: int) -> FlopsRule:
-    """A fixed number of operations per output element."""
     return lambda inputs, output, params: operations * numel(output)
 
 
 def moves_only(inputs: Sequence[Shape], output: Shape, params: Params) -> int:
-    """Zero operations: the kernel only moves data."""
     return 0
 
 
 def per_element_read(inputs: Sequence[Shape], output: Shape, params: Params) -> int:
-    """One operation per element of the first input."""
     return numel(inputs[0]) if inputs else 0
 
 
@@ -187,7 +180,7 @@ def _window(inputs: Sequence[Shape], output: Shape, params: Params) -> int:
 
 
 GATES: Mapping[str, int] = {"lstm": 4, "gru": 3, "rnn": 1}
-"""The recurrent layers, and how many gates each step has."""
+"""Gates per step of each recurrent layer."""
 
 
 def _recurrent(gates: int) -> FlopsRule:
@@ -206,22 +199,18 @@ def _recurrent(gates: int) -> FlopsRule:
 
 
 def _alike(names: str, flops: FlopsRule, served_by: str = "") -> Iterator[KernelKind]:
-    """Kinds with only a name and operations."""
     return (KernelKind(name, flops, served_by=served_by) for name in names.split())
 
 
 def _one(name: str, operations: int, *onnx: str, fusible: bool = True, served_by: str = "") -> KernelKind:
-    """A pointwise operator of one tensor."""
     return KernelKind(name, per_element(operations), served_by=served_by, fusible=fusible, operands=1, onnx=onnx)
 
 
 def _two(name: str, *onnx: str, fusible: bool = True, served_by: str = "") -> KernelKind:
-    """A pointwise operator of two tensors, one operation per element."""
     return KernelKind(name, per_element(1), served_by=served_by, fusible=fusible, operands=2, onnx=onnx)
 
 
 def _with_scalar(row: KernelKind) -> tuple[KernelKind, KernelKind]:
-    """A pointwise operator of two tensors, and its kind for a tensor and a number."""
     return row, replace(row, name=f"{row.name}_scalar", features="", operands=1, onnx=())
 
 
@@ -394,4 +383,4 @@ def _by_name(rows: Sequence[KernelKind]) -> dict[str, KernelKind]:
 
 
 KINDS: dict[str, KernelKind] = _by_name(_ROWS)
-"""Every kind, by name. Whoever adds an operator of their own adds its row here."""
+"""Every kind, by name; extensions add their rows here."""

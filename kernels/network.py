@@ -60,7 +60,7 @@ class TensorSpec:
         shape: empty for a plain value.
         dtype: element type, or one of :data:`PLAIN_TYPES`.
         name: the model's name for it, unless given in order.
-        value: the plain value alone; or a tensor's numbers, row-major, that steer the network; else ``None``.
+        value: the plain value alone; or a tensor's numbers, row-major, that steer the network.
         typed: False if ``dtype`` was not given, so that the file's own counts.
     """
 
@@ -189,12 +189,11 @@ class Network:
 
     Attributes:
         name: a label (the file's stem).
-        calls: kernel invocations and host-only calls.
         boundary: end of an incomplete list.
         reads: for each launch, the writer of each input, also through views; -1 for inputs and weights. Empty if unknown.
         optimized: after the passes of PyTorch's JIT (:mod:`jetdvfs.kernels.rewriting.optimizing`).
         runtime: compiler of the network (``TensorRT``); empty for PyTorch's dispatcher.
-        unread: note on weights that no launch reads; empty if all are read.
+        unread: note on weights that no launch reads.
     """
 
     name: str
@@ -340,7 +339,6 @@ def written_type(launch: KernelInvocation) -> str:
 
 
 def numel(shape: Sequence[int]) -> int:
-    """Number of elements of this shape."""
     product = 1
     for size in shape:
         product *= size

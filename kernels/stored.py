@@ -20,7 +20,7 @@ _HEADER_CHARACTERS = 10_000
 _SUFFIX = ".npy"
 
 Stamp: TypeAlias = tuple[int, ...]
-"""Which file this is, and its state: device, inode, size, and the times of the last change of content and of status."""
+"""Identity and state of a file: device, inode, size, and the times of the last change of content and of status."""
 
 
 def stamp_of(status: os.stat_result) -> Stamp:

@@ -28,7 +28,7 @@ FIGURES = ("latency_ms", "power_mw", "energy_mj", "idle_mw", "latency_sigma", "e
 _NOT_PREDICTED = ("leakage_mw", "least_ms")
 TERMS = ("compute_ms", "memory_ms", "host_ms")
 LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
-"""At which probabilities quantiles are kept."""
+"""Probabilities of the stored quantiles."""
 
 _NORMAL = NormalDist()
 
@@ -45,7 +45,7 @@ class UnmodelledKind:
 
 @dataclass(frozen=True)
 class Guess:
-    """Kernels whose cost is guessed, since nothing similar was measured; ``why`` gives their properties and the measured range.
+    """Kernels whose cost is guessed; ``why`` gives their properties and the measured range.
 
     ``time_share`` is their part of the GPU's time at the top clocks, 0 to 1.
     """
@@ -58,10 +58,7 @@ class Guess:
 
 @dataclass(frozen=True)
 class Prediction:
-    """One point of a surface; the sigmas are standard deviations of log(measured / predicted).
-
-    ``guessed_share`` is the guessed kernels' part of the GPU's time, 0 to 1.
-    """
+    """One point of a surface; the sigmas are standard deviations of log(measured / predicted)."""
 
     configuration: FrequencyConfiguration
     latency_ms: float
@@ -116,7 +113,7 @@ class Tail:
 class Tails:
     """Excess of latencies and energies over predictions, in units of the prediction's deviation.
 
-    ``frames`` is a frame's excess over the median at the same clocks, as a logarithm, however well that median is known.
+    ``frames`` is a frame's excess over the median at the same clocks, as a logarithm.
     """
 
     latency: Tail
@@ -149,7 +146,6 @@ class Terms:
 
     @property
     def arrays(self) -> dict[str, NDArray[np.float32]]:
-        """The three times over the grid, by name."""
         return {name: getattr(self, name) for name in TERMS}
 
 
@@ -161,8 +157,7 @@ class Surface:
         power_mw: mean power of the board's energy rails during the inference.
         idle_mw: their power while nothing runs, at the same clocks.
         latency_sigma, energy_sigma: standard deviation of log(measured / predicted), 0 if certain; power shares the energy's.
-        method: ``timeline`` or ``sum``.
-        guessed_share: guessed kernels' part of the GPU's time, 0 to 1; none by default.
+        guessed_share: guessed kernels' part of the GPU's time, 0 to 1.
         guessed: guessed kernels, by descending time.
         unmodelled: guessed kinds bounded by the roofline for want of a model.
         boundary: end of an incomplete list of launches.
@@ -170,9 +165,8 @@ class Surface:
         least_ms: latency that no execution can undercut, by the roofline; 0 if unknown.
         heat: temperature dependence; None if unknown, or for a surface taken to another temperature.
         tails: excess of measured frames over these figures; None for log-normal errors.
-        execution: ``eager``, ``graph`` or ``engine``.
-        execution_note: unmeasured parts of that execution on this board; empty if all was measured.
-        temperature_c: the die's, of the grid's shape, after :meth:`warmed`; else None. It is not saved.
+        execution_note: unmeasured parts of the execution on this board.
+        temperature_c: the die's, of the grid's shape, after :meth:`warmed`. It is not saved.
         terms: components of the latency; None if unknown, as after a correction.
 
     Raises:
@@ -252,11 +246,7 @@ class Surface:
         )
 
     def latency_quantile_ms(self, probability: float) -> NDArray[np.float64]:
-        """The latency of :meth:`quantile` alone.
-
-        Raises:
-            CostModelError: the probability is not between 0 and 1.
-        """
+        """The latency of :meth:`quantile` alone."""
         slower, late = self.slower(probability)
         latency_ms: NDArray[np.float64] = self.latency_ms * np.exp(np.maximum(slower * self.latency_sigma, late))
         return latency_ms
@@ -308,7 +298,7 @@ class Surface:
 
         Its arrays: 1-D ``cpu_khz, gpu_hz, emc_hz``; 3-D in that axis order ``latency_ms, power_mw, energy_mj, idle_mw,
         guessed_share, leakage_mw, least_ms``, the two ``*_sigma`` and, if known, ``compute_ms, memory_ms, host_ms``; and
-        ``about``, a JSON text with the other members (null if none).
+        ``about``, a JSON text with the other members.
 
         Raises:
             CostModelError: the file cannot be written.
@@ -366,7 +356,6 @@ class Surface:
 
 
 def _tails(item: Any) -> Tails | None:
-    """Tails in saved form."""
     if not item:
         return None
     kept = (item[each.name] for each in fields(Tails))

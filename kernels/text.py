@@ -34,7 +34,6 @@ def needing(what: str, extras: str, refusal: type[Exception]) -> Iterator[None]:
 
 
 def meant_by(word: str, known: Sequence[str]) -> str | None:
-    """The closest known word; None if none is close."""
     import difflib  # the resident daemon gets here only by mistakes of its configuration
 
     return next(iter(difflib.get_close_matches(word[:64], known, n=1)), None)

@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from typing import Literal, TypeAlias, get_args
 
 AXES = ("cpu_khz", "gpu_hz", "emc_hz")
-"""The fields of a configuration, in the order of the axes of every array over a grid."""
+"""Fields of a configuration, in the order of the axes of every array over a grid."""
 CLOCKS: Mapping[str, str] = {"cpu_khz": "CPU", "gpu_hz": "GPU", "emc_hz": "EMC"}
-"""What each is called in messages and tables."""
+"""Names in messages and tables."""
 
 Method: TypeAlias = Literal["timeline", "sum"]
 METHODS: tuple[Method, ...] = get_args(Method)
-"""Ways to predict a network: host and GPU played against each other, or kernel times added up, as in MIRAGE (SEC '21)."""
+"""Prediction methods: a timeline of host and GPU, or a sum of kernel times, as in MIRAGE (SEC '21)."""
 
 KHZ_PER_MHZ = 1e3
 HZ_PER_MHZ = 1e6
@@ -25,12 +25,10 @@ _LEAST_MHZ, _MOST_MHZ = 0.001, 1_000_000
 
 
 def per_mhz(clock: str) -> float:
-    """Number of the clock's own units in 1 MHz."""
     return HZ_PER_MHZ if clock.endswith("_hz") else KHZ_PER_MHZ
 
 
 def mhz(clock: str, level: float) -> float:
-    """A clock's frequency in MHz, from the clock's own unit."""
     return level / per_mhz(clock)
 
 

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Headers of GGUF files: metadata and the table of tensors (ggml's docs/gguf.md).
-
-A file is read to the end of that table, however large it is; arrays of tokens are stepped over.
-"""
+"""Headers of GGUF files: metadata and the table of tensors (ggml's docs/gguf.md)."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ _TEXT = 4096
 _RANK = 4
 _KEPT_ITEMS = 4096
 _STRING, _ARRAY = 8, 9
-#: What a number in the metadata is, by its type's number.
+#: Format of a number in the metadata, by its type's number.
 _NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _ALIGNMENT = "general.alignment"
 _USUAL_ALIGNMENT = 32
@@ -45,7 +42,6 @@ class GgufHeader:
 
     Attributes:
         said: metadata: numbers, texts, and short lists of numbers; of other arrays, their length.
-        tensors: tensors by name.
     """
 
     said: Mapping[str, Any]
@@ -53,17 +49,11 @@ class GgufHeader:
 
 
 def read_gguf(stream: BinaryIO, account: Account, folder: Path | None = None, name: str = "") -> GgufHeader:
-    """Read a model's headers: the file's, or those of all its parts.
-
-    Args:
-        stream: the file.
-        account: bounds on the cost of reading.
-        folder: its folder; None if unknown.
-        name: its name there.
+    """Read a model's headers: the file's, or those of all its parts in ``folder``, by its ``name`` there.
 
     Raises:
         ModelError: a file is damaged, cut off, missing, or of an unknown version or type.
-        BudgetExceeded: it claims more than is read.
+        BudgetExceeded: it claims more than the budget.
     """
     header = _read_part(stream, account)
     count = header.said.get("split.count", 1)
@@ -87,7 +77,6 @@ def read_gguf(stream: BinaryIO, account: Account, folder: Path | None = None, na
 
 
 def _read_part(stream: BinaryIO, account: Account) -> GgufHeader:
-    """Read one file's header."""
     cursor = _Cursor(stream, account)
     if cursor.bytes(4) != MAGIC:
         raise ModelError("not a GGUF file")
@@ -121,7 +110,7 @@ def _read_part(stream: BinaryIO, account: Account) -> GgufHeader:
 
 
 class _Cursor:
-    """A place in the file, from which on it is read in pieces."""
+    """A place in the file, which is read in pieces."""
 
     def __init__(self, stream: BinaryIO, account: Account) -> None:
         self._stream, self._account = stream, account
@@ -141,7 +130,6 @@ class _Cursor:
         return self._buffer[self._at - count : self._at]
 
     def skip(self, count: int) -> None:
-        """Step over bytes without reading them."""
         if self._at + count <= len(self._buffer):
             self._at += count
             return

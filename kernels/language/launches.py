@@ -2,8 +2,8 @@
 """Launches of a language model: for a prompt, and for each token after it.
 
 The list is that of llama.cpp's graph with its fusions: a norm with its scale, the two halves of a gated feed-forward part. A
-product has the element type of its weights, all other launches that of the runtime. Products read their weights as stored,
-attention reads all cached keys and values, and each token's are written once.
+product has the element type of its weights, all other launches that of the runtime. Attention reads all cached keys and values,
+and each token's are written once.
 """
 
 from __future__ import annotations
@@ -27,11 +27,8 @@ def network_of(model: LanguageModel, inputs: Sequence[TensorSpec], account: Acco
     """A model's launches in the phase that its input names.
 
     Args:
-        model: the model.
         inputs: ``prefill=N:int``, the launches for a prompt of N tokens at once, or ``decode=N:int``, those for one token that
-            sees N positions, itself among them.
-        account: bounds on the list.
-        name: a label.
+            sees N positions, its own included.
 
     Raises:
         ShapeError: no phase is named, or an absurd one.
@@ -49,8 +46,6 @@ def network_of(model: LanguageModel, inputs: Sequence[TensorSpec], account: Acco
 
 
 class _Pass:
-    """The launches of one pass over the model's blocks."""
-
     def __init__(self, model: LanguageModel, tokens: int, positions: int, account: Account) -> None:
         self._model, self._tokens, self._positions = model, tokens, positions
         self._account = account
@@ -258,7 +253,7 @@ class _Pass:
             self._sum(f"{block}.ffn_shexp_residual")
 
     def _experts(self, name: str, weight: SizedTensor, rows: int, k: int, n: int, experts: int) -> None:
-        """One launch for all experts, each of which has some of the rows; those that have none are not read."""
+        """One launch for all experts, each of which has some of the rows; experts without rows are not read."""
         if weight.shape != (experts, n, k):
             raise ModelError(f"{name}.weight has shape {list(weight.shape)}; expected {[experts, n, k]}")
         read = min(experts, rows)
@@ -295,7 +290,6 @@ class _Pass:
         self._add(kind, [shape], shape, params, flops(kind, [shape], shape, params), reads=reads, scope=name)
 
     def _plain_norm(self, scope: str, shape: Shape) -> None:
-        """A norm without a scale."""
         params: dict[str, ParamValue] = {"normalized_shape": shape[-1:], "affine": False}
         self._add("rms_norm", [shape], shape, params, flops("rms_norm", [shape], shape, params), scope=scope)
 
@@ -308,7 +302,6 @@ class _Pass:
         self._pointwise("add", (self._tokens, size or self._model.width), scope, 2)
 
     def _scale(self, scope: str, size: int) -> None:
-        """A product with one number."""
         self._pointwise("mul_scalar", (self._tokens, size), f"{scope}_scale")
 
     def _pointwise(self, kind: str, shape: Shape, scope: str, operands: int = 1) -> None:

@@ -22,7 +22,7 @@ class Family:
 
     Attributes:
         activation: activation of the feed-forward part.
-        period: the last block of each ``period`` sees all positions, those before it a window; 0: no block has a window.
+        period: the last block of each ``period`` sees all positions, the rest a window; 0: no block has a window.
         scales_embedding: embeddings are multiplied by a constant.
         normalizes_values: values are normalised, without a scale, before they are cached.
         rope_period: the last block of each ``rope_period`` has no rotary embedding; 0: every block has one.
@@ -79,7 +79,7 @@ class Block:
     Attributes:
         heads, kv_heads: heads of queries, and of keys and values.
         key_size, value_size: elements of one head.
-        window: positions that a token sees, its own among them; 0: all.
+        window: positions that a token sees, its own included; 0: all.
         rope: queries and keys are rotated by their positions.
         shares_cache: keys and values are those of an earlier block.
     """
@@ -93,7 +93,7 @@ class Block:
     shares_cache: bool = False
 
     def check(self) -> None:
-        """Refuse sizes that no attention has.
+        """Refuse impossible sizes.
 
         Raises:
             ModelError: a size is out of range, or the heads do not share those of keys and values.
@@ -110,13 +110,11 @@ class LanguageModel:
     """Sizes and weights from which the launches of a model follow.
 
     Attributes:
-        family: properties that are not in the weights.
         width: elements of a token between blocks.
         blocks: attention of each block.
         weights: by name, without ``.weight``; biases and scales with their suffix.
         compute: element type between launches.
         cache: element type of cached keys and values.
-        runtime: the runtime whose launches these are.
         experts_used: experts per token of a mixture of experts; 0 without one.
         scaled: of ``embedding``, ``residual`` and ``logits``, those that are multiplied by a constant.
         softcap: logits are limited by a scaled hyperbolic tangent.
@@ -152,7 +150,7 @@ class LanguageModel:
         """A weight that a model of its family has.
 
         Raises:
-            ModelError: it has not.
+            ModelError: it is missing.
         """
         found = self.weight(name)
         if found is None:
@@ -161,10 +159,10 @@ class LanguageModel:
 
 
 def check_layers(layers: int) -> int:
-    """The number of blocks, if it can be listed.
+    """The number of blocks.
 
     Raises:
-        BudgetExceeded: it cannot.
+        BudgetExceeded: too many, or none.
     """
     if not 0 < layers <= _LAYERS:
         raise BudgetExceeded(f"the model has {layers} blocks; 1 to {_LAYERS} are listed")
@@ -172,17 +170,17 @@ def check_layers(layers: int) -> int:
 
 
 def windows_of(window: int, layers: int, period: int, flags: Sequence[Any] | None = None) -> list[int]:
-    """The window of each block: by ``flags`` that are true where a block has one, else by ``period`` as in :class:`Family`."""
+    """The window of each block: by ``flags`` that are true for a window, else by ``period`` as in :class:`Family`."""
     if flags is None:
         flags = [period > 0 and number % period < period - 1 for number in range(layers)]
     return [max(window, 0) if flag else 0 for flag in flags]
 
 
 def of_gguf(header: GgufHeader) -> LanguageModel:
-    """The model that a GGUF file holds.
+    """The model of a GGUF file.
 
     Raises:
-        UnsupportedOperator: its family has no rules, or it has weights whose use is not known.
+        UnsupportedOperator: its family has no rules, or the use of a weight is unknown.
         ModelError: its metadata do not fit together.
     """
     said = header.said
@@ -250,7 +248,6 @@ def of_gguf(header: GgufHeader) -> LanguageModel:
 
 
 def has_rope(block: int, period: int) -> bool:
-    """True if a block rotates its queries and keys; the last of each ``period`` does not."""
     return not period or (block + 1) % period != 0
 
 

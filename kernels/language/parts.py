@@ -20,7 +20,7 @@ def parts_of(folder: Path | None, name: str, suffix: str, count: int | None = No
     """Paths of all parts of the model to which a file belongs; None if its name is not that of a part.
 
     Raises:
-        BudgetExceeded: there are too many.
+        BudgetExceeded: too many parts.
     """
     part = _PART.fullmatch(name.removesuffix(suffix))
     if folder is None or part is None or (count is not None and int(part[3]) != count):

@@ -2,7 +2,7 @@
 """Quantised weights in safetensors: shapes and sizes from the headers of AWQ, GPTQ, FP8, MXFP4 and ModelOpt files.
 
 A quantised weight is one tensor here: its logical shape, an element type of its bits, and the bytes of its scales and zero
-points, which every product reads with it. How each method packs is that of its loader in transformers and vLLM.
+points, which every product reads with it. Packing is as in the loaders of transformers and vLLM.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..errors import ModelError, UnsupportedOperator
 from ..network import Shape
 from ..sized import ScaledTensor, SizedTensor
 
-#: Methods under the names of ``quantization_config``; those of ModelOpt stand in ``hf_quant_config.json`` alone.
+#: Methods under the names of ``quantization_config``; those of ModelOpt are in ``hf_quant_config.json`` alone.
 METHODS = ("awq", "compressed-tensors", "fbgemm_fp8", "fp8", "gptq", "modelopt", "mxfp4")
 _BY_BITS = {4: "int4", 8: "int8"}
 _PACKED = ("qweight", "weight_packed")
@@ -26,7 +26,7 @@ _NOT_READ = (
 
 
 def check_method(said: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The quantisation that a configuration names; empty if it names none.
+    """The quantisation of a configuration; empty if it names none.
 
     Raises:
         UnsupportedOperator: its packing has no rules.
@@ -96,7 +96,6 @@ def _of_bits(base: str, shape: Shape, bits: float, extra: int) -> SizedTensor:
 
 
 def _bits(quantisation: Mapping[str, Any]) -> int:
-    """Bits of a packed weight, by the configuration."""
     groups = quantisation.get("config_groups")
     first = next(iter(groups.values()), None) if isinstance(groups, dict) else None
     weights = first.get("weights") if isinstance(first, dict) else None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Safetensors files and their ``config.json``, as transformers writes them: headers alone, weights unread."""
+"""Safetensors files and their ``config.json``, as transformers writes them: headers alone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TYPES: Mapping[str, str] = {
     "U16": "int16", "U32": "int32", "U64": "int64",
 }  # fmt: skip
 
-#: GGUF's architecture of each ``model_type`` of transformers, that of a text tower's own configuration included.
+#: GGUF's architecture of each ``model_type`` of transformers, including those of text towers.
 _ARCHITECTURES = {
     "llama": "llama", "mistral": "llama", "mixtral": "llama", "ministral": "mistral3", "ministral3": "mistral3",
     "mistral3": "mistral3",
@@ -89,14 +89,8 @@ def is_safetensors(stream: BinaryIO) -> bool:
 def of_safetensors(stream: BinaryIO, folder: Path | None, name: str, account: Account) -> LanguageModel:
     """The model of a file, the parts next to it and their ``config.json``; of a model with towers, its text tower.
 
-    Args:
-        stream: the file.
-        folder: its folder; None if unknown.
-        name: its name there.
-        account: bounds on the cost of reading.
-
     Raises:
-        UnsupportedOperator: its family has no rules, or it has weights whose use is not known.
+        UnsupportedOperator: its family has no rules, or the use of a weight is unknown.
         ModelError: it is damaged, lacks its configuration, or does not fit together.
     """
     if folder is None:
@@ -127,7 +121,7 @@ def of_safetensors(stream: BinaryIO, folder: Path | None, name: str, account: Ac
 
 
 def _described(said: Mapping[str, Any], kind: str, weights: Mapping[str, SizedTensor]) -> LanguageModel:
-    """The model of a configuration; sizes that it leaves to its class's defaults are those of the weights."""
+    """The model of a configuration; the weights give the sizes that it omits."""
 
     def number(name: str, default: int | None = None) -> int:
         value = said.get(name)
@@ -180,7 +174,7 @@ def _described(said: Mapping[str, Any], kind: str, weights: Mapping[str, SizedTe
 
 
 def _windows(said: Mapping[str, Any], kind: str, layers: int, period: int) -> list[int]:
-    """The window of each block, by its type where the configuration lists types."""
+    """The window of each block, by its type if the configuration lists types."""
     window, types = said.get("sliding_window"), said.get("layer_types")
     if window is None or said.get("use_sliding_window") is False:
         window = 0
@@ -288,7 +282,7 @@ def _named(tensors: Mapping[str, SizedTensor], kind: str, towers: bool) -> dict[
         default="model.",
         key=len,
     )
-    # With two norms around each part, the second stands after attention; else it stands before the feed-forward part.
+    # With two norms around each part, the second follows attention; else it precedes the feed-forward part.
     four = any(name.endswith("post_feedforward_layernorm") for name in tensors)
     norms = {"post_attention_layernorm": "post_attention_norm" if four else "ffn_norm"}
     norms |= {"pre_feedforward_layernorm": "ffn_norm", "post_feedforward_layernorm": "post_ffw_norm"}

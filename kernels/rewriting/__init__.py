@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Launches as they run, made of those that are listed: passes over what is needed, and kernels put together."""
+"""Rewriting of listed launches into those that run: the JIT's passes, and fusion."""

@@ -13,8 +13,8 @@ Two fusers are followed, in this order:
    group spans no operator that runs in its middle, and at most 128 operands. Softmax, reductions and tensors of bytes, complex
    or quantised numbers stay out. The result is ``fused_pointwise``.
 
-In-place operators count like others, as after PyTorch's removal of mutation. A view within a group ends it, even those that
-PyTorch absorbs (``unsqueeze``, ``chunk``). A result of the network is written only if nothing else reads it.
+In-place operators count as after PyTorch's removal of mutation. A view within a group ends it, even if PyTorch absorbs it
+(``unsqueeze``, ``chunk``). A result of the network is written only if nothing else reads it.
 """
 
 from __future__ import annotations
@@ -42,9 +42,8 @@ _MOST_FLOPS = 1 << 62  # of launches: more is not counted anywhere
 
 
 def products_of(layer: KernelInvocation) -> tuple[tuple[KernelInvocation, int], ...]:
-    """The products, and how many of each follow one another.
-
-    None of a kernel that is no recurrent layer, or whose launch does not say how large it is.
+    """Matrix products of a recurrent layer, and how often each runs in sequence; empty for other kernels, and if sizes are
+    missing.
     """
     try:
         return _products(layer, GATES[layer.kind])
@@ -91,14 +90,15 @@ class Unit:
 
 
 def fuse(network: Network) -> Network:
-    """The network with fused launches in the place of those they stand for.
+    """The network with its launches fused.
 
-    A fused launch has the FLOPs of its members and moves their bytes without what passes between them; its scope is what its
-    members' scopes have in common. Of a convolution it has the parameters; of a pointwise group, ``kinds`` (its members',
-    joined by ``+``) and ``outputs`` (how many of their results it writes).
+    A fused launch has the FLOPs of its members, their bytes without those passed between them, and their common scope. Of a
+    convolution it has the parameters; of a pointwise group, ``kinds`` (its members', joined by ``+``) and ``outputs`` (number
+    of
+    results written).
 
     Raises:
-        ModelError: the network does not say which launch reads what another one wrote, or a runtime has fused it already.
+        ModelError: the readers of launches' results are unknown, or a runtime has fused it already.
     """
     if network.runtime:
         raise ModelError(
@@ -111,10 +111,10 @@ def fuse(network: Network) -> Network:
 
 
 class Graph:
-    """A network's launches, what passes between them, and the units they stand together in.
+    """A network's launches, the tensors between them, and the units that they form.
 
     Raises:
-        ModelError: the network does not say which launch reads what another one wrote.
+        ModelError: the readers of launches' results are unknown.
     """
 
     def __init__(self, network: Network) -> None:
@@ -135,11 +135,11 @@ class Graph:
         self.merged: set[Unit] = set()
 
     def passed_on(self, reader: int, place: int) -> bool:
-        """Whether an input is what its writer wrote, and no other view of it."""
+        """True if an input is its writer's output, and no other view of it."""
         return self.launches[reader].inputs[place] == self.launches[self.reads[reader][place]].output
 
     def only_reader(self, writer: int) -> tuple[int, int] | None:
-        """The one launch that reads a result, and in which place; None if it is read otherwise."""
+        """The only launch that reads a result, and the input's place; None if it is read otherwise."""
         readers = self.readers[writer]
         return readers[0] if len(readers) == 1 and self.passed_on(*readers[0]) else None
 
@@ -151,7 +151,7 @@ class Graph:
         self.merged.add(unit)
 
     def reaches(self, start: Unit, goal: Unit) -> bool:
-        """Whether the goal needs what some third unit makes of the start's results, or sees them through a view."""
+        """True if the goal needs a third unit's work on the start's results, or sees these through a view."""
         horizon = self._horizon(goal.members[-1])
         waiting, seen = [start], {start}
         while waiting:
@@ -175,10 +175,8 @@ class Graph:
         return horizon
 
     def network(self, launch: Callable[[Unit], tuple[KernelInvocation, list[int]]] | None = None) -> Network:
-        """The network of the units, each as early as what it reads allows.
-
-        Args:
-            launch: makes a unit's launch, as :meth:`launch` does, which is taken if none is given.
+        """The network of the units, each as early as its inputs allow; ``launch`` makes a unit's launch, by default
+        :meth:`launch`.
         """
         order = self.order()
         number = {id(unit): position for position, unit in enumerate(order)}
@@ -201,7 +199,7 @@ class Graph:
         return replace(self._network, calls=tuple(calls), reads=tuple(reads))
 
     def order(self) -> list[Unit]:
-        """The units, each after those it reads from, else as they were."""
+        """The units, each after those it reads from, otherwise in their order."""
         units = list({id(unit): unit for unit in self.units}.values())
         needed = {id(unit): set(self._sources(unit)) for unit in units}
         users: dict[int, list[Unit]] = {}
@@ -288,12 +286,12 @@ def _fuse_convolutions(graph: Graph) -> None:
 
 
 def adds_like(launch: KernelInvocation, convolution: KernelInvocation) -> bool:
-    """Whether a launch adds a tensor of the convolution's own shape."""
+    """True if a launch adds a tensor of the convolution's own shape."""
     return launch.kind == "add" and set(launch.inputs) == {convolution.output} and launch.dtype == written_type(convolution)
 
 
 def fuse_pointwise(graph: Graph, kept: Collection[str] = ()) -> None:
-    """Make groups of pointwise launches; those of the kinds to be kept stay outside."""
+    """Group pointwise launches, except the ``kept`` kinds."""
     for number in reversed(range(len(graph.launches))):
         unit = graph.units[number]
         while _joins(graph, unit, kept) and (source := _next_source(graph, unit, kept)) is not None:
@@ -308,7 +306,7 @@ def fuse_pointwise(graph: Graph, kept: Collection[str] = ()) -> None:
 
 
 def _joins(graph: Graph, unit: Unit, kept: Collection[str]) -> bool:
-    """Whether a unit is a pointwise group, or a launch that can be part of one."""
+    """True if a unit is a pointwise group, or a launch that can be part of one."""
     if unit.kind == POINTWISE_GROUP:
         return True
     if len(unit.members) > 1 or unit.kind in kept:
@@ -322,7 +320,7 @@ def _joins(graph: Graph, unit: Unit, kept: Collection[str]) -> bool:
 
 
 def _next_source(graph: Graph, unit: Unit, kept: Collection[str]) -> Unit | None:
-    """The last unit that can join of those that write what this one reads."""
+    """The last unit that can join of those that write this one's inputs."""
     writers = {
         writer
         for member in unit.members
@@ -342,7 +340,7 @@ def _few_operands(graph: Graph, first: Unit, second: Unit) -> bool:
 
 
 def _independent(graph: Graph, first: Unit, second: Unit) -> bool:
-    """Whether neither of two units needs, however indirectly, what the other one writes."""
+    """True if neither of two units needs, however indirectly, the other one's results."""
     for writer, reader in ((first, second), (second, first)):
         if any(graph.units[number] is writer for member in reader.members for number in graph.reads[member] if number >= 0):
             return False

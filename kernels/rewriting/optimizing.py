@@ -11,9 +11,9 @@ These passes remove launches:
 * peephole: adding 0 and multiplying by 1, if the integer is a constant;
 * ``cat`` within ``cat`` along one dimension, if nothing else reads the inner one: one ``cat`` of all parts.
 
-Memory written again is left alone, and so are two results, or a result and an input, that would share memory. One pass adds
-launches: ``addmm`` becomes a product and a sum (decompose_ops.cpp), in the front end. Small loops of a constant number of
-repetitions are unrolled. The batching of several ``mm`` (batch_mm.cpp) is not followed.
+Memory written again is left alone, and so are two results, or a result and an input, that would share memory. ``addmm`` becomes
+a product and a sum (decompose_ops.cpp), in the front end. Small loops of a constant number of repetitions are unrolled. The
+batching of several ``mm`` (batch_mm.cpp) is not followed.
 """
 
 from __future__ import annotations
@@ -27,17 +27,16 @@ from ..network import DTYPE_BYTES, Call, KernelInvocation, Network, Shape, numel
 
 @dataclass(frozen=True)
 class Flow:
-    """What is known of a network's launches besides who reads what.
+    """Dependencies of a network's launches.
 
     Attributes:
-        results: the launches whose results are the network's, or stay otherwise.
-        together: for each launch, the first one of those that are needed as a whole: of an operator's call, or of all its
-            repetitions in a loop.
-        needs: for these first ones, the launches whose results they are given.
-        before: for launches that write into what others wrote before, who did.
-        either: where one of the first launches is needed, so are the second ones.
-        same: for launches that another one stands for, that one; -1 where an input or a constant does.
-        joinable: for each ``cat`` that may become part of another one, what both must have in common.
+        results: launches whose results are the network's, or remain otherwise.
+        together: for each launch, the first of those needed as a whole: of an operator's call, or of its repetitions in a loop.
+        needs: for these first ones, the launches whose results they take.
+        before: for launches that write into memory, its earlier writers.
+        either: if one of the first launches is needed, so are the second ones.
+        same: for replaced launches, the replacement; -1 for an input or a constant.
+        joinable: for each ``cat`` that may become part of another one, the properties both must have in common.
     """
 
     results: Collection[int]
@@ -50,7 +49,7 @@ class Flow:
 
 
 def optimize(network: Network, flow: Flow) -> Network:
-    """The network without the launches that the JIT takes away. Where its list ends early, all that leads there is needed."""
+    """The network without the launches that the JIT removes. If its list ends early, all that leads there is needed."""
     launches = list(network.launches)
     reads = [tuple(_standing(writer, flow.same) for writer in writers) for writers in network.reads]
     kept = _needed(flow) if network.boundary is None else {place for place in range(len(launches)) if place not in flow.same}
@@ -70,14 +69,13 @@ def optimize(network: Network, flow: Flow) -> Network:
 
 
 def _standing(launch: int, same: Mapping[int, int]) -> int:
-    """The launch that stands for another one in the end."""
     while launch in same:
         launch = same[launch]
     return launch
 
 
 def _needed(flow: Flow) -> set[int]:
-    # What is looked at once is taken out: a loop makes one call of a hundred thousand launches.
+    # Visited launches are removed: a loop makes one call of a hundred thousand launches.
     calls: dict[int, list[int]] = {}
     for launch, first in enumerate(flow.together):
         calls.setdefault(first, []).append(launch)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The container of a TorchScript file: a zip archive, read with bounds and without touching its weights.
+"""The container of a TorchScript file: a zip archive, read within bounds and without its weights.
 
-PyTorch writes entries stored and aligned to 64 bytes; re-packed archives may deflate them. Only the table of contents is read
-up front; an entry's bytes are read when asked for. Nothing here trusts a size that the file states about itself.
+PyTorch stores entries aligned to 64 bytes; re-packed archives may deflate them. Only the table of contents is read up front.
+No size in the file is trusted.
 """
 
 from __future__ import annotations
@@ -41,7 +41,6 @@ class Archive:
 
     Args:
         stream: a seekable binary file; it stays open and belongs to the caller.
-        budget: bounds on what is read.
 
     Raises:
         ModelError: it is not a zip archive, or a broken one.
@@ -74,18 +73,17 @@ class Archive:
         return tuple(self._entries)
 
     def size(self, name: str) -> int:
-        """The decompressed size an entry claims, in bytes."""
+        """Claimed decompressed size of an entry, in bytes."""
         return self._entries[name].size
 
     def read(self, name: str, limit: int = 0) -> bytes:
         """One entry, decompressed and checked.
 
         Args:
-            name: the entry.
-            limit: how many bytes it may have, where that is not what the budget says of every entry.
+            limit: most bytes, if not the budget's for entries.
 
         Raises:
-            ModelError: there is no such entry, or its bytes are damaged.
+            ModelError: no such entry, or its bytes are damaged.
             BudgetExceeded: it is larger than the budget allows.
         """
         entry = self._entries.get(name)
@@ -191,7 +189,7 @@ def _directory(data: bytes, count: int) -> dict[str, ArchiveEntry]:
 
 
 def _zip64_sizes(extra: bytes, *values: int) -> tuple[int, int, int]:
-    """Replace each 32-bit value that says "see the 64-bit field" by the next number of that field."""
+    """Replace each 32-bit value that refers to the 64-bit field by the next number of that field."""
     position = 0
     while position + 4 <= len(extra):
         kind, length = struct.unpack_from("<HH", extra, position)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spreads the given input tensors over a method's parameters by their declared types."""
+"""Distributes the given inputs over a method's parameters by their declared types."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ from ..operators.values import NamedInputs, Tensor
 
 
 def arguments(method: str, signature: ast.arguments, inputs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """The method's arguments by name, from values that have names themselves or none.
+    """The method's arguments by name, from values with or without names.
 
-    A name is a parameter's, or else a key of the one dictionary among them. In order, a ``Tensor``, a number, a truth value or
-    a text takes one input, a ``Tuple`` as many as it has items, a ``List`` of any of these all that the parameters after it
-    leave over, and a ``Dict[str, Tensor]`` the same, under the names the model looks up, in that order (the rest under
-    ``"0"``, ``"1"`` and so on). A parameter with a default or of an ``Optional`` type may go without.
+    A name is a parameter's, or else a key of the only dictionary among them. In order, a ``Tensor``, a number, a truth value or
+    a
+    text takes one input, a ``Tuple`` one per item, a ``List`` all that later parameters leave over, and a ``Dict[str, Tensor]``
+    the
+    same, under the names the model looks up, in that order (the rest under ``"0"``, ``"1"`` and so on). A parameter with a
+    default
+    or of an ``Optional`` type may go without.
 
     Raises:
-        ShapeError: the inputs do not go round, or are too many; the text lists the parameters.
+        ShapeError: too few or too many inputs; the text lists the parameters.
     """
     parameters = signature.args[1:]
     if not inputs and len(parameters) > len(signature.defaults):
@@ -68,7 +71,7 @@ class _Nothing:
 
 
 _NOTHING = _Nothing()
-#: The types of what is no tensor, by their names in TorchScript.
+#: Types of plain values, by their names in TorchScript.
 _PLAIN: dict[str, tuple[type, ...]] = {
     "int": (int,),
     "float": (float, int),
@@ -83,7 +86,7 @@ def _is_plain(value: Any, kind: str) -> bool:
 
 
 def _take(annotation: ast.expr | None, left: list[Any], at_most: int) -> Any:
-    """A value of the annotated type from the inputs that are left."""
+    """A value of the annotated type from the remaining inputs."""
     kind = _outer(annotation)
     inner = annotation.slice if isinstance(annotation, ast.Subscript) else None
     if kind in ("Tensor", "") and left and isinstance(left[0], Tensor):
@@ -126,7 +129,7 @@ def _outer(annotation: ast.expr | None) -> str:
 
 
 def _needed(annotation: ast.expr | None) -> int:
-    """How many inputs a parameter cannot do without."""
+    """Least number of inputs of a parameter."""
     kind = _outer(annotation)
     if kind == "Tuple" and isinstance(annotation, ast.Subscript) and isinstance(annotation.slice, ast.Tuple):
         return sum(_needed(item) for item in annotation.slice.elts)

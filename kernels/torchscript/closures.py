@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What TorchScript code becomes: closures over a frame, and what they ask of the interpreter that runs them."""
+"""Closures that TorchScript code becomes, and the interface of their interpreter."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Expression = Callable[[Frame], Any]
 #: Returns None to go on, a 1-tuple to return its item, or a word to leave or repeat a loop.
 Statement = Callable[[Frame], Any]
 
-#: The key under which a frame keeps the line it is at; no variable can be called that.
+#: Key of a frame's current line; no variable can have this name.
 LINE = "line#"
 
 
@@ -57,10 +57,10 @@ def refusal(text: str, error: type[ModelError]) -> Callable[[Frame], NoReturn]:
 
 
 def truth(value: Any) -> bool:
-    """The truth of a value, as ``if`` takes it.
+    """The truth of a value, as in ``if``.
 
     Raises:
-        DataDependent: it is a tensor whose number is not known.
+        DataDependent: it is a tensor of unknown value.
     """
     if isinstance(value, Tensor):
         if value.number is None:

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the functions of a TorchScript file on shapes and element types.
 
-Each function's syntax tree is turned once into a tree of Python closures, which run many times: a walk over syntax, without
-compiling or executing anything that the file contains. What a function may touch is its arguments, the model's objects and the
-rules in :mod:`jetdvfs.kernels.operators`.
+Each function's syntax tree is turned once into Python closures, which run many times: nothing in the file is compiled or
+executed. A function reaches only its arguments, the model's objects and the rules in :mod:`jetdvfs.kernels.operators`.
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ class Reference:
 
 
 class Interpreter:
-    """Runs a model's functions, with a :class:`Recorder` taking down what they launch.
+    """Runs a model's functions, with a :class:`Recorder` of their launches.
 
     Attributes:
-        failed_at: after an error, the line of the model's code where it came up.
+        failed_at: after an error, its line of the model's code.
     """
 
     def __init__(self, sources: SourceTree, constants: Sequence[Any], recorder: Recorder, version: int = NEWEST) -> None:
@@ -73,7 +72,6 @@ class Interpreter:
         return result
 
     def call(self, source: FunctionSource, args: Sequence[Any], kwargs: dict[str, Any] | None = None) -> Any:
-        """Run a function on positional and named arguments."""
         frame: Frame = {LINE: 1}
         try:
             function = self._functions.get(source.text)
@@ -112,7 +110,7 @@ class Interpreter:
                     frame[parameter] = function.defaults[parameter](frame)
 
     def overload(self, target: ScriptObject, name: str) -> str:
-        """A method's name as the file has it: of one with several signatures (recurrent layers), the first's."""
+        """A method's name in the file: of one with several signatures (recurrent layers), the first's."""
         owner = self.reference(target.type_name).target
         have = owner.methods if isinstance(owner, ClassSource) else {}
         return f"{name}__0" if name not in have and f"{name}__0" in have else name
@@ -121,7 +119,7 @@ class Interpreter:
         """A method's parameters, ``self`` first.
 
         Raises:
-            ModelError: there is no such method; the text lists those there are.
+            ModelError: no such method; the text lists the existing ones.
         """
         owner = self.reference(target.type_name).target
         if not isinstance(owner, ClassSource) or name not in owner.methods:
@@ -130,7 +128,6 @@ class Interpreter:
         return self._sources.parse(owner.methods[name].text).parameters
 
     def reference(self, qualified: str) -> Reference:
-        """A function or class of the model by its qualified name."""
         found = self._references.get(qualified)
         if found is None:
             found = self._references[qualified] = Reference(qualified, self._sources.find(qualified))
@@ -147,7 +144,7 @@ class Interpreter:
             return self.class_value(self.reference(module), name)
 
     def invoke(self, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """Call what a name in the code stands for: a function, or a class to be built."""
+        """Call a function, or build an object of a class."""
         if not isinstance(callee, Reference):
             raise UnsupportedOperator(f"code calls a value of type {type(callee).__name__}")
         target = callee.target
@@ -179,7 +176,6 @@ class Interpreter:
         return self._class_values[key]
 
     def attribute(self, target: Any, name: str) -> Any:
-        """``target.name``."""
         if isinstance(target, ScriptObject):
             if name in target.attributes:
                 return target.attributes[name]
@@ -198,7 +194,7 @@ class Interpreter:
         return rule(self.recorder, target)
 
     def _restored(self, target: ScriptObject) -> bool:
-        """Let an object that was saved by its own ``__getstate__`` unpack itself, once; whether it did."""
+        """Let an object that was saved by its own ``__getstate__`` unpack itself, once; True if it did."""
         state, target.state = target.state, None
         owner = None if state is None else self.reference(target.type_name).target
         if not isinstance(owner, ClassSource) or "__setstate__" not in owner.methods:
@@ -207,7 +203,6 @@ class Interpreter:
         return True
 
     def constant(self, name: str) -> Any:
-        """``CONSTANTS.c12``."""
         digits = name[1:]
         if name[:1] != "c" or not digits.isdecimal() or len(digits) > 9 or int(digits) >= len(self._constants):
             raise ModelError(f"archive has no constant {name!r:.40}")
@@ -220,11 +215,9 @@ class Interpreter:
         return value
 
     def means_today(self, name: str) -> bool:
-        """Whether an operator of the file's version is called like today's."""
         return name not in self._upgrades
 
     def operate(self, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """Apply an operator's rule, as the file's version means it."""
         if name in self._upgrades:
             args, kwargs = self._upgrades[name](args, kwargs)
         return apply_rule(self.recorder, name, args, kwargs)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights that a method's code mentions, in branches that do not run too."""
+"""Weights that a method's code mentions, also in branches that do not run."""
 
 from __future__ import annotations
 

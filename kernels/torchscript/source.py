@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The code of a TorchScript file: found by qualified name, split into functions by its fixed layout, parsed only where it runs.
+"""The code of a TorchScript file: found by qualified name, split into functions by its fixed layout, parsed on demand.
 
-PyTorch writes the code with two spaces of indentation, strings escaped onto one line and fully qualified names, so that a
-function's text can be cut out without parsing what surrounds it. Nothing is compiled.
+PyTorch indents code by two spaces, escapes strings onto one line and qualifies all names, so that a function's text can be cut
+out without parsing its surroundings. Nothing is compiled.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from ..errors import BudgetExceeded, ModelError
 from ..operators.values import Tensor
 from .archive import Archive
 
-#: Versions that are read. PyTorch 1.4 was the first to write this format, as version 1; 10 is what PyTorch 2.13 knows.
+#: Supported versions. PyTorch 1.4 was the first to write this format, as version 1; PyTorch 2.13 writes 10.
 OLDEST, NEWEST = 1, 10
 
 Arguments = tuple[list[Any], dict[str, Any]]
 
 
 class Upgrade(NamedTuple):
-    """How operators are called in files older than a version: their arguments as today's operators take them."""
+    """Arguments of operators in files older than a version, converted for today's operators."""
 
     operators: tuple[str, ...]
     before: int
@@ -49,7 +49,7 @@ def _floating_fill(args: list[Any], kwargs: dict[str, Any]) -> Arguments:
 
 
 def _hundred_steps(args: list[Any], kwargs: dict[str, Any]) -> Arguments:
-    """The number of steps could be left out, for 100."""
+    """The default number of steps was 100."""
     if len(args) > 2:
         return [*args[:2], 100 if args[2] is None else args[2], *args[3:]], kwargs
     return args, {**kwargs, "steps": 100} if kwargs.get("steps") is None else kwargs
@@ -64,7 +64,7 @@ UPGRADES = (
 
 
 def upgrades(version: int) -> dict[str, Callable[[list[Any], dict[str, Any]], Arguments]]:
-    """The operators that a file of this version calls in an older way, and how to read their arguments."""
+    """Operators that a file of this version calls in an older way, and the conversion of their arguments."""
     return {name: upgrade.adapt for upgrade in UPGRADES if version < upgrade.before for name in upgrade.operators}
 
 
@@ -72,7 +72,7 @@ def parse_version(text: bytes) -> int:
     """The number in a file's ``version`` entry.
 
     Raises:
-        ModelError: it is not one that is read.
+        ModelError: unsupported.
     """
     number = text.strip()
     if not number.isdigit() or len(number) > 9 or not OLDEST <= int(number) <= NEWEST:
@@ -90,7 +90,7 @@ _LONG_NUMBER = re.compile(r"\d{400}")
 
 
 class FunctionSource:
-    """The text of one function or method and where it stands."""
+    """The text and place of one function or method."""
 
     __slots__ = ("_start", "_whole", "file", "name", "text")
 
@@ -107,7 +107,7 @@ class FunctionSource:
 
 
 class ClassSource:
-    """A class of the model: what it derives from, its methods, and the fields it declares."""
+    """A class of the model: its base, methods, and declared fields."""
 
     __slots__ = ("base", "fields", "methods", "name")
 
@@ -198,18 +198,18 @@ class SourceTree:
             start = end
 
     def _parsed(self, text: str, lines_before: int) -> list[ast.stmt]:
-        """Indented statements, parsed as if so many lines stood before them; the first line after those is line 2."""
+        """Indented statements, parsed with ``lines_before`` lines counted before them; the first line after those is line 2."""
         opening = "if 1:\n" if text.startswith(" ") else "\n"
         body: list[ast.stmt] = parse_source(opening + text, self._account.budget.piece_bytes, lines_before).body
         return body[0].body if len(body) == 1 and isinstance(body[0], ast.If) and text.startswith(" ") else body
 
 
 def parse_source(text: str, limit: int, lines_before: int = 0) -> ast.Module:
-    """Python syntax to a tree, with every way in which that can fail as one error.
+    """Python syntax to a tree, with every failure as one error.
 
     Args:
-        limit: the most characters that are parsed.
-        lines_before: how many lines to count before the first.
+        limit: most characters parsed.
+        lines_before: number of lines counted before the first.
     """
     if len(text) > limit:
         raise BudgetExceeded(f"a statement of {len(text)} characters; at most {limit} are parsed at a time")

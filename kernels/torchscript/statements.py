@@ -28,8 +28,6 @@ class Function(NamedTuple):
 
 
 class Translator(ExpressionTranslator):
-    """Turns the syntax of one function into closures."""
-
     def function(self, syntax: FunctionSyntax) -> Function:
         arguments = syntax.parameters
         if arguments.vararg or arguments.kwarg:

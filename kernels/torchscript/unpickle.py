@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pickles of a TorchScript file, read by an unpickler that can build tensors' headers, module trees and plain containers.
+"""Unpickler of a TorchScript file for tensors' headers, module trees and plain containers.
 
-This is not Python's pickle machine: there is no import, no call of anything that a pickle names. It knows the opcodes that
-PyTorch's pickler writes (torch/csrc/jit/serialization/pickler.cpp) and refuses every other one by its number; a name that is
-not on the list below is refused by that name.
+Unlike Python's pickle machine it imports and calls nothing that a pickle names. It knows the opcodes that PyTorch's pickler
+writes (torch/csrc/jit/serialization/pickler.cpp) and refuses every other one, and every name that is not listed below.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _LISTS = ("build_intlist", "build_tensorlist", "build_doublelist", "build_boolli
 
 
 class _Mark:
-    """Where a group of items starts on the stack."""
+    """Start of a group of items on the stack."""
 
 
 class _Name:
@@ -71,9 +70,7 @@ def unpickle(data: bytes, where: str, account: Account, load: Loader) -> Any:
     """Read one pickle.
 
     Args:
-        data: the pickle.
         where: its name in the archive, for messages.
-        account: bounds on its size, and on what reading it takes.
         load: reads ``count`` numbers of a storage ``(key, dtype, offset, count)`` when the interpreter needs a value.
 
     Returns:
@@ -156,7 +153,7 @@ class _Unpickler:
         del stack[at:]
         return group
 
-    # Names and what may be done with them
+    # Names, and their permitted uses
 
     def find(self, module: str, name: str) -> _Name:
         full = f"{module}.{name}"
@@ -315,7 +312,7 @@ def decode(data: bytes, dtype: str, big_endian: bool) -> list[bool | int | float
     """Numbers from a storage's bytes.
 
     Raises:
-        ModelError: numbers of this element type are not read.
+        ModelError: unsupported element type.
     """
     if dtype not in READABLE:
         raise ModelError(f"the model depends on the value of a {dtype} constant, and those are not read")

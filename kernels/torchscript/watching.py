@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the passes of PyTorch's JIT see in the code, noted while it runs: numbers that stand there, branches not taken."""
+"""The code as the passes of PyTorch's JIT see it, noted while it runs: constant numbers, branches not taken."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .closures import Expression, Frame, Runtime, Statement, truth
 
 
 def flow_of(tracking: Tracking, result: Any) -> Flow:
-    """Which launches the results need, and which ones stand for others, as far as the JIT's caution allows."""
+    """Launches that the results need, and replacements of launches, as far as the JIT's caution allows."""
     given = list(tensors_in(result))
     return Flow(
         results={tensor.memory.writer for tensor in given if tensor.memory.writer >= 0}
@@ -31,7 +31,7 @@ def flow_of(tracking: Tracking, result: Any) -> Flow:
 
 
 def _joinable(tracking: Tracking) -> dict[int, tuple[int, int]]:
-    """Of every ``cat`` whose list nobody changes, what two must have in common: the block, and the dimension as written."""
+    """Block and dimension (as written) of every ``cat`` whose list is never changed; two that join must agree in both."""
     return {
         launch: (note.block, note.dim)
         for launch, note in tracking.joined.items()
@@ -40,7 +40,7 @@ def _joinable(tracking: Tracking) -> dict[int, tuple[int, int]]:
 
 
 class _Aliases:
-    """What may be the same memory, and what is known of it: whether it is seen from outside, and written into again."""
+    """Possible aliases of memory: visible from outside, or written again."""
 
     def __init__(self, handed_out: Iterable[Memory]) -> None:
         self._same: dict[int, Memory] = {}
@@ -101,12 +101,12 @@ def _standing(tracking: Tracking, given: Sequence[Tensor]) -> dict[int, int]:
 #: The integer that changes nothing, by operator; a division may change the element type.
 _NEUTRAL = {"add": 0, "sub": 0, "mul": 1}
 _CONSTANT_CALLS = frozenset(("device", "Device"))
-#: What is not worked out ahead though its arguments are constants (constant_propagation.cpp).
+#: Operators not evaluated ahead though their arguments are constants (constant_propagation.cpp).
 _LEFT_ALONE = UNREPEATABLE | {"dequantize", "dropout"}
 
 
 def is_literal(node: ast.expr) -> bool:
-    """Whether an expression is a constant to the JIT by its looks alone."""
+    """True if an expression is a constant to the JIT by its looks alone."""
     if isinstance(node, ast.UnaryOp):
         return is_literal(node.operand)
     if isinstance(node, (ast.List, ast.Tuple)):
@@ -121,7 +121,7 @@ def is_literal(node: ast.expr) -> bool:
 def watched(
     runtime: Runtime, name: str, node: ast.Call, args: Sequence[Expression], kwargs: Sequence[tuple[str, Expression]]
 ) -> Expression:
-    """An operator's call, with notes on what stands in the code."""
+    """An operator's call, with notes on the constants in its code."""
     recorder, tracking = runtime.recorder, runtime.recorder.tracking
     computed = [place for place, argument in enumerate(node.args) if not is_literal(argument)]
     named = [keyword.arg or "" for keyword in node.keywords if not is_literal(keyword.value)]
@@ -161,7 +161,7 @@ def _is_one(node: ast.expr) -> bool:
 
 
 def _changes_nothing(name: str, node: ast.Call) -> bool:
-    """Whether the code adds the integer 0, or multiplies by 1; other numbers may change the element type."""
+    """True if the code adds the integer 0, or multiplies by 1; other numbers may change the element type."""
     if name not in _NEUTRAL or len(node.args) != 2 or node.keywords:
         return False
     number = node.args[1]
@@ -169,13 +169,13 @@ def _changes_nothing(name: str, node: ast.Call) -> bool:
 
 
 def _product_and_sum(runtime: Runtime, args: Sequence[Any]) -> Any:
-    """``addmm`` as the JIT takes it apart (decompose_ops.cpp)."""
+    """``addmm`` as the JIT decomposes it (decompose_ops.cpp)."""
     bias, left, right = args
     return runtime.operate("add", [bias, runtime.operate("mm", [left, right], {})], {})
 
 
 def watched_branches(recorder: Recorder, node: ast.If, test: Expression, then: Statement, otherwise: Statement) -> Statement:
-    """Two branches of which one runs: what the other one reads is needed as well."""
+    """Two branches of which one runs: the reads of the other one are needed as well."""
     tracking = recorder.tracking
 
     def execute(frame: Frame) -> Any:
@@ -195,7 +195,7 @@ def watched_branches(recorder: Recorder, node: ast.If, test: Expression, then: S
 
 
 def rename(frame: Frame, variables: Iterable[str]) -> None:
-    """Where code may have run or not, or runs again, nobody knows any longer what the variables are that it sets."""
+    """Mark the variables that a block sets as unknown, as it may not run, or runs again."""
     for name in variables:
         value = frame.get(name)
         if isinstance(value, Tensor):
@@ -203,9 +203,9 @@ def rename(frame: Frame, variables: Iterable[str]) -> None:
 
 
 class Names:
-    """The names in a piece of code: those it reads, those it sets, and those it reads in what the JIT keeps for its own sake.
+    """Names in a piece of code: those it reads, those it sets, and those it reads in parts that the JIT keeps anyway.
 
-    That is errors, and a branch with loops in it. A name of which only the number of dimensions is asked is not read.
+    Such parts are errors, and a branch with loops. A name used only for its number of dimensions is not read.
     """
 
     __slots__ = ("kept", "loaded", "loops", "stored")

@@ -9,7 +9,7 @@ a table. Little endian::
     header    features, trees, nodes, different splits, different leaves (5 x uint32), base score (float64)
     bits      for each node: it is a leaf; for each split: a missing feature goes left; either padded to whole bytes
     tables    features (uint16) and thresholds (float32) of different splits, values (float32) of different leaves
-    numbers   of the splits, then of the leaves, in the nodes' order: uint16, or uint32 where the table is longer
+    numbers   of the splits, then of the leaves, in the nodes' order: uint16, or uint32 for a longer table
 """
 
 from __future__ import annotations
@@ -30,8 +30,6 @@ _MOST = 1 << 28
 
 
 class Header(NamedTuple):
-    """The numbers of the header."""
-
     features: int
     trees: int
     nodes: int
@@ -102,7 +100,6 @@ def _tree_by_tree(
     default_left: NDArray[np.bool_],
     value: NDArray[np.float64],
 ) -> Forest:
-    """The same nodes grouped by tree."""
     tree = np.empty(len(leaf), np.int64)
     tree[:trees] = np.arange(trees)
     nodes = np.arange(trees)
@@ -119,5 +116,4 @@ def _tree_by_tree(
 
 
 def number_type(table: int) -> str:
-    """Type of numbers into a table of this length."""
     return "<u2" if table <= 1 << 16 else "<u4"

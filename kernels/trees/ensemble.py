@@ -37,7 +37,7 @@ class TreeEnsemble:
     """A regression model of summed trees whose last features are frequencies: by default of CPU, GPU and EMC.
 
     Comparisons are XGBoost's: float32, ``feature < threshold`` goes left, a missing (NaN) feature the split's default way. Sums
-    are exact (64-bit integers in units far below float32's), so results do not depend on the order of trees.
+    are exact (64-bit integers in units far below float32's), independent of the order of trees.
     """
 
     def __init__(self, table: NodeTable) -> None:
@@ -110,15 +110,10 @@ class TreeEnsemble:
             raise EnsembleError(f"{os.fspath(path)}: {error}") from error
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the node table file atomically.
-
-        Raises:
-            OSError: the file cannot be written.
-        """
+        """Write the node table file atomically; raises OSError."""
         node_table.write_table(self._table, path)
 
     def packed(self) -> bytes:
-        """Content of the file that :meth:`save` writes."""
         return node_table.packed(self._table)
 
     @property

@@ -204,7 +204,7 @@ def read_treelite(source: Any, axes: int = len(FREQUENCIES)) -> NodeTable:
     """The node table of a ``treelite.Model``, or of the path of a serialized one; the last ``axes`` features are frequencies.
 
     Raises:
-        EnsembleError: as of :func:`forest_of`.
+        EnsembleError: as for :func:`forest_of`.
     """
     n_features, base_score, forest = forest_of(source, axes)
     return lay_out(forest, n_features, base_score, axes)
@@ -213,12 +213,11 @@ def read_treelite(source: Any, axes: int = len(FREQUENCIES)) -> NodeTable:
 def forest_of(source: Any, axes: int) -> tuple[int, float, Forest]:
     """Number of features of a treelite model, its base score, and its nodes; arguments as in :func:`read_treelite`.
 
-    XGBoost's ``dart`` looks like ``gbtree`` here, which is fine: treelite multiplies each tree's weight into its leaves.
-    XGBoost's own files are not read.
+    XGBoost's ``dart`` is valid: treelite multiplies each tree's weight into its leaves. XGBoost's own files are not read.
 
     Raises:
         EnsembleError: the file is no treelite model, the model is not a plain sum of numerical regression trees, or a tree is
-            malformed; the text names the tree and node.
+            malformed.
     """
     import treelite
 

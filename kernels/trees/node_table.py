@@ -67,8 +67,7 @@ class NodeTable:
         thresholds: for each axis, the strictly rising float32 thresholds of splits.
 
     Raises:
-        EnsembleError: an array has the wrong type or shape, or its values are out of range. :func:`first_fault` checks the
-            order of nodes.
+        EnsembleError: an array has the wrong type or shape, or its values are out of range.
     """
 
     n_features: int
@@ -128,7 +127,6 @@ class NodeTable:
 
 
 def axis_names(axes: int) -> tuple[str, ...]:
-    """Names of the axes in messages."""
     return FREQUENCIES if axes == len(FREQUENCIES) else tuple(f"axis {number}" for number in range(axes))
 
 
@@ -216,7 +214,7 @@ def map_table(path: str | os.PathLike[str]) -> NodeTable:
 
 
 def map_known(path: str | os.PathLike[str], stamp: Stamp) -> NodeTable | None:
-    """Map a node table file that was checked before; None unless it is still the same file, untouched.
+    """Map a node table file that was checked before; None if it has changed since.
 
     Raises:
         EnsembleError: the file cannot be read, or is malformed.
@@ -234,11 +232,7 @@ def _mapped(path: str | os.PathLike[str]) -> tuple[NDArray[np.uint8], Stamp]:
 
 
 def table_of(file: NDArray[np.uint8], where: str, *, checksum: bool) -> NodeTable:
-    """The node table in a file's content, as from :func:`packed`; ``where`` begins messages.
-
-    Raises:
-        EnsembleError: as :func:`map_table`.
-    """
+    """The node table in a file's content, as from :func:`packed`; ``where`` begins messages; errors as for :func:`map_table`."""
     if len(file) < _PREFIX.size or bytes(file[: len(_MAGIC)]) != _MAGIC:
         raise EnsembleError(f"{where}: not a node table file")
     _, version, start, header_crc, data_crc = _PREFIX.unpack(bytes(file[: _PREFIX.size]))

@@ -14,7 +14,7 @@ Levels = tuple[NDArray[np.float32], ...]
 def sweep(
     table: NodeTable, features: NDArray[np.float32], levels: Levels, cuts: list[NDArray[np.int32]]
 ) -> NDArray[np.float32]:
-    """See :meth:`~.ensemble.TreeEnsemble.sweep`; ``cuts`` are the level numbers of the edges."""
+    """As :meth:`~.ensemble.TreeEnsemble.sweep`; ``cuts`` are the level numbers of the edges."""
     shape = tuple(len(axis) for axis in levels)
     out = np.empty((len(features), *shape), np.float32)
     for number, row in enumerate(features):
@@ -35,7 +35,6 @@ def sweep(
 
 
 def predict(table: NodeTable, features: NDArray[np.float32]) -> NDArray[np.float32]:
-    """See :meth:`jetdvfs.kernels.trees.ensemble.TreeEnsemble.predict`."""
     sums = [_integers(table, _reach(table, *_ranges(row))).sum() for row in features]
     return _real(table, np.array(sums, np.int64))
 
@@ -49,7 +48,6 @@ def _ranges(row: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.f
 
 
 def _reach(table: NodeTable, low: NDArray[np.float32], high: NDArray[np.float32]) -> NDArray[np.void]:
-    """Leaves of all trees that some value within the ranges reaches."""
     at = table.roots[:-1].astype(np.int64)
     found = [table.nodes[:0]]
     while len(at):
