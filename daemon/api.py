@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers to applications: checked parameters, through controller and surfaces, to JSON."""
+"""Answers to applications: from checked parameters to JSON."""
 
 from __future__ import annotations
 
@@ -232,7 +232,6 @@ class Api:
         return {"configuration": (await self._context.board.preview(plan, session.peer.uid))._asdict()}
 
     async def _planned(self, session: Session, request: HoldRequest) -> tuple[LeaseProgress | None, LeasePlan]:
-        """Plan of a request, and for a target the lease's first progress."""
         configuration = await self._configuration(request)
         if configuration is not None:
             if request.target is not None or request.network is not None:
@@ -251,7 +250,6 @@ class Api:
             raise await self._proposals.told(error, course.wish) from error
 
     async def _configuration(self, request: HoldRequest) -> FrequencyConfiguration | None:
-        """Requested clocks, by number or as text; None for a target."""
         given = request.configuration
         if given is None or isinstance(given, Mapping):
             return None if given is None else FrequencyConfiguration(**given)
@@ -389,7 +387,6 @@ class Api:
         )
 
     def _gpu_share(self) -> float | None:
-        """Part of the GPU left on by the power mode in force."""
         seen = self._context.board.snapshot.look
         if seen.modes is None or not any(mode.masks for mode in seen.modes.table):
             return 1.0
@@ -398,7 +395,6 @@ class Api:
         return None if seen.mode is None else share_on(seen.mode, seen.modes)
 
     async def _unpredicted(self, session: Session, request: HoldRequest) -> LeaseProgress:
-        """First progress of a lease without predictions, remembered by user and name."""
         if useless := [name for name in ("method", "execution", "beside") if getattr(request, name) is not None]:
             raise UsageError(f"Hold: {', '.join(useless)}: only with a network")
         profile = self._context.surfaces.profile
@@ -439,7 +435,6 @@ def _told(plan: LeasePlan) -> dict[str, Any] | None:
 
 
 def _by(session: Session) -> str:
-    """Another client acting on a lease, in words."""
     return f"uid {session.peer.uid} ({printable(process_name(session.peer))}, pid {session.peer.pid})"
 
 
@@ -467,7 +462,6 @@ def _constraints(request: HoldRequest) -> BoardConstraints:
 
 
 def _accepted(parameters: _Parameters) -> Sequence[str]:
-    """Operators at which a launch list may end."""
     accepted: list[str] = parameters.get("accept_boundary") or []
     if len(accepted) > _ACCEPTED or any(len(name) > TEXT_CHARACTERS for name in accepted):
         raise UsageError(f"accept_boundary: expected at most {_ACCEPTED} operators of at most {TEXT_CHARACTERS} characters")
@@ -522,7 +516,6 @@ class AdminApi:
 
         Raises:
             UsageError: the file is wrong; the previous configuration stays in force.
-            HardwareBusy: the board does not answer in time; the new configuration is in force.
         """
         try:
             config = self._context.config_file.reload()
@@ -536,4 +529,4 @@ class AdminApi:
         return [*config.warnings, *missed]
 
     def closed(self, session: Session) -> None:
-        """Nothing here belongs to a connection."""
+        """No resources per connection."""

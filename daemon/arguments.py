@@ -21,7 +21,7 @@ MOST = 2**32 - 1
 
 
 def whole(low: int) -> Callable[[str], int]:
-    """Reader of a whole number from ``low`` to :data:`MOST`."""
+    """Reader of a whole number up to :data:`MOST`."""
 
     def read(text: str) -> int:
         with contextlib.suppress(ValueError):
@@ -91,13 +91,12 @@ class OneLineParser(argparse.ArgumentParser):
 
 
 def titled(parser: argparse.ArgumentParser, title: str) -> argparse._ArgumentGroup:
-    """The group of arguments with this title, made if missing."""
     found = (group for group in parser._action_groups if group.title == title)
     return next(found, None) or parser.add_argument_group(title)
 
 
 def add_input(parser: argparse.ArgumentParser) -> None:
-    """--input, --prefill and --decode, as ``inputs``: texts for :func:`jetdvfs.kernels.inputs.parse_input`."""
+    """--input, --prefill and --decode, as texts for :func:`jetdvfs.kernels.inputs.parse_input`."""
     group = titled(parser, "model")
     group.add_argument(
         "--input",
@@ -141,7 +140,6 @@ def add_method(parser: argparse.ArgumentParser) -> None:
 
 
 def add_execution(parser: argparse.ArgumentParser) -> None:
-    """--execution, --host-ms and --copied-bytes, for :func:`stated_beside`."""
     group = titled(parser, "prediction")
     group.add_argument(
         "--execution",
@@ -154,12 +152,10 @@ def add_execution(parser: argparse.ArgumentParser) -> None:
 
 
 def stated_beside(args: argparse.Namespace) -> dict[str, Any]:
-    """Values of --host-ms and --copied-bytes, by the names of :class:`jetdvfs.kernels.cost.execution.Beside`."""
     return {name: value for name in ("host_ms", "copied_bytes") if (value := getattr(args, name)) is not None}
 
 
 def add_config(parser: argparse.ArgumentParser, what: str, *, repeatable: bool = False) -> None:
-    """--config, for :func:`asked_configuration`; ``what`` is its purpose."""
     help_text = (
         f"{what}: each clock in MHz, or CPU in kHz, GPU and EMC (memory) in Hz; max or min, for one clock (max,612,max) or all "
         "three; empty (,612,): left to its governor"
@@ -171,11 +167,7 @@ def add_config(parser: argparse.ArgumentParser, what: str, *, repeatable: bool =
 
 
 def asked_configuration(text: str, levels: Mapping[str, Sequence[int]] | None = None) -> FrequencyConfiguration:
-    """Configuration of a --config; ``levels`` as for :func:`jetdvfs.kernels.grid.parse_configuration`.
-
-    Raises:
-        UsageError: invalid.
-    """
+    """Configuration of a --config; raises UsageError."""
     try:
         return parse_configuration(text, levels)
     except GridError as error:
@@ -222,7 +214,6 @@ def add_socket(parser: argparse.ArgumentParser) -> None:
 
 
 def board_socket(root: Path) -> Path:
-    """Socket of the daemon on a board, or a client's default."""
     from .system.state import socket_of
     from .wire.protocol import default_socket
 

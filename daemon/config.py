@@ -74,8 +74,6 @@ class ClientLimits:
 
 @dataclass(frozen=True)
 class WorkerRules:
-    """Processes that read foreign model files."""
-
     parallel: Number = 2
     threads: Number = 4
     timeout_s: Number = 20
@@ -83,8 +81,6 @@ class WorkerRules:
 
 @dataclass(frozen=True)
 class DefaultTarget:
-    """A target for a model, held while no application holds any."""
-
     model: Text
     target: Text
     input: tuple[Text, ...] = ()
@@ -108,8 +104,6 @@ class IdleRules:
 
 @dataclass(frozen=True)
 class Members:
-    """Members of the file, with their ``help``."""
-
     board: Text | None = field(default=None, metadata={"help": "board description; default: detected"})
     profile: Text | None = field(
         default=None,
@@ -178,7 +172,7 @@ class ConfigReading:
 
 
 def read_config(path: Path | None) -> ConfigReading:
-    """Read the file, by default the installation's, and its drop-ins, valid or not; raises nothing."""
+    """Read the file and its drop-ins, valid or not; raises nothing."""
     stack = read_stack(path or DEFAULT_PATH, required=path is not None)
     problems, warnings = list(stack.problems), list(stack.warnings)
     for layer in stack.layers:
@@ -205,7 +199,6 @@ def _suggested(at: Place, known: Sequence[str]) -> str:
 
 
 def _implausible(raw: Any) -> Iterator[tuple[Place, str]]:
-    """Limits beyond any board's clocks, mostly of another unit, and invalid default clocks."""
     idle, default = (raw.get(name) if isinstance(raw, Mapping) else None for name in ("idle", "default"))
     if isinstance(default, Mapping):
         for at, known in unknown_members(default, DefaultTarget):
@@ -257,10 +250,9 @@ def _filled(raw: Any) -> Any:
 
 
 class ConfigFile:
-    """The operator's file: read at the start, and again on request; errors as for :func:`load_config`.
+    """The operator's file: read at the start, and again on request.
 
     Attributes:
-        started: configuration at the start; ``current`` is the last read.
         notes: reasons why the file's content is not in force.
         default_note: reason why the target of ``default`` is not held.
     """
@@ -275,7 +267,7 @@ class ConfigFile:
         """Read the file again; warnings name members for the next start only.
 
         Raises:
-            UsageError: as for :func:`load_config`; the previous one stays in force, with ``notes``.
+            UsageError: the previous one stays in force, with ``notes``.
         """
         try:
             config = load_config(self._path)

@@ -55,7 +55,7 @@ class HardwareBusy(TransientError):
 
 
 class HardwareHangs(HardwareBusy):
-    """A file of the board did not answer at all; a write may still take effect later."""
+    """A file of the board did not answer; a write may still take effect later."""
 
 
 class LimitReached(TransientError):

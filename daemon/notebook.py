@@ -87,8 +87,6 @@ def load_profile(name_or_dir: str | os.PathLike[str]) -> BoardProfile:
 
 @dataclass(frozen=True, eq=False)
 class BoardProfile:
-    """A trained profile of one board."""
-
     bundle: Bundle
 
     @property

@@ -122,8 +122,6 @@ class frame:
 
 
 class span:
-    """A part of a frame, made by :meth:`frame.span`."""
-
     __slots__ = ("_name", "_spans", "_start")
 
     def __init__(self, spans: dict[str, float], name: str) -> None:

@@ -244,7 +244,6 @@ class Resident:
         notify.notify("READY=1")
 
     async def _keep_default(self) -> None:
-        """Hold the configuration's default target as the daemon's own client, until cancelled."""
         file, said = self._context.config_file, Repeated(log, time.monotonic)
         known: object = None
         lease: KeptLease | None = None
@@ -295,7 +294,6 @@ class Resident:
 
 
 def _make_own_base() -> None:
-    """Make the folder of an ordinary user's daemon, if it is no other user's."""
     try:
         make_trusted(runtime_base())
     except OSError as error:
@@ -303,7 +301,6 @@ def _make_own_base() -> None:
 
 
 def _operators() -> frozenset[int]:
-    """Users who may change more of the machine than their own leases."""
     return frozenset({0, os.geteuid()})
 
 
@@ -329,7 +326,6 @@ def _give_back_what_was_left(args: argparse.Namespace) -> None:
 
 @contextlib.contextmanager
 def _recording() -> Iterator[tuple[Record, LogQuota]]:
-    """Record of decisions, with a limit on each user's lines, there and in the log."""
     record, quota, root = Record(), LogQuota(time.monotonic, _operators()), logging.getLogger()
     root.addHandler(record)
     handlers = tuple(root.handlers)
@@ -363,7 +359,6 @@ def _woken_by_signals(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
 
 
 def _group_id(wanted: str | None) -> int:
-    """Group that may request clocks: the wanted one, else for root the installation's, if any."""
     try:
         return grp.getgrnam(wanted or INSTALLED_GROUP).gr_gid if wanted or os.geteuid() == 0 else UNCHANGED
     except KeyError:

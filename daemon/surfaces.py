@@ -67,7 +67,6 @@ class Surfaces:
         profile: bundle in use; without one, networks can be loaded but not predicted.
         tables: converted node tables, which workers read.
         stored: surfaces that outlast this process, closed to workers.
-        troubles: initial obstacles, such as a missing profile.
     """
 
     def __init__(
@@ -254,11 +253,7 @@ def _loaded(info: NetworkInfo, payload: bytes) -> LoadedNetwork:
 
 
 def table_folder(folder: Path) -> TableFolder:
-    """Folder of converted models, readable by workers.
-
-    Raises:
-        UsageError: it cannot be made.
-    """
+    """Folder of converted models, readable by workers; raises UsageError."""
     try:
         return TableFolder(folder)
     except OSError as error:

@@ -36,11 +36,7 @@ class Boundary:
 
     @classmethod
     def from_json(cls, data: Any) -> Boundary | None:
-        """Read the JSON form, or the older sentence ("" for no boundary).
-
-        Raises:
-            KeyError, TypeError: neither form.
-        """
+        """Read the JSON form, or the older sentence; raises KeyError or TypeError."""
         if data is None or data == "":
             return None
         if isinstance(data, str):

@@ -82,8 +82,6 @@ def resident_bytes() -> int:
 
 
 class Account:
-    """Use of the budget by one decomposition."""
-
     #: Steps between two checks of the clock.
     STRIDE = 512
     #: List items that cost as much as a step.
@@ -103,13 +101,11 @@ class Account:
         self._unseen = 0
 
     def node(self) -> None:
-        """Count a node of the model's syntax."""
         self._nodes += 1
         if self._nodes > self.budget.ast_nodes:
             raise BudgetExceeded(f"the model's code has more than {self.budget.ast_nodes} syntax nodes")
 
     def step(self) -> None:
-        """Count a statement or operator call."""
         self._pause -= 1
         if self._pause <= 0:
             self._pause = self.STRIDE
@@ -119,7 +115,6 @@ class Account:
             self.look()
 
     def look(self) -> None:
-        """Check the clock and the memory."""
         if self._clock() > self._deadline:
             raise BudgetExceeded(f"reading the model takes more than {self.budget.cpu_s:g} s of processor time")
         if self._resident() > self._ceiling:

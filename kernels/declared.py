@@ -39,7 +39,6 @@ class OpenSizes(ShapeError):
         self.missing, self.given = tuple(missing), tuple(given)
 
     def examples(self) -> Iterator[list[TensorSpec]]:
-        """Inputs to try, the exported ones first."""
         shapes: list[list[tuple[int, ...]]] = [[item.example or () for item in self.missing]]
         if not all(item.example for item in self.missing):
             shapes = []
@@ -57,10 +56,7 @@ def _filled(sizes: Sequence[int | str], tried: int) -> tuple[int, ...]:
 def resolved(given: Sequence[TensorSpec], declared: Sequence[Declared]) -> list[TensorSpec]:
     """The given inputs, with the file's element types as defaults, and the file's other inputs.
 
-    An open size is that of a given input with the same name.
-
-    Raises:
-        OpenSizes: a size of an input that is not given is open.
+    An open size is that of a given input with the same name; else it raises OpenSizes.
     """
     named = {spec.name: spec for spec in given if spec.name}
     rest = iter([spec for spec in given if not spec.name and not spec.is_plain])

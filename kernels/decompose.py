@@ -62,9 +62,8 @@ def decompose(
             ``torch.onnx.export`` or ``trtexec --exportLayerInfo``; GGUF; safetensors by path, next to ``config.json``.
         inputs: in order or by name (:mod:`.inputs`); by default as declared or traced; ``prefill=N:int`` or ``decode=N:int``
             for a language model (:mod:`.language.launches`).
-        name: a label; the file's stem by default.
         method: of a TorchScript model.
-        optimized: list launches after the JIT's passes (:mod:`.rewriting.optimizing`), as in TorchScript's second or third run.
+        optimized: list launches after the JIT's passes (:mod:`.rewriting.optimizing`).
         by_node: scopes of an ONNX file are node names, as in runtimes, instead of modules.
 
     Raises:
@@ -87,7 +86,6 @@ def decompose(
 
 
 def _answered(source: BinaryIO, inputs: Sequence[TensorSpec], *options: Any, by_node: bool) -> Network:
-    """The network; an error for open inputs suggests sizes that it runs on."""
     try:
         return _decompose(source, inputs, *options, by_node=by_node)
     except OpenSizes as error:
@@ -124,11 +122,7 @@ def says_its_inputs(path: Path) -> bool:
 
 
 def refuse_other_kinds(path: Path) -> None:
-    """Refuse a file that starts unlike any supported model.
-
-    Raises:
-        ModelError: it is of another kind, which the text names with the way out; or it cannot be read.
-    """
+    """Raise ModelError for a file that starts unlike any supported model; the text names its kind and the way out."""
     try:
         with open(path, "rb", opener=_without_waiting) as stream:
             refuse_foreign(stream)
@@ -205,7 +199,6 @@ def _replay(program: ExportedProgram | OnnxProgram, account: Account, inputs: Se
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    """Open a file; a named pipe without waiting for a writer."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
@@ -256,7 +249,6 @@ class _Model:
         return unpickle(self._archive.read(entry), entry, self._account, load)
 
     def _name_modules(self) -> None:
-        """Give every module the first path by which the root reaches it, and collect the weights."""
         self._root.path = ""
         self._weights = {f"CONSTANTS.c{i}": value for i, value in enumerate(self._constants) if isinstance(value, Tensor)}
         waiting = [self._root]
@@ -313,7 +305,6 @@ class _Model:
 
 
 def _input(recorder: Recorder, spec: TensorSpec) -> Any:
-    """An input as passed to the model: a tensor, held by the host if its numbers are given, or a plain value."""
     if spec.is_plain:
         return spec.value[0] if spec.value else None
     if spec.dtype not in DTYPE_BYTES:

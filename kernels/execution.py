@@ -28,14 +28,11 @@ _MOST_HOST_MS, _MOST_COPIED = 1e6, 1 << 50
 
 @dataclass(frozen=True)
 class Beside:
-    """Frame overhead, as the application states it.
+    """Frame overhead, as the application states it; raises CostModelError.
 
     Attributes:
         host_ms: CPU work (reading, resizing, sorting) in ms at the top CPU clock; inverse to the clock.
         copied_bytes: bytes copied between host and device memory, each read and written once.
-
-    Raises:
-        CostModelError: a value is invalid.
     """
 
     host_ms: float = 0.0
@@ -52,11 +49,7 @@ NOTHING_BESIDE = Beside()
 
 
 def check_execution(execution: str | None, network: Network) -> Execution:
-    """The requested execution; by default the one that the network's launches are listed for.
-
-    Raises:
-        CostModelError: it is unknown.
-    """
+    """The requested execution, by default the one of the network's launches, or CostModelError."""
     if execution is None:
         return "engine" if network.runtime in _ENGINES else "eager"
     for known in EXECUTIONS:

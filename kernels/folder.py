@@ -17,11 +17,7 @@ _MOST_BYTES = 16 << 20
 
 
 def model_file(path: Path) -> Path:
-    """The path; or the model's file for a folder, its ``config.json`` or index, or a LoRA adapter.
-
-    Raises:
-        ModelError: no single file; the text names the candidates, or an adapter's base model.
-    """
+    """The path; or the model's file for a folder, its ``config.json`` or index, or a LoRA adapter. Raises ModelError."""
     folder = path if path.is_dir() else path.parent
     if path.name.startswith("adapter_model.") or ((path.name == _ADAPTER or path == folder) and (folder / _ADAPTER).exists()):
         base = str(_object(folder / _ADAPTER).get("base_model_name_or_path", "unknown"))

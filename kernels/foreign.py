@@ -65,11 +65,7 @@ _DARKNET = b"\0\0\0\0\2\0\0\0\5\0\0\0"
 
 
 def refuse_foreign(stream: BinaryIO) -> None:
-    """Refuse a file that starts unlike any supported model.
-
-    Raises:
-        ModelError: it is of another kind, which the text names; or it cannot be read at any position.
-    """
+    """Raise ModelError for a file that starts unlike any supported model."""
     try:
         stream.seek(0)
         head = stream.read(_HEAD)
@@ -103,7 +99,6 @@ def refuse_foreign(stream: BinaryIO) -> None:
 
 
 def _refuse_ultralytics(head: bytes) -> None:
-    """Refuse an engine after a description of its network, as Ultralytics writes it."""
     length = int.from_bytes(head[:4], "little")
     if not 2 <= length <= _HEAD - 4 or head[4:5] != b"{":
         return
@@ -117,7 +112,7 @@ def _refuse_ultralytics(head: bytes) -> None:
 
 
 def refuse_foreign_archive(names: Collection[str], pickle: bytes | None) -> None:
-    """Refuse an archive without TorchScript or an exported program, by its entries and the start of its ``data.pkl``."""
+    """Raise ModelError for an archive without TorchScript or an exported program, by its entries and its pickle."""
     if any("aotinductor" in name or name.endswith((".cubin", ".wrapper.so")) for name in names):
         raise _refusal("a package compiled by AOTInductor", f"give the exported program that it was compiled from: {_EXPORT}")
     if any(name.endswith(".weights.h5") or name == "metadata.json" for name in names) and "config.json" in names:

@@ -145,7 +145,7 @@ class Memory:
 
 @dataclass(frozen=True, eq=False)
 class PerformanceGraph:
-    """A network's nodes, in execution order, and edges; ``batch`` is the first dimension of its first input."""
+    """A network's nodes, in execution order, and edges."""
 
     name: str
     nodes: tuple[Node, ...]
@@ -178,7 +178,6 @@ class PerformanceGraph:
 
     @cached_property
     def live_bytes(self) -> tuple[int, ...]:
-        """Live output bytes while each node runs: each from its write to its last reader."""
         last = {edge.source: edge.target for edge in sorted(self.edges, key=lambda edge: edge.target)}
         until: dict[int, list[int]] = {}
         for number in range(len(self.nodes)):
@@ -196,7 +195,6 @@ class PerformanceGraph:
         return Memory(weights, self.input_bytes, max(self.live_bytes, default=0))
 
     def to_json(self) -> dict[str, Any]:
-        """The graph with each node's share of the network's operations, traffic and weights."""
         totals = [max(self.globals[f"{name}_total"], 1.0) for name in ("flops", "access_bytes", "weight_bytes")]
         nodes = [
             {
@@ -274,7 +272,6 @@ def _node(launch: KernelInvocation, read: int) -> Node:
 
 
 def _pair(value: ParamValue | Sequence[int]) -> tuple[int, int]:
-    """Height and width from one value for both, one each, or more dimensions (the last two)."""
     if isinstance(value, int):
         return int(value), int(value)
     if not isinstance(value, tuple) or not value:

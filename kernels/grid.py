@@ -42,7 +42,6 @@ class FrequencyConfiguration(NamedTuple):
 
     @property
     def mhz_texts(self) -> tuple[str, str, str]:
-        """The clocks in MHz, with the digits used in tables."""
         cpu, gpu, emc = self.mhz
         return f"{cpu:.1f}", f"{gpu:.2f}", f"{emc:.1f}"
 
@@ -83,7 +82,6 @@ def governed(text: str) -> frozenset[str]:
 
 
 def needs_levels(text: str) -> bool:
-    """True if a configuration's text has ``max``, ``min`` or an empty clock."""
     return bool(governed(text)) or any(word.strip() in _EXTREMES for word in text.split(","))
 
 
@@ -99,7 +97,7 @@ def _level(axis: str, word: str, levels: Sequence[int] | None) -> int:
 
 
 def beside(axis: str, level: int, levels: Sequence[int]) -> str:
-    """The levels adjacent to a missing one, in MHz, for messages."""
+    """The levels adjacent to a missing one, in MHz."""
     place = bisect(levels, level)
     near = " and ".join(mhz_text(axis, one) for one in levels[max(place - 1, 0) : place + 1])
     return f"{near} MHz" if near else "none"
@@ -107,12 +105,9 @@ def beside(axis: str, level: int, levels: Sequence[int]) -> str:
 
 @dataclass(frozen=True)
 class FrequencyGrid:
-    """Every frequency configuration of a board: three strictly rising axes, CPU in kHz, GPU and EMC in Hz.
+    """Every frequency configuration of a board: three strictly rising axes, CPU in kHz, GPU and EMC in Hz; raises GridError.
 
     Surfaces over the grid have shape ``(len(cpu_khz), len(gpu_hz), len(emc_hz))``.
-
-    Raises:
-        GridError: an axis is empty, not strictly rising, or holds a non-positive frequency.
     """
 
     cpu_khz: tuple[int, ...]
@@ -132,7 +127,6 @@ class FrequencyGrid:
 
     @property
     def size(self) -> int:
-        """Number of configurations."""
         cpu, gpu, emc = self.shape
         return cpu * gpu * emc
 
@@ -157,11 +151,7 @@ class FrequencyGrid:
         return FrequencyConfiguration(self.cpu_khz[cpu], self.gpu_hz[gpu], self.emc_hz[emc])
 
     def index(self, configuration: FrequencyConfiguration) -> tuple[int, int, int]:
-        """Grid index of a configuration.
-
-        Raises:
-            GridError: a frequency is not on its axis; the text names the nearest ones.
-        """
+        """Grid index of a configuration, or GridError with the nearest frequencies."""
         for axis, level in zip(AXES, configuration, strict=True):
             levels = self.levels(axis)
             if level not in levels:

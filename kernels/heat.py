@@ -26,10 +26,8 @@ class Heat:
             raise ValueError(f"expected leakage to grow e-fold within a positive number of degrees, got {self.fold_c}")
 
     def growth(self, temperature_c: ArrayLike) -> NDArray[np.float64]:
-        """Relative growth of leakage since the measurements; below 0 if colder.
-
-        Raises:
-            CostModelError: a temperature is outside :data:`DIE_RANGE_C`.
+        """Relative growth of leakage since the measurements; below 0 if colder. Raises CostModelError outside
+        :data:`DIE_RANGE_C`.
         """
         low, high = DIE_RANGE_C
         degrees = np.asarray(temperature_c, np.float64)

@@ -30,7 +30,6 @@ _WORDS: dict[str, tuple[str, bool | None]] = {"true": ("flag", True), "false": (
 _PLAIN: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "str": str}
 _TYPES: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "flag": (bool,), "str": (str,)}
 SHORT_TYPES: Mapping[str, str] = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64"}
-"""Short names of element types."""
 _MOST_DIMENSIONS = 16
 _LARGEST_SIZE = (1 << 31) - 1
 _DIGITS = 20  # of a size; no size has more
@@ -39,17 +38,12 @@ _LONGEST_TEXT = 200
 
 
 def were_given(inputs: Sequence[tuple[str, Any]]) -> str:
-    """Number of inputs given, by name and value, with a note for a language model's phases."""
     phases = f"; {' and '.join(PHASES)} are asked of language models (GGUF, safetensors)"
     return f"{len(inputs)} were given{phases if any(name in PHASES for name, _ in inputs) else ''}"
 
 
 def parse_input(text: str) -> TensorSpec:
-    """Read one input in any of the forms above.
-
-    Raises:
-        ShapeError: invalid form, or no such tensor can be an input.
-    """
+    """Read one input in any of the forms above, or raise ShapeError."""
     text = text.strip()
     named = _NAME.fullmatch(text)
     name, rest = (named["name"], named["rest"]) if named else ("", text)
@@ -93,11 +87,7 @@ def _converted(kind: str, value: str, text: str) -> Any:
 
 
 def read_input(data: Mapping[str, Any]) -> TensorSpec:
-    """Read the JSON form of an input: ``shape``, ``dtype`` (the file's by default), and optional ``name`` and ``value``.
-
-    Raises:
-        ShapeError: it is malformed, or no such tensor can be an input.
-    """
+    """Read the JSON form of an input: ``shape``, ``dtype``, and optional ``name`` and ``value``; raises ShapeError."""
     try:
         spec = TensorSpec.from_json(data)
     except (KeyError, TypeError, ValueError, ModelError) as error:
@@ -124,11 +114,7 @@ def read_input(data: Mapping[str, Any]) -> TensorSpec:
 
 
 def input_spec(shape: Sequence[int], dtype: str | None = None) -> TensorSpec:
-    """The input of this shape and element type; by default the file's type, or float32.
-
-    Raises:
-        ShapeError: too many dimensions, a non-positive or too large one, or an unknown element type.
-    """
+    """The input of this shape and element type, by default the file's or float32; raises ShapeError."""
     if 0 in shape and (len(shape) < 3 or not shape[0]):  # a cache of 3 or 4 dimensions may be empty
         raise ShapeError(f"input of shape {_joined(shape)}: a size of 0 leaves nothing to run")
     if len(shape) > _MOST_DIMENSIONS or not all(0 <= size <= _LARGEST_SIZE for size in shape):

@@ -37,7 +37,6 @@ class KernelKind:
     """One kind of kernel.
 
     Attributes:
-        name: ATen's name without decoration.
         flops: None for fused kinds, whose members have them.
         features: feature family of its own model; empty if a profile cannot have one.
         served_by: kind or family whose model serves it if a profile has none of its own.
@@ -70,11 +69,7 @@ class KernelKind:
 
 
 def kind_of(name: str) -> KernelKind:
-    """A kind's row.
-
-    Raises:
-        UnsupportedOperator: unknown kind; the text names the closest ones.
-    """
+    """A kind's row, or UnsupportedOperator."""
     row = KINDS.get(name)
     if row is None:
         import difflib  # the resident daemon loads this module and never gets here
@@ -85,11 +80,7 @@ def kind_of(name: str) -> KernelKind:
 
 
 def flops(kind: str, inputs: Sequence[Shape], output: Shape, params: Params) -> int:
-    """Operations of one invocation that an operator launches.
-
-    Raises:
-        UnsupportedOperator: the kind has no row, or is a fused one.
-    """
+    """Operations of one invocation that an operator launches; raises UnsupportedOperator."""
     rule = kind_of(kind).flops
     if rule is None:
         raise UnsupportedOperator(f"kernel kind {kind!r} is made by fusion; its operations are those of its members")
@@ -108,7 +99,6 @@ def served_by(model: str) -> frozenset[str]:
 
 
 def fused_of(kind: str) -> tuple[KernelKind, ...]:
-    """Fused kinds that begin with this one."""
     return tuple(row for row in KINDS.values() if row.members[:1] == (kind,))
 
 
@@ -170,7 +160,6 @@ def _attention(inputs: Sequence[Shape], output: Shape, params: Params) -> int:
 
 
 def _elimination(inputs: Sequence[Shape], output: Shape, params: Params) -> int:
-    """Triangular reduction of a matrix, and one solved column per column of the result."""
     side = inputs[0][-1] if inputs[0] else 1
     return 2 * numel(inputs[0]) * side // 3 + 2 * numel(output) * side
 
@@ -184,8 +173,6 @@ GATES: Mapping[str, int] = {"lstm": 4, "gru": 3, "rnn": 1}
 
 
 def _recurrent(gates: int) -> FlopsRule:
-    """Matrix products of every gate, layer, direction and step."""
-
     def rule(inputs: Sequence[Shape], output: Shape, params: Params) -> int:
         sequence = inputs[0]
         hidden, layers, directions = (_integer(params[name]) for name in ("hidden", "layers", "directions"))

@@ -57,7 +57,6 @@ class TensorSpec:
     """An input: the shape and element type of a tensor, or a plain value.
 
     Attributes:
-        shape: empty for a plain value.
         dtype: element type, or one of :data:`PLAIN_TYPES`.
         name: the model's name for it, unless given in order.
         value: the plain value alone; or a tensor's numbers, row-major, that steer the network.
@@ -93,11 +92,7 @@ class TensorSpec:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> TensorSpec:
-        """Read the JSON form.
-
-        Raises:
-            KeyError, TypeError, ValueError: it is malformed.
-        """
+        """Read the JSON form; raises KeyError, TypeError or ValueError."""
         dtype = data.get("dtype") or "float32"
         value = data.get("value")
         if dtype not in PLAIN_TYPES:
@@ -117,7 +112,6 @@ class KernelInvocation:
         scope: path of the calling module (``layer1.0.conv1``).
         inputs: shapes of the activation tensors read; parameters (weights, statistics) are in ``params``.
         dtype: element type of its output.
-        params: other cost factors, by name; JSON scalars or tuples of integers.
         flops: a multiply-add counts as two.
         bytes: inputs + weights + outputs, each moved once.
     """
@@ -150,11 +144,7 @@ class KernelInvocation:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> KernelInvocation:
-        """Read the JSON form.
-
-        Raises:
-            ModelError: a member is missing or of the wrong type.
-        """
+        """Read the JSON form; raises ModelError."""
         try:
             return cls(
                 kind=_text(data["kind"]),
@@ -188,7 +178,6 @@ class Network:
     """A decomposed network: every call of its forward pass, in execution order.
 
     Attributes:
-        name: a label (the file's stem).
         boundary: end of an incomplete list.
         reads: for each launch, the writer of each input, also through views; -1 for inputs and weights. Empty if unknown.
         optimized: after the passes of PyTorch's JIT (:mod:`jetdvfs.kernels.rewriting.optimizing`).
@@ -227,7 +216,6 @@ class Network:
 
     @property
     def kinds(self) -> dict[str, int]:
-        """Launches of each kind, most frequent first."""
         return dict(Counter(launch.kind for launch in self.launches).most_common())
 
     @property
@@ -242,11 +230,7 @@ class Network:
         return hashlib.sha256(json.dumps(work, default=list).encode()).hexdigest()[:24]
 
     def check_whole(self, accepted: Collection[str] = ()) -> None:
-        """Refuse a list that ends early, unless at an accepted operator.
-
-        Raises:
-            EndsEarly: the text gives the place, the listed part, and the name that accepts it.
-        """
+        """Raise EndsEarly for a list that ends early, unless at an accepted operator."""
         end = self.boundary
         if end is None or end.operator in accepted:
             return
@@ -288,11 +272,7 @@ class Network:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Network:
-        """Read the JSON form, with or without host-only calls.
-
-        Raises:
-            ModelError: it is malformed.
-        """
+        """Read the JSON form, with or without host-only calls; raises ModelError."""
         try:
             launches = [KernelInvocation.from_json(item) for item in data["launches"]]
             hosts: dict[int, list[Call]] = {}

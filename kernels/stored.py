@@ -32,7 +32,6 @@ def check_npz(file: IO[bytes] | str | os.PathLike[str], most_bytes: int) -> None
 
     Raises:
         ValueError: the arrays are too many, too large, or of Python objects; or a header is malformed.
-        OSError: the file cannot be read.
     """
     if isinstance(file, (str, os.PathLike)):
         with Path(file).open("rb") as stream:
@@ -49,7 +48,6 @@ def check_npz(file: IO[bytes] | str | os.PathLike[str], most_bytes: int) -> None
 
 
 def _check_directory(file: IO[bytes]) -> None:
-    """Refuse a directory of too many entries, which would be read as a whole."""
     end = file.seek(0, 2)
     file.seek(max(0, end - 22))
     record = file.read(22)
@@ -84,9 +82,6 @@ def replacing(path: str | os.PathLike[str], mode: int | None = None) -> Iterator
     """An open file that replaces ``path`` once fully written: a full disk leaves the old content.
 
     A device or pipe is written directly. Permissions are ``mode``, else the old file's, or a new file's usual ones.
-
-    Raises:
-        OSError: it cannot be written; ``path`` is unchanged.
     """
     place = Path(path)
     if place.exists() and not stat.S_ISREG(place.stat().st_mode):

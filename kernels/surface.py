@@ -35,7 +35,7 @@ _NORMAL = NormalDist()
 
 @dataclass(frozen=True)
 class UnmodelledKind:
-    """A kind bounded by the roofline, since no model covers it, with its launches and shares (0 to 1) of the network."""
+    """A kind bounded by the roofline for want of a model, with its launches and shares (0 to 1) of the network."""
 
     kind: str
     launches: int
@@ -75,14 +75,11 @@ class Tail:
     """Distribution of a figure's excess over its prediction.
 
     Beyond the 95th percentile it is a generalised Pareto distribution, as for peaks over a threshold (Coles, An Introduction to
-    Statistical Modeling of Extreme Values, 2001, chapter 4): delayed frames are rare and very late.
+    Statistical Modeling of Extreme Values, 2001, chapter 4).
 
     Attributes:
         quantiles: of its error at :data:`LEVELS`, in the units of :class:`Tails`; not negative, and not falling.
         shape, scale: of the generalised Pareto distribution beyond the last quantile.
-
-    Raises:
-        ValueError: they are malformed.
     """
 
     quantiles: tuple[float, ...]
@@ -158,9 +155,6 @@ class Surface:
         idle_mw: their power while nothing runs, at the same clocks.
         latency_sigma, energy_sigma: standard deviation of log(measured / predicted), 0 if certain; power shares the energy's.
         guessed_share: guessed kernels' part of the GPU's time, 0 to 1.
-        guessed: guessed kernels, by descending time.
-        unmodelled: guessed kinds bounded by the roofline for want of a model.
-        boundary: end of an incomplete list of launches.
         leakage_mw: part of the idle power that grows with the die's temperature.
         least_ms: latency that no execution can undercut, by the roofline; 0 if unknown.
         heat: temperature dependence; None if unknown, or for a surface taken to another temperature.
@@ -214,11 +208,7 @@ class Surface:
                 raise CostModelError(f"surface: the term {name} has not the grid's shape, or values that are no times")
 
     def at(self, configuration: FrequencyConfiguration) -> Prediction:
-        """Prediction at one configuration.
-
-        Raises:
-            GridError: it is not on the grid.
-        """
+        """Prediction at one configuration, or GridError."""
         index = self.grid.index(configuration)
         figures = {name: float(getattr(self, name)[index]) for name in FIGURES if name not in _NOT_PREDICTED}
         return Prediction(configuration=FrequencyConfiguration(*configuration), **figures)
@@ -228,9 +218,6 @@ class Surface:
 
         The excess follows :attr:`tails`, or a log-normal error. Latency, power and energy have separate quantiles, so that
         energy is not power times latency; the result has no uncertainty.
-
-        Raises:
-            CostModelError: the probability is not between 0 and 1.
         """
         if not 0 < probability < 1:
             raise CostModelError(f"quantile {probability}: expected a probability between 0 and 1, both excluded")
@@ -260,11 +247,7 @@ class Surface:
         return self.tails.latency.quantile(probability), self.tails.frames.quantile(probability)
 
     def warmed(self, temperature_c: float | NDArray[np.float64]) -> Surface:
-        """The surface at another temperature of the die, one for all configurations or one for each.
-
-        Raises:
-            CostModelError: its temperature dependence is unknown, or the temperature is out of range.
-        """
+        """The surface at another temperature of the die, one for all configurations or one for each; raises CostModelError."""
         if self.heat is None:
             raise CostModelError("surface: it is not known how its power depends on temperature")
         more_mw = self.leakage_mw * self.heat.growth(temperature_c)
@@ -283,9 +266,6 @@ class Surface:
         """Energy of one frame at a steady rate: the inference, then idle at the same clocks until the next frame.
 
         If an inference outlasts the period, the energy is that of the inference alone.
-
-        Raises:
-            CostModelError: the rate is not positive.
         """
         if not 0 < fps < float("inf"):
             raise CostModelError(f"fps={fps}: expected a positive frame rate")
@@ -294,14 +274,11 @@ class Surface:
         return energy
 
     def save(self, path: str | os.PathLike[str] | BinaryIO) -> None:
-        """Write an ``.npz`` to a path or an open file.
+        """Write an ``.npz`` to a path or an open file; raises CostModelError.
 
         Its arrays: 1-D ``cpu_khz, gpu_hz, emc_hz``; 3-D in that axis order ``latency_ms, power_mw, energy_mj, idle_mw,
         guessed_share, leakage_mw, least_ms``, the two ``*_sigma`` and, if known, ``compute_ms, memory_ms, host_ms``; and
         ``about``, a JSON text with the other members.
-
-        Raises:
-            CostModelError: the file cannot be written.
         """
         arrays: dict[str, Any] = {axis: np.array(self.grid.levels(axis), np.int64) for axis in AXES}
         arrays |= {name: getattr(self, name) for name in FIGURES}
@@ -328,11 +305,7 @@ class Surface:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str] | BinaryIO) -> Surface:
-        """Read the output of :meth:`save`.
-
-        Raises:
-            CostModelError: the file cannot be read as a surface.
-        """
+        """Read the output of :meth:`save`; raises CostModelError."""
         try:
             check_npz(path, 1 << 28)
             with np.load(path, allow_pickle=False) as data:

@@ -17,12 +17,11 @@ _SYSTEM_PACKAGES = {"plot": "python3-matplotlib", "notebook": "python3-pandas"}
 
 @contextlib.contextmanager
 def needing(what: str, extras: str, refusal: type[Exception]) -> Iterator[None]:
-    """Report a failed import in this context as one line with the package and its installation.
+    """Report a failed import as one line with the package and its installation.
 
     Args:
         what: the verb or feature that needs the package.
         extras: of ``setup.cfg``, as ``plot`` or ``train,plot``.
-        refusal: class of the error.
     """
     try:
         yield

@@ -18,7 +18,7 @@ All verbs: jetdvfs --help"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb of ``jetdvfs`` and return its exit code; by default the process's own, which then ends with it."""
+    """Run one verb of ``jetdvfs`` and return its exit code."""
 
     def program() -> Program:
         from .verbs import JETDVFS
@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def lab(argv: Sequence[str] | None = None) -> int:
-    """As :func:`main`, for ``jetdvfs-lab``, which is a distribution of its own."""
+    """As :func:`main`, for ``jetdvfs-lab``, a separate distribution."""
     from importlib import import_module
 
     try:
@@ -46,7 +46,7 @@ def lab(argv: Sequence[str] | None = None) -> int:
 
 
 def launch(name: str, program: Callable[[], Program], argv: Sequence[str] | None) -> int:
-    """As :func:`main`, for any program; loading it in here lets an interrupt end in one line."""
+    """As :func:`main`, for any program, loaded here so that an interrupt ends in one line."""
     words = list(sys.argv[1:] if argv is None else argv)
     verb = next((word for word in words if not word.startswith("-")), "")
     try:

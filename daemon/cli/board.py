@@ -46,7 +46,7 @@ userlands. The table is printed by `jetdvfs board matrix`.
 
 
 def matrix(boards: Sequence[BoardDescription]) -> list[dict[str, str]]:
-    """One row per board and JetPack: ``board``, ``jetpack``, ``l4t``, ``kernel``, and the mark of every feature."""
+    """One row per board and JetPack, with the mark of every feature."""
     return [
         {
             "board": board.name,

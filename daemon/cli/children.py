@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Child processes of a verb: a daemon of its own, a simulated board."""
+"""Child processes of a verb."""
 
 from __future__ import annotations
 
@@ -61,11 +61,7 @@ def spawn(name: str, command: Sequence[str], folder: Path) -> Child:
 
 
 def when_it_answers(daemon: Child, socket: Path) -> Client:
-    """Connection to a daemon just started.
-
-    Raises:
-        ChildError: it ended, or did not answer in time.
-    """
+    """Connection to a daemon just started; raises ChildError."""
     deadline = time.monotonic() + START_S
     while True:
         try:

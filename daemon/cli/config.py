@@ -126,7 +126,6 @@ def _init(args: argparse.Namespace) -> int:
 
 
 def _board(root: Path, reading: ConfigReading) -> str | None:
-    """Board of the configuration: the named one, or that at ``root``."""
     if reading.members is not None and reading.members.board is not None:
         return reading.members.board
     try:

@@ -204,7 +204,6 @@ def _sum_ms(network: Network, ms: Sequence[float], kind: str) -> float:
 
 
 def _model_name(calls: list[KernelInvocation], model_for: Callable[[KernelInvocation], object]) -> str:
-    """Models for launches of one kind: its own, another kind's, or none."""
     names = []
     for call in calls:
         model = model_for(call)
@@ -295,7 +294,6 @@ def _tree(network: Network, depth: int | None) -> str:
 
 
 def _own(module: Module) -> str:
-    """A module's own launches: one with its output's shape, several counted by kind."""
     if len(module.own) == 1:
         return f"{module.own[0].kind} -> {output.dimensions(module.own[0].output)}"
     return _counts(Counter(launch.kind for launch in module.own))

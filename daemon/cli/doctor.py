@@ -53,14 +53,7 @@ Verdict: TypeAlias = Literal["ok", "note", "unknown", "wrong"]
 
 
 class Finding(NamedTuple):
-    """One line of ``jetdvfs doctor``.
-
-    Attributes:
-        verdict: ``note`` for a limited function, ``unknown`` for an unseen one.
-        said: the observation.
-        remedy: mostly a command; empty if there is nothing to do.
-        exit_code: of the command if this is the first failure.
-    """
+    """One line of ``jetdvfs doctor``; ``verdict`` is ``note`` for a limited function, ``unknown`` for an unseen one."""
 
     check: str
     verdict: Verdict
@@ -113,7 +106,6 @@ def _walls() -> Iterator[Finding]:
 
 
 def membership(name: str) -> Finding:
-    """Membership of the calling user in the daemon's group."""
     try:
         group = grp.getgrnam(name)
     except KeyError:
@@ -180,7 +172,6 @@ def _service(state: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def _units(*names: str) -> dict[str, dict[str, str]] | None:
-    """Properties of each unit by systemctl."""
     shown = ("Id", "LoadState", "ActiveState", "SubState", "UnitFileState", "Result", "NRestarts")
     try:
         done = subprocess.run(
@@ -223,7 +214,6 @@ def _answered(socket: Path, status: dict[str, Any]) -> Iterator[Finding]:
 
 
 def left_behind(root: Path, runtime_dir: Path, state_dir: Path, socket: Path) -> Finding:
-    """Baseline of a board: of its running daemon, or left by an earlier one."""
     if is_held(root) or (is_running_system(root) and not is_root() and answers(socket)):
         return _kept_by_daemon(socket)
     store = BaselineStore(runtime_dir / BASELINE_FOLDER, state_dir / OLDER_BASELINE_NAME)

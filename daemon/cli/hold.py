@@ -144,7 +144,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _configuration(text: str | None) -> str | FrequencyConfiguration | None:
-    """Clocks of --config; its text if the daemon must read it."""
     return text if text is None or needs_levels(text) else arguments.asked_configuration(text)
 
 
@@ -184,7 +183,6 @@ def _tell(text: str) -> None:
 
 
 def _dry_run(args: argparse.Namespace, inputs: Sequence[TensorSpec], request: HoldRequest) -> int:
-    """Print the clocks of a hold now."""
     with Client(args.socket) as client:
         if args.model is None:
             clocks, left = client.preview(request), governed(args.config or "")
@@ -204,7 +202,7 @@ def _dry_run(args: argparse.Namespace, inputs: Sequence[TensorSpec], request: Ho
 
 
 def headline(plan: Mapping[str, Any], network: str, *, in_force: bool = True) -> str:
-    """A plan in one line; not ``in_force`` if the board does not run at the planned clocks, and saves nothing yet."""
+    """A plan in one line; unless ``in_force``, it saves nothing yet."""
     choice, top, unit = plan["choice"], plan["top"], "a frame" if plan.get("fps") else ""
     keyword, _, limit = plan["target"].partition("=")
     figures = {"latency_ms": f"{choice['latency_ms']:.3g} ms"}
@@ -266,11 +264,6 @@ def _show(lease: KeptLease, args: argparse.Namespace, stream: TextIO) -> None:
 
 
 def _wait(lease: KeptLease) -> int:
-    """Wait for an interrupt or a request to end.
-
-    Raises:
-        DaemonError: the lease was lost, and the next daemon refuses it.
-    """
     print("held until interrupted", file=sys.stderr, flush=True)
     while signal.sigtimedwait(ENDING, _LOOK_S) is None:
         if isinstance(lease.error, LeaseEnded):

@@ -64,11 +64,6 @@ def _daemon(args: argparse.Namespace) -> Iterator[Mapping[str, Any]]:
 
 
 def _journal(args: argparse.Namespace) -> Iterator[Mapping[str, Any]]:
-    """The daemon's decisions from the journal.
-
-    Raises:
-        NoDaemon: the journal cannot be read.
-    """
     command = ["journalctl", "--identifier", IDENTIFIER, "--output", "json", "--quiet"]
     command += ["--follow"] if args.follow else []
     command += ["--lines", str(args.lines or ENTRIES_KEPT)]

@@ -155,7 +155,6 @@ def _frames() -> Iterator[list[float]]:
 def _figures(
     hardware: Hardware, rails: _Rails, started_s: float, ended_s: float, frames: list[float], *, known: bool
 ) -> dict[str, Any]:
-    """Measured figures as JSON, all between the command's start and its end; unknown ones are null."""
     counted, elapsed_s = rails.energy_rails, ended_s - started_s
     readings = min((trace.readings(started_s, ended_s) for trace in rails.traces.values()), default=0)
     told = elapsed_s >= _SHORTEST_S and readings >= _LEAST_READINGS

@@ -45,12 +45,7 @@ _MAX_JSON_BYTES = 64 << 20
 def read_model(
     path: Path, inputs: Sequence[str], method: str = "forward", *, optimized: bool | None = None, default: bool = False
 ) -> Network:
-    """A network, or its listed part, by its file and the shapes of its inputs.
-
-    Args:
-        path: a model's file, or a saved list of launches.
-        inputs: of the method; by default as declared.
-        optimized: True for the JIT's view; None for ``default``.
+    """A network, or its listed part, by its file and input shapes; ``optimized`` is the JIT's view, None for ``default``.
 
     Raises:
         UsageError: missing inputs, or a list of the other view.
@@ -122,7 +117,6 @@ _GUESSES = 8
 
 
 def add_model_arguments(parser: argparse.ArgumentParser, *, optimized: bool = True) -> None:
-    """MODEL, --input, --optimized, --fused and --as."""
     parser.add_argument(
         "model",
         metavar="MODEL",
@@ -161,7 +155,6 @@ def add_fused_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def add_profile_arguments(parser: argparse.ArgumentParser) -> None:
-    """--profile, --method, --temperature, --execution, --host-ms, --copied-bytes and --accept-boundary."""
     arguments.add_accept_boundary(parser)
     group = arguments.titled(parser, "prediction")
     group.add_argument(
@@ -198,7 +191,7 @@ def add_measured_argument(parser: argparse._ActionsContainer) -> None:
 
 
 def read_network(args: argparse.Namespace) -> Network:
-    """The network of MODEL and --input, up to --accept-boundary; fused with --fused.
+    """The network of the command line, up to --accept-boundary.
 
     Raises:
         UsageError: missing input shapes.
@@ -210,12 +203,7 @@ def read_network(args: argparse.Namespace) -> Network:
 
 
 def compiled(network: Network, args: argparse.Namespace) -> Network:
-    """A network in the view of --fused or --as.
-
-    Raises:
-        UsageError: both are given.
-        ModelError: it cannot be fused.
-    """
+    """A network in the view of --fused or --as; both raise UsageError."""
     if args.compiled and args.fused:
         raise UsageError("--fused is PyTorch's view, --as engine TensorRT's: ask for one of them")
     if args.compiled:
@@ -224,12 +212,6 @@ def compiled(network: Network, args: argparse.Namespace) -> Network:
 
 
 def read_profile(args: argparse.Namespace) -> Bundle:
-    """The bundle of --profile.
-
-    Raises:
-        UsageError: --profile is missing.
-        BundleError: the bundle is missing or unusable.
-    """
     from ...profiles.bundle.bundle import load_bundle
     from ...profiles.bundle.finding import find_bundles
 
@@ -240,11 +222,7 @@ def read_profile(args: argparse.Namespace) -> Bundle:
 
 
 def read_profile_at(args: argparse.Namespace) -> Bundle:
-    """The bundle of --profile, at --temperature.
-
-    Raises:
-        CostModelError: an impossible temperature, or a profile of one temperature.
-    """
+    """The bundle of --profile, at --temperature; raises CostModelError for an impossible one."""
     bundle = read_profile(args)
     return bundle if args.temperature is None else replace(bundle, cost=bundle.cost.warmed(args.temperature))
 
@@ -286,7 +264,6 @@ def picture_title(network: Network, bundle: Bundle, args: argparse.Namespace) ->
 
 
 def print_origin(network: Network, bundle: Bundle, args: argparse.Namespace) -> None:
-    """Lines under a heading: a part of the network, a temperature, a simulated board."""
     if network.boundary:
         print(printable(f"a part of the network: {network.boundary.note}"))
     way = check_execution(args.execution, network)
@@ -307,7 +284,6 @@ def _temperature_c(bundle: Bundle, args: argparse.Namespace) -> float | None:
 
 
 def model_notes(network: Network, cost: BoardCost, guessed: Sequence[Guess]) -> Iterator[str]:
-    """Notes on a prediction, a line each: unread weights, guessed and unmodelled kernels."""
     if network.unread:
         yield printable(network.unread)
     modelled = [guess for guess in guessed if guess.why != NO_MODEL]
@@ -329,11 +305,7 @@ def model_notes(network: Network, cost: BoardCost, guessed: Sequence[Guess]) -> 
 
 
 def on_grid(text: str, grid: FrequencyGrid) -> FrequencyConfiguration:
-    """Configuration of a --config on a grid; the highest level of a clock left to its governor.
-
-    Raises:
-        UsageError: invalid, or a clock that the board does not have.
-    """
+    """Configuration of a --config on a grid, or UsageError; the highest level of a clock left to its governor."""
     if left := governed(text):
         text = ",".join("max" if axis in left else word for axis, word in zip(AXES, text.split(","), strict=True))
     configuration = arguments.asked_configuration(text, grid.to_json())

@@ -21,11 +21,7 @@ from ..hardware.power_modes import CONF, active_mode, changed_masks, find_mode, 
 
 
 def running_modes(files: Files) -> tuple[ModeSet, str]:
-    """Modes of the running system, and a line if they are another module's.
-
-    Raises:
-        InputError: unsupported board, or no readable configuration of modes.
-    """
+    """Modes of the running system, and a line if they are another module's; raises InputError."""
     identity = read_identity(files)
     board = match_board(identity, described_boards())
     modes = read_modes(files, board.cores)
@@ -35,7 +31,6 @@ def running_modes(files: Files) -> tuple[ModeSet, str]:
 
 
 def list_modes(root: str) -> tuple[list[dict[str, Any]], list[str]]:
-    """Every mode as JSON and as text, with marks for the present one and for reboots."""
     files = Files(root)
     modes, foreign = running_modes(files)
     active = active_mode(files, modes)

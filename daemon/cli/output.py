@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Output of verbs: tables, JSON, figures in readable units, and progress."""
+"""Output of verbs: tables, JSON, readable figures, and progress."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ class Red(str):
 
 
 def shown(text: str) -> str:
-    """Printable text, coloured on a terminal."""
     code = {Bold: "\x1b[1m", Red: "\x1b[31m"}.get(type(text), "")
     coloured = code and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     return f"{code}{printable(text)}\x1b[0m" if coloured else printable(text)
@@ -42,7 +41,7 @@ _PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 def table(
     headers: Sequence[str], rows: Sequence[Sequence[str]], *, text_columns: int = 1, right: Container[int] | None = None
 ) -> str:
-    """Rows in columns: those numbered in ``right`` aligned right, by default all after the first ``text_columns``."""
+    """Table with the columns in ``right`` aligned right, by default all after the first ``text_columns``."""
     headers, *rows = ([printable(cell) for cell in row] for row in (headers, *rows))
     figures = range(text_columns, len(headers)) if right is None else right
     widths = [max(map(len, column)) for column in zip(headers, *rows, strict=True)]
@@ -57,7 +56,7 @@ def table(
 
 
 def amount(value: float, unit: str) -> str:
-    """A count in three digits with a decimal prefix: ``3.64 GFLOP``."""
+    """A count with a decimal prefix: ``3.64 GFLOP``."""
     prefix = 0
     while value >= 999.5 and prefix < len(_PREFIXES) - 1:
         value /= 1e3
@@ -83,25 +82,23 @@ def is_old(status: Mapping[str, Any]) -> bool:
 
 
 def clocks(configuration: Mapping[str, int], governed: Collection[str] = ()) -> str:
-    """A configuration in the daemon's form; ``governed`` axes are not set."""
     parts = zip(AXES, str(FrequencyConfiguration(**configuration)).split(", "), strict=True)
     return ", ".join(text for axis, text in parts if axis not in governed) + left_to_governors(governed)
 
 
 def short_clocks(configuration: Mapping[str, int], governed: Collection[str] = ()) -> str:
-    """The same in whole MHz: ``CPU 1114, GPU 612, EMC 2133 MHz``."""
+    """Whole MHz: ``CPU 1114, GPU 612, EMC 2133 MHz``."""
     parts = (f"{CLOCKS[axis]} {mhz(axis, configuration[axis]):.0f}" for axis in AXES if axis not in governed)
     return f"{', '.join(parts)} MHz{left_to_governors(governed)}"
 
 
 def left_to_governors(governed: Collection[str]) -> str:
-    """Clocks that are not set: ``, CPU and EMC left to their governors``."""
+    """``, CPU and EMC left to their governors``."""
     names = " and ".join(CLOCKS[axis] for axis in AXES if axis in governed)
     return f", {names} left to {'their governors' if len(governed) > 1 else 'its governor'}" if names else ""
 
 
 def power(rails_mw: Mapping[str, float], energy_rails: Sequence[str]) -> str:
-    """The board's power and its rails; unknown, with the missing rails, if one is not read."""
     total = total_mw(rails_mw, energy_rails)
     if total is None:
         return f"unknown ({', '.join(rail for rail in energy_rails if rail not in rails_mw)})"

@@ -47,11 +47,7 @@ _LIGHT = frozenset({"#F0E442", "#56B4E9", "#E69F00"})
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """A figure in memory, of a size in inches.
-
-    Raises:
-        InputError: matplotlib is missing.
-    """
+    """A figure in memory, in inches; raises InputError without matplotlib."""
     told = os.environ.get("MPLBACKEND")
     os.environ["MPLBACKEND"] = "agg"  # importing matplotlib fails with an unknown backend here
     try:
@@ -69,11 +65,7 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def picture_file(text: str) -> Path:
-    """Read the name of a picture, before anything is drawn.
-
-    Raises:
-        InputError: matplotlib is missing or cannot write such a file, or its folder is missing.
-    """
+    """Read the name of a picture; raises InputError if it could not be written."""
     path = named_file(text)
     _check_kind(new_figure(1, 1), path)
     if not path.parent.is_dir():
@@ -82,12 +74,11 @@ def picture_file(text: str) -> Path:
 
 
 def say_drawn(path: Path) -> None:
-    """Name a written picture on standard error; standard output may be JSON."""
     print(printable(f"drawn in {path}"), file=sys.stderr)
 
 
 def interactive_axes(width: float, height: float) -> Axes:
-    """Axes on a figure for a notebook or a window; size and error as for :func:`new_figure`."""
+    """Axes on a figure for a notebook or a window, in inches."""
     with needing("pictures", "plot", InputError):
         from matplotlib import pyplot
     axes: Axes = pyplot.subplots(figsize=(width, height), layout="constrained")[1]
@@ -95,11 +86,7 @@ def interactive_axes(width: float, height: float) -> Axes:
 
 
 def save(figure: Figure, path: str | os.PathLike[str]) -> None:
-    """Write a picture in the format of its ending.
-
-    Raises:
-        InputError: it cannot be written; an earlier file stays.
-    """
+    """Write a picture in the format of its ending; raises InputError, and keeps an earlier file."""
     _check_kind(figure, Path(path))
     try:
         with replacing(path) as file:
@@ -141,7 +128,6 @@ def ink_on(shade: str) -> str:
 
 
 def legend_kinds(kinds: Iterable[str], colours: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Legend in order: each kind with its colour, grey ones last."""
     kinds = list(dict.fromkeys(kinds))
     named = [(kind, colours[kind]) for kind in kinds if kind in colours]
     return named + ([(OTHERS, _GREY)] if len(named) < len(kinds) else [])
@@ -212,7 +198,6 @@ def _along(
 
 
 def _modules(axes: Axes, launches: tuple[KernelInvocation, ...]) -> None:
-    """Modules under their launches, as deep as their names fit."""
     runs = _runs(launches, 1)
     for depth in (2, 3, 4):
         deeper = _runs(launches, depth)
@@ -249,7 +234,7 @@ _FAR = 3  # a limit this many times above every prediction would only flatten th
 
 
 def draw_plan(surface: Surface, plan: Plan, path: str | os.PathLike[str], *, title: str, simulated: bool) -> None:
-    """Draw a plan over its surface: latency and energy around the choice, and their trade-off; errors as for :func:`save`."""
+    """Draw a plan's neighbourhood and trade-off; errors as for :func:`save`."""
     goal = f"target {plan.target}" + (f" at {plan.fps:g} frames/s" if plan.fps else "")
     goal += f", confidence {plan.confidence:g}" if plan.confidence else ""
     above = f"{heading(f'{title}: {goal}', simulated)}\n{literal(plan.saving)}"
@@ -262,7 +247,7 @@ def draw_surface(surface: Surface, path: str | os.PathLike[str], *, title: str, 
 
 
 def draw_trade_off(surface: Surface, plan: Plan | None, axes: Axes | None, *, title: str, simulated: bool) -> Axes:
-    """Draw the trade-off of latency and energy on the axes, or on new ones of ``matplotlib.pyplot``; return them."""
+    """Draw the trade-off on the axes, or on new ones of ``matplotlib.pyplot``; return them."""
     if axes is None:
         axes = interactive_axes(9, 6)
     _trade_off(axes, _scene(surface, surface.grid.top if plan is None else plan.configuration, plan))
@@ -273,8 +258,6 @@ def draw_trade_off(surface: Surface, plan: Plan | None, axes: Axes | None, *, ti
 
 @dataclass(frozen=True, eq=False)
 class _Scene:
-    """Content common to the panels of a picture."""
-
     surface: Surface
     figures: Outlook
     low: Outlook
@@ -324,7 +307,6 @@ def _scene(surface: Surface, centre: FrequencyConfiguration, plan: Plan | None) 
 
 
 def _heat_map(figure: Figure, axes: Axes, scene: _Scene, values: NDArray[np.float64], label: str) -> None:
-    """One figure over GPU and memory clock at the centre's CPU clock; missed requirements are crossed out."""
     cpu, gpu, emc = scene.index
     grid = scene.surface.grid
     plane = values[cpu].T
@@ -346,7 +328,6 @@ def _heat_map(figure: Figure, axes: Axes, scene: _Scene, values: NDArray[np.floa
 
 
 def _missed(scene: _Scene) -> NDArray[np.bool_] | None:
-    """Mask of configurations that miss the plan's target or period."""
     if scene.plan is None:
         return None
     confidence, fps = scene.plan.confidence, scene.plan.fps
@@ -360,7 +341,6 @@ def _missed(scene: _Scene) -> NDArray[np.bool_] | None:
 
 
 def _cpu_panel(axes: Axes, scene: _Scene, figure: str, label: str) -> None:
-    """One figure over the CPU clock at the centre's other clocks, with the range of nine in ten measurements."""
     cpu, gpu, emc = scene.index
     grid = scene.surface.grid
     cpu_mhz, gpu_mhz, emc_mhz = grid.levels_mhz()
@@ -460,7 +440,6 @@ def _three_digits(value: float) -> str:
 
 
 def _plain_numbers(axis: Any, low: float, high: float) -> None:
-    """Plain ticks of a logarithmic axis, more on a short range."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     steps = (1, 2, 3, 5, 7) if high / low > 8 else (1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9)

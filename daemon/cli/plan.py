@@ -107,11 +107,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _wishes(args: argparse.Namespace) -> Iterator[tuple[list[str], Target]]:
-    """Requests of the command line: inputs and target.
-
-    Raises:
-        UsageError: targets and phases do not fit.
-    """
     targets = [parse_target(text) for text in args.targets]
     specs = [parse_input(text) for text in args.inputs]
     phases = [phase_of([spec]) for spec in specs]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batch size and clocks together: the plan with the least energy per item within a deadline."""
+"""Batch size and clocks with the least energy per item within a deadline."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST = 16
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch size and its plan; ``chosen`` is None if no configuration meets the deadline, with a ``refusal``."""
+    """A batch size and its plan, or a ``refusal``."""
 
     size: int
     chosen: Plan | None
@@ -88,11 +88,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def batched(inputs: Sequence[str], size: int) -> list[str]:
-    """Inputs with another batch, their first size.
-
-    Raises:
-        UsageError: an input has no batch, or one other than 1.
-    """
+    """Inputs with another batch, their first size; raises UsageError unless it is 1."""
     made = []
     for text in inputs:
         spec = parse_input(text)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``plan --compare``: the plan next to every power mode and the top clocks, by energy and battery hours."""
+"""``plan --compare``: the plan next to every power mode and the top clocks."""
 
 from __future__ import annotations
 
@@ -19,14 +19,7 @@ _NOTES = {1.0: "", None: "how much of the GPU it leaves on is not known"}
 
 @dataclass(frozen=True)
 class Row:
-    """One setting of the board, and the network's figures there.
-
-    Attributes:
-        energy_mj: per frame with a rate, else per inference.
-        power_mw: mean over the period with a rate, else over an inference.
-        late: True if a frame exceeds target or rate, with the plan's confidence.
-        note: omissions of the figures.
-    """
+    """One setting of the board, with energy per frame and mean power over the period if there is a rate."""
 
     name: str
     configuration: FrequencyConfiguration
@@ -42,7 +35,6 @@ class Row:
 
 
 def compared(surface: Surface, board: BoardDescription, chosen: Plan, battery_wh: float | None) -> list[Row]:
-    """Rows: each power mode at its highest clocks, the top clocks, and the plan."""
     figures, bounds = outlook(surface, chosen.fps, None), outlook(surface, chosen.fps, chosen.confidence)
     limit_ms = longest_ms(chosen.target, chosen.fps)
 

@@ -149,7 +149,6 @@ def _mean_error(mean: Mapping[str, float | None], *, powered: bool) -> str:
 
 
 def _carried(manifest: Manifest) -> list[str]:
-    """Origin of an adapted profile."""
     carried = manifest.carried
     if carried is None:
         return []
@@ -159,7 +158,6 @@ def _carried(manifest: Manifest) -> list[str]:
 
 
 def _own_networks(manifest: Manifest) -> list[str]:
-    """Error of each held-out network, without other boards."""
     lines = []
     for row in manifest.evaluation.get(UNSEEN_NETWORK, {}).get("networks", ()):
         energy = "" if row.get("energy_percent") is None else f"  energy {row['energy_percent']:5.1f}%"
@@ -168,7 +166,6 @@ def _own_networks(manifest: Manifest) -> list[str]:
 
 
 def _families(manifest: Manifest) -> list[str]:
-    """Errors of networks of held-out families, averaged over boards."""
     errors: dict[str, list[Mapping[str, float]]] = {}
     for row in manifest.evaluation.get(UNSEEN_FAMILY, {}).get("networks", ()):
         if row["method"] == "timeline" and row.get("energy_percent") is not None:
@@ -181,7 +178,6 @@ def _families(manifest: Manifest) -> list[str]:
 
 
 def _beyond(manifest: Manifest) -> list[str]:
-    """Uncertainty of kernels outside of the training data, in time and power."""
     lines = [
         "  beyond        less certain by: a kind, a form, a variety not measured; each doubling of a size beyond those measured"
     ]

@@ -24,8 +24,6 @@ Labels = Mapping[str, str]
 
 
 class Metric(NamedTuple):
-    """One metric: its samples by labels, from the daemon's status."""
-
     name: str
     kind: str
     meaning: str
@@ -227,4 +225,3 @@ METRICS = (
         _of_leases(lambda lease: lease["observed"]["p50_ms"] / 1e3 if lease["observed"] else None),
     ),
 )
-"""All metrics, in order."""

@@ -75,8 +75,8 @@ def run(args: argparse.Namespace) -> int:
 class RestoreOutcome(NamedTuple):
     """Lines of a restore: restored values, values set by other programs since, refused values.
 
-    ``leases`` counts those ended by a running daemon; ``locked`` is True if the memory clock stays locked by another process.
-    ``notes`` explain differences from the baseline. ``asked`` is the daemon's socket; None without a daemon.
+    ``leases`` counts those ended; ``locked`` is True if another process keeps the memory lock. ``asked`` is the daemon's
+    socket.
     """
 
     restored: Sequence[str]

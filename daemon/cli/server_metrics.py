@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Latency of inferences or tokens by a server's own metrics (Prometheus's text).
-
-Latency is the growth of the time counters divided by that of the work counter, each second.
-"""
+"""Latency by a server's own metrics (Prometheus's text): growth of its time counters over that of its work counter."""
 
 from __future__ import annotations
 
@@ -31,14 +28,7 @@ _LINE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(\{[^\n]*\})?\s+(\S+)(?:\s+-?\d+)
 
 @dataclass(frozen=True)
 class Counters:
-    """Counters of a server's pace.
-
-    Attributes:
-        phase: of a language model; None for inferences.
-        count: counter of finished work.
-        times: counters of its time, added up.
-        unit_ms: their unit, in ms.
-    """
+    """Counters of finished work and of its time, in units of ``unit_ms``; ``phase`` is None for inferences."""
 
     server: str
     phase: Phase | None
@@ -67,15 +57,12 @@ class Lease(Protocol):
 
 
 class Pace:
-    """Pace of a server between two readings; ``phase`` of a language model, None for inferences."""
-
     def __init__(self, phase: Phase | None) -> None:
         self._known = [one for one in KNOWN if one.phase == phase]
         self._before: tuple[Counters, float, float] | None = None
 
     @property
     def valid(self) -> str:
-        """Names of the servers with valid counters."""
         return ", ".join(dict.fromkeys(one.server for one in self._known))
 
     def look(self, text: str) -> tuple[int, float] | None:
@@ -131,11 +118,7 @@ def check_url(url: str | None) -> None:
 
 @contextmanager
 def reported(url: str | None, phase: Phase | None, lease: Lease, told: Callable[[str], object]) -> Iterator[None]:
-    """Report the metrics of an address within the block; without one, nothing.
-
-    Args:
-        told: called with one line at the first success, and on failure.
-    """
+    """Report the metrics of an address within the block; ``told`` is called at the first success and on failure."""
     if url is None:
         yield
         return

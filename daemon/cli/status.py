@@ -88,11 +88,6 @@ def _print(status: Mapping[str, Any], *, as_json: bool) -> None:
 
 
 def _learned(client: Client, args: argparse.Namespace) -> int:
-    """Print or drop remembered observations.
-
-    Raises:
-        UsageError: none of the model; the text lists the known ones.
-    """
     known = client.learned()
     # A model's file is known by its name without the suffix, an application by its name.
     names = (args.learned, Path(args.learned).stem) if args.learned else ()

@@ -92,7 +92,6 @@ def _screen(drawn: bool) -> Iterator[None]:
 
 
 def _ends(every_s: float, *, keys: bool) -> bool:
-    """Wait for the next time; return True if q was pressed."""
     if not keys or not sys.stdin.isatty():
         time.sleep(every_s)
         return False

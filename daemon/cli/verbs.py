@@ -94,13 +94,7 @@ MOVED = {
 
 @dataclass(frozen=True)
 class Program:
-    """A command with verbs.
-
-    Attributes:
-        verbs: summary of each verb.
-        module_of: module of a verb, or an object with its members.
-        moved: former verbs by their first words, and the present words.
-    """
+    """A command with verbs; ``moved`` has former verbs and their present words."""
 
     name: str
     description: str
@@ -131,11 +125,7 @@ def run(program: Program, arguments: list[str], verb: str) -> int:
 
 
 def module_of(verb: str) -> Any:
-    """The module of a verb of ``jetdvfs``.
-
-    Raises:
-        InputError: the simulated board is not installed.
-    """
+    """The module of a verb of ``jetdvfs``; raises InputError without the simulated board."""
     name = VERBS[verb][0]
     if not name.startswith(_TWIN):
         return importlib.import_module(f".{name}", __package__)
@@ -157,7 +147,7 @@ JETDVFS = Program(
 
 
 def parser_with(program: Program, modules: Mapping[str, Any]) -> tuple[Parser, Mapping[str, Parser]]:
-    """Parser of a program and parsers of its verbs, with arguments for the given modules."""
+    """Parser of a program and parsers of its verbs."""
     parser = Parser(prog=program.name, description=program.description)
     parser.add_argument("--version", action="version", version=f"{program.name} {__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)

@@ -13,13 +13,9 @@ from collections.abc import Mapping, Sequence
 
 
 async def start_child(command: Sequence[str], keep: Sequence[int], env: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Start a program in a session of its own, with input and output on /dev/null; inherit the descriptors ``keep``.
+    """Start a program in its own session, with input and output on /dev/null; inherit the descriptors ``keep``.
 
-    A thread as long-lived as the loop starts it, as a child may ask to die with the thread that started it. It is killed if the
-    caller is cancelled meanwhile.
-
-    Raises:
-        OSError: it cannot be started.
+    A thread as long-lived as the loop starts it, as a child may ask to die with that thread. Raises OSError.
     """
     starting = asyncio.ensure_future(asyncio.to_thread(_start, command, keep, env))
     try:
@@ -68,7 +64,6 @@ class Stragglers:
         return self._count[uid] >= _PER_USER
 
     async def end(self, child: subprocess.Popen[bytes], uid: int) -> None:
-        """Kill a child; on return it has ended, or is counted."""
         child.kill()
         if await ended(child, self._patience_s):
             return

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Disposal of connections that may have clients' descriptors in their queues.
 
-Closing such a connection may block on the file systems behind the descriptors. So a child of each user does, which is ended
-and replaced after a while. If two children of a user cannot be ended, the third stays until the daemon ends.
+Closing such a connection may block on the file systems behind the descriptors. So a child of each user does, which is ended and
+replaced after a while. If two children of a user cannot be ended, the third stays until the daemon ends.
 """
 
 from __future__ import annotations
@@ -25,13 +25,7 @@ from .holder import SIZE
 
 @dataclass(frozen=True)
 class Attached:
-    """Bytes with a client's descriptor, for a child to receive: closing it here could block on its file system.
-
-    Attributes:
-        sock: the connection, to be inherited by number.
-        size: exact number of bytes to receive; the descriptor comes with them.
-        uid: user who sent it.
-    """
+    """Bytes with a client's descriptor, for a child to receive, as closing it here could block; exactly ``size`` bytes."""
 
     sock: socket.socket
     size: int
@@ -48,8 +42,6 @@ _COMMAND = (sys.executable, "-I", "-S", "-B", os.fspath(Path(__file__).with_name
 
 
 class Disposal:
-    """Closes connections without blocking on clients' descriptors."""
-
     def __init__(self, stragglers: Stragglers) -> None:
         self._stragglers = stragglers
         self._holders: dict[int, _Holder] = {}
@@ -104,8 +96,6 @@ class Disposal:
 
 @dataclass(frozen=True)
 class _Order:
-    """A connection to hold, or one to receive ``size`` bytes from."""
-
     sock: socket.socket
     size: int = 0
     done: asyncio.Future[int] | None = None
@@ -135,7 +125,6 @@ class _Holder:
             self._ours.close()
 
     def _pass_on(self) -> None:
-        """Pass on waiting orders; retry later those that the child cannot take now."""
         if self._again is not None:
             self._again.cancel()
         if self._ours is None:

@@ -2,8 +2,8 @@
 """A child that takes over connections with clients' descriptors, closes none, and may hang when it ends.
 
 Run as a file, with the standard library alone, to start in a few milliseconds. Its argument is the number of a socket. Each
-record is a connection and a number of bytes: 0 to keep the connection; otherwise the child receives that many bytes and
-answers with one: 0 for missing bytes or too many descriptors, 1 for no descriptors, 2 for some.
+record is a connection and a number of bytes: 0 to keep the connection; otherwise the child receives that many bytes and answers
+with one: 0 for missing bytes or too many descriptors, 1 for no descriptors, 2 for some.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ _KEPT = 10_000
 
 
 def main(number: int) -> None:
-    """Serve until the other end is closed; ending gives up all that was taken over."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     os.chdir("/")

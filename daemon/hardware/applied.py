@@ -14,8 +14,6 @@ from .clocks.driver import Reading, effective, obeyed
 
 
 class Level(NamedTuple):
-    """One clock in kHz."""
-
     requested: int
     accepted: int
     effective: int
@@ -28,10 +26,8 @@ class Applied:
     Attributes:
         accepted: request as held by the kernel and firmware; lower if they cut it.
         effective: measured clocks; as accepted if unmeasured, 0 while power-gated.
-        clusters: levels of each CPU cluster set apart, by cpufreq policy.
-        verified: all three agree.
+        verified: all agree.
         waiting: axes set once their missing files appear.
-        governed: axes left to their governors, with their measured clocks.
     """
 
     requested: FrequencyConfiguration
@@ -51,7 +47,6 @@ class Applied:
         return self.governed != governed or any(getattr(self.requested, axis) != getattr(wanted, axis) for axis in axes)
 
     def leaves(self, axis: str) -> bool:
-        """True if an axis, or a cluster set apart, is left to its governor."""
         return (axis if axis in TITLES else "cpu_khz") in self.governed
 
     def held(self, axis: str) -> int | None:
@@ -84,12 +79,7 @@ def outcome(
     governed: frozenset[str] = frozenset(),
     failed: tuple[str, ...] = (),
 ) -> Applied:
-    """Outcome of a request, from later readings by axis or cluster set apart.
-
-    Args:
-        throttled: returns the reasons for throttling; called if a clock is slow.
-        failed: errors of governed axes that could not be restored.
-    """
+    """Outcome of a request, from later readings; ``throttled`` is called if a clock is slow."""
     accepted, measured = dict(requested), dict(requested)
     notes = [f"{title(axis)}: {megahertz(axis, requested[axis])} is set when its files come" for axis in waiting]
     for axis, readings in seen.items():

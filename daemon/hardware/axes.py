@@ -47,7 +47,7 @@ def megahertz(axis: str, level: int | None) -> str:
 
 @dataclass(frozen=True)
 class FixedAxis:
-    """A clock that cannot be controlled; with ``waits``, a request waits for the files that the unit's first use makes."""
+    """A clock that cannot be controlled; with ``waits``, a request waits for files that appear with the unit's first use."""
 
     level: int
     seen: bool
@@ -141,7 +141,6 @@ class Axes:
                     self.drivers[name] = cpu.probe_cluster(self._files, self._description, path)
 
     def look_again(self) -> None:
-        """Find clocks that appeared, went offline or came back."""
         for axis in _AXES:
             driver, fixed = self.drivers.get(axis.name), self.fixed.get(axis.name)
             if (fixed and fixed.may_appear) or (driver and driver.stale()):

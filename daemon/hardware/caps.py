@@ -13,15 +13,12 @@ from .offered import Offered, mode_limits
 
 @dataclass(frozen=True)
 class Cap:
-    """One cap of one clock, in the unit of its axis."""
-
     axis: str
     level: int
     reason: str
 
 
 def find_caps(offered: Offered, description: BoardDescription, fixed: Mapping[str, FixedAxis]) -> Iterator[Cap]:
-    """Caps of every clock, highest first."""
     for axis in TITLES:
         if axis in fixed:
             yield Cap(axis, fixed[axis].level, fixed[axis].reason)

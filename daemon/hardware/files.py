@@ -49,8 +49,6 @@ _TRANSIENT = frozenset(
 
 
 class Reader(ABC):
-    """Text, number and rate of a board's files."""
-
     @abstractmethod
     def read_text(self, path: str) -> str:
         """The file's text without trailing white space and NULs.
@@ -61,12 +59,7 @@ class Reader(ABC):
         """
 
     def read_int(self, path: str) -> int:
-        """The file's number.
-
-        Raises:
-            HardwareBusy: as for :meth:`read_text`.
-            HardwareRefused: it cannot be read, or holds no plausible whole number.
-        """
+        """The file's number; errors as for :meth:`read_text`."""
         text = self.read_text(path)
         try:
             if -_MOST < (number := int(text)) < _MOST:
@@ -76,21 +69,20 @@ class Reader(ABC):
         raise HardwareRefused(f"{path}: holds {text[:40]!r}, expected a whole number")
 
     def find_text(self, path: str) -> str | None:
-        """The file's text; None if it cannot be read now."""
         try:
             return self.read_text(path)
         except DaemonError:
             return None
 
     def find_int(self, path: str) -> int | None:
-        """The file's number; None if it cannot be read now or holds a word such as ``<unsupported>``."""
+        """The file's number; None if unreadable or a word such as ``<unsupported>``."""
         try:
             return self.read_int(path)
         except DaemonError:
             return None
 
     def find_rate(self, path: str) -> int | None:
-        """The file's frequency; None if it cannot be read now or is implausible."""
+        """The file's frequency; None if unreadable or implausible."""
         rate = self.find_int(path)
         return rate if rate is not None and 0 <= rate <= _FASTEST else None
 
@@ -99,7 +91,6 @@ class Files(Reader):
     """Reads and writes a board's files; ``ended`` counts calls completed or given up.
 
     Args:
-        root: directory of the board's ``/``.
         observer: called with ``(path, value)`` after every write that the kernel took, in order.
         longest_s: time without an answer after which a file counts as hanging; None waits for ever.
     """
@@ -120,7 +111,6 @@ class Files(Reader):
 
     @property
     def hanging(self) -> tuple[str, ...]:
-        """Files that do not answer, one line each."""
         return () if self._patience is None else self._patience.hanging
 
     def read_text(self, path: str) -> str:
@@ -276,7 +266,6 @@ class JustRead(Reader):
 
 
 def rate_in(text: str | None) -> int | None:
-    """The frequency in a text; None for a word or a number beyond all clocks."""
     if text is None or not text.isdecimal() or len(text) > len(str(_FASTEST)):
         return None
     return int(text)

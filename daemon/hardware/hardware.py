@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from .baseline.stock import Stock
 
 LOCKED = "memory clock is locked by somebody else"
-"""Begin of the note on another program's memory lock."""
 
 
 class Hardware:
@@ -88,7 +87,6 @@ class Hardware:
         """Identify the board and find its controllable clocks.
 
         Args:
-            boards: descriptions to choose from; all by default.
             board: name of a description, instead of the device tree's.
             baseline: folder of the baseline, needed to set clocks.
             older: earlier versions' baseline file, honoured once.
@@ -116,7 +114,7 @@ class Hardware:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Clocks and sensors that cannot be controlled or measured, and why."""
+        """Clocks and sensors that cannot be controlled or measured."""
         like, board = self.description.like, self.description.name
         notes = [f"{board} is not described: its files are read as those of {like}, and nothing is predicted"] if like else []
         for name, fixed in self._axes.fixed.items():
@@ -149,20 +147,18 @@ class Hardware:
         return found
 
     def paths(self, axis: str) -> tuple[str, ...]:
-        """Files that set an axis, or a cluster set apart."""
         driver = self._axes.drivers.get(axis)
         return () if driver is None else tuple(path for domain in driver.domains for path in domain.paths)
 
     @property
     def touched(self) -> bool:
-        """True if any clock may differ from its baseline."""
         return self._keeper is not None and self._keeper.touched
 
     def grid(self) -> FrequencyGrid:
         return self.offered().grid
 
     def offered(self) -> Offered:
-        """Read the levels that the board, its mode and its firmware allow now: once per change, for :meth:`apply`."""
+        """Levels that the board, its mode and its firmware allow now: read once per change, for :meth:`apply`."""
         self._axes.look_again()
         return read_offered(self._axes, self.description, self.mode(), self._others)
 
@@ -173,31 +169,24 @@ class Hardware:
         return read_offered(self._axes, self.description, self.mode(), self._others, failed).grid, tuple(failed)
 
     def caps(self, offered: Offered) -> tuple[Cap, ...]:
-        """Caps of each clock."""
         return tuple(find_caps(offered, self.description, self._axes.fixed))
 
     @property
     def leader(self) -> str | None:
-        """The cpufreq policy that ``cpu_khz`` sets alone; None if it sets all."""
         return self._axes.leader
 
     def levels(self, axis: str) -> tuple[int, ...]:
-        """Levels that an axis, or a cluster set apart, offers now."""
         if axis in self._axes.fixed:
             return fixed_levels(self._axes, self.description, axis, self.mode())
         return offered_levels_of(self._axes.drivers[axis], self.mode(), self._others)
 
     def read(self) -> dict[str, tuple[Reading, ...]]:
-        """Readings of every controlled clock, by axis or cluster set apart; one per domain.
-
-        Raises:
-            HardwareHangs: a clock's files do not answer.
-        """
+        """Readings of every controlled clock, by axis or cluster set apart; one per domain."""
         self._axes.look_again()
         return {name: driver.read() for name, driver in self._axes.drivers.items()}
 
     def current(self, readings: Mapping[str, tuple[Reading, ...]] | None = None) -> FrequencyConfiguration:
-        """The clocks as measured, or as requested if unmeasured, from the last :meth:`read`."""
+        """The clocks as measured, or as requested if unmeasured."""
         levels = {name: self._fixed_level(name) for name in self._axes.fixed}
         for name, found in (self.read() if readings is None else readings).items():
             if name in TITLES:
@@ -205,7 +194,7 @@ class Hardware:
         return FrequencyConfiguration(**levels)
 
     def unmeasured(self, readings: Mapping[str, tuple[Reading, ...]]) -> dict[str, str]:
-        """Unmeasured clocks of :meth:`current`, by axis: ``unknown``, ``at most``, or ``not measured``."""
+        """Unmeasured clocks, by axis: ``unknown``, ``at most``, or ``not measured``."""
         found = {name: "not measured" for name, fixed in self._axes.fixed.items() if not fixed.seen}
         for name, several in readings.items():
             if name in TITLES and any(one.effective is None for one in several):
@@ -215,18 +204,17 @@ class Hardware:
         return found
 
     def memory_hz(self) -> int:
-        """The memory clock as measured, or else as requested; 0 if neither can be read."""
+        """The memory clock as measured, or else as requested; 0 if unreadable."""
         if "emc_hz" in self._axes.fixed:
             return self._fixed_level("emc_hz")
         return next((effective(reading) for reading in self._readings("emc_hz")), 0)
 
     def gpu_load(self) -> float | None:
-        """GPU load from 0 to 1."""
         driver = self._axes.drivers.get("gpu_hz")
         return driver.load() if isinstance(driver, gpu.GpuClock) else None
 
     def throttled(self) -> tuple[str, ...]:
-        """Reasons why the board runs slower than its clocks (see :meth:`Sensing.throttled`)."""
+        """Reasons why the board runs slower than its clocks."""
         reasons = self.sensors.throttled(now=True)
         if reasons and self._keeper is not None and self._keeper.baseline is not None:
             self._keeper.baseline.heat_seen()
@@ -236,7 +224,6 @@ class Hardware:
         return read_fan(self._files)
 
     def engines(self) -> dict[str, int]:
-        """Clocks of codec and vision units in Hz, by name; 0 while off."""
         return self._engines.read()
 
     def mode(self) -> PowerMode | None:
@@ -245,7 +232,6 @@ class Hardware:
 
     @property
     def mode_note(self) -> str:
-        """Reason why the power modes, or the one in force, are unknown."""
         return self._modes.note
 
     @property
@@ -253,7 +239,6 @@ class Hardware:
         return self._modes.modes
 
     def transition_ms(self) -> dict[str, float]:
-        """Time of one change of each controlled clock, by axis."""
         return {name: driver.transition_ms for name, driver in self._axes.drivers.items()}
 
     def apply(
@@ -266,7 +251,7 @@ class Hardware:
     ) -> Applied:
         """Set the clocks, wait (bounded) until they obey, and return the outcome.
 
-        A refusal undoes all writes and is raised. If the firmware cuts a clock, the outcome is not ``verified``, with notes.
+        A refusal undoes all writes and is raised. If the firmware cuts a clock, the outcome is not ``verified``.
 
         Args:
             clusters: clocks in kHz of CPU clusters set apart, by cpufreq policy; the lowest by default.
@@ -333,11 +318,7 @@ class Hardware:
         )
 
     def keep_memory(self) -> bool:
-        """Lock the memory clock if the kernel no longer keeps its level; return True if so.
-
-        Raises:
-            HardwareRefused, HardwareBusy: a file refused.
-        """
+        """Lock the memory clock if the kernel no longer keeps its level; return True if so."""
         memory, baseline = self._axes.memory, self._keeper.baseline if self._keeper else None
         if memory is None or memory.kept_hz is None or baseline is None or not memory.no_longer_kept():
             return False
@@ -352,7 +333,6 @@ class Hardware:
         return True
 
     def keep_baseline(self) -> str:
-        """Store unsaved or removed baseline data; return the error, if any."""
         return self._keeper.keep() if self._keeper else ""
 
     def restore(self, longest_s: float = 0.0) -> RestoreReport:
@@ -373,13 +353,11 @@ class Hardware:
         return replace(report, left=(*report.left, *left), clocks=(TITLES["emc_hz"], *report.clocks))
 
     def _memory_locks(self) -> frozenset[str]:
-        """Set switches that make the memory clock ignore its limits."""
         memory = self._axes.memory
         switches = () if memory is None else memory.past_limits
         return frozenset(one.path for one in switches if self._files.find_text(one.path) == one.value)
 
     def stock(self, held: Marker) -> Stock:
-        """Clocks that look held, and their defaults (see :mod:`.baseline.stock`)."""
         from .baseline.stock import stock  # only for a lost baseline
 
         self._axes.look_again()
@@ -389,11 +367,7 @@ class Hardware:
         return found
 
     def unlock_memory(self, *, dry_run: bool = False) -> tuple[Write, ...]:
-        """End any program's lock of the memory clock, as one that a dead process left; return the writes made.
-
-        Raises:
-            HardwareRefused, HardwareBusy: a file refused.
-        """
+        """End any program's lock of the memory clock, as one that a dead process left; return the writes made."""
         self._axes.look_again()
         writes = self._axes.memory.unlock() if self._axes.memory else ()
         for write in () if dry_run else writes:
@@ -414,7 +388,6 @@ class Hardware:
         return self._keeper.baseline.others if self._keeper and self._keeper.baseline else self._files.read_text
 
     def _limits_by_mode(self, offered: Offered, domain: ClockDomain) -> tuple[int, int] | None:
-        """Limits of a domain by the power mode; None if unknown, or if heat limits nothing."""
         for axis, driver in self._axes.drivers.items():
             if domain in driver.domains and axis != "emc_hz" and axis in offered.tables:
                 return mode_limits(axis, offered.tables[axis], offered.mode)

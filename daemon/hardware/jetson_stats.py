@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optional data from the jetson-stats service; its client is imported only if the service's socket exists.
+"""Optional data from the jetson-stats service, whose client is imported only if its socket exists.
 
 The client knows the module's name, which the device tree lacks, and lets its group's members change the power mode.
 """
@@ -53,8 +53,6 @@ class JtopClient(Protocol):
 
 
 class JetsonStats:
-    """The service, through its client; ``module`` is empty if unknown."""
-
     def __init__(self, client: JtopClient, sleep: Callable[[float], None] = time.sleep) -> None:
         self._client = client
         self._sleep = sleep
@@ -69,7 +67,7 @@ class JetsonStats:
         The service knows only one of the differing unit ``masks``, and gives no reason for a refused mode.
 
         Raises:
-            HardwareRefused: the service has no nvpmodel, or not this mode: it takes identifiers up to the number of modes only.
+            HardwareRefused: no nvpmodel, or not this mode: the service takes identifiers up to the number of modes only.
         """
         modes = self._client.nvpmodel
         if modes is None:

@@ -34,11 +34,7 @@ RunProgram = Callable[[Sequence[str]], Finished]
 
 
 def run_program(command: Sequence[str], longest_s: float = _LONGEST_S) -> Finished:
-    """Run a program without input or terminal, for a bounded time.
-
-    Raises:
-        HardwareRefused: it is missing, or may not be run.
-    """
+    """Run a program without input or terminal, for a bounded time; raises HardwareRefused."""
     with tempfile.TemporaryFile() as said:
         try:
             process = subprocess.Popen(

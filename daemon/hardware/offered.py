@@ -22,7 +22,7 @@ class Offered:
     Attributes:
         grid: levels of every axis; one for an axis that cannot be controlled.
         clusters: in kHz, of each CPU cluster set apart, by cpufreq policy.
-        tables: every listed frequency regardless of limits, by axis or cluster.
+        tables: every listed frequency regardless of limits.
     """
 
     grid: FrequencyGrid
@@ -42,7 +42,7 @@ def read_offered(
     others: OthersValue,
     failed: list[str] | None = None,
 ) -> Offered:
-    """Read the levels that the board offers within the caps of its power mode and the limits of ``others``.
+    """Read the levels that the board offers within its power mode and the limits of ``others``.
 
     With ``failed``, an unreadable limit adds a line there instead of an error, and all levels of its clock count.
 
@@ -67,7 +67,6 @@ def read_offered(
 
 
 def offered_levels_of(driver: Driver, mode: PowerMode | None, others: OthersValue) -> tuple[int, ...]:
-    """Levels of one axis or cluster under control, ascending; errors as for :func:`read_offered`."""
     return _within_mode(driver.levels(driver.table(), others), driver.axis, mode)
 
 
@@ -87,7 +86,7 @@ def fixed_levels(axes: Axes, description: BoardDescription, axis: str, mode: Pow
 
 
 def moved_limits(files: Files, drivers: Iterable[tuple[str, Driver]], mode: PowerMode | None) -> Iterator[str]:
-    """One line for each named clock whose limits leave one frequency, or a highest one other than the mode's."""
+    """Lines on clocks whose limits leave one frequency, or a highest one other than the mode's."""
     for clock, driver in drivers:
         if not (table := driver.table()):
             continue
@@ -107,7 +106,7 @@ def moved_limits(files: Files, drivers: Iterable[tuple[str, Driver]], mode: Powe
 
 
 def mode_limits(axis: str, table: tuple[int, ...], mode: PowerMode | None) -> tuple[int, int]:
-    """Limits by the power mode of an axis or cluster with this table; the hardware's if the mode is unknown or sets none."""
+    """Limits of an axis or cluster by the power mode; the hardware's if that is unknown or sets none."""
     highest = bound_levels(table, getattr(mode, _mode_axis(axis), None))[-1]
     floor = mode.cpu_min_khz if mode is not None and _mode_axis(axis) == "cpu_khz" else None
     return min(bound_levels(table, floor)[-1] if floor else table[0], highest), highest

@@ -59,11 +59,7 @@ class Patience:
         return tuple(call.name for call in tuple(self._stuck.values()) if not call.ended)
 
     def call(self, path: str, doing: str, function: Callable[[], T]) -> T:
-        """Call a function that touches a file; ``path`` and ``doing`` are for the error.
-
-        Raises:
-            HardwareHangs: it has not returned yet.
-        """
+        """Call a function that touches a file; ``path`` and ``doing`` are for the error, HardwareHangs."""
         place = posixpath.dirname(path)
         before = self._stuck.get(place)
         if before is not None:
@@ -97,8 +93,7 @@ def retried(call: Callable[[], T], clock: Clock, *, longest_s: float, pause_s: f
     """Result of a call, retried for ``longest_s`` after the first failure, at pauses that double from ``pause_s``.
 
     Raises:
-        TransientError: the last one, once the time is over; :class:`HardwareHangs` at once, as it may yet take effect.
-        Exception: any other one, at once.
+        TransientError: the last one; :class:`HardwareHangs` at once, as it may yet take effect.
     """
     deadline: float | None = None
     while True:

@@ -24,8 +24,6 @@ _MASKS = ("TPC_PG_MASK", "FBP_PG_MASK", "GPC_PG_MASK", "GPU_PG_MASK")
 
 
 class RunningModes:
-    """The power modes of the running system, if known and of this module."""
-
     def __init__(self, files: Files, board: BoardDescription, identity: Identity) -> None:
         self.modes: ModeSet | None = None
         self._files = files
@@ -67,11 +65,7 @@ def written_for_another(files: Files, board: BoardDescription, identity: Identit
 
 
 def parse_modes(text: str, cores: int, name: str = CONF) -> ModeSet:
-    """Modes of a configuration file, for a board with this number of cores.
-
-    Raises:
-        InputError: not such a file; the text names the line.
-    """
+    """Modes of a configuration file; raises InputError with the line."""
     table, default = [], None
     for kind, keys, words, line in _sections(text, name):
         if kind == "POWER_MODEL":
@@ -87,13 +81,12 @@ def parse_modes(text: str, cores: int, name: str = CONF) -> ModeSet:
 
 
 def read_modes(files: Files, cores: int) -> ModeSet | None:
-    """The running system's modes, if it has nvpmodel; errors as for :func:`parse_modes`."""
+    """The running system's modes, if it has nvpmodel."""
     text = files.find_text(CONF)
     return None if text is None else parse_modes(text, cores)
 
 
 def active_mode(files: Files, modes: ModeSet) -> PowerMode | None:
-    """The mode that nvpmodel set last."""
     number = told_mode(files)
     return next((mode for mode in modes.table if mode.id == number), None)
 
@@ -105,11 +98,7 @@ def told_mode(files: Files) -> int | None:
 
 
 def find_mode(modes: ModeSet, wanted: str) -> PowerMode:
-    """The mode of this identifier or name.
-
-    Raises:
-        UsageError: no such mode; the text lists the modes.
-    """
+    """The mode of this identifier or name; raises UsageError."""
     for mode in modes.table:
         if wanted == mode.name or (wanted.isdecimal() and int(wanted) == mode.id):
             return mode
@@ -131,7 +120,6 @@ def bound_levels(levels: tuple[int, ...], cap: int | None) -> tuple[int, ...]:
 
 
 def _sections(text: str, name: str) -> Iterable[tuple[str, dict[str, str], list[str], int]]:
-    """Every header with its words and first line."""
     lines = [line.partition("#")[0] for line in text.splitlines()]
     clean = "\n".join(lines)
     headers = list(re.finditer(r"<([^<>]*)>", clean))

@@ -35,11 +35,7 @@ class Setter:
         self._clock = clock
 
     def set(self, step: Step) -> tuple[Reading, ...]:
-        """Make the writes and wait until they show; return the clock's readings.
-
-        Raises:
-            HardwareRefused, HardwareBusy: a file refused.
-        """
+        """Make the writes and wait until they show; raises HardwareRefused or HardwareBusy."""
         for write in step.writes:
             try:
                 self._files.write_text(write.path, write.value, step.valid if write.value == str(step.level) else ())

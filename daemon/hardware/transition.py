@@ -17,10 +17,7 @@ from .setter import Setter, Step
 class Transition:
     """One change from the current clocks to the wanted level of each axis or cluster, among its current levels ``offered``.
 
-    Construction reads files, except the values just ``read``, and writes nothing.
-
-    Raises:
-        HardwareBusy, HardwareRefused: a file that decides the writes or their order cannot be read.
+    Construction reads files and writes nothing; it raises HardwareBusy or HardwareRefused.
     """
 
     def __init__(
@@ -44,7 +41,6 @@ class Transition:
 
     @property
     def planned(self) -> tuple[Write, ...]:
-        """Every write that may be made."""
         return tuple(write for step in self._steps for write in step.writes)
 
     @property
@@ -53,7 +49,7 @@ class Transition:
         return tuple(self._setter.done)
 
     def carry_out(self) -> dict[str, tuple[Reading, ...]]:
-        """Make the change; return every clock's readings, by axis or cluster.
+        """Make the change; return every clock's readings.
 
         Raises:
             HardwareRefused, HardwareBusy: a file refused; :meth:`undo` reverts the writes made until then.
@@ -72,7 +68,7 @@ class Transition:
             raise
 
     def undo(self, before: Mapping[str, str]) -> list[str]:
-        """Undo the writes in reverse, to the value of every file ``before``; return the errors."""
+        """Undo the writes in reverse, to the values ``before``; return the errors."""
         written = {write.path for write in self._setter.done}
         failed = []
         for domain in (domain for step in reversed(self._steps) for domain in reversed(step.driver.domains)):

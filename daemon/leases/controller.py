@@ -44,10 +44,6 @@ class Controller:
     Args:
         slept: True if the machine slept since the last call.
         who_sets: processes that may have set an axis just now.
-
-    Attributes:
-        applied: last setting in force; None without leases.
-        troubles: faults that persist.
     """
 
     def __init__(
@@ -113,7 +109,6 @@ class Controller:
 
     @property
     def tend_in_s(self) -> float:
-        """Seconds until the next :meth:`tend`."""
         if not len(self.leases) and not self._board.touched:
             return _IDLE_S
         quiet = self.applied is not None and not self.troubles and self._monotonic() - self.changed_s > _QUIET_AFTER_S
@@ -247,7 +242,6 @@ class Controller:
         self._follow(f"{lease.label} ended")
 
     def drop(self, connection: Hashable) -> None:
-        """End the leases of a closed connection."""
         gone = self.leases.of(connection)
         for lease in gone:
             self.leases.remove(lease)
@@ -270,7 +264,6 @@ class Controller:
         return self._give_back(_LAST_TRY_S)
 
     def reconfigure(self, config: Config) -> None:
-        """Apply the operator's new configuration, also to leases in force."""
         if config.default != self._config.default:
             for lease in (lease for lease in self.leases if lease.holder.yields):
                 self.release(lease, "the configuration")
@@ -374,7 +367,6 @@ class Controller:
         self._plan_again()
 
     def _afford(self, holder: Holder | None = None, asked: BoardConstraints | None = None) -> None:
-        """Update the power budget, also for a lease to be granted; plan again if it changed."""
         if self.budgets is None:
             return
         asking = [LeaseConstraints(lease.id, lease.label, lease.holder.uid, lease.plan.constraints) for lease in self.leases]

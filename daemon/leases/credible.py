@@ -54,7 +54,6 @@ def credible(
 
     Args:
         surface: None for an unpredicted program.
-        configuration: clocks in force; None for the top clocks.
         alone: no other lease's frames delay these.
         accepted: doubted frames count; the roofline still holds.
     """
@@ -70,7 +69,7 @@ def credible(
 
 @dataclass(frozen=True)
 class Doubt:
-    """Frames of a lease that do not count: median latency, number in a row, and the roofline or prediction as ``bound_ms``."""
+    """Frames of a lease that do not count; ``bound_ms`` is the roofline or the prediction."""
 
     side: Side
     observed_ms: float
@@ -107,8 +106,6 @@ def doubt(side: Side, observed_ms: float, where: Credible, frames: int, network:
 
 
 class Doubts:
-    """Frames out of range, consecutive ones on one side counted. For one thread."""
-
     def __init__(self) -> None:
         self.frames = 0
         self._last: list[tuple[Side | None, float]] = []
@@ -116,7 +113,6 @@ class Doubts:
         self._since_s = 0.0
 
     def note(self, latencies_ms: list[float], where: Credible, now_s: float) -> None:
-        """Take in frames, oldest first."""
         for latency_ms in latencies_ms:
             side = where.side(latency_ms)
             self._last = [*self._last[1 - _DOUBTED_OF :], (side, latency_ms)]
@@ -134,7 +130,6 @@ class Doubts:
         return None
 
     def insistent(self, now_s: float) -> bool:
-        """True if the run of doubted frames is long enough to count."""
         if self._side is None or self._side not in INSISTENT:
             return False
         frames, seconds = INSISTENT[self._side]

@@ -18,7 +18,6 @@ DEFAULT_APP = "jetdvfsd"
 
 
 def operator() -> Holder:
-    """Holder of the lease, which yields to every other."""
     return Holder("default", os.getpid(), 0, DEFAULT_APP, yields=True)
 
 

@@ -36,12 +36,9 @@ class Observed(Protocol):
 
 
 class Deviation(NamedTuple):
-    """A clock that is not as set.
+    """A clock that is not as set; ``stays_at`` is the level nearest to an axis that is ``slow`` and not hot, else 0.
 
-    Attributes:
-        cause: ``limited`` by other limits, ``taken`` by another program, ``appeared`` since, or ``slow``.
-        heat: reason why the kernel lowers it now.
-        stays_at: level nearest to an axis that is ``slow`` and not hot; 0 otherwise.
+    ``cause`` is ``limited`` by other limits, ``taken`` by another program, ``appeared`` since, or ``slow``.
     """
 
     axis: str
@@ -95,8 +92,6 @@ def find_deviations(board: Observed, applied: Applied, heat_before: str = "") ->
 
 
 class Backoff:
-    """Waits before a taken clock is set again."""
-
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
         self._wait_s = FIRST_WAIT_S
@@ -129,7 +124,6 @@ class Watch:
     """Watches the last setting.
 
     Attributes:
-        woken: True if the machine slept before the last look.
         countdown: line on the time until a taken clock is set again.
         is_hot: True if the kernel just lowered clocks against heat, and limits may be its own.
         stuck: level of each cool axis that has not followed for some seconds.
@@ -164,9 +158,6 @@ class Watch:
             wish: clocks for leases and other work together.
             outdated: True if the last setting was for other clocks.
             changed: True if the limits now allow another setting; called only if that is possible.
-
-        Raises:
-            HardwareBusy, HardwareRefused: as for :func:`find_deviations`.
         """
         self.woken, self.countdown = self._slept(), ""
         now = self._monotonic()

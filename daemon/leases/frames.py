@@ -64,8 +64,7 @@ class Frames:
 
     Attributes:
         recent_ms: trusted latencies at the clocks in force, oldest first.
-        first_ms: recent first frames after a pause or at other clocks, of ``first_frames``.
-        doubts: frames that are not credible.
+        first_ms: recent first frames after a pause or at other clocks.
     """
 
     def __init__(self) -> None:
@@ -96,13 +95,7 @@ class Frames:
         period_ms: float | None = None,
         where: Credible | None = None,
     ) -> None:
-        """Note frames that have just ended, oldest first.
-
-        Args:
-            setting: None if the clocks are unknown.
-            company: leases with frames at the same time.
-            where: credible range; by default above a timer's error.
-        """
+        """Note frames that have just ended, oldest first; ``where`` is the credible range."""
         where = where or Credible()
         latencies = list(latencies_ms)
         if not latencies:
@@ -201,7 +194,6 @@ class Frames:
                 seen.period_ms = None if seen.period_ms is None else factor * seen.period_ms
 
     def recall(self, before: Iterable[Observation], now_s: float) -> None:
-        """Add earlier observations of the program alone, at configurations without any."""
         for one in before:
             if (one.configuration, frozenset()) not in self._seen and one.latency_ms is not None:
                 seen = self._seen_at(one.configuration, frozenset())
@@ -211,7 +203,6 @@ class Frames:
                 seen.doubt = one.doubt
 
     def forget(self) -> None:
-        """Drop all observations, for another load."""
         self._seen.clear()
         self.recent_ms.clear()
         self.doubts = Doubts()
@@ -243,7 +234,7 @@ class Frames:
         ]
 
     def observed(self) -> dict[str, float] | None:
-        """Number, mean and percentiles in ms of the last frames, and the latest typical one; None without."""
+        """Number, mean and percentiles in ms of the last frames, and the latest typical one."""
         ranked = self._ranked_ms
         if not ranked:
             return None
@@ -282,7 +273,6 @@ def _mean_c(powers: Iterable[_Drawn]) -> float | None:
 
 
 def _trusted(latencies_ms: Sequence[float], before_s: float | None, now_s: float, since_s: float) -> list[float]:
-    """Latencies of frames begun after the clocks were set."""
     if before_s is not None and before_s >= since_s:
         return list(latencies_ms)
     began_s = before_s if before_s is not None else since_s

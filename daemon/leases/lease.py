@@ -20,13 +20,7 @@ _ENDED_KEPT = 256
 
 @dataclass(frozen=True)
 class Holder:
-    """Owner of a lease.
-
-    Attributes:
-        connection: any hashable.
-        yields: its leases count only while no other is held.
-        standby: its leases are lowered while no frames come.
-    """
+    """Owner of a lease; if it ``yields``, its leases count only while no other is held."""
 
     connection: Hashable
     pid: int
@@ -78,11 +72,7 @@ class Leases:
         return iter(tuple(self._leases.values()))
 
     def new(self, holder: Holder, plan: LeasePlan, reason: str, now_s: float) -> Lease:
-        """Make a lease without putting it into force.
-
-        Raises:
-            LimitReached: the limit in total, per user or per connection is reached.
-        """
+        """Make a lease without putting it into force; raises LimitReached."""
         limits = self._limits
         here = sum(lease.holder.connection == holder.connection for lease in self._leases.values())
         own = sum(lease.holder.uid == holder.uid for lease in self._leases.values())
@@ -113,7 +103,6 @@ class Leases:
         self._leases[lease.id] = replace(lease, plan=plan)
 
     def by_id(self) -> dict[str, Lease]:
-        """Leases in force by name, in order of arrival."""
         return dict(self._leases)
 
     def of(self, connection: Hashable) -> list[Lease]:
@@ -140,13 +129,11 @@ def find(leases: Mapping[str, Lease], lease_id: str, *, uid: int, ended: Mapping
 
 
 def combine(plans: Sequence[LeasePlan]) -> FrequencyConfiguration:
-    """On each axis the highest clock of any plan."""
     configurations = [plan.configuration for plan in plans]
     return FrequencyConfiguration(*(max(axis) for axis in zip(*configurations, strict=True)))
 
 
 def raised_by(lease: Lease, leases: Iterable[Lease]) -> list[str]:
-    """Leases that need a higher clock than this one on some axis."""
     own = [(axis, level) for axis, level in lease.plan.configuration._asdict().items() if axis not in lease.plan.governed]
     return [
         other.id

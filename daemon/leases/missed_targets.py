@@ -22,14 +22,7 @@ _OF_LOAD = 0.5
 
 @dataclass(frozen=True)
 class MissedTarget:
-    """A latency target that frames miss.
-
-    Attributes:
-        observed_ms: median latency.
-        predicted_ms: at the clocks in force.
-        frames: number of late frames since the first miss.
-        doing: remedy under way.
-    """
+    """A latency target that frames miss, by median latency and number of late frames; ``doing`` is the remedy under way."""
 
     target: str
     limit_ms: float
@@ -75,12 +68,7 @@ def why(
     deviating: Collection[str],
     company: Collection[str],
 ) -> str:
-    """Reason why frames take longer than their target allows.
-
-    Args:
-        over_current: events that cut clocks too shortly to show.
-        company: other users of the GPU, in words.
-    """
+    """Reason why frames take longer than their target allows; ``over_current`` events cut clocks too shortly to show."""
     causes: list[str] = []
     if throttled:
         causes.append(f"throttling ({'; '.join(throttled)})")

@@ -87,9 +87,6 @@ class Permitted:
     """Permitted clocks, by levels read up to :data:`KEPT_S` ago. For one thread.
 
     Methods that read levels raise HardwareBusy or HardwareRefused if the board's tables cannot be read.
-
-    Attributes:
-        missed: operator's limits without a level at the last look.
     """
 
     def __init__(self, board: Board, config: Config, monotonic: Callable[[], float], said: Repeated) -> None:
@@ -104,7 +101,6 @@ class Permitted:
         self._stuck_s = 0.0
 
     def look(self) -> Offered:
-        """Read the levels that the board offers."""
         offered = self._board.offered()
         self._look = (self._monotonic(), offered)
         self.missed = tuple(self.config.limits.missed(offered.levels))
@@ -113,7 +109,6 @@ class Permitted:
         return offered
 
     def offered(self) -> Offered:
-        """Levels that the board offers, read :data:`KEPT_S` ago at most."""
         fresh = self._look is not None and self._monotonic() - self._look[0] < KEPT_S
         return self._look[1] if self._look is not None and fresh else self.look()
 
@@ -122,11 +117,9 @@ class Permitted:
         return None if self._look is None else self._look[1]
 
     def allowed(self) -> FrequencyGrid:
-        """Offered levels that the operator allows."""
         return self.config.limits.within(self.offered().grid)
 
     def limits(self, floors: Floors) -> Limits:
-        """Limits for plans, with the demand of other work."""
         return permitted(self.offered().grid, self.config.limits, floors, self.budget, self._stuck)
 
     def last_limits(self, floors: Floors) -> Limits | None:
@@ -150,11 +143,7 @@ class Permitted:
         return True
 
     def check(self, configuration: FrequencyConfiguration) -> None:
-        """Refuse a configuration that is not offered, or outside the operator's limits.
-
-        Raises:
-            UsageError: the configuration is refused; the text names the nearest level.
-        """
+        """Raise UsageError for a configuration that is not offered, or outside the operator's limits."""
         allowed = self.allowed()
         for axis in AXES:
             level, levels = getattr(configuration, axis), allowed.levels(axis)

@@ -34,12 +34,7 @@ class Present:
         levels: Mapping[str, Sequence[int]] | None = None,
         parked: Mapping[str, LeasePlan] | None = None,
     ) -> tuple[Lease, ...]:
-        """Leases as they count under a budget in words, empty without one.
-
-        Args:
-            levels: permitted levels of each axis.
-            parked: clocks of each lease in standby.
-        """
+        """Leases as they count under a budget in words; ``parked`` are clocks of leases in standby."""
         found, made, notes = [], {}, []
         for lease in leases:
             plan, idle = lease.plan, lease.plan.work is not None and idles(lease, now_s, budgeted=bool(budget))

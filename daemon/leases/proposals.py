@@ -53,7 +53,6 @@ class Proposals:
         return made
 
     async def told(self, error: TargetNotAttainable, wish: PlanRequest) -> TargetNotAttainable:
-        """The error, with the power mode in which the target is attainable, if any."""
         proposal = await self.of(wish, None)
         return error if proposal is None else TargetNotAttainable(f"{error}; {proposal.note}")
 

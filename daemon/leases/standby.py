@@ -22,14 +22,7 @@ _PERIODS = 3
 
 @dataclass(frozen=True)
 class Standby:
-    """Standby of one lease so far.
-
-    Attributes:
-        since_s: its begin, on the caller's clock; None while frames come.
-        count: number of times.
-        total_s: total time, except the present one.
-        back_ms: total time to set the clocks afterwards.
-    """
+    """Standby of one lease so far; ``back_ms`` is the total time to set the clocks afterwards."""
 
     since_s: float | None = None
     count: int = 0
@@ -42,12 +35,7 @@ class Standby:
 
 
 class StandbyWatch:
-    """Standby of leases, by the GPU's load from 0 to 1. For one thread.
-
-    Attributes:
-        rules: in force; None for no standby.
-        leases: by lease, if it ever was in standby.
-    """
+    """Standby of leases, by the GPU's load from 0 to 1. For one thread."""
 
     def __init__(self, rules: IdleRules | None, gpu_load: Callable[[], float | None]) -> None:
         self.rules = rules
@@ -77,7 +65,6 @@ class StandbyWatch:
         return frozenset(quiet - before), before - quiet
 
     def was_left(self, names: Iterable[str], elapsed_ms: float) -> None:
-        """Count the time to set the clocks of leases that left standby."""
         for name in names:
             one = self.leases[name]
             self.leases = {**self.leases, name: replace(one, back_ms=one.back_ms + elapsed_ms)}

@@ -33,7 +33,7 @@ def find_unkept(
     unmet: Mapping[str, str],
     fares: Mapping[str, SharedLatency],
 ) -> dict[str, UnmetTarget]:
-    """Unmet targets now, by lease; ``unmet`` has reasons why no plan within the limits meets a lease's target."""
+    """Unmet targets now, by lease; ``unmet`` has reasons why no plan meets a lease's target."""
     found = {}
     for lease in leases:
         missed = lease.plan.missed(applied.accepted) if applied is not None else None
@@ -49,13 +49,7 @@ def find_unkept(
 
 
 class Judge:
-    """Finds unmet targets, and logs each once. For one thread.
-
-    Attributes:
-        unkept: unmet targets, by lease.
-        fares: shared latencies by lease.
-        texts: unmet targets, one line each.
-    """
+    """Finds unmet targets, and logs each once. For one thread."""
 
     def __init__(self, arbiter: Arbiter, said: Repeated) -> None:
         self.unkept: dict[str, UnmetTarget] = {}

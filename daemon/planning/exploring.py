@@ -60,15 +60,12 @@ def next_configuration(
     """Choose the next configuration.
 
     First the highest permitted clocks. Later ones keep the target (and the period) with the probability :data:`SAFE`, or by
-    their
-    clocks: no frame slows by more than the clock lowered most. The first are the most informative; from the fourth on, the
-    potentially best, alternating for a predicted network. Exploration ends after ten if no gain of 1% is left, or after
+    their clocks: no frame slows by more than the clock lowered most. The first are the most informative; from the fourth on,
+    the potentially best, alternating for a predicted network. Exploration ends after ten if no gain of 1% is left, or after
     ``most``.
 
     Args:
         surface: as predicted, or :func:`jetdvfs.kernels.correction.flat.flat_surface`.
-        target, fps, confidence, limits: as for :func:`jetdvfs.daemon.planning.plan.plan`.
-        observations: all, as for :func:`jetdvfs.kernels.correction.correct.correct`.
 
     Raises:
         UsageError: an argument is invalid.
@@ -152,7 +149,6 @@ def _never_late(surface: Surface, target: Target, fps: float | None, observation
 
 
 def _below_late(surface: Surface, target: Target, fps: float | None, observations: Sequence[Observation]) -> NDArray[np.bool_]:
-    """Mask of configurations with no clock above an observation of late frames."""
     below, limit_ms = np.zeros(surface.grid.shape, bool), longest_ms(target, fps)
     for one in observations:
         if limit_ms is not None and one.latency_ms is not None and one.latency_ms > limit_ms and not one.disturbed:
@@ -162,7 +158,6 @@ def _below_late(surface: Surface, target: Target, fps: float | None, observation
 
 
 def _far_below(surface: Surface, seen: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Mask of configurations far below all observed clocks of an unpredicted program."""
     far = np.zeros(surface.grid.shape, bool)
     if surface.terms is None or not surface.terms.unpredicted:
         return far

@@ -33,12 +33,10 @@ class Work:
     """GPU load of one application.
 
     Attributes:
-        surface: of one inference, alone on the board.
         fps: None for back to back.
-        confidence: for plan and limit; None for the median.
+        confidence: None for the median.
         limit_ms: longest time of a frame; None for any.
         frugal: True if it prefers the least energy within the limit.
-        process: id of the process.
     """
 
     surface: Surface
@@ -71,8 +69,6 @@ class LeasePlan:
     """Configuration planned for a lease, and the request behind it.
 
     Attributes:
-        request: for a target; None for a requested configuration.
-        constraints: of the lease on the whole board.
         chosen: the plan; None if requested, on trial or closest.
         planner: plans again within other limits; None for a requested configuration.
         unmet: reason why no configuration is predicted to meet the target, and the best attainable.
@@ -96,7 +92,6 @@ class LeasePlan:
 
     @property
     def target(self) -> str:
-        """Text of the target; empty for a requested configuration."""
         return "" if self.request is None else str(parse_target(self.request.target))
 
     @property
@@ -117,7 +112,6 @@ class LeasePlan:
 
     @property
     def predicted(self) -> Option | None:
-        """Prediction at the configuration."""
         if self.chosen is not None:
             return self.chosen.choice
         return None if self._known is None else self._known.option(self.configuration)
@@ -146,14 +140,10 @@ class LeasePlan:
         return None if self._known is None or self.parked else self._known.missed(configuration)
 
     def closest(self, limits: Limits) -> LeasePlan | None:
-        """Closest plan to the target, with the same planner."""
         return None if self._known is None else replace(self._known.closest(limits), planner=self.planner)
 
     def within(self, limits: Limits, *, held: bool) -> LeasePlan:
-        """The plan remade within limits; if a power budget excludes the target, the closest to it.
-
-        Args:
-            held: the lease is in force, and must keep to the budget at any cost to its target.
+        """The plan remade within limits; a lease in force (``held``) keeps to a power budget at any cost to its target.
 
         Raises:
             TargetNotAttainable: no configuration meets its target, whatever the budget.
@@ -177,13 +167,7 @@ class LeasePlan:
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """A network, a target and conditions; plans leases (:class:`Planner`).
-
-    Attributes:
-        plans: makes and keeps plans.
-        simulated: True if the predictions were measured on a simulated board.
-        constraints: on the whole board.
-    """
+    """A network, a target and conditions; plans leases (:class:`Planner`)."""
 
     plans: Plans
     surface: Surface
@@ -195,7 +179,6 @@ class PlanRequest:
     constraints: BoardConstraints = field(default_factory=BoardConstraints)
 
     def plan(self, limits: Limits) -> LeasePlan:
-        """The best plan within these limits; errors as for :func:`jetdvfs.daemon.planning.plan.plan`."""
         try:
             chosen = self.plans.plan(self.surface, self.target, self.fps, self.confidence, limits)
         except TargetNotAttainable as error:
@@ -225,15 +208,10 @@ class PlanRequest:
         return replace(self.at(configuration, limits, ClosestPlanner(self)), unmet=unmet)
 
     def at(self, configuration: FrequencyConfiguration, limits: Limits, planner: Planner) -> LeasePlan:
-        """Plan of a given configuration; ``planner`` plans again within other limits."""
         return LeasePlan(configuration, self, self.constraints, None, planner, limits)
 
     def option(self, configuration: FrequencyConfiguration) -> Option:
-        """Median prediction at a configuration.
-
-        Raises:
-            GridError: it is not on the surface's grid.
-        """
+        """Median prediction at a configuration; raises GridError."""
         figures = self.surface.at(configuration)
         return Option(configuration, figures.latency_ms, figures.power_mw, figures.energy_mj, figures.guessed_share)
 

@@ -26,15 +26,12 @@ BATTERIES_WH = (0.1, 100_000.0)
 
 @dataclass(frozen=True)
 class BoardConstraints:
-    """Constraints on the whole board.
+    """Constraints on the whole board; raises UsageError.
 
     Attributes:
         ceiling_c: highest temperature of any zone, in degrees Celsius.
         hours: battery life from the grant of the lease.
         battery_wh: charge at the grant, if the board does not report it.
-
-    Raises:
-        UsageError: a figure is invalid.
     """
 
     ceiling_c: float | None = None
@@ -88,8 +85,6 @@ TIE = 1e-3
 
 @dataclass(frozen=True)
 class Bounds:
-    """Lowest and highest clock allowed on an axis, in its unit."""
-
     min: Positive | None = None
     max: Positive | None = None
 
@@ -98,7 +93,6 @@ class Bounds:
             raise ValueError(f"expected min not above max, got {self.min} > {self.max}")
 
     def inside(self, levels: Sequence[int]) -> tuple[int, ...]:
-        """Levels between both bounds."""
         low, high = self.min or 0, self.max if self.max is not None else levels[-1]
         return tuple(level for level in levels if low <= level <= high)
 
@@ -117,7 +111,6 @@ class ClockLimits:
     emc_hz: Bounds = field(default_factory=Bounds, metadata={"help": "memory clock, in Hz"})
 
     def allowed(self, clock: str, levels: Sequence[int]) -> tuple[int, ...]:
-        """Permitted levels of a clock, at least one; a cpufreq policy has the CPU's bounds."""
         bounds: Bounds = getattr(self, clock if clock in CLOCKS else "cpu_khz")
         return bounds.allowed(levels)
 
@@ -139,13 +132,7 @@ class ClockLimits:
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of a plan besides its target.
-
-    Attributes:
-        cpu_khz, gpu_hz, emc_hz: inclusive range of each clock.
-        power_mw: mean power of the board; ``because`` is the reason.
-        demand: reasons of other work's floors, one line each.
-    """
+    """Limits of a plan besides its target: range of each clock, mean power of the board, and reasons of other work's floors."""
 
     cpu_khz: tuple[int, int] | None = None
     gpu_hz: tuple[int, int] | None = None
@@ -159,7 +146,6 @@ class Limits:
         return cls(ranges.get("cpu_khz"), ranges.get("gpu_hz"), ranges.get("emc_hz"))
 
     def affords(self, power_mw: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """Mask of configurations within the power budget."""
         affordable: NDArray[np.bool_] = power_mw <= (np.inf if self.power_mw is None else self.power_mw)
         return affordable
 
@@ -168,11 +154,7 @@ class Limits:
         return "" if self.power_mw is None else f"{self.power_mw / 1e3:.4g} W {self.because}".rstrip()
 
     def permits(self, grid: FrequencyGrid) -> NDArray[np.bool_]:
-        """Mask of configurations within the ranges, of the grid's shape.
-
-        Raises:
-            UsageError: no configuration is; the text names the clock and its frequencies.
-        """
+        """Mask of configurations within the ranges, or UsageError without any."""
         masks = []
         for name in AXES:
             axis, bounds = np.array(grid.levels(name)), getattr(self, name)
@@ -214,11 +196,7 @@ def lowest_clocks(grid: FrequencyGrid, among: NDArray[np.bool_]) -> tuple[int, i
 
 
 def lasting(target: Target, battery_wh: float | None, limits: Limits) -> Limits:
-    """Limits of a plan without a board, and the battery life that its target may request.
-
-    Raises:
-        UsageError: the battery's charge is missing, or given for another target.
-    """
+    """Limits of a plan without a board, and the battery life that its target may request; raises UsageError."""
     hours = target.limit if isinstance(target, Hours) else None
     BoardConstraints(hours=hours, battery_wh=battery_wh)
     if hours is None:

@@ -35,14 +35,12 @@ A100_SLICES: Mapping[str, int] = {"1g.5gb": 5, "2g.10gb": 10, "3g.20gb": 20, "7g
 
 @dataclass(frozen=True)
 class Choice:
-    """A power mode, or a slice of the GPU in one, and a network's figures there.
+    """A power mode, or a slice of the GPU in one, and a network's figures at its highest clocks.
 
     Attributes:
-        configuration: its highest clocks.
-        latency_ms, power_mw: there, not exceeded at the confidence, if given; power over the period of a frame rate.
+        latency_ms, power_mw: not exceeded at the confidence, if given; power over the period of a frame rate.
         gpu_share: part of the GPU left on; None (unknown) is not enough. For a part, ``latency_ms`` scales by it and
             ``power_mw`` is the whole GPU's: both are upper bounds.
-        lacking: requirements not met.
     """
 
     name: str
@@ -76,16 +74,12 @@ def judged_modes(
     fps: float | None = None,
     confidence: float | None = None,
 ) -> list[Choice]:
-    """Every mode, and every slice of the GPU in each, the lowest power first.
+    """Every mode, and every slice of the GPU in each, the lowest power first; raises UsageError.
 
     Args:
         surface: with all of the GPU on.
         bounds: on latency, power and energy; a frame rate adds its period.
-        memory_bytes: needed by the network.
         available_bytes: 0 if unknown.
-
-    Raises:
-        UsageError: the rate or the confidence is invalid.
     """
     check_confidence(confidence)
     figures, busy = outlook(surface, fps, confidence), outlook(surface, None, confidence)
@@ -112,11 +106,7 @@ def judged_modes(
 
 
 def smallest(choices: Sequence[Choice]) -> Choice:
-    """The first that is enough.
-
-    Raises:
-        TargetNotAttainable: none is; the text tells the lack of the fastest.
-    """
+    """The first that is enough; raises TargetNotAttainable."""
     for choice in choices:
         if choice.enough:
             return choice
@@ -125,11 +115,7 @@ def smallest(choices: Sequence[Choice]) -> Choice:
 
 
 def modes_of(board: BoardDescription, firmware: str | None) -> ModeSet:
-    """Modes of a board with this firmware, by default the last described.
-
-    Raises:
-        UsageError: unknown firmware.
-    """
+    """Modes of a board with this firmware, by default the last described; raises UsageError."""
     found = [modes for modes in board.modes if firmware in (None, modes.name)]
     if not found:
         raise UsageError(f"--firmware {firmware}: {board.name} has {', '.join(modes.name for modes in board.modes) or 'none'}")
@@ -173,11 +159,7 @@ def _slices(board: BoardDescription, mode: PowerMode, share: float | None) -> It
 
 @dataclass(frozen=True)
 class Proposal:
-    """A better power mode, its clocks, and the reason.
-
-    Attributes:
-        gain: share by which the target's objective falls; None if the mode in force misses the target.
-    """
+    """A better power mode; ``gain`` is None if the mode in force misses the target."""
 
     mode: PowerMode
     configuration: FrequencyConfiguration
@@ -193,12 +175,7 @@ class Proposal:
 def propose(
     wish: PlanRequest, modes: ModeSet, active: PowerMode, held: FrequencyConfiguration | None, bounds: ClockLimits | None = None
 ) -> Proposal | None:
-    """Best power mode for a request, if it is worth a change from the active one.
-
-    Args:
-        held: configuration held now; None if none meets the target.
-        bounds: the operator's.
-    """
+    """Best power mode for a request, if it is worth a change; ``held`` is the present configuration, if any."""
     found = []
     for mode in modes.table:
         if mode.id == active.id or share_on(mode, modes) != 1.0:

@@ -29,8 +29,7 @@ def outlook(surface: Surface, fps: float | None, confidence: float | None = None
     """Figures of a surface: medians, or values not exceeded with a confidence.
 
     With a frame rate, energy is per frame and power the mean over the period. Their relative error is that of an inference's
-    energy,
-    although the idle part is better known.
+    energy, although the idle part is better known.
 
     Raises:
         UsageError: the rate is invalid.
@@ -52,7 +51,6 @@ def outlook(surface: Surface, fps: float | None, confidence: float | None = None
 
 
 def requirements(target: Target, fps: float | None) -> list[Bound]:
-    """Bounds that a plan must keep: the target's, and the period of a frame rate."""
     return [bound for bound in (target.bound, Bound("latency_ms", 1e3 / fps) if fps else None) if bound]
 
 
@@ -86,13 +84,7 @@ MUCH_GUESSED = 0.1
 
 @dataclass(frozen=True)
 class Caveats:
-    """Limits of the trust in a prediction.
-
-    Attributes:
-        guessed: kernels with guessed cost, the largest GPU time first.
-        boundary: end of the launch list, if before the network's.
-        execution, note: as ``execution`` and ``execution_note`` of :class:`jetdvfs.kernels.surface.Surface`.
-    """
+    """Limits of the trust in a prediction."""
 
     method: str = ""
     guessed: tuple[Guess, ...] = ()
@@ -118,11 +110,10 @@ class Option:
     """A configuration and its prediction.
 
     Attributes:
-        latency_ms, power_mw, energy_mj: of one inference.
-        energy_per_frame_mj: with the idle energy until the next frame; None without a frame rate.
+        energy_per_frame_mj: with the idle energy until the next frame.
         guessed_share: share of GPU time in guessed kernels, 0 to 1.
-        temperature_c: planned die temperature; None if the profile has only one, or it was given.
-        latency_high_ms, energy_high_mj: latency and energy (per frame with a rate) at the confidence.
+        temperature_c: planned die temperature, if the profile has several.
+        latency_high_ms, energy_high_mj: at the confidence, energy per frame with a rate.
     """
 
     configuration: FrequencyConfiguration
@@ -136,7 +127,6 @@ class Option:
     temperature_c: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Members by name, without None."""
         data = {"configuration": self.configuration._asdict(), **{k: v for k, v in vars(self).items() if k != "configuration"}}
         return {name: value for name, value in data.items() if value is not None}
 
@@ -158,8 +148,6 @@ class Plan:
         front: permitted Pareto front of latency and energy, fastest first.
         alternatives: the choice's neighbours.
         considered: number of configurations within the limits; ``attaining`` of them meet the target.
-        reason: alternatives that it beats, and the requirement that excludes a better one.
-        saving: comparison with the top clocks.
     """
 
     target: Target
@@ -177,7 +165,7 @@ class Plan:
 
     @property
     def why(self) -> str:
-        """All reasons in words: the binding requirement, a step of each clock, and the saving."""
+        """All reasons in words."""
         steps = (f"One step {other.step}: {other.verdict}." for other in self.alternatives)
         end, note = self.caveats.boundary, self.caveats.note
         part = [f"All of this is of a part of the network: {end.note}."] if end else []
@@ -189,7 +177,6 @@ class Plan:
 
     @property
     def caution(self) -> str:
-        """Warning of a plan with much guessing."""
         if self.choice.guessed_share < MUCH_GUESSED:
             return ""
         first, others = self.caveats.guessed[0], len(self.caveats.guessed) - 1
@@ -282,7 +269,6 @@ class Plans:
         self._kept = lru_cache(maxsize=_PLANS_KEPT)(self._make)
 
     def plan(self, surface: Surface, target: str, fps: float | None, confidence: float | None, limits: Limits) -> Plan:
-        """As :func:`jetdvfs.daemon.planning.plan.plan`."""
         return self._kept(surface, target, fps, confidence, limits)
 
     def _make(self, surface: Surface, target: str, fps: float | None, confidence: float | None, limits: Limits) -> Plan:
@@ -386,7 +372,6 @@ class _Planner:
         return f"{self.target.merit} per frame" if self.fps and self.target.prefers == "energy_mj" else self.target.merit
 
     def _choice_reason(self, attaining: NDArray[np.bool_], objective: NDArray[np.float64]) -> str:
-        """Configurations among which it is best, and the requirement that excludes a better one."""
         best = f"{self.target.best.capitalize()} {self._merit()}"
         considered = int(self.permitted.sum())
         if not self.requirements:

@@ -33,13 +33,7 @@ _STEP_C, _STEP_MW = 1.0, 500.0
 
 @dataclass(frozen=True)
 class Warmth:
-    """Temperature and power of a board.
-
-    Attributes:
-        die_c: hottest throttling zone, in degrees Celsius.
-        drawn_mw: power of its energy rails.
-        k_per_w: lasting rise of the die per additional watt; 0 if unknown.
-    """
+    """Temperature of the hottest throttling zone, power of the energy rails, and lasting rise of the die per watt."""
 
     die_c: float
     drawn_mw: float
@@ -66,11 +60,7 @@ def warmth_of(sensors: Sensing, description: BoardDescription) -> Warmth | None:
 
 
 def settled(surface: Surface, warmth: Warmth | None, fps: float | None) -> Surface:
-    """Surface with the die settled at each configuration; unchanged if its leakage is unknown.
-
-    Raises:
-        UsageError: the rate is invalid.
-    """
+    """Surface with the die settled at each configuration; unchanged if its leakage is unknown. Raises UsageError."""
     if surface.heat is None or warmth is None:
         return surface
     check_rate(fps)

@@ -55,8 +55,6 @@ class Outlook:
 
 @dataclass(frozen=True)
 class Bound:
-    """Upper limit of a figure, in its unit."""
-
     figure: Figure
     limit: float
 
@@ -82,7 +80,6 @@ class Target(ABC):
 
     Attributes:
         prefers: figure to be low among permitted configurations; None for an objective of its own.
-        merit: the same in words; by default the figure's name.
         phase: phase of a language model that it is for; None for any network.
     """
 
@@ -98,7 +95,6 @@ class Target(ABC):
 
     @property
     def bound(self) -> Bound | None:
-        """Limit on one figure; None for any."""
         return None
 
     def objective(self, outlook: Outlook) -> NDArray[np.float64]:
@@ -128,17 +124,12 @@ class Target(ABC):
 
     @property
     def meaning(self) -> str:
-        """Requirement and preference in words."""
         return f"the {self.goal}{f' with {self.bound}' if self.bound else ''}"
 
     @classmethod
     @abstractmethod
     def parse(cls, value: str | None) -> Target:
-        """Make one from the text after ``=``, None without ``=``.
-
-        Raises:
-            ValueError: the value is missing, superfluous or out of range.
-        """
+        """Make one from the text after ``=``, None without ``=``, or raise ValueError."""
 
     @classmethod
     @abstractmethod
@@ -153,7 +144,7 @@ class Target(ABC):
 
 @dataclass(frozen=True)
 class BoundedTarget(Target):
-    """Limit on one figure: ``keyword=limit``, ``typical`` in its example.
+    """Limit on one figure: ``keyword=limit``.
 
     Attributes:
         quantity: name in a text with a unit, as in ``latency=20ms``.
@@ -183,11 +174,7 @@ class BoundedTarget(Target):
 
     @classmethod
     def in_unit(cls, value: str) -> Target:
-        """Make one from a number and its unit, such as ``20ms``.
-
-        Raises:
-            ValueError: the unit is missing or unknown, or the number out of range.
-        """
+        """Make one from a number and its unit, such as ``20ms``, or raise ValueError."""
         found = _WITH_UNIT.fullmatch(value)
         if found is None or found["unit"] not in cls.units:
             raise ValueError(f"or {cls.quantity}=NUMBER with one of the units {', '.join(cls.units)}")
@@ -366,11 +353,7 @@ def _derived(base: type[Any]) -> Iterator[type[Target]]:
 
 @lru_cache(maxsize=256)
 def parse_target(text: str) -> Target:
-    """Parse a target's text, such as ``latency_ms=50``, ``latency<=50ms``, ``50ms`` or ``min-energy``.
-
-    Raises:
-        UsageError: unknown target or unit; the text lists the valid ones.
-    """
+    """Parse a target's text, such as ``latency_ms=50``, ``latency<=50ms``, ``50ms`` or ``min-energy``; raises UsageError."""
     found = _TEXT.fullmatch(text.strip())
     name, sign, value = found.group("name", "sign", "value") if found else ("", None, text)
     name = name and name.rstrip()
@@ -407,7 +390,6 @@ def _bounded() -> Iterator[type[BoundedTarget]]:
 
 
 def _unit(value: str) -> str | None:
-    """Unit of a number, empty without one; None for other text."""
     found = _WITH_UNIT.fullmatch(value)
     return None if found is None else found["unit"]
 
@@ -420,11 +402,7 @@ _PHASES: dict[Phase, str] = {"prefill": "reading a prompt", "decode": "making to
 
 
 def check_phase(target: Target, phase: Phase | None) -> None:
-    """Refuse a target for another phase of a language model than the launches'.
-
-    Raises:
-        UsageError: the phases differ.
-    """
+    """Raise UsageError for a target of another phase of a language model than the launches'."""
     if target.phase and target.phase != phase:
         said = f"not of {_PHASES[phase]}" if phase else "and this network is none"
         raise UsageError(f"target {target} is for a language model {_PHASES[target.phase]} (--{target.phase}), {said}")
@@ -446,6 +424,5 @@ def listing() -> str:
 
 
 def check_confidence(confidence: float | None) -> None:
-    """Raise UsageError unless it is a probability of at least 0.5 and below 1."""
     if confidence is not None and not 0.5 <= confidence < 1:
         raise UsageError(f"confidence={confidence:g}: expected a probability of at least 0.5 and below 1")

@@ -39,11 +39,7 @@ def is_trusted(folder: Path) -> bool:
 
 
 def make_trusted(folder: Path) -> None:
-    """Make a folder and its parent, writable by this user; root's are readable by all.
-
-    Raises:
-        OSError: one cannot be made, or belongs to another user.
-    """
+    """Make a folder and its parent, writable by this user only; raises OSError. Root's are readable by all."""
     for one in (folder.parent, folder):
         one.mkdir(mode=0o755 if os.geteuid() == 0 else 0o700, parents=True, exist_ok=True)
         if one != Path("/tmp") and not is_trusted(one):

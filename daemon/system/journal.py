@@ -55,8 +55,6 @@ def failure(error: BaseException) -> tuple[str, str]:
 
 
 def task_failures(say: Callable[[str, str], object]) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
-    """Handler for the event loop that passes each failure's text and kind on."""
-
     def handle(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
         if isinstance(error, BaseException):
@@ -104,7 +102,6 @@ class LogQuota(logging.Filter):
         return admitted
 
     def sum_up(self) -> None:
-        """Log once, for each user, the number of lines left out in a past minute."""
         now = self._monotonic()
         with self._lock:
             over = [uid for uid, began_s in self._began.items() if now - began_s >= _MINUTE_S]
@@ -152,12 +149,7 @@ _PRIORITIES = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ER
 
 
 def fields(kind: str, **values: object) -> dict[str, str]:
-    """Journal fields of one record, for ``extra`` of a logger's methods.
-
-    Args:
-        kind: one of this module's.
-        values: by lower-case names; ``lease`` becomes ``JETDVFS_LEASE``. None and empty texts are omitted.
-    """
+    """Journal fields of one record, for ``extra`` of a logger's methods; ``lease`` becomes ``JETDVFS_LEASE``."""
     named = {f"JETDVFS_{name.upper()}": printable(str(value)) for name, value in values.items() if value not in (None, "")}
     return {"MESSAGE_ID": kind, **named}
 

@@ -18,8 +18,6 @@ _MOST_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Remark:
-    """A remark about a file, or its line, from 1."""
-
     path: Path
     line: int | None
     text: str
@@ -52,11 +50,9 @@ class Stack:
 
     @property
     def merged(self) -> Any:
-        """The files as one document; later members of mappings override."""
         return self._together[0]
 
     def origin(self, at: Place) -> Layer | None:
-        """The last file with this member, or its closest parent."""
         origins = self._together[1]
         return next((origins[at[:end]] for end in range(len(at), -1, -1) if at[:end] in origins), None)
 

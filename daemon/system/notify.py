@@ -27,7 +27,6 @@ def notify(*states: str) -> bool:
 
 
 def watchdog_s() -> float | None:
-    """Watchdog interval in seconds."""
     if os.environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
         return None
     try:
@@ -37,7 +36,6 @@ def watchdog_s() -> float | None:
 
 
 def listen_sockets() -> dict[str, socket.socket]:
-    """Listening sockets from the manager, by name."""
     if os.environ.get("LISTEN_PID") != str(os.getpid()):
         return {}
     count = int(os.environ.get("LISTEN_FDS", "0"))

@@ -97,7 +97,6 @@ class Record(logging.Handler):
             wake()
 
     def entries(self, after: int = 0, lease: str | None = None) -> list[Entry]:
-        """Kept entries after a number, oldest first, of one lease if named."""
         self.acquire()
         try:
             kept = [entry for entries in self._entries.values() for entry in entries]

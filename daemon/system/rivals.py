@@ -70,7 +70,6 @@ def who_sets(paths: Collection[str], root: Path) -> tuple[str, ...]:
 
 
 def _enabled(root: Path) -> Iterator[str]:
-    """Units that targets start: links in their folders."""
     for folder in _FOLDERS:
         for pattern in ("*.wants/*", "*.requires/*"):
             yield from (link.name for link in (root / folder).glob(pattern))
@@ -97,7 +96,6 @@ def _there(path: Path) -> bool:
 
 
 def _command(root: Path, lines: list[str]) -> str:
-    """Command of a unit that sets clocks, its own or in its script."""
     for line in lines:
         if found := _set_in(line, _OF_UNIT):
             return found

@@ -23,7 +23,6 @@ class Sleep:
         self._asleep_s = since_boot() - monotonic()
 
     def over(self) -> bool:
-        """True if the machine has slept since the last call."""
         asleep_s = self._since_boot() - self._monotonic()
         slept, self._asleep_s = asleep_s - self._asleep_s > _LEAST_S, asleep_s
         return slept

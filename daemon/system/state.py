@@ -73,13 +73,9 @@ def locked(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def locked_in_passing(root: Path, runtime_dir: Path, state_dir: Path) -> Iterator[None]:
-    """Ensure that no daemon runs on the board or from these directories, without making them.
+    """Ensure that no daemon runs on the board or from these directories, without making them; errors as for :func:`locked`.
 
     An unwritable state directory, on a full or failed disk, is no obstacle: no daemon could run from it.
-
-    Raises:
-        HardwareBusy: one runs.
-        UsageError: the runtime directory cannot be written.
     """
     runtime_dir, state_dir = runtime_dir.resolve(), state_dir.resolve()
     with contextlib.ExitStack() as stack:
@@ -99,12 +95,7 @@ _MOST_BYTES = 4096
 
 @contextlib.contextmanager
 def board_locked(root: Path) -> Iterator[None]:
-    """Be the only process that sets the clocks of the board at ``root``.
-
-    Raises:
-        HardwareBusy: another process is.
-        UsageError: the lock cannot be opened.
-    """
+    """As :func:`locked`, for the board at ``root``."""
     try:
         handle = _opened(root)
     except OSError as error:
@@ -169,7 +160,6 @@ def _where(root: Path) -> str:
 
 
 def _noted(root: Path) -> dict[str, Any]:
-    """Note of the daemon on a board; a killed daemon's is skipped."""
     for base in dict.fromkeys((RUNTIME_DIR, runtime_base())):
         folder = base / _FOLDER
         if not (is_trusted(base) and is_trusted(folder)):

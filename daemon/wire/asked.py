@@ -28,11 +28,7 @@ class AskedTensor(dict[str, Any]):
 
 
 def tensor(item: Any) -> AskedTensor:
-    """An input; one already read is returned.
-
-    Raises:
-        InputError, UsageError: invalid.
-    """
+    """An input; one already read is returned. Raises InputError or UsageError."""
     if isinstance(item, AskedTensor):
         return item
     try:
@@ -65,11 +61,7 @@ def _spec(item: Any) -> TensorSpec:
 
 
 def configuration(value: Configuration | None) -> dict[str, int] | None:
-    """A configuration, by name.
-
-    Raises:
-        UsageError: invalid.
-    """
+    """A configuration by name, or UsageError."""
     if value is None or isinstance(value, Mapping):
         return None if value is None else dict(value)
     from ...kernels.grid import FrequencyConfiguration, parse_configuration
@@ -102,11 +94,7 @@ def short(text: str | None) -> str | None:
 
 
 def message(interface: str, method: str, parameters: Mapping[str, Any], *, more: bool = False) -> bytes:
-    """A call as sent, with its given parameters; ``more`` for repeated replies.
-
-    Raises:
-        UsageError: a figure is not finite, or the call is too long.
-    """
+    """A call as sent; ``more`` for repeated replies. Raises UsageError."""
     for name, value in parameters.items():
         if isinstance(value, float) and not math.isfinite(value):
             raise UsageError(f"{name}={value:g}: expected a number")

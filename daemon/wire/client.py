@@ -83,7 +83,6 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """End the connection, and with it its leases."""
         self.hang_up()
         self._sock.close()
 
@@ -209,7 +208,6 @@ class Client:
         return HeldLease(self, self.call("Hold", request.parameters()))
 
     def release(self, lease: HeldLease | str, *, within_s: float | None = None) -> None:
-        """End a lease of the same user."""
         self.call("Release", {"lease": lease if isinstance(lease, str) else lease.id}, within_s=within_s)
 
     def preview(self, target: str | HoldRequest | None = None, **options: Unpack[HoldOptions]) -> dict[str, Any]:
@@ -230,7 +228,6 @@ class Client:
         return programs
 
     def forget(self, name: str | None = None) -> int:
-        """Drop the programs that :meth:`learned` lists; return their number."""
         return int(self.call("Forget", {"name": name})["programs"])
 
     def log(self, lease: str | None = None) -> list[dict[str, Any]]:
@@ -260,11 +257,7 @@ class Client:
     def call(
         self, method: str, parameters: Mapping[str, Any], *, descriptor: int | None = None, within_s: float | None = None
     ) -> dict[str, Any]:
-        """Call a method of the interface.
-
-        Args:
-            descriptor: sent with the call.
-            within_s: longest wait; the daemon still finishes the call.
+        """Call a method of the interface; after ``within_s`` the daemon still finishes the call.
 
         Raises:
             NoDaemon: the connection ended, or no answer came in time.

@@ -53,7 +53,6 @@ class HeldLease:
 
     Attributes:
         id: its name in ``status`` and for ``release``.
-        plan: None for a requested configuration.
         applied: clocks requested of the board, accepted by it, and in effect.
         limit_ms: longest time of a frame by target and frame rate.
         shared, unkept, corrected: the ``Shared``, ``Unkept`` and ``Corrected`` of the interface, if any.
@@ -82,7 +81,6 @@ class HeldLease:
 
     @property
     def dropped(self) -> int:
-        """Number of frames reported and never sent."""
         return self._reporter.dropped
 
     def release(self, *, within_s: float | None = None) -> dict[str, Any] | None:
@@ -149,7 +147,6 @@ class HeldLease:
         return found
 
     def flush(self) -> None:
-        """Send noted frames, as far as the daemon takes them now."""
         self._reporter.flush()
 
 

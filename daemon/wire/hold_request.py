@@ -72,11 +72,7 @@ class HoldRequest:
 
     @classmethod
     def of(cls, target: str | Self | None, options: HoldOptions) -> Self:
-        """The given request, or one of a target and options.
-
-        Raises:
-            UsageError: both a whole request and options.
-        """
+        """The given request, or one of a target and options; both raise UsageError."""
         if not isinstance(target, cls):
             return cls(target=target, **options)  # type: ignore[arg-type]
         if options:
@@ -85,11 +81,7 @@ class HoldRequest:
 
     @classmethod
     def read(cls, parameters: Mapping[str, Any]) -> Self:
-        """Request of a call's checked parameters; also of calls with fewer members.
-
-        Raises:
-            UsageError: it has two configurations.
-        """
+        """Request of a call's checked parameters; two configurations raise UsageError."""
         text = parameters.get("configuration_text")
         members = {field.name for field in fields(cls)}
         given = {name: value for name, value in parameters.items() if name in members and value is not None}
@@ -100,15 +92,11 @@ class HoldRequest:
         return cls(**given, configuration=text)
 
     def members(self, names: Collection[str]) -> dict[str, Any]:
-        """Parameters of a call with fewer of them than ``Hold``; errors as for :meth:`parameters`."""
+        """Parameters of a call with fewer of them than ``Hold``."""
         return {name: value for name, value in self.parameters().items() if name in names}
 
     def parameters(self) -> dict[str, Any]:
-        """Parameters of ``Hold``, None if not given.
-
-        Raises:
-            UsageError: the configuration is invalid.
-        """
+        """Parameters of ``Hold``, None if not given; raises UsageError."""
         given = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "configuration"}
         from . import asked  # the daemon only reads requests
 

@@ -43,8 +43,6 @@ class Mismatch(ValueError):
 
 
 class Call(Struct):
-    """Members of every call, its parameters as text."""
-
     method: str
     parameters: Raw = Raw(b"null")
     oneway: bool | None = None
@@ -60,7 +58,6 @@ class Method(NamedTuple):
 
 
 def structure(name: str, about: str = "", /, **types: object) -> type[Struct]:
-    """A structure with a description and typed members."""
     fields = [(member, kind, None) if nullable(kind) else (member, kind) for member, kind in types.items()]
     described = {"__doc__": about}
     return msgspec.defstruct(name, fields, namespace=described, forbid_unknown_fields=True, omit_defaults=True, kw_only=True)
@@ -90,12 +87,7 @@ class Decoder:
         self._texts = msgspec.json.Decoder(outer) if outer else None
 
     def decode(self, text: bytes | Raw) -> dict[str, Any]:
-        """Present members by name, objects as bytes of text.
-
-        Raises:
-            Mismatch: the text is JSON of another structure.
-            UsageError: it is not JSON, or too long.
-        """
+        """Present members by name, objects as bytes of text; raises Mismatch or UsageError."""
         try:
             size = len(bytes(text))
             if self._texts is not None:
@@ -135,11 +127,7 @@ _CALL = msgspec.json.Decoder(Call)
 
 
 def read_call(message: bytes) -> Call:
-    """A call, with its parameters as text.
-
-    Raises:
-        UsageError: it is not one JSON object with a ``method``.
-    """
+    """A call, with its parameters as text, or UsageError."""
     try:
         return _CALL.decode(message)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
@@ -147,7 +135,6 @@ def read_call(message: bytes) -> Call:
 
 
 def members(kind: object) -> Members:
-    """Types of a structure's members by name; empty for other types."""
     return {one.name: one.type for one in msgspec.structs.fields(kind)} if is_structure(kind) else {}
 
 
@@ -181,7 +168,6 @@ def _mismatch(text: str, kind: object) -> Mismatch:
 
 
 def _expected(kind: object) -> tuple[str, str]:
-    """Kind of a type, and its value in words."""
     inner, origin = plain(kind), get_origin(plain(kind))
     if origin is Literal:
         return "enum", " or ".join(get_args(inner))

@@ -30,30 +30,22 @@ START_S = 10.0
 """Longest wait of an application for a lease that is not required."""
 _TRIES = 3
 _ASK_S = 2.0
-"""Interval of checks of the lease."""
 
 
 class KeptLease:
     """Clocks held while the block runs, across daemons.
 
     A thread watches the connection. If the daemon ends, it connects, loads the model and holds again, after 0.1 s at first and
-    at
-    most 5 s. Passing causes (no daemon, no room, an unattainable target) are retried; an invalid request is given up. A lease
-    released by another process, or ended by a restore, is not held again: ``over`` is True, and ``error`` names the cause.
-    Notices
-    of the daemon arrive once each. The model's file stays open, and is used even if another replaces it.
+    at most 5 s. Passing causes (no daemon, no room, an unattainable target) are retried; an invalid request is given up. A
+    lease released by another process, or ended by a restore, is not held again: ``over`` is True, and ``error`` names the
+    cause. The model's file stays open, and is used even if another replaces it.
 
     Args:
-        model, inputs, accept_boundary: as for :meth:`Client.load`.
-        target: the target, or the whole request.
-        options: other members of :class:`HoldRequest`.
         required: raise if no daemon answers at the start; otherwise run without a lease until one does.
         on_change: called from the thread with one line per change or notice; by default warnings of the logger ``jetdvfs``.
 
     Attributes:
         interruptions: number of times the lease was lost.
-        error: reason why it is not held.
-        over: True if given up for good.
         used: summary at the end of the block, the ``Used`` of the interface.
 
     Raises:
@@ -112,27 +104,22 @@ class KeptLease:
 
     @property
     def plan(self) -> Mapping[str, Any] | None:
-        """Present or last plan."""
         return self._last.plan if self._last else None
 
     @property
     def applied(self) -> Mapping[str, Any] | None:
-        """Clocks requested of the board, accepted by it, and in effect."""
         return self._last.applied if self._last else None
 
     @property
     def unkept(self) -> Mapping[str, Any] | None:
-        """The ``Unkept`` of the interface, if any."""
         return self._last.unkept if self._last else None
 
     @property
     def corrected(self) -> Mapping[str, Any] | None:
-        """The ``Corrected`` of the interface, if any."""
         return self._last.corrected if self._last else None
 
     @property
     def dropped(self) -> int:
-        """Number of frames reported and never sent."""
         return self._dropped + (self._last.dropped if self._last else 0)
 
     def change(
@@ -186,7 +173,6 @@ class KeptLease:
             self._counter.note(latency_ms)
 
     def flush(self) -> None:
-        """Send noted frames, as far as the daemon takes them now."""
         lease = self._lease
         if lease is not None:
             lease.flush()
@@ -218,7 +204,6 @@ class KeptLease:
         self._end()
 
     def after_fork(self) -> None:
-        """In a forked child: leave the lease to the parent."""
         self._lease = self._client = self._thread = None
         self._ending = threading.Event()
         self.error = NoDaemon("the lease belongs to the process that this one was forked from")
@@ -261,7 +246,6 @@ class KeptLease:
             self._model.close()
 
     def _hold_and_watch(self, client: Client) -> None:
-        """Hold, and return when the connection has ended."""
         self._loaded = Loaded(client, self._accept_boundary)
         lease = self._hold(client, None if self._model is None else self._loaded.network(self._model))
         if lease is None:
@@ -287,11 +271,6 @@ class KeptLease:
             self._say("lease lost: the daemon went away; holding again")
 
     def _listen(self, lease: HeldLease) -> None:
-        """Pass on the daemon's notices, once per kind.
-
-        Raises:
-            LeaseEnded: another process ended the lease.
-        """
         try:
             for kind, notice in lease.notices(within_s=RELEASE_S).items():
                 if kind not in self._noticed:
@@ -303,7 +282,6 @@ class KeptLease:
             pass  # a busy daemon, or an earlier release, is asked again
 
     def _hold(self, client: Client, network: LoadedModel | None) -> HeldLease | None:
-        """Hold once the daemon grants it; None if no longer wanted. The model is read only once."""
         for wait_s in _waits():
             try:
                 return client.hold(network, self._request)

@@ -21,11 +21,7 @@ _MOST_BYTES = 16 << 20
 
 
 class OpenModel:
-    """A model with its inputs, or a launch list, whose file stays open from the first use on.
-
-    Raises:
-        InputError, UsageError: an input is invalid.
-    """
+    """A model with its inputs, or a launch list, whose file stays open from the first use on."""
 
     def __init__(self, path: str | os.PathLike[str], inputs: Sequence[Any]) -> None:
         self.path = path
@@ -33,11 +29,6 @@ class OpenModel:
         self._descriptor: int | None = None
 
     def descriptor(self) -> int:
-        """The open file.
-
-        Raises:
-            InputError: it cannot be opened.
-        """
         if self._descriptor is None:
             try:
                 self._descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -50,7 +41,6 @@ class OpenModel:
         return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size, json.dumps(self.tensors, sort_keys=True)
 
     def listed(self) -> Mapping[str, Any] | None:
-        """Launch list of the file (``jetdvfs decompose --json``), if it is one."""
         if Path(self.path).suffix != ".json":
             return None
         try:

@@ -75,7 +75,6 @@ def admin_socket(path: Path) -> Path:
 
 
 def answers(path: Path) -> bool:
-    """True if a process accepts connections on a socket."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
             probe.connect(os.fspath(path))
@@ -104,11 +103,7 @@ def encode(message: Mapping[str, Any]) -> bytes:
 
 
 def decode(data: bytes) -> dict[str, Any]:
-    """Decode one message, without its NUL.
-
-    Raises:
-        UsageError: it is not one JSON object.
-    """
+    """Decode one message, without its NUL, or raise UsageError."""
     try:
         message = json.loads(data, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
@@ -123,7 +118,6 @@ def _refuse_constant(text: str) -> None:
 
 
 def error_reply(error: BaseException, *, interface: str = INTERFACE) -> dict[str, Any]:
-    """Reply with an error: the interface's name for its class, its one line, its exit code."""
     exit_code = int(getattr(error, "exit_code", InputError.exit_code))
     names = [name for name, kind in _ERRORS.items() if isinstance(error, kind)]
     if not names:
@@ -147,5 +141,4 @@ def raise_error(reply: Mapping[str, Any]) -> None:
 
 
 def one_line(error: BaseException) -> str:
-    """An exception's text on one line of bounded length, without control characters."""
     return printable(" ".join(str(error)[:_ERROR_CHARACTERS].split())) or type(error).__name__

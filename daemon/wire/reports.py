@@ -60,9 +60,6 @@ class Reporter:
     Args:
         send: takes up to ``FRAMES_SENT`` latencies in ms without waiting; False if it cannot now.
         limit_ms: latency from which a frame is late.
-
-    Attributes:
-        dropped: number noted and never sent.
     """
 
     def __init__(self, send: Callable[[Sequence[float]], bool], limit_ms: float | None = None) -> None:
@@ -107,14 +104,12 @@ class Reporter:
         return True
 
     def end(self) -> None:
-        """Send noted frames as far as possible now, and end the thread."""
         self._asleep = False
         self._wakeups.put(True)
         if self._thread is not None:
             self._thread.join(_ENDING_S)
 
     def abandon(self) -> None:
-        """As :meth:`end`, without waiting for the thread."""
         self._asleep = False
         self._wakeups.put(True)
 
@@ -156,7 +151,6 @@ class Reporter:
 
 
 def counting(environment: Mapping[str, str] = os.environ) -> Callable[[Sequence[float]], bool] | None:
-    """Sender of latencies in ms to a measuring process, if any."""
     path = environment.get(COUNTED)
     if not path:
         return None

@@ -38,11 +38,7 @@ class Accounts:
 
 
 def first_free(candidates: Collection[int]) -> int:
-    """The first number without account, group, systemd's dynamic user, or process.
-
-    Raises:
-        PermissionError: none is free.
-    """
+    """The first number without account, group, systemd's dynamic user, or process, or PermissionError."""
     running = set().union(*map(_users, _PROCESSES.glob("[0-9]*/status")))
     for number in candidates:
         if number not in running and not (_DYNAMIC / str(number)).exists() and not _is_known(number):

@@ -126,14 +126,7 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Answer:
-    """Header of an answer.
-
-    Attributes:
-        error: empty, or the fault: the input's, or ours.
-        message, type: the error's text and class.
-        walls: as returned by :func:`.sandbox.confine`.
-        about: members of a class above, by job.
-    """
+    """Header of an answer; ``error`` is empty, or whose fault it is: the input's, or ours."""
 
     error: Literal["", "input", "crash"] = ""
     message: Annotated[str, Meta(max_length=MESSAGE_CHARACTERS)] = ""
@@ -147,16 +140,11 @@ def read_header(data: bytes) -> Answer:
 
 
 def surface_bytes(grid: FrequencyGrid) -> int:
-    """Size of a surface's figures and terms over a grid."""
     return len(_ARRAYS) * prod(grid.shape) * FIGURE.itemsize
 
 
 def unpacked_surface(about: Mapping[str, Any], payload: bytes, grid: FrequencyGrid, method: str) -> Surface:
-    """A child's surface over this grid.
-
-    Raises:
-        DocumentError, CostModelError: it is invalid, or by another method.
-    """
+    """A child's surface over this grid; raises DocumentError or CostModelError."""
     info = convert(about, SurfaceInfo, exact=True)
     if info.method != method:
         raise DocumentError(f"expected {method}, got {info.method!r}", ("method",))

@@ -16,12 +16,7 @@ from ..errors import InputError
 
 @dataclass(frozen=True)
 class Task:
-    """Start parameters of a child: descriptors, readable folders, and threads besides its first.
-
-    Attributes:
-        accounts: candidates for its user and group, if root.
-        connection: with a client's descriptor.
-    """
+    """Start parameters of a child; ``accounts`` are candidates for its user and group, if root."""
 
     socket: int
     accounts: tuple[int, ...] = ()
@@ -49,17 +44,12 @@ _MOST_DESCRIPTORS = 8
 
 
 def encoded(header: Mapping[str, Any], payload: bytes = b"") -> bytes:
-    """One message, in either direction."""
     text = json.dumps(header).encode()
     return PREFIX.pack(len(text), len(payload)) + text + payload
 
 
 def answer(about: Any, payload: bytes, walls: Sequence[str]) -> bytes:
-    """The child's answer: description (a dataclass), bytes, and confinement.
-
-    Raises:
-        InputError: the description is too long.
-    """
+    """The child's answer: description (a dataclass), bytes, and confinement. Raises InputError."""
     header = {"walls": walls, "about": asdict(about)}
     if (size := len(json.dumps(header).encode())) > HEADER_BYTES:
         raise InputError(
@@ -81,11 +71,7 @@ def receive(sock: socket.socket) -> tuple[dict[str, Any], bytes]:
 
 
 def take(number: int, size: int) -> int:
-    """Child's side: receive the descriptor with a client's message of this size, and close the connection.
-
-    Raises:
-        InputError: not exactly one descriptor.
-    """
+    """Child's side: receive the descriptor with a client's message of this size, and close the connection."""
     with socket.socket(fileno=number) as connection:
         data, descriptors, flags, _ = socket.recv_fds(connection, size, _MOST_DESCRIPTORS, socket.MSG_DONTWAIT)
     if len(data) != size or len(descriptors) != 1 or flags & socket.MSG_CTRUNC:

@@ -46,8 +46,6 @@ _ALLOWANCES = {
 
 @dataclass(frozen=True)
 class _Work:
-    """Input of a job: members and bytes of the request, a client's descriptor if any, and open folders."""
-
     request: dict[str, Any]
     payload: bytes
     descriptor: int
@@ -59,7 +57,6 @@ _Job = Callable[[_Work], tuple[Any, bytes]]
 
 
 def main(arguments: list[str]) -> int:
-    """Do one job; ``arguments`` are its name and its :class:`.framing.Task`."""
     name, task = arguments[0], Task.from_argument(arguments[1])
     os.nice(_NICE)
     with socket.socket(fileno=task.socket) as sock:

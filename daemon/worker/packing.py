@@ -29,11 +29,7 @@ from .answers import (
 
 
 def packed_network(network: Network) -> tuple[NetworkInfo, bytes]:
-    """A network's description and packed form, which has no names, so that renamed networks are equal.
-
-    Raises:
-        InputError: it launches nothing, its name is too long, or it is too large.
-    """
+    """A network's description and packed form, which has no names, so that renamed networks are equal. Raises InputError."""
     name, launches = network.name, network.launches
     if not launches:
         raise InputError(f"network {name!r:.60} launches no kernel; there is nothing to predict")
@@ -62,11 +58,7 @@ def packed_network(network: Network) -> tuple[NetworkInfo, bytes]:
 
 
 def unpacked_network(payload: bytes) -> Network:
-    """The network of :func:`packed_network`.
-
-    Raises:
-        InputError, ModelError: invalid.
-    """
+    """The network of :func:`packed_network`; raises InputError or ModelError."""
     inflating = zlib.decompressobj()
     try:
         plain = inflating.decompress(payload, NETWORK_BYTES + 1)

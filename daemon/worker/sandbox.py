@@ -21,8 +21,6 @@ _CLONE_NEWNET, _CLONE_NEWIPC = 0x40000000, 0x08000000
 
 @dataclass(frozen=True)
 class Allowance:
-    """Resources left to a confined process."""
-
     memory_bytes: int
     cpu_s: int
     file_bytes: int = 0
@@ -41,9 +39,8 @@ def confine(
 
     As root, it becomes the first free one of ``candidates``, user and group, without other groups or network. With Landlock and
     system call filters, it may only read ``readable`` files and files in ``readable`` folders, and only make the calls in
-    :data:`.seccomp.NUMBERS`. Nothing can be undone, so load everything before.
-
-    ``start_threads`` starts all its threads, already without privileges; later threads and processes are refused.
+    :data:`.seccomp.NUMBERS`. Nothing can be undone, so load everything before. ``start_threads`` starts all its threads,
+    already without privileges; later threads and processes are refused.
 
     Returns:
         Optional walls in place, each in a few words.

@@ -125,19 +125,14 @@ def conditions(process_id: int) -> dict[str, Condition]:
 
 
 def program(machine: str, process_id: int) -> bytes:
-    """Filter for a machine (``platform.machine()``) and a process.
-
-    Raises:
-        KeyError: unknown machine.
-    """
+    """Filter for a machine (``platform.machine()``) and a process; raises KeyError."""
     return b"".join(_INSTRUCTION.pack(*each) for each in _instructions(machine, conditions(process_id)))
 
 
 def restrict() -> bool:
     """Filter this process's system calls, in all threads; it must have given up new privileges.
 
-    Returns:
-        False without kernel support or permission, or on an unknown machine.
+    Returns False without kernel support or permission, or on an unknown machine.
     """
     machine = platform.machine()
     if machine not in _ARCHITECTURES:

@@ -45,8 +45,6 @@ _ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", **ONE_THREAD}
 
 
 class WorkerFailed(TransientError):
-    """The child failed for another reason than its input."""
-
     exit_code = 3
 
 
@@ -55,8 +53,7 @@ class WorkerSettings:
     """Number, times and threads of children.
 
     A sweep takes every processor of this process, up to ``threads``, as a client waits. Children are nice, to let applications
-    go
-    first.
+    go first.
     """
 
     parallel: int = 2
@@ -96,7 +93,6 @@ class Workers:
         return _network(*await self._run("decompose", request, attached.uid, connection=attached.sock.fileno()))
 
     async def check(self, network: bytes, uid: int, accepted: Sequence[str] = ()) -> tuple[NetworkInfo, bytes]:
-        """Check a client's network in JSON; as :meth:`decompose`."""
         return _network(*await self._run("check", {"accepted": accepted}, uid, payload=network))
 
     async def sweep(
@@ -113,11 +109,7 @@ class Workers:
         uid: int = 0,
         known: Mapping[str, Sequence[int]] | None = None,
     ) -> Surface:
-        """Surface of a packed network, over the bundle's grid.
-
-        Args:
-            execution, beside, gpu_share: as for :func:`jetdvfs.kernels.cost.model.surface`.
-            known: stamps of node tables already checked.
+        """Surface of a packed network, over the bundle's grid; ``known`` are stamps of node tables already checked.
 
         Raises:
             InputError: the network or the bundle was refused.
@@ -143,7 +135,6 @@ class Workers:
         """Check a bundle and convert its models; return checksums of models with neither usable table nor descriptor.
 
         Args:
-            cache_dir: folder of node tables, which are checked.
             outputs: descriptors to write tables to, by the models' checksums.
         """
         answer, _ = await self._run(
@@ -215,7 +206,6 @@ class Workers:
             yield child, ours
 
     def _tell_of(self, walls: tuple[str, ...]) -> None:
-        """Log once how children are confined on this system."""
         if self._walls is None:
             self._walls = walls
             log.info("children that read models are confined by %s", ", ".join(walls) or "their limits alone")

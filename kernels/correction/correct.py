@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Correction of a surface by observations, and a fit of observations alone.
 
-From three configurations on, a fit of the observations alone is combined with the corrected prediction. At each configuration
-both weigh by the probability they give each nearby observation from the rest (a pseudo Bayesian average; Yao et al. 2018, Using
-stacking to average Bayesian predictive distributions), and by their certainty. So a partly wrong prediction remains where it
-holds or was not observed.
+From three configurations on, a fit of the observations alone is combined with the corrected prediction. Both weigh by the
+probability they give each nearby observation from the rest (a pseudo Bayesian average; Yao et al. 2018, Using stacking to
+average Bayesian predictive distributions), and by their certainty. So a partly wrong prediction remains where it holds.
 """
 
 from __future__ import annotations
@@ -90,13 +89,7 @@ def _averaged(predicted: Result, alone: Result) -> Corrected:
 
 @dataclass(frozen=True, eq=False)
 class _Average:
-    """Average of the prediction's and the fit's figure.
-
-    Attributes:
-        counts: mean weight of the prediction over the grid.
-        value, variance: over the grid; the variance includes their difference.
-        error: mean |log(observed / predicted)|.
-    """
+    """Average of the prediction's and the fit's figure; ``counts`` is the mean weight of the prediction."""
 
     counts: float
     value: Array

@@ -49,7 +49,6 @@ class Figure:
     """A figure of observations.
 
     Attributes:
-        name: the member of :class:`Observation`.
         systematic: standard deviation of its logarithm common to many frames.
         residuals, residual: amplitudes tried for the residual, and the expected one.
     """
@@ -90,12 +89,7 @@ class Result:
 
 
 class Correcting:
-    """One correction: its observations, their places, and the result of each step.
-
-    Args:
-        smooth: True to learn the residual too.
-        powered: True to learn powers.
-    """
+    """One correction: its observations, their places, and the result of each step."""
 
     def __init__(
         self, surface: Surface, observations: Sequence[Observation], *, smooth: bool = True, powered: bool = True
@@ -113,7 +107,6 @@ class Correcting:
         self._load = False
 
     def timing(self) -> tuple[NDArray[np.intp], Fit | None]:
-        """Observations with a latency, and their fit."""
         rows = self.rows(LATENCY)
         if not len(rows):
             return rows, None
@@ -134,7 +127,6 @@ class Correcting:
         return rows, found
 
     def drawing(self, powering: Powering) -> tuple[NDArray[np.intp], Fit | None]:
-        """Observations with a power, and their fit."""
         rows = self.rows(POWER)
         if not len(rows) or not self._powered:
             return rows[:0], None
@@ -171,7 +163,6 @@ class Correcting:
         return Powering(self.surface, self.terms, self._everywhere.busy(unknowns, np.log(latency_ms)), latency_ms)
 
     def latency(self, rows: NDArray[np.intp], found: Fit | None) -> tuple[Array, Array]:
-        """Logarithm of the latency and its variance over the grid."""
         if found is None:
             return np.log(self.surface.latency_ms).ravel(), self.surface.latency_sigma.ravel() ** 2
         alike = self._alike_everywhere(rows)
@@ -289,14 +280,12 @@ class Correcting:
         return float(np.log(self.surface.latency_ms.ravel()[-1]))
 
     def _residuals(self, figure: Figure, surprise: float) -> tuple[tuple[float, ...], float]:
-        """Residuals tried, and the expected one; a refuted prediction is less evenly wrong."""
         if not self._smooth:
             return (_NO_RESIDUAL,), _NO_RESIDUAL
         here_and_there = max(figure.residual, _UNEVEN * surprise)
         return figure.residuals, min(figure.residuals, key=lambda one: abs(np.log(one / here_and_there)))
 
     def latency_sigma(self) -> Array:
-        """Prior deviation of each unknown of the latency."""
         terms = self.terms
         there = [float(array.max() > 0) for array in terms.arrays.values()]
         rates = np.array([terms.compute_sigma, terms.memory_sigma, terms.host_sigma]) * there
@@ -305,14 +294,12 @@ class Correcting:
         return np.array([*rates, terms.all_sigma, constant, _OVERLAP_SIGMA if flat else 0.0])
 
     def rows(self, figure: Figure) -> NDArray[np.intp]:
-        """Indices of observations with this figure."""
         return np.array([row for row, one in enumerate(self.observations) if getattr(one, figure.name) is not None], np.intp)
 
     def of(self, rows: NDArray[np.intp]) -> list[Observation]:
         return [self.observations[row] for row in rows]
 
     def seen(self, rows: NDArray[np.intp], figure: Figure) -> Array:
-        """Logarithms of the figure."""
         return np.log(np.array([getattr(one, figure.name) for one in self.of(rows)], np.float64))
 
     def noise(self, rows: NDArray[np.intp], figure: Figure) -> Array:
@@ -342,7 +329,6 @@ class Correcting:
         return alike
 
     def _away(self, rows: NDArray[np.intp]) -> Array:
-        """Distance of each cell from the nearest observation, by the farthest clock, in logarithms."""
         logs = [np.log(np.array(self.grid.levels(axis), np.float64)) for axis in AXES]
         cpu, gpu, emc = (np.abs(one[:, None] - one[self.places[rows, axis]]) for axis, one in enumerate(logs))
         farthest = np.maximum(np.maximum(cpu[:, None, None], gpu[:, None]), emc[None])
@@ -360,7 +346,6 @@ def _all_in_one(surface: Surface) -> Terms:
 
 
 def _latest(observations: Sequence[Observation]) -> list[int]:
-    """Positions of the observations used: the latest of each configuration first."""
     order = sorted(range(len(observations)), key=lambda number: observations[number].age_s)
     seen: set[object] = set()
     first: list[int] = []

@@ -204,12 +204,7 @@ def fit(
 
 
 def _evidence(sigma: Array, unknowns: Array, inverses: Array, left: Array, slopes: Array) -> Array:
-    """Log evidence of each amplitude, up to a constant, with the unknowns one step from the best.
-
-    Args:
-        inverses: as in :class:`Fit`, of each amplitude, shape ``(amplitudes, n, n)``.
-        left, slopes: residuals and derivatives at the unknowns.
-    """
+    """Log evidence of each amplitude, up to a constant, with the unknowns one step from the best."""
     free = np.flatnonzero(sigma)
     precision = sigma[free] ** -2.0
     white, left = inverses @ slopes[:, free], inverses @ left
@@ -230,7 +225,6 @@ def _log_diagonal(matrices: NDArray[Any]) -> Array:
 
 
 def _whitening(shared: Array, noise: Array, weights: Array) -> Array:
-    """Inverse of the lower Cholesky factor of the observations' covariance, or of several."""
     covariance = shared.copy()
     np.einsum("...ii->...i", covariance)[:] += noise**2 / weights
     inverse: Array = np.linalg.inv(np.linalg.cholesky(covariance))
@@ -246,7 +240,6 @@ def _at(
     amplitude: float,
     start: tuple[Array, Array],
 ) -> Fit:
-    """Fit with one amplitude, from these unknowns and weights."""
     unknowns, weights = start
     free = np.flatnonzero(sigma)
     precision = sigma[free] ** -2.0

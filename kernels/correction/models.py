@@ -85,7 +85,6 @@ class LatencyModel:
 
     @cached_property
     def _beyond(self) -> Array:
-        """Logarithm of the prediction over its norm."""
         assert self.predicted is not None
         beyond: Array = self.predicted - self._norm(np.zeros(len(LATENCY_UNKNOWNS)))[0]
         return beyond

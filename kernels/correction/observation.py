@@ -21,7 +21,6 @@ class Observation:
         latency_ms: typical latency (the median of several).
         power_mw: mean power of the energy rails during inferences, or over the period, if given.
         period_ms: time between starts of frames; None if they follow without a break.
-        temperature_c: die temperature.
         doubt: standard deviation of further errors, as a logarithm, if it is inferred from other observations.
         disturbed: untypical, so it counts little: the first frame after idling or a clock change, throttling, over-current.
 
@@ -72,7 +71,6 @@ class Correction:
     """Effect of observations on a surface. ``str()`` is one line.
 
     Attributes:
-        observations: their number, of ``configurations`` different configurations.
         left_out: positions of outliers, which hardly count.
         latency_error, power_error: mean |log(observed / predicted)|, before and after.
         residual_latency, residual_power: standard deviation of the residual.
@@ -104,7 +102,5 @@ class Correction:
 
 @dataclass(frozen=True, eq=False)
 class Corrected:
-    """A corrected surface, and its correction."""
-
     surface: Surface
     correction: Correction

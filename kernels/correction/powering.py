@@ -29,10 +29,6 @@ class Powering:
     Args:
         busy: share of the latency in which host, GPU and memory are busy, ``(3, cells)``.
         latency_ms: corrected, ``(cells,)``.
-
-    Attributes:
-        idle: parts drawn while nothing runs.
-        sigma: of its unknowns.
     """
 
     def __init__(self, surface: Surface, terms: Terms, busy: Array, latency_ms: Array) -> None:

@@ -23,7 +23,6 @@ Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
 
 OF_LATENCY, OF_POWER = LATENCY_UNKNOWNS[:3], ("idle", "dynamic")
-"""Rates of a board."""
 # Standard deviations of the logarithms of a network's own rates of latency and power, in addition to the board's.
 _OWN_LATENCY, _OWN_POWER = 0.2, 0.1
 _DRAWN_BY_THE_BOARD = OF_POWER.index("idle")
@@ -106,7 +105,6 @@ def _fitted(
     before: Array,
     figure: Figure,
 ) -> Fit | None:
-    """Fit of one figure of all networks, with sigmas of board and network; None without observations."""
     count = sum(map(len, rows))
     if not count:
         return None

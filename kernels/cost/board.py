@@ -29,7 +29,6 @@ from .totals import NO_SHARES, Shares
 STAND_IN_SIGMA = 0.15
 UNSCALED = Pair(1.0, 1.0)
 EPILOGUE = "epilogue"
-"""Feature of a fused kernel's epilogue."""
 
 
 class Regressor(Protocol):
@@ -67,7 +66,6 @@ class KernelModel:
         time_sigma, power_sigma: standard deviation of log(measured / predicted) of one kernel.
         dtypes: trained element types; kernels of other types count as unmodelled.
         features: input names, the clocks last; empty: all features of its kind.
-        region: None if unknown, so that every kernel counts as inside.
     """
 
     kind: str
@@ -85,11 +83,9 @@ class BoardCost:
     """The cost models of one board over its grid.
 
     Attributes:
-        chip: rates of its roofline bound.
         idle_mw: power of the energy rails while nothing runs, shape of the grid.
         host_active_mw: their power above that while the host issues work, one per CPU level.
         leakage_mw: temperature-dependent part of the idle power, shape of the grid.
-        heat: its growth, and the temperature of the idle power.
         sigma_latency, sigma_energy: standard deviation of log(measured / predicted) common to a whole network or board.
         latency_shares, energy_shares: the same for host, computation and memory traffic, each by itself.
         floor: time of an almost empty launch: part of the bound of the time models.
@@ -97,8 +93,6 @@ class BoardCost:
         host_traffic: time that the host's calls occupy the memory, relative to their own, both at the highest clocks.
         own_scale: scale of the kernels' own deviations in latency and energy.
         tails: networks' errors relative to their deviations; None for log-normal ones.
-        engines: kernels' cost in engines, and its uncertainty.
-        in_engine: the costs are of an engine's kernels.
         observed: corrected by observations of whole networks.
         gpu_share: part of the GPU that the power mode leaves on, None if unknown; the models are of all of it.
 
@@ -134,22 +128,14 @@ class BoardCost:
                 raise CostModelError(f"board cost: {name} has shape {np.shape(getattr(self, name))}, expected {shape}")
 
     def warmed(self, temperature_c: float) -> BoardCost:
-        """The costs at another temperature of the die.
-
-        Raises:
-            CostModelError: idle power is known at one temperature only, or the temperature is out of range.
-        """
+        """The costs at another temperature of the die; raises CostModelError."""
         if self.heat is None or self.leakage_mw is None:
             raise CostModelError("temperature: idle power is known at one temperature only")
         idle_mw = self.idle_mw + np.float32(self.heat.growth(temperature_c)) * self.leakage_mw
         return replace(self, idle_mw=idle_mw, leakage_mw=None, heat=None)
 
     def gated(self, gpu_share: float | None) -> BoardCost:
-        """The costs with a part of the GPU's units on (None: unknown): computation rates fall with it; the memory's stay.
-
-        Raises:
-            CostModelError: the part is not between 0 and 1.
-        """
+        """The costs with a part of the GPU's units on (None: unknown), which scales its computation rates."""
         if gpu_share is not None and not 0 < gpu_share <= 1:
             raise CostModelError(f"part of the GPU that is on: {gpu_share}; expected more than 0, at most 1")
         return replace(self, chip=self.chip_times(gpu_share or 1.0), gpu_share=gpu_share)
@@ -191,7 +177,6 @@ class BoardCost:
         return model if model is not None and invocation.dtype in model.dtypes else None
 
     def kind_model(self, invocation: KernelInvocation) -> KernelModel | None:
-        """As :meth:`model_for`, for any element type."""
         model = self.kernels.get(invocation.kind)
         row = KINDS.get(invocation.kind)
         if model is None and row is not None:

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Time and power of kernels inside an engine, relative to models trained under a framework.
 
-A launch's fixed time has one factor, and the rest of a kernel's time another per element type: for windowed convolutions, other
-products, and other kernels. A bias is added in a product's epilogue without a launch. Images stay in the layout of tensor
-cores:
-the copies into and out of it are subtracted, as a multiple of the time to move a convolution's images. Copies between layers
-follow published engines (:mod:`jetdvfs.kernels.engine.ported`): one factor scales their time.
+A launch's fixed time has one factor, and the rest of a kernel's time another per element type. A bias is added in a product's
+epilogue without a launch. Images stay in the layout of tensor cores: the copies into and out of it are subtracted, as a
+multiple of the time to move a convolution's images. Copies between layers follow published engines
+(:mod:`jetdvfs.kernels.engine.ported`): one factor scales their time.
 """
 
 from __future__ import annotations
@@ -82,7 +81,6 @@ class Engines:
 
 
 def sort_of(kernel: KernelInvocation) -> Sort:
-    """Sort of a kernel, which selects its factors."""
     if kernel.kind in _COPIES:
         return "copy"
     if _features(kernel) not in _PRODUCT_FEATURES:
@@ -92,7 +90,6 @@ def sort_of(kernel: KernelInvocation) -> Sort:
 
 
 def without_bias(kernel: KernelInvocation) -> KernelInvocation:
-    """A product as an engine runs it, with the bias added in the epilogue."""
     return replace(kernel, params={**kernel.params, "bias": False}) if kernel.params.get("bias") else kernel
 
 

@@ -43,7 +43,7 @@ def memory_use(times: NDArray[np.intp], gpu_ms: NDArray[np.float32], memory_ms: 
     Args:
         times: launches of each kernel, shape ``(n,)``.
         gpu_ms: time of each, shape ``(n, n_cpu, n_gpu, n_emc)``.
-        memory_ms: time of its traffic alone, broadcast to the shape of ``gpu_ms``.
+        memory_ms: time of its traffic alone.
     """
     moving, running = (np.einsum("k,kcge->cge", times, np.broadcast_to(each, gpu_ms.shape)) for each in (memory_ms, gpu_ms))
     use = np.minimum(moving / np.maximum(running, np.finfo(np.float32).tiny), 1.0).mean(axis=1)
@@ -53,7 +53,7 @@ def memory_use(times: NDArray[np.intp], gpu_ms: NDArray[np.float32], memory_ms: 
 def host_times(
     network: Network, cost: BoardCost, execution: Execution, use: NDArray[np.float64], beside: Beside = NOTHING_BESIDE
 ) -> HostTimes:
-    """Host times of one inference at every CPU and memory clock, for the kernels' memory use (:func:`memory_use`)."""
+    """Host times of one inference at every CPU and memory clock, for the kernels' memory use."""
     cpu_mhz, _, emc_mhz = cost.grid.levels_mhz()
     once_us = cost.host.once_us(cpu_mhz, emc_mhz)
     launches = [index for index, call in enumerate(network.calls) if isinstance(call, KernelInvocation)]
@@ -87,7 +87,7 @@ def beside_ms(cost: BoardCost, beside: Beside) -> NDArray[np.float64]:
 
 
 def execution_note(network: Network, cost: BoardCost, execution: Execution) -> str:
-    """Unmeasured parts of a prediction: the host's share of an execution, and a partly disabled GPU."""
+    """Unmeasured parts of a prediction."""
     notes = []
     if cost.gpu_share is None:
         notes.append("the part of the GPU that the power mode leaves on is unknown: predicted for all of it")

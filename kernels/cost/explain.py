@@ -33,9 +33,8 @@ class KernelPart:
     Attributes:
         waited_ms: idle GPU time before it, while the host had not issued it.
         energy_mj: its energy above idle.
-        limit: ``launch`` if the GPU waits for it longer than it runs; else its roofline limit, ``compute`` or ``memory``.
+        limit: ``launch`` if the GPU waits for it longer than it runs; else its roofline limit.
         roofline_share: that bound as a share of its time; above 1 only if its model or the chip's rates are off.
-        guessed: why its cost is a guess; empty if similar kernels were measured.
     """
 
     kernel: KernelInvocation
@@ -70,14 +69,12 @@ class Explanation:
     """Breakdown of one configuration's prediction.
 
     Attributes:
-        method: with ``sum`` the host costs nothing.
         kernels: distinct kernels by descending latency (running and waited for).
         host: calls by descending time; also ``"inference"``, ``"beside"`` (frame overhead), and a start of ``"graph"`` or
             ``"engine"``.
         waited_ms: GPU time spent waiting for the host between the first call and the last kernel.
         host_ms: the host's working time, which overlaps with the GPU's.
         after_ms: rest of the latency after the last kernel, and the cost per inference.
-        guessed: kernels with guessed costs, by descending GPU time.
     """
 
     prediction: Prediction
@@ -119,12 +116,7 @@ def explain(
     execution: str | None = None,
     beside: Beside = NOTHING_BESIDE,
 ) -> Explanation:
-    """Break down the prediction for one configuration; arguments as in :func:`jetdvfs.kernels.cost.model.surface`.
-
-    Raises:
-        GridError: the configuration is not on the board's grid.
-        CostModelError: as :func:`jetdvfs.kernels.cost.model.surface`.
-    """
+    """Break down the prediction of one configuration; arguments and errors as :func:`jetdvfs.kernels.cost.model.surface`."""
     index = cost.grid.index(configuration)
     way = check_execution(execution, network)
     cost = cost.run_by(way)

@@ -40,20 +40,12 @@ MODELLED_KINDS: tuple[str, ...] = tuple(row.name for row in KINDS.values() if ro
 
 
 def feature_names(kind: str) -> tuple[str, ...]:
-    """Names of a kind's features, in the column order of :func:`feature_rows`; the clocks come last.
-
-    Raises:
-        CostModelError: the kind has no features.
-    """
+    """Names of a kind's features, in the column order of :func:`feature_rows`, or CostModelError."""
     return _definition(kind)[0] + FREQUENCY_FEATURES
 
 
 def columns(kind: str, names: Sequence[str]) -> list[int]:
-    """Columns of some of a kind's features.
-
-    Raises:
-        CostModelError: one is unknown, or the clocks are not the last three.
-    """
+    """Columns of some of a kind's features, the clocks last, or CostModelError."""
     known = feature_names(kind)
     strange = [name for name in names if name not in known]
     if strange or tuple(names[-3:]) != FREQUENCY_FEATURES or len(set(names)) < len(names):
@@ -63,7 +55,6 @@ def columns(kind: str, names: Sequence[str]) -> list[int]:
 
 
 def can_be_modelled(invocation: KernelInvocation) -> bool:
-    """True if a profile of this release could model a kernel."""
     row = KINDS.get(invocation.kind)
     return bool(family_of(invocation.kind)) or (row is not None and bool(row.served_by))
 

@@ -83,7 +83,6 @@ def guessed_share(launches: NDArray[np.intp], gpu_ms: NDArray[np.float32], trust
 def guesses(
     kernels: Sequence[KernelInvocation], launches: NDArray[np.intp], gpu_ms: NDArray[np.float32], trust: Sequence[Trust]
 ) -> tuple[Guess, ...]:
-    """The guessed kernels, by descending GPU time at the top clocks."""
     top_ms = gpu_ms[:, -1, -1, -1] * launches
     found: dict[tuple[str, str], tuple[int, float]] = {}
     for row, each in enumerate(trust):

@@ -18,7 +18,6 @@ ONCE = "inference"
 """Name of the host's cost per inference."""
 
 Coefficients: TypeAlias = tuple[float, float, float, float]
-"""``a``, ``b``, ``c`` and ``d`` of :class:`HostModel`."""
 
 NO_TIME: Coefficients = (0.0, 0.0, 0.0, 0.0)
 
@@ -27,8 +26,7 @@ def issue_key(call: Call) -> tuple[str, int]:
     """Key of a call's issue time: its name in a host model, and the number of tensors it gathers.
 
     The name is a kernel's kind or a host-only call's name, with its library path (``conv2d.depthwise``) and ``biased`` for a
-    bias,
-    often a separate launch. Each tensor of a concatenation is prepared separately.
+    bias, often a separate launch. Each tensor of a concatenation is prepared separately.
     """
     if isinstance(call, HostOp):
         return call.name, 0
@@ -49,7 +47,6 @@ class HostModel:
         calls: (a, b, c, d) by names of :func:`issue_key`, ``"inference"`` (once), ``"graph"``, ``"engine"`` (a start of a
             network), ``"engine.launch"`` (each kernel in it). A missing name falls back to its part before the last dot, or to
             a longer name.
-        default: of every other call.
         per_tensor: of each gathered tensor, in addition.
     """
 

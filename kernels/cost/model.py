@@ -49,7 +49,6 @@ def terms(
         launches: of each distinct kernel.
         gpu_ms: its time over the grid, and ``memory_share``, the part of it due to traffic.
         host_ms: time to issue everything, broadcast over the grid.
-        cost: its shares are the spread of each term's rate.
         own_sigma: further uncertainty of latency and energy over the grid.
     """
     times = launches.astype(np.float32)
@@ -122,7 +121,6 @@ _LARGEST_LOG = np.float32(80)  # its exponential, times a bound, is still a floa
 
 
 Each: TypeAlias = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
-"""``map``, or an executor's ``map``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,7 +232,6 @@ def assemble(
     execution: Execution,
     beside: Beside = NOTHING_BESIDE,
 ) -> Surface:
-    """The surface of a network with known kernel costs, as in :func:`surface`."""
     idle_mw = cost.idle_mw.astype(np.float64)
     launches = np.bincount(costs.order)
     host_variance = np.zeros(())
@@ -293,7 +290,6 @@ def assemble(
 
 
 def _sweeps(model: KernelModel, costs: KernelCosts, run: slice, cost: BoardCost) -> tuple[Callable[[], None], ...]:
-    """Functions that fill in the times and powers of the kernels that a model serves."""
     levels = cost.grid.levels_mhz()
     kernels = costs.kernels[run]
     features = feature_rows(model.kind, [cost.modelled_as(kernel) for kernel in kernels])
@@ -342,7 +338,6 @@ def _length(run: slice) -> int:
 
 
 def _bound_unmodelled(costs: KernelCosts, run: slice, cost: BoardCost) -> None:
-    """Fill in unmodelled kernels: a share of their bound, at the power of the modelled ones."""
     levels = cost.grid.levels_mhz()
     bound = np.float32(bound_ms(costs.kernels[run], levels, cost.chip, cost.floor)[:, :1])
     modelled = np.ones(len(costs.kernels), bool)
@@ -402,14 +397,12 @@ def beside_host(costs: KernelCosts, host: HostTimes) -> KernelCosts:
 
 
 def _least_ms(costs: KernelCosts, launches: NDArray[np.intp], cost: BoardCost) -> NDArray[np.float64]:
-    """The network's roofline over the grid; the same at every CPU clock."""
     _, gpu_mhz, emc_mhz = cost.grid.levels_mhz()
     least_ms = least_latency_ms(costs.kernels, launches, gpu_mhz[:, None], emc_mhz[None, :], cost.chip)
     return np.broadcast_to(least_ms, cost.grid.shape)
 
 
 def _memory_share(costs: KernelCosts, cost: BoardCost) -> NDArray[np.float32]:
-    """Memory traffic's part of each kernel's roofline terms, ``(kernels, 1, n_gpu, n_emc)``."""
     _, gpu_mhz, emc_mhz = cost.grid.levels_mhz()
     compute_ms, memory_ms = terms_ms(costs.kernels, gpu_mhz[None, None, :, None], emc_mhz[None, None, None, :], cost.chip)
     return np.asarray(memory_ms / (compute_ms + memory_ms), np.float32)

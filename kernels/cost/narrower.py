@@ -59,13 +59,7 @@ def narrowed(
     chip: DeviceRates,
     floor: LaunchFloor,
 ) -> NDArray[np.float64]:
-    """Time of a kernel in ms, from that of the same work in a wider type.
-
-    Args:
-        call, wide: the kernel, and the same work in the measured type.
-        wide_ms: the latter's time, ``(n_cpu, n_gpu, n_emc)``.
-        clocks_mhz: GPU and memory clocks.
-    """
+    """Time of a kernel in ms, from ``wide_ms``, ``(n_cpu, n_gpu, n_emc)``, of the same work in a wider type."""
     gpu, emc = np.asarray(clocks_mhz[0], np.float64)[:, None], np.asarray(clocks_mhz[1], np.float64)[None, :]
     packed = call.dtype in PACKED_TYPES
     narrow = packed or call.dtype in _EIGHT_BITS

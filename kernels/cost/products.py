@@ -32,7 +32,6 @@ class Described:
         return int(value)
 
     def pair(self, name: str, default: tuple[int, int] | None = None) -> tuple[int, int]:
-        """A parameter of one or two integers, as (height, width)."""
         value = self.params.get(name, default) if default is not None else self.params[name]
         if isinstance(value, int):
             return value, value
@@ -41,13 +40,11 @@ class Described:
         return value[0], value[-1]
 
     def steps(self, name: str, dimensions: int) -> tuple[int, ...]:
-        """A parameter with an integer per dimension, or one for all."""
         value = self.params[name]
         steps = value if isinstance(value, tuple) else (self.integer(name),)
         return steps if len(steps) == dimensions else steps[:1] * dimensions
 
     def image(self, shape: Shape) -> tuple[int, int, int, int]:
-        """A batch of images as (batch, channels, height, width); the batch may be missing."""
         if len(shape) not in (3, 4):
             raise ValueError(f"{shape} is not a batch of images")
         batch, channels, height, width = (1, *shape)[-4:]

@@ -37,8 +37,6 @@ _DERIVED = ("alignment", "tile", "_use", "traffic", "intensity", "reread", "wino
 
 
 class Pair(NamedTuple):
-    """One figure for the time model and one for the power model."""
-
     time: float
     power: float
 
@@ -85,7 +83,6 @@ class Region:
     doubling_sigma: Pair
 
     def more_sigma(self, outside: Outside) -> Pair:
-        """Added uncertainty, in quadrature, of a kernel outside."""
         new = {"kind": self.kind_sigma, "form": self.form_sigma, "variety": self.variety_sigma}
         grown = new[outside.new] if outside.new else Pair(*(each * outside.doublings for each in self.doubling_sigma))
         return Pair(*(min(each, MOST_SIGMA) for each in grown))
@@ -148,14 +145,12 @@ def hold_batches(kind: str, rows: NDArray[np.float32], region: Region) -> None:
 
 
 def size_names(kind: str) -> tuple[str, ...]:
-    """Features with recorded ranges, in the order of :attr:`Span.low`."""
     names, sizes = names_and_sizes(kind)
     return tuple(names[at] for at in sizes)
 
 
 @cache
 def names_and_sizes(kind: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """Features of a kind's kernels without the clocks, and the indices of sizes."""
     names = feature_names(kind)[:-3]
     told = _VARIETIES.get(family_of(kind), _Told((), lambda _: ""))
     sizes = tuple(

@@ -3,8 +3,7 @@
 
 To first order, a kernel slower by a share s delays the inference by s times its time on the critical path, and costs that
 delay's idle energy and its own. Launches of one kernel err together, distinct kernels independently, except for the common
-error of kernels unlike measured ones. Whole networks and boards also err in host, computation and memory traffic
-(:class:`Shares`).
+error of kernels unlike measured ones.
 """
 
 from __future__ import annotations
@@ -139,8 +138,7 @@ def together_variance(excess: NDArray[np.float64], whole: NDArray[np.float64]) -
     """Variance of log(measured / predicted) of a whole with this excess in one case of twenty.
 
     Errors of unmeasured kernels exceed the first order: if a part b of the whole is off by exp(sigma z), the whole is off by 1
-    + b
-    (exp(sigma z) - 1).
+    + b (exp(sigma z) - 1).
     """
     variance: NDArray[np.float64] = (np.log1p(excess / whole) / _RARELY) ** 2
     return variance

@@ -42,7 +42,6 @@ def take_in(graph: Graph, number: int) -> None:
 
 
 def _folds(graph: Graph, number: int, place: int, made: Sequence[int]) -> bool:
-    """True if a launch only scales or shifts a convolution's channels by constants."""
     launch = graph.launches[number]
     if launch.kind == "batch_norm":
         return place == 0
@@ -73,7 +72,6 @@ def activate(graph: Graph, number: int) -> None:
 
 
 def quantize_once(graph: Graph) -> None:
-    """Merge conversions of one tensor to 8 bits."""
     seen: dict[tuple[object, ...], Unit] = {}
     for number, launch in enumerate(graph.launches):
         if launch.kind == _QUANTIZE and graph.reads[number][0] >= 0:
@@ -132,7 +130,6 @@ def take_in_bias(graph: Graph, number: int, *, half: bool) -> None:
 
 
 def _only_reader_of_rows(graph: Graph, writer: int) -> tuple[int, int] | None:
-    """The only reader of a result, perhaps with its rows regrouped."""
     readers, made = graph.readers[writer], graph.launches[writer].output
     if len(readers) != 1:
         return None
@@ -156,7 +153,6 @@ def join_alike(graph: Graph) -> None:
 
 
 def _way(graph: Graph, number: int) -> tuple[object, ...]:
-    """Key of a convolution's or product's way of reading its tensor; empty if it cannot be merged."""
     launch, reads = graph.launches[number], graph.reads[number]
     if launch.kind == "matmul":
         weighted = len(reads) == 1 or (len(reads) == 2 and reads[1] < 0 and len(launch.inputs[1]) == 2)

@@ -52,7 +52,6 @@ def _product(graph: Graph, members: Sequence[int]) -> tuple[KernelInvocation, li
 
 
 def _parallel(graph: Graph, members: Sequence[int]) -> tuple[KernelInvocation, list[int]]:
-    """Several convolutions, or several products, as one: their filters side by side."""
     product = graph.launches[members[0]].kind == "matmul"
     made = [(_product if product else _convolution)(graph, branch) for branch in _branches(graph, members)]
     launches, writers = [launch for launch, _ in made], made[0][1]
@@ -141,7 +140,6 @@ def _convolution(graph: Graph, members: Sequence[int], *, pooled: bool = False) 
 
 
 def _pool(launch: KernelInvocation) -> KernelInvocation:
-    """A pool in an engine's terms; a mean over whole images is one."""
     image, out = launch.inputs[0] if launch.inputs else (), launch.output
     rank = len(image) - 2
     whole = rank in (2, 3) and numel(out) == numel(image[:2])
@@ -172,7 +170,6 @@ def halved(network: Network) -> list[KernelInvocation]:
 
 
 def _half(launch: KernelInvocation, read: Sequence[str]) -> KernelInvocation:
-    """A launch in half precision; ``read`` are the element types of its inputs, empty without a launch."""
     narrow = launch.dtype in EIGHT_BITS
     if not narrow and launch.dtype != _FULL:
         return launch

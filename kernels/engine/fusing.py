@@ -42,11 +42,10 @@ ENGINE_TYPES: Mapping[str, str] = {"engine": "float32", "engine-half": "float16"
 """Element types of the engines that simulated boards run, by their names for ``--as``."""
 EIGHT_BITS = "engine-int8"
 ENGINES = (*ENGINE_TYPES, EIGHT_BITS)
-"""Names of engines for ``--as``."""
 
 
 def engine_of(compiled: str) -> tuple[str, str]:
-    """Name and element type of the engine of one of :data:`ENGINE_TYPES`; both empty for the framework, an empty string."""
+    """Name and element type of the engine of one of :data:`ENGINE_TYPES`; both empty for the framework."""
     return (RUNTIME.lower(), ENGINE_TYPES[compiled]) if compiled else ("", "")
 
 
@@ -55,10 +54,9 @@ _KEPT = frozenset(["cat"])
 
 
 def as_engine(network: Network, *, half: bool = False, eight_bits: bool = False) -> Network:
-    """Launches of the engine that TensorRT would build of a network.
+    """Launches of the engine that TensorRT would build of an unfused network.
 
     Args:
-        network: unfused, as in its file.
         half: half precision (``trtexec --fp16``), except for launches in 8 bits.
         eight_bits: half precision and a calibration for 8 bits (``trtexec --int8 --fp16``).
 

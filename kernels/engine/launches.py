@@ -127,7 +127,6 @@ def _fully_connected(port: Ported) -> KernelInvocation:
 
 
 def _product(port: Ported) -> KernelInvocation:
-    """A matrix product: its sizes follow from the output, and from the two inputs that fit."""
     out = port.output.shape
     operands = [tensor for tensor in port.layer.inputs if numel(tensor.shape) > 1]
     for one, other in permutations(operands[:6], 2):
@@ -249,7 +248,6 @@ def _reduction(port: Ported) -> KernelInvocation:
 
 
 def _reformat(port: Ported) -> KernelInvocation:
-    """A copy in another layout, another element type, or both."""
     before, after = port.first().dtype if port.inputs else port.output.dtype, port.output.dtype
     if before == after:
         return port.plain("clone")

@@ -65,18 +65,13 @@ class Layer:
         return value if isinstance(value, int) else default
 
     def sizes(self, member: str) -> tuple[int, ...]:
-        """A list of a few sizes.
-
-        Raises:
-            ModelError: it is not.
-        """
+        """A list of a few sizes, or ModelError."""
         value = self.said.get(member)
         if not isinstance(value, list) or not 0 < len(value) <= 8 or not all(_is_size(item) for item in value):
             raise ModelError(f"member {member!r} is {value!r:.60}; expected a list of a few sizes")
         return tuple(value)
 
     def weights(self, member: str) -> tuple[int, str]:
-        """Number and type of the weights in a member."""
         value = self.said.get(member)
         if value is None:
             return 0, ""
@@ -87,8 +82,6 @@ class Layer:
 
 @dataclass(frozen=True)
 class EngineLayers:
-    """An engine's layers in execution order, and the names of its inputs and outputs."""
-
     layers: tuple[Layer, ...]
     bindings: tuple[str, ...]
 
@@ -136,12 +129,7 @@ def read_layers(stream: BinaryIO, account: Account) -> EngineLayers:
 
 
 def read_text(stream: BinaryIO, account: Account) -> str:
-    """Content of a JSON file.
-
-    Raises:
-        ModelError: it is no text.
-        BudgetExceeded: it is too large.
-    """
+    """Content of a JSON file; raises ModelError or BudgetExceeded."""
     length = stream.seek(0, 2)
     room = min(account.room(), account.budget.entry_bytes)
     if length > room:
@@ -154,11 +142,7 @@ def read_text(stream: BinaryIO, account: Account) -> str:
 
 
 def element_type(text: str) -> str:
-    """Element type in a format's name.
-
-    Raises:
-        ModelError: unknown.
-    """
+    """Element type in a format's name, or ModelError."""
     for form, dtype in _WORDS:
         if form.search(text):
             return dtype

@@ -89,7 +89,6 @@ def family(layer_type: str) -> str:
 
 
 def myelin_operations(text: str) -> tuple[str, ...]:
-    """Operations that a Myelin kernel's name lists."""
     found = _MYELIN.search(text)
     return tuple(_whole(word.lower()) for word in _WORD.findall(found[1])) if found else ()
 

@@ -59,7 +59,6 @@ class Ported:
         return KernelInvocation(kind, self.layer.name, shapes, self.output.shape, own, params, work, moved)
 
     def plain(self, kind: str, params: Params | None = None) -> KernelInvocation:
-        """A launch whose kind and shapes determine its operations."""
         shapes = self.shapes() or (self.output.shape,)
         try:
             return self.launch(kind, params or {}, flops(kind, shapes, self.output.shape, params or {}))
@@ -75,7 +74,6 @@ def with_weights(port: Ported, kind: str, params: Params, work: int, prefix: str
 
 
 def epilogue(layer: Layer, activation: str, residual: bool) -> tuple[str, ...]:
-    """Kinds in a product's epilogue, in order."""
     if activation not in names.NO_ACTIVATION:
         activation = names.ACTIVATIONS.get(activation, activation.lower())
     elif layer.number("HasReLU"):

@@ -23,11 +23,7 @@ RUNTIME = "TensorRT"
 
 
 def read_engine(stream: BinaryIO, account: Account, inputs: Sequence[TensorSpec], name: str) -> Network:
-    """The launches of an engine, each scoped by its layer's name.
-
-    Args:
-        stream: output of ``trtexec --exportLayerInfo`` or the engine inspector.
-        inputs: empty, since an engine's shapes are fixed, or the expected ones.
+    """The launches of an engine, each scoped by its layer's name; ``inputs`` are the expected ones, as its shapes are fixed.
 
     Raises:
         ModelError: it is malformed or inconsistent.
@@ -69,12 +65,7 @@ class LayerTimes:
 
 
 def read_times(stream: BinaryIO, network: Network, account: Account) -> LayerTimes:
-    """Measured times matched to an engine's launches.
-
-    Raises:
-        ModelError: it is malformed, or of another engine.
-        BudgetExceeded: it is too large.
-    """
+    """Measured times matched to an engine's launches; raises ModelError or BudgetExceeded."""
     text = JsonText(read_text(stream, account), account)
     measured: dict[str, deque[float]] = {}
     count = 0
@@ -111,7 +102,6 @@ def _ms(row: dict[str, Any]) -> float:
 
 
 def _inputs(engine: EngineLayers, made: set[str]) -> tuple[TensorSpec, ...]:
-    """An application's inputs: bindings that no layer writes, as their first reader has them."""
     wanted = {binding for binding in engine.bindings if binding not in made}
     found: dict[str, EngineTensor] = {}
     for layer in engine.layers:

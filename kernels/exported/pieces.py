@@ -19,12 +19,7 @@ _LOOK = 1 << 18
 
 
 class JsonText:
-    """The text of a JSON document.
-
-    Args:
-        account: bounds on one piece (``piece``), and on reading.
-        object_hook: as for ``json.loads``.
-    """
+    """The text of a JSON document; ``account`` bounds one piece, and reading."""
 
     def __init__(self, text: str, account: Account, object_hook: Callable[[dict[str, Any]], Any] | None = None) -> None:
         self._text = text
@@ -94,12 +89,10 @@ class JsonText:
         return place + 1
 
     def finish(self, at: int) -> None:
-        """Raise ValueError unless only blanks follow."""
         if self._blank(at) < len(self._text):
             raise ValueError(f"something follows the end at {at}")
 
     def skip(self, at: int) -> int:
-        """End of the value that starts at a place."""
         if self._text[at : at + 1] not in ("{", "["):
             return self.value(at)[1]
         place, depth = at + 1, 1

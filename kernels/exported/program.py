@@ -34,14 +34,7 @@ _ON_NUMBERS = ("_operator.", "math.", "torch.sym_")
 
 
 def only_checking(nodes: Sequence[Mapping[str, Any]], outputs: Any, account: Account) -> frozenset[int]:
-    """Places of the nodes that work on the host for assertions alone.
-
-    Args:
-        outputs: the graph's outputs, in JSON.
-
-    Raises:
-        BudgetExceeded: the graph is too large.
-    """
+    """Places of the nodes that work on the host for assertions alone; raises BudgetExceeded."""
     needed = set(_names(outputs))
     checked: set[str] = set()
     found = []
@@ -61,7 +54,6 @@ def only_checking(nodes: Sequence[Mapping[str, Any]], outputs: Any, account: Acc
 
 
 def _names(described: Any) -> Iterator[str]:
-    """Every name of a value within a piece of a graph's JSON, and within graphs in it."""
     waiting = [described]
     while waiting:
         part = waiting.pop()
@@ -115,11 +107,7 @@ _SAME = frozenset({"lift_fresh_copy", "alias", "detach"})
 
 
 class ExportedProgram:
-    """A ``.pt2`` archive opened for one decomposition.
-
-    Attributes:
-        position: the running node, for messages.
-        done: share of the graph's nodes that have run, 0 to 1.
+    """A ``.pt2`` archive opened for one decomposition; ``done`` is the share of nodes that have run.
 
     Raises:
         ModelError: its graph is not laid out as by ``torch.export.save``.
@@ -200,11 +188,7 @@ class ExportedProgram:
         return {name for node in self._nodes for name in re.findall(r"'name': '(\w+)'", repr(node["inputs"]))}
 
     def declared(self) -> list[Declared]:
-        """Input tensors of the graph.
-
-        Raises:
-            ModelError: they are not laid out as by ``torch.export.save``.
-        """
+        """Input tensors of the graph, or ModelError."""
         try:
             given = [spec["user_input"]["arg"] for spec in self._specs if "user_input" in spec]
             return [self._declared(argument["as_tensor"]["name"]) for argument in given if "as_tensor" in argument]
@@ -218,7 +202,6 @@ class ExportedProgram:
         return Declared(name, sizes, _TYPES.get(meta["dtype"], "?"), tuple(hints) if all(hints) else None)
 
     def _start(self, recorder: Recorder, inputs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-        """The graph's initial values by name. Inputs that were no tensors at the export are part of the graph."""
         names: dict[str, Any] = {}
         wanted, fixed = [], {}
         for spec in self._specs:
@@ -349,13 +332,11 @@ class ExportedProgram:
 
 
 def _open_size(size: Mapping[str, Any]) -> int | str:
-    """A size, or the name of an open one (or of its expression)."""
     known = size.get("as_int")
     return known if type(known) is int else str(size.get("as_expr", {}).get("expr_str", ""))
 
 
 def _hint(size: Mapping[str, Any]) -> int:
-    """The exported size; 0 if unknown."""
     hint = size.get("as_expr", {}).get("hint") or {}
     return hint["as_int"] if type(hint.get("as_int")) is int else 0
 
@@ -452,7 +433,6 @@ def _optional(value: Mapping[str, Any], names: Mapping[str, Any]) -> Any:
 
 
 def _size(value: Mapping[str, Any], names: Mapping[str, Any]) -> Any:
-    """A symbolic number by its name, or the number itself."""
     return names[value["as_name"]] if "as_name" in value else _plain(next(iter(value.values())))
 
 

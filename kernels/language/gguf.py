@@ -38,11 +38,7 @@ TYPES: Mapping[int, str] = {
 
 @dataclass(frozen=True)
 class GgufHeader:
-    """Metadata and tensors of a model, from the headers of all its parts.
-
-    Attributes:
-        said: metadata: numbers, texts, and short lists of numbers; of other arrays, their length.
-    """
+    """Metadata and tensors of a model; of long arrays only the length."""
 
     said: Mapping[str, Any]
     tensors: Mapping[str, SizedTensor]
@@ -110,8 +106,6 @@ def _read_part(stream: BinaryIO, account: Account) -> GgufHeader:
 
 
 class _Cursor:
-    """A place in the file, which is read in pieces."""
-
     def __init__(self, stream: BinaryIO, account: Account) -> None:
         self._stream, self._account = stream, account
         self.size = stream.seek(0, 2)

@@ -24,11 +24,7 @@ _ROPE_FLOPS = 3  # for each element: of a pair, four products and two sums
 
 
 def network_of(model: LanguageModel, inputs: Sequence[TensorSpec], account: Account, name: str) -> Network:
-    """A model's launches in the phase that its input names.
-
-    Args:
-        inputs: ``prefill=N:int``, the launches for a prompt of N tokens at once, or ``decode=N:int``, those for one token that
-            sees N positions, its own included.
+    """A model's launches for a prompt (``prefill=N:int``), or for one token that sees N positions (``decode=N:int``).
 
     Raises:
         ShapeError: no phase is named, or an absurd one.
@@ -180,7 +176,6 @@ class _Pass:
         self._product(f"{name}.attn_output", model.needed(f"{name}.attn_output"), block.heads * block.value_size, model.width)
 
     def _scores(self, name: str, block: Block) -> None:
-        """Attention itself: each token over the positions that it sees."""
         model = self._model
         seen = looked = self._positions
         if block.window:
@@ -196,7 +191,6 @@ class _Pass:
         self._add("attention", inputs, output, None, work, reads=reads, writes=writes, dtype=model.cache, scope=f"{name}.attn")
 
     def _feed_forward(self, block: str, suffix: str) -> None:
-        """A feed-forward part: gated or plain, its gate and its other half perhaps one product."""
         model = self._model
         up = model.needed(f"{block}.ffn_up{suffix}")
         down = model.needed(f"{block}.ffn_down{suffix}")
@@ -279,7 +273,6 @@ class _Pass:
                   dtype=dtype, scope=scope)  # fmt: skip
 
     def _norm(self, name: str, shape: Shape | None = None) -> None:
-        """A norm with its scale, if the model has it there; with a bias, it is one that subtracts the mean."""
         scale, bias = self._model.weight(name), self._model.weight(f"{name}.bias")
         if scale is None:
             return

@@ -21,7 +21,6 @@ class Family:
     """Properties of a family that neither its weights nor its metadata give.
 
     Attributes:
-        activation: activation of the feed-forward part.
         period: the last block of each ``period`` sees all positions, the rest a window; 0: no block has a window.
         scales_embedding: embeddings are multiplied by a constant.
         normalizes_values: values are normalised, without a scale, before they are cached.
@@ -77,7 +76,6 @@ class Block:
     """Attention of one block.
 
     Attributes:
-        heads, kv_heads: heads of queries, and of keys and values.
         key_size, value_size: elements of one head.
         window: positions that a token sees, its own included; 0: all.
         rope: queries and keys are rotated by their positions.
@@ -93,11 +91,7 @@ class Block:
     shares_cache: bool = False
 
     def check(self) -> None:
-        """Refuse impossible sizes.
-
-        Raises:
-            ModelError: a size is out of range, or the heads do not share those of keys and values.
-        """
+        """Raise ModelError for impossible sizes."""
         for name in ("heads", "kv_heads", "key_size", "value_size"):
             if not 0 < getattr(self, name) <= _MOST:
                 raise ModelError(f"the model's {name} is {getattr(self, name)}; expected 1 to {_MOST}")
@@ -111,7 +105,6 @@ class LanguageModel:
 
     Attributes:
         width: elements of a token between blocks.
-        blocks: attention of each block.
         weights: by name, without ``.weight``; biases and scales with their suffix.
         compute: element type between launches.
         cache: element type of cached keys and values.
@@ -136,22 +129,13 @@ class LanguageModel:
             raise ModelError(f"the model's width is {self.width}; expected 1 to {_MOST}")
 
     def weight(self, name: str) -> SizedTensor | None:
-        """A weight; None if the model has none of this name.
-
-        Raises:
-            ModelError: it has no dimensions.
-        """
         found = self.weights.get(name)
         if found is not None and not found.shape:
             raise ModelError(f"{name}.weight is one number")
         return found
 
     def needed(self, name: str) -> SizedTensor:
-        """A weight that a model of its family has.
-
-        Raises:
-            ModelError: it is missing.
-        """
+        """A weight that a model of its family has, or ModelError."""
         found = self.weight(name)
         if found is None:
             raise ModelError(f"the model has no tensor {name}.weight")
@@ -159,11 +143,6 @@ class LanguageModel:
 
 
 def check_layers(layers: int) -> int:
-    """The number of blocks.
-
-    Raises:
-        BudgetExceeded: too many, or none.
-    """
     if not 0 < layers <= _LAYERS:
         raise BudgetExceeded(f"the model has {layers} blocks; 1 to {_LAYERS} are listed")
     return layers
@@ -252,7 +231,6 @@ def has_rope(block: int, period: int) -> bool:
 
 
 def _known(tensors: Mapping[str, SizedTensor]) -> dict[str, SizedTensor]:
-    """The weights by name, if the use of each is known."""
     kept = {}
     for name, tensor in tensors.items():
         block = _BLOCK.fullmatch(name)

@@ -17,11 +17,7 @@ _PART = re.compile(r"(.+)-(\d{5})-of-(\d{5})")
 
 
 def parts_of(folder: Path | None, name: str, suffix: str, count: int | None = None) -> list[Path] | None:
-    """Paths of all parts of the model to which a file belongs; None if its name is not that of a part.
-
-    Raises:
-        BudgetExceeded: too many parts.
-    """
+    """Paths of all parts of a file's model; None if its name is not that of a part. Raises BudgetExceeded."""
     part = _PART.fullmatch(name.removesuffix(suffix))
     if folder is None or part is None or (count is not None and int(part[3]) != count):
         return None
@@ -32,11 +28,6 @@ def parts_of(folder: Path | None, name: str, suffix: str, count: int | None = No
 
 @contextmanager
 def opened_part(path: Path) -> Iterator[BinaryIO]:
-    """Open a part of a model.
-
-    Raises:
-        ModelError: it cannot be read.
-    """
     try:
         with open(path, "rb", opener=without_waiting) as stream:
             yield stream

@@ -26,11 +26,7 @@ _NOT_READ = (
 
 
 def check_method(said: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The quantisation of a configuration; empty if it names none.
-
-    Raises:
-        UnsupportedOperator: its packing has no rules.
-    """
+    """The quantisation of a configuration; empty if it names none. Raises UnsupportedOperator."""
     found = said.get("quantization_config") or said.get("quantization") or {}
     if not isinstance(found, dict):
         raise ModelError(f"config.json: quantization_config is {found!r:.60}; expected an object")

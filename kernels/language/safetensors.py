@@ -79,7 +79,6 @@ _EXPERT = re.compile(r"(?:mlp|block_sparse_moe)\.experts\.(\d{1,5})\.(\w+)")
 
 
 def is_safetensors(stream: BinaryIO) -> bool:
-    """True if a file starts with the length of a header and the header."""
     length = stream.seek(0, 2)
     stream.seek(0)
     head = stream.read(10)
@@ -121,8 +120,6 @@ def of_safetensors(stream: BinaryIO, folder: Path | None, name: str, account: Ac
 
 
 def _described(said: Mapping[str, Any], kind: str, weights: Mapping[str, SizedTensor]) -> LanguageModel:
-    """The model of a configuration; the weights give the sizes that it omits."""
-
     def number(name: str, default: int | None = None) -> int:
         value = said.get(name)
         value = default if value is None else value
@@ -174,7 +171,6 @@ def _described(said: Mapping[str, Any], kind: str, weights: Mapping[str, SizedTe
 
 
 def _windows(said: Mapping[str, Any], kind: str, layers: int, period: int) -> list[int]:
-    """The window of each block, by its type if the configuration lists types."""
     window, types = said.get("sliding_window"), said.get("layer_types")
     if window is None or said.get("use_sliding_window") is False:
         window = 0
@@ -224,7 +220,6 @@ def _configuration(path: Path, account: Account) -> Mapping[str, Any]:
 
 
 def _header(stream: BinaryIO, account: Account) -> dict[str, SizedTensor]:
-    """The tensors that a file's header lists."""
     size = stream.seek(0, 2)
     stream.seek(0)
     length = int.from_bytes(stream.read(8), "little")
@@ -274,7 +269,6 @@ def _counts(value: Any) -> tuple[int, ...] | None:
 
 
 def _named(tensors: Mapping[str, SizedTensor], kind: str, towers: bool) -> dict[str, SizedTensor]:
-    """The text model's weights under llama.cpp's names, those of a block's experts as one."""
     named: dict[str, SizedTensor] = {}
     experts: dict[str, list[SizedTensor]] = {}
     root = min(

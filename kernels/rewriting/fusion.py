@@ -42,9 +42,7 @@ _MOST_FLOPS = 1 << 62  # of launches: more is not counted anywhere
 
 
 def products_of(layer: KernelInvocation) -> tuple[tuple[KernelInvocation, int], ...]:
-    """Matrix products of a recurrent layer, and how often each runs in sequence; empty for other kernels, and if sizes are
-    missing.
-    """
+    """Matrix products of a recurrent layer, and how often each runs in sequence; empty for other kernels."""
     try:
         return _products(layer, GATES[layer.kind])
     except (KeyError, IndexError, ValueError):
@@ -94,8 +92,7 @@ def fuse(network: Network) -> Network:
 
     A fused launch has the FLOPs of its members, their bytes without those passed between them, and their common scope. Of a
     convolution it has the parameters; of a pointwise group, ``kinds`` (its members', joined by ``+``) and ``outputs`` (number
-    of
-    results written).
+    of results written).
 
     Raises:
         ModelError: the readers of launches' results are unknown, or a runtime has fused it already.
@@ -111,11 +108,7 @@ def fuse(network: Network) -> Network:
 
 
 class Graph:
-    """A network's launches, the tensors between them, and the units that they form.
-
-    Raises:
-        ModelError: the readers of launches' results are unknown.
-    """
+    """A network's launches, the tensors between them, and the units that they form."""
 
     def __init__(self, network: Network) -> None:
         if network.launches and not network.reads:
@@ -199,7 +192,6 @@ class Graph:
         return replace(self._network, calls=tuple(calls), reads=tuple(reads))
 
     def order(self) -> list[Unit]:
-        """The units, each after those it reads from, otherwise in their order."""
         units = list({id(unit): unit for unit in self.units}.values())
         needed = {id(unit): set(self._sources(unit)) for unit in units}
         users: dict[int, list[Unit]] = {}
@@ -286,7 +278,6 @@ def _fuse_convolutions(graph: Graph) -> None:
 
 
 def adds_like(launch: KernelInvocation, convolution: KernelInvocation) -> bool:
-    """True if a launch adds a tensor of the convolution's own shape."""
     return launch.kind == "add" and set(launch.inputs) == {convolution.output} and launch.dtype == written_type(convolution)
 
 
@@ -306,7 +297,6 @@ def fuse_pointwise(graph: Graph, kept: Collection[str] = ()) -> None:
 
 
 def _joins(graph: Graph, unit: Unit, kept: Collection[str]) -> bool:
-    """True if a unit is a pointwise group, or a launch that can be part of one."""
     if unit.kind == POINTWISE_GROUP:
         return True
     if len(unit.members) > 1 or unit.kind in kept:
@@ -320,7 +310,6 @@ def _joins(graph: Graph, unit: Unit, kept: Collection[str]) -> bool:
 
 
 def _next_source(graph: Graph, unit: Unit, kept: Collection[str]) -> Unit | None:
-    """The last unit that can join of those that write this one's inputs."""
     writers = {
         writer
         for member in unit.members
@@ -340,7 +329,6 @@ def _few_operands(graph: Graph, first: Unit, second: Unit) -> bool:
 
 
 def _independent(graph: Graph, first: Unit, second: Unit) -> bool:
-    """True if neither of two units needs, however indirectly, the other one's results."""
     for writer, reader in ((first, second), (second, first)):
         if any(graph.units[number] is writer for member in reader.members for number in graph.reads[member] if number >= 0):
             return False

@@ -106,7 +106,6 @@ def _needed(flow: Flow) -> set[int]:
 
 
 def _join_nested(launches: list[KernelInvocation], reads: list[tuple[int, ...]], kept: set[int], flow: Flow) -> None:
-    """Put the parts of an inner ``cat`` that nothing else reads into the outer one, in place."""
     readers = Counter(writer for launch in kept for writer in reads[launch])
     apart = {*flow.results, *(writer for before in flow.before.values() for writer in before)}
     for number in sorted(kept):

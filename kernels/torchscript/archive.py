@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The container of a TorchScript file: a zip archive, read within bounds and without its weights.
 
-PyTorch stores entries aligned to 64 bytes; re-packed archives may deflate them. Only the table of contents is read up front.
-No size in the file is trusted.
+PyTorch stores entries aligned to 64 bytes; re-packed archives may deflate them. Only the table of contents is read up front. No
+size in the file is trusted.
 """
 
 from __future__ import annotations
@@ -26,8 +26,6 @@ _IN_ZIP64 = 0xFFFFFFFF
 
 
 class ArchiveEntry(NamedTuple):
-    """One line of the archive's table of contents; sizes and offset in bytes."""
-
     offset: int
     compressed: int
     size: int
@@ -37,10 +35,7 @@ class ArchiveEntry(NamedTuple):
 
 
 class Archive:
-    """The entries of a zip archive, by their path below the archive's top folder.
-
-    Args:
-        stream: a seekable binary file; it stays open and belongs to the caller.
+    """The entries of a zip archive, by their path below the archive's top folder; the stream stays open.
 
     Raises:
         ModelError: it is not a zip archive, or a broken one.
@@ -73,14 +68,10 @@ class Archive:
         return tuple(self._entries)
 
     def size(self, name: str) -> int:
-        """Claimed decompressed size of an entry, in bytes."""
         return self._entries[name].size
 
     def read(self, name: str, limit: int = 0) -> bytes:
         """One entry, decompressed and checked.
-
-        Args:
-            limit: most bytes, if not the budget's for entries.
 
         Raises:
             ModelError: no such entry, or its bytes are damaged.
@@ -125,7 +116,6 @@ class Archive:
         return data
 
     def _end_of_directory(self) -> tuple[int, int, int]:
-        """Number of entries, size and offset of the archive's directory."""
         tail_size = min(self._length, _END.size + _LONGEST_COMMENT)
         tail_start = self._length - tail_size
         tail = self._at(tail_start, tail_size)

@@ -16,12 +16,9 @@ def arguments(method: str, signature: ast.arguments, inputs: Sequence[tuple[str,
     """The method's arguments by name, from values with or without names.
 
     A name is a parameter's, or else a key of the only dictionary among them. In order, a ``Tensor``, a number, a truth value or
-    a
-    text takes one input, a ``Tuple`` one per item, a ``List`` all that later parameters leave over, and a ``Dict[str, Tensor]``
-    the
-    same, under the names the model looks up, in that order (the rest under ``"0"``, ``"1"`` and so on). A parameter with a
-    default
-    or of an ``Optional`` type may go without.
+    a text takes one input, a ``Tuple`` one per item, a ``List`` all that later parameters leave over, and a ``Dict[str,
+    Tensor]`` the same, under the names the model looks up, in that order (the rest under ``"0"``, ``"1"`` and so on). A
+    parameter with a default or of an ``Optional`` type may go without.
 
     Raises:
         ShapeError: too few or too many inputs; the text lists the parameters.
@@ -86,7 +83,6 @@ def _is_plain(value: Any, kind: str) -> bool:
 
 
 def _take(annotation: ast.expr | None, left: list[Any], at_most: int) -> Any:
-    """A value of the annotated type from the remaining inputs."""
     kind = _outer(annotation)
     inner = annotation.slice if isinstance(annotation, ast.Subscript) else None
     if kind in ("Tensor", "") and left and isinstance(left[0], Tensor):
@@ -129,7 +125,6 @@ def _outer(annotation: ast.expr | None) -> str:
 
 
 def _needed(annotation: ast.expr | None) -> int:
-    """Least number of inputs of a parameter."""
     kind = _outer(annotation)
     if kind == "Tuple" and isinstance(annotation, ast.Subscript) and isinstance(annotation.slice, ast.Tuple):
         return sum(_needed(item) for item in annotation.slice.elts)

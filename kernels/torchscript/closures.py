@@ -57,11 +57,7 @@ def refusal(text: str, error: type[ModelError]) -> Callable[[Frame], NoReturn]:
 
 
 def truth(value: Any) -> bool:
-    """The truth of a value, as in ``if``.
-
-    Raises:
-        DataDependent: it is a tensor of unknown value.
-    """
+    """The truth of a value, as in ``if``; raises DataDependent for a tensor of unknown value."""
     if isinstance(value, Tensor):
         if value.number is None:
             raise DataDependent("a branch depends on the contents of a tensor", "prim::If")

@@ -268,7 +268,6 @@ class ExpressionTranslator:
 
 
 def _path(node: ast.expr) -> list[str] | None:
-    """The names of a dotted path that starts at one of the code's fixed roots, else ``None``."""
     names: list[str] = []
     while isinstance(node, ast.Attribute):
         names.append(node.attr)

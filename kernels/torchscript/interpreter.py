@@ -22,8 +22,6 @@ from .statements import Function, Translator
 
 
 class Reference:
-    """A function or class of the model, named in its code."""
-
     __slots__ = ("name", "target")
 
     def __init__(self, name: str, target: ClassSource | FunctionSource) -> None:
@@ -32,11 +30,7 @@ class Reference:
 
 
 class Interpreter:
-    """Runs a model's functions, with a :class:`Recorder` of their launches.
-
-    Attributes:
-        failed_at: after an error, its line of the model's code.
-    """
+    """Runs a model's functions, with a :class:`Recorder` of their launches."""
 
     def __init__(self, sources: SourceTree, constants: Sequence[Any], recorder: Recorder, version: int = NEWEST) -> None:
         self.recorder = recorder
@@ -52,11 +46,7 @@ class Interpreter:
     # Functions and objects
 
     def call_method(self, target: ScriptObject, name: str, args: Sequence[Any], kwargs: dict[str, Any] | None = None) -> Any:
-        """Run a method of a module or object; while it runs, launches carry the module's path.
-
-        Raises:
-            ModelError: the method does not exist, or fails.
-        """
+        """Run a method of a module or object; while it runs, launches carry the module's path. Raises ModelError."""
         owner = self.reference(target.type_name).target
         method = owner.methods.get(name) if isinstance(owner, ClassSource) else None
         if method is None:
@@ -116,11 +106,7 @@ class Interpreter:
         return f"{name}__0" if name not in have and f"{name}__0" in have else name
 
     def signature(self, target: ScriptObject, name: str) -> ast.arguments:
-        """A method's parameters, ``self`` first.
-
-        Raises:
-            ModelError: no such method; the text lists the existing ones.
-        """
+        """A method's parameters, ``self`` first, or ModelError."""
         owner = self.reference(target.type_name).target
         if not isinstance(owner, ClassSource) or name not in owner.methods:
             have = ", ".join(sorted(owner.methods)) if isinstance(owner, ClassSource) else ""
@@ -134,7 +120,6 @@ class Interpreter:
         return found
 
     def named(self, qualified: str) -> Any:
-        """A function or class of the model, or a constant or member of one of its classes, by its qualified name."""
         module, _, name = qualified.rpartition(".")
         try:
             return self.reference(qualified)
@@ -144,7 +129,6 @@ class Interpreter:
             return self.class_value(self.reference(module), name)
 
     def invoke(self, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """Call a function, or build an object of a class."""
         if not isinstance(callee, Reference):
             raise UnsupportedOperator(f"code calls a value of type {type(callee).__name__}")
         target = callee.target

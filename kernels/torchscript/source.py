@@ -69,11 +69,7 @@ def upgrades(version: int) -> dict[str, Callable[[list[Any], dict[str, Any]], Ar
 
 
 def parse_version(text: bytes) -> int:
-    """The number in a file's ``version`` entry.
-
-    Raises:
-        ModelError: unsupported.
-    """
+    """The number in a file's ``version`` entry, or ModelError."""
     number = text.strip()
     if not number.isdigit() or len(number) > 9 or not OLDEST <= int(number) <= NEWEST:
         raise ModelError(f"archive is of format version {number[:20]!r}; versions {OLDEST} to {NEWEST} are read")
@@ -90,8 +86,6 @@ _LONG_NUMBER = re.compile(r"\d{400}")
 
 
 class FunctionSource:
-    """The text and place of one function or method."""
-
     __slots__ = ("_start", "_whole", "file", "name", "text")
 
     def __init__(self, name: str, text: str, file: str, whole: str, start: int) -> None:
@@ -107,8 +101,6 @@ class FunctionSource:
 
 
 class ClassSource:
-    """A class of the model: its base, methods, and declared fields."""
-
     __slots__ = ("base", "fields", "methods", "name")
 
     def __init__(self, name: str, base: str, fields: dict[str, str | None]) -> None:
@@ -119,11 +111,7 @@ class ClassSource:
 
 
 class FunctionSyntax(NamedTuple):
-    """A function's parameters, and its body in pieces, parsed on demand: the syntax of a long one is never held at once.
-
-    Attributes:
-        returns: True if it is declared to return a value.
-    """
+    """A function's parameters, and its body in pieces, parsed on demand: the syntax of a long one is never held at once."""
 
     parameters: ast.arguments
     returns: bool
@@ -140,11 +128,7 @@ class SourceTree:
         self._files: dict[str, dict[str, ClassSource | FunctionSource]] = {}
 
     def find(self, qualified: str) -> ClassSource | FunctionSource:
-        """A class or function.
-
-        Raises:
-            ModelError: the archive does not hold it.
-        """
+        """A class or function, or ModelError."""
         module, _, name = qualified.rpartition(".")
         found = self._file(module).get(name)
         if found is None:
@@ -170,12 +154,7 @@ class SourceTree:
         return self._files[module]
 
     def parse(self, text: str) -> FunctionSyntax:
-        """The syntax of one function's text; lines count from 2.
-
-        Raises:
-            ModelError: it is not Python syntax.
-            BudgetExceeded: it is too large or too deep.
-        """
+        """The syntax of one function's text; lines count from 2. Raises ModelError or BudgetExceeded."""
         head_end = _HEAD_END.search(text)
         if head_end is None:
             raise ModelError("code is not laid out as PyTorch writes it: a function has no body")
@@ -205,12 +184,7 @@ class SourceTree:
 
 
 def parse_source(text: str, limit: int, lines_before: int = 0) -> ast.Module:
-    """Python syntax to a tree, with every failure as one error.
-
-    Args:
-        limit: most characters parsed.
-        lines_before: number of lines counted before the first.
-    """
+    """Python syntax to a tree, with every failure as one error; ``lines_before`` lines count before the first."""
     if len(text) > limit:
         raise BudgetExceeded(f"a statement of {len(text)} characters; at most {limit} are parsed at a time")
     if _LONG_NUMBER.search(text):
@@ -226,7 +200,6 @@ def parse_source(text: str, limit: int, lines_before: int = 0) -> ast.Module:
 
 
 def _split(path: str, text: str) -> dict[str, ClassSource | FunctionSource]:
-    """The file's classes and functions; a definition nested in one (``torch.jit.fork``) is part of its text."""
     found: dict[str, ClassSource | FunctionSource] = {}
     heads: list[re.Match[str]] = []
     in_class = False

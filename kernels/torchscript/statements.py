@@ -148,7 +148,6 @@ class Translator(ExpressionTranslator):
         return lambda frame: then(frame) if truth(test(frame)) else otherwise(frame)
 
     def _branch(self, nodes: Sequence[ast.stmt]) -> Statement:
-        """A block that may not run."""
         body = self._later(nodes)
         tracking = self._runtime.recorder.tracking
         if not tracking.comparing:

@@ -43,8 +43,6 @@ class _Mark:
 
 
 class _Name:
-    """A global that a pickle refers to."""
-
     __slots__ = ("name",)
 
     def __init__(self, name: str) -> None:
@@ -70,11 +68,7 @@ def unpickle(data: bytes, where: str, account: Account, load: Loader) -> Any:
     """Read one pickle.
 
     Args:
-        where: its name in the archive, for messages.
         load: reads ``count`` numbers of a storage ``(key, dtype, offset, count)`` when the interpreter needs a value.
-
-    Returns:
-        Plain containers, numbers and strings, :class:`Tensor` and :class:`ScriptObject`.
 
     Raises:
         ModelError: it is damaged, or refers to anything that a TorchScript file has no reason to name.
@@ -309,11 +303,7 @@ READABLE |= {"float32": "f", "float64": "d", "float16": "e"}
 
 
 def decode(data: bytes, dtype: str, big_endian: bool) -> list[bool | int | float]:
-    """Numbers from a storage's bytes.
-
-    Raises:
-        ModelError: unsupported element type.
-    """
+    """Numbers from a storage's bytes; raises ModelError."""
     if dtype not in READABLE:
         raise ModelError(f"the model depends on the value of a {dtype} constant, and those are not read")
     return list(struct.unpack(f"{'>' if big_endian else '<'}{len(data) // DTYPE_BYTES[dtype]}{READABLE[dtype]}", data))

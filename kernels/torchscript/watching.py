@@ -40,8 +40,6 @@ def _joinable(tracking: Tracking) -> dict[int, tuple[int, int]]:
 
 
 class _Aliases:
-    """Possible aliases of memory: visible from outside, or written again."""
-
     def __init__(self, handed_out: Iterable[Memory]) -> None:
         self._same: dict[int, Memory] = {}
         self._seen = {id(memory) for memory in handed_out}

@@ -39,11 +39,7 @@ class Header(NamedTuple):
 
 
 def read_compact(data: bytes, axes: int = len(FREQUENCIES)) -> NodeTable:
-    """The node table in a file's content; the last ``axes`` features are frequencies.
-
-    Raises:
-        EnsembleError: it is damaged, or not of this form.
-    """
+    """The node table in a file's content; the last ``axes`` features are frequencies. Raises EnsembleError."""
     try:
         if not data.startswith(MAGIC):
             raise EnsembleError(f"not a compact tree ensemble: expected it to begin with {MAGIC!r}")

@@ -41,11 +41,7 @@ class TreeEnsemble:
     """
 
     def __init__(self, table: NodeTable) -> None:
-        """Check the node table.
-
-        Raises:
-            EnsembleError: a node breaks its tree's order, or names a missing feature or box.
-        """
+        """Check the node table; raises EnsembleError."""
         self._table = table
         if self.compiled:
             shapes = node_table.box_shapes(table.boxes, table.thresholds)
@@ -84,11 +80,7 @@ class TreeEnsemble:
 
     @classmethod
     def from_compact(cls, data: bytes, axes: int = len(FREQUENCIES)) -> TreeEnsemble:
-        """Read a model in the form of :mod:`.compact`.
-
-        Raises:
-            EnsembleError: it is damaged.
-        """
+        """Read a model in the form of :mod:`.compact`; raises EnsembleError."""
         return cls(read_compact(data, axes))
 
     @classmethod
@@ -123,7 +115,6 @@ class TreeEnsemble:
 
     @property
     def n_features(self) -> int:
-        """All features of a row, including frequencies."""
         return self._table.n_features
 
     @property

@@ -44,7 +44,6 @@ class Forest:
         return np.cumsum(self.sizes) - self.sizes
 
     def name(self, nodes: NDArray[np.bool_]) -> str:
-        """Place of the first marked node."""
         node = int(np.flatnonzero(nodes)[0])
         tree = int(np.searchsorted(self.first, node, side="right")) - 1
         return f"tree {tree}, node {int(self.number[node])}"
@@ -169,7 +168,6 @@ def lay_out(forest: Forest, n_features: int, base_score: float, axes: int) -> No
 def _edges(
     axis: NDArray[np.int64], value: NDArray[np.float32], axes: int
 ) -> tuple[tuple[NDArray[np.float32], ...], NDArray[np.int64]]:
-    """Distinct thresholds on each frequency axis, and each frequency split's edge number."""
     edge = np.zeros(len(axis), np.int64)
     thresholds = []
     for number, name in enumerate(axis_names(axes)):
@@ -201,11 +199,7 @@ _LEAF = 0
 
 
 def read_treelite(source: Any, axes: int = len(FREQUENCIES)) -> NodeTable:
-    """The node table of a ``treelite.Model``, or of the path of a serialized one; the last ``axes`` features are frequencies.
-
-    Raises:
-        EnsembleError: as for :func:`forest_of`.
-    """
+    """Node table of a ``treelite.Model``, or of the path of a serialized one; the last ``axes`` features are frequencies."""
     n_features, base_score, forest = forest_of(source, axes)
     return lay_out(forest, n_features, base_score, axes)
 
@@ -262,8 +256,6 @@ def _read_header(header: Any, axes: int) -> tuple[int, float]:
 
 
 def _read_tree(tree: Any, number: int) -> Forest:
-    """One tree's fields; features without a place in a node table are refused."""
-
     def field(name: str) -> NDArray[Any]:
         return np.asarray(tree.get_field(name))
 

@@ -121,7 +121,6 @@ class NodeTable:
         return float(np.ldexp(1.0, min(61 - int(np.frexp(self.leaf_bound)[1]), 1000)))
 
     def tree_of(self, node: int) -> tuple[int, int]:
-        """A node's tree, and its number within it."""
         tree = int(np.searchsorted(self.roots, node, side="right")) - 1
         return tree, node - int(self.roots[tree])
 
@@ -176,7 +175,6 @@ def first_fault(table: NodeTable) -> int:
 
 
 def packed(table: NodeTable) -> bytes:
-    """File content of a node table."""
     arrays = [table.nodes, table.roots, table.boxes, *table.thresholds]
     data = bytearray()
     layout = []
@@ -214,11 +212,7 @@ def map_table(path: str | os.PathLike[str]) -> NodeTable:
 
 
 def map_known(path: str | os.PathLike[str], stamp: Stamp) -> NodeTable | None:
-    """Map a node table file that was checked before; None if it has changed since.
-
-    Raises:
-        EnsembleError: the file cannot be read, or is malformed.
-    """
+    """Map a node table file that was checked before; None if it has changed since. Raises EnsembleError."""
     file, found = _mapped(path)
     return table_of(file, os.fspath(path), checksum=False) if found == stamp else None
 
@@ -232,7 +226,7 @@ def _mapped(path: str | os.PathLike[str]) -> tuple[NDArray[np.uint8], Stamp]:
 
 
 def table_of(file: NDArray[np.uint8], where: str, *, checksum: bool) -> NodeTable:
-    """The node table in a file's content, as from :func:`packed`; ``where`` begins messages; errors as for :func:`map_table`."""
+    """The node table in a file's content (:func:`packed`); ``where`` begins messages; errors as in :func:`map_table`."""
     if len(file) < _PREFIX.size or bytes(file[: len(_MAGIC)]) != _MAGIC:
         raise EnsembleError(f"{where}: not a node table file")
     _, version, start, header_crc, data_crc = _PREFIX.unpack(bytes(file[: _PREFIX.size]))

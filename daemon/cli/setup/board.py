@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The board in setup: its daemon sets and restores the clocks, this process reads the sensors."""
+"""The board in setup: its daemon sets the clocks, this process reads the sensors."""
 
 from __future__ import annotations
 
@@ -42,9 +42,7 @@ class Known:
     """Known facts of the board.
 
     Attributes:
-        profiles: names of its own profiles.
         prior: profile to adapt, with its ``manifest``.
-        levels: offered levels of each clock, and described ones.
         missing: energy rails without a sensor.
         notes: obstacles to setting clocks.
     """
@@ -154,15 +152,7 @@ _OVER_CURRENT_PER_S = 50.0  # each slows the clocks for about a millisecond; som
 
 @dataclass(frozen=True)
 class Observed:
-    """One network at one configuration.
-
-    Attributes:
-        configuration: clocks accepted by the board.
-        idle_mw, power_mw: mean power of the energy rails when idle and during inferences.
-        rejected: reason why it does not count.
-        launches_ms: measured time of the network's launches, if any.
-        die_c, idle_die_c: die temperature after inferences and when idle.
-    """
+    """One network at one configuration; powers are means of the energy rails, ``launches_ms`` measured times of launches."""
 
     configuration: FrequencyConfiguration
     latency_ms: float
@@ -176,11 +166,6 @@ class Observed:
 
 class SetUpBoard:
     """A board under the running daemon, or one of its own.
-
-    Args:
-        root: of the board's files.
-        board: description of a board that does not name itself.
-        socket: of its daemon; None to find it.
 
     Raises:
         DaemonError: unknown board, or no daemon.
@@ -206,7 +191,6 @@ class SetUpBoard:
         return self.hardware.grid()
 
     def at_first(self) -> dict[str, Any]:
-        """Known facts before the clocks are set, for the record."""
         hardware, identity = self.hardware, self.hardware.identity
         mode, fan = hardware.mode(), hardware.fan()
         governors = {axis: sorted({reading.mode for reading in each}) for axis, each in hardware.read().items()}
@@ -240,19 +224,13 @@ class SetUpBoard:
         return self._sensors.over_current()
 
     def die_c(self) -> float | None:
-        """Temperature of the die (see :func:`hottest_mc`)."""
         read_mc = hottest_mc(self._sensors.trips, self._sensors.temperatures_mc())
         return None if read_mc is None else read_mc / 1e3
 
     def why_rejected(
         self, accepted: FrequencyConfiguration, notes: Sequence[str], over_before: Mapping[str, int], seconds: float
     ) -> str:
-        """Reason why a measurement does not count, or empty: heat, over-current events, wrong clocks.
-
-        Args:
-            notes: faults of the accepted clocks.
-            over_before: over-current events at its start, ``seconds`` ago.
-        """
+        """Reason why a measurement does not count: heat, over-current events since ``over_before``, wrong clocks."""
         hot = tuple(f"it throttles: {trip}" for trip in self._sensors.throttled())
         if amiss := (*hot, *notes):
             return amiss[0]
@@ -297,7 +275,7 @@ class SetUpBoard:
         """Latency and power of a network at a configuration, and the idle power before.
 
         Raises:
-            NoDaemon: it has gone.
+            NoDaemon: the daemon has gone.
             ProfilesError: the network cannot be run.
         """
         try:
@@ -344,7 +322,6 @@ class SetUpBoard:
 
     @contextlib.contextmanager
     def _sampling(self) -> Iterator[list[tuple[float, float | None]]]:
-        """Power with its time, sampled by a thread within the context."""
         samples: list[tuple[float, float | None]] = []
         over = threading.Event()
 

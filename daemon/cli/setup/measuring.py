@@ -33,10 +33,7 @@ from .runners import Candidate, Runner
 
 
 def cooled(seen: Observed, expected: Surface) -> Observed:
-    """An observation with powers at a surface's temperature; unchanged if their dependence is unknown.
-
-    The board leaks the expected share of its idle power, by any surface of the prior.
-    """
+    """An observation with powers at a surface's temperature, by the expected share of leakage."""
     if expected.heat is None or seen.die_c is None:
         return seen
     at = expected.grid.index(seen.configuration)
@@ -60,13 +57,9 @@ _LOOK = 3  # observations between two checks of the profile, which take some sur
 
 @dataclass(frozen=True)
 class Plan:
-    """Plan of a setup.
+    """Plan of a setup, of at most ``seconds``.
 
-    Attributes:
-        seconds: longest time of observing.
-        accuracy: if given, configurations are chosen where plans are least certain, until they are known to this share and the
-            adapted profile agrees as well with the observations.
-        name: of the new profile, installed ``into`` a folder.
+    With ``accuracy``, configurations are those of uncertain plans, until they are known to this share.
     """
 
     board: SetUpBoard
@@ -81,8 +74,6 @@ class Plan:
 
 @dataclass(frozen=True)
 class Proof:
-    """A new configuration with prediction and observation."""
-
     what: str
     configuration: FrequencyConfiguration
     predicted_ms: float
@@ -144,14 +135,10 @@ def measure(what: Plan, runner: Runner, client: Client, progress: Callable[[int,
 
 
 class _Order(Protocol):
-    """Order of networks and configurations to observe."""
-
     @property
     def note(self) -> str: ...
 
-    def next(self, record: Measurements) -> tuple[Candidate, FrequencyConfiguration] | None:
-        """The next observation; None once enough is known."""
-        ...
+    def next(self, record: Measurements) -> tuple[Candidate, FrequencyConfiguration] | None: ...
 
 
 class _Spread:
@@ -202,7 +189,6 @@ class _LeastCertain:
 
 
 def adapt(what: Plan, record: Measurements) -> tuple[Bundle, Path]:
-    """The profile adapted to a record, and its installed place."""
     prior = load_bundle(what.known.prior)
     with tempfile.TemporaryDirectory(prefix="jetdvfs-setup-") as scratch:
         folder = Path(scratch) / what.name
@@ -213,7 +199,6 @@ def adapt(what: Plan, record: Measurements) -> tuple[Bundle, Path]:
 
 
 def prove(what: Plan, bundle: Bundle, runner: Runner, client: Client) -> list[Proof]:
-    """Observe the first network at new configurations."""
     first, grid = what.candidates[0], what.board.grid
     predicted = surface(first.network, bundle.cost)
     warm = predicted.heat is not None
@@ -232,11 +217,6 @@ def prove(what: Plan, bundle: Bundle, runner: Runner, client: Client) -> list[Pr
 
 
 def _begun(what: Plan, runner: Runner) -> Measurements:
-    """The earlier record with new networks, or an empty one.
-
-    Raises:
-        MeasurementError: a record of another board.
-    """
     networks = tuple(candidate.network for candidate in what.candidates)
     description = what.board.description
     if what.record.exists():

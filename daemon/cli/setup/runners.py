@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runners of networks under measurement: PyTorch or TensorRT on the board, or an application on a simulated board."""
+"""Runners of networks: PyTorch or TensorRT on the board, or an application on a simulated board."""
 
 from __future__ import annotations
 
@@ -27,13 +27,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Ran:
-    """Consecutive inferences.
-
-    Attributes:
-        latency_ms: their median latency.
-        over_s: time since their end.
-        launches_ms: measured time of the network's launches, if any.
-    """
+    """Consecutive inferences: median latency, time since their end, and measured launches if any."""
 
     latency_ms: float
     over_s: float = 0.0
@@ -44,9 +38,7 @@ class Runner(Protocol):
     """Runs networks one inference after the other. Its methods may raise ProfilesError."""
 
     @property
-    def what(self) -> str:
-        """Description, for the record."""
-        ...
+    def what(self) -> str: ...
 
     @property
     def simulated(self) -> bool: ...
@@ -57,7 +49,7 @@ class Runner(Protocol):
 
 
 class TorchRunner:
-    """PyTorch in a process of its own, with this ``python``, on ``cuda`` or ``cpu``.
+    """PyTorch in a process of its own.
 
     Raises:
         MeasurementError: it cannot be started, or lacks PyTorch or the device.
@@ -98,11 +90,7 @@ class EngineRunner:
 
 
 class TwinRunner:
-    """An application on a simulated board, by its application port.
-
-    Raises:
-        TwinError: no answer there.
-    """
+    """An application on a simulated board, by its application port; raises TwinError."""
 
     simulated = True
 

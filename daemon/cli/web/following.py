@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The daemon's figures of the last ten minutes and new ones, for any number of readers.
 
-The daemon is polled once a second with a reader, else every ten seconds; a second connection receives decisions. If the daemon
-goes away, readers are notified, and it is sought until it is back.
+The daemon is polled once a second with a reader, else every ten seconds; a second connection receives decisions.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class _Event:
 
 
 def point(status: Mapping[str, Any], time_s: float) -> dict[str, Any]:
-    """Point of a plot: clocks in MHz, power in mW, temperatures in 1/1000 C, latencies in ms by lease; monotonic time."""
+    """Point of a plot: MHz, mW, 1/1000 C, and latencies in ms by lease."""
     held = (status["applied"] or {}).get("requested")
     rails = status["rails_mw"]
     return {
@@ -55,8 +54,6 @@ def point(status: Mapping[str, Any], time_s: float) -> dict[str, Any]:
 
 
 class Follower:
-    """Polls the daemon of a socket from :meth:`start` to :meth:`stop`."""
-
     def __init__(self, socket: Path | None, now_s: Callable[[], float] = time.monotonic) -> None:
         self._socket = socket
         self._now_s = now_s
@@ -86,7 +83,7 @@ class Follower:
 
     @contextmanager
     def reader(self) -> Iterator[Iterator[Told | None]]:
-        """Messages of one reader, the history first; None after a quiet while. Ends with :meth:`stop`."""
+        """Messages of one reader, the history first; None after a quiet while."""
         with self._news:
             self._readers += 1
             self._news.notify_all()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Read-only web server of one page and one stream.
 
-Foreign pages cannot read it: a browser with another Host header (DNS rebinding) is refused, and other origins get nothing.
+Against DNS rebinding, a browser with another Host header is refused; other origins get nothing.
 """
 
 from __future__ import annotations
@@ -45,7 +45,6 @@ class Admission:
         self._streams: set[socket.socket] = set()
 
     def enter(self, connection: socket.socket) -> bool:
-        """Admit a connection; False without a place for this client."""
         client = self._client_of(connection)
         with self._lock:
             own = list(self._clients.values()).count(client)
@@ -62,13 +61,12 @@ class Admission:
             self._streams.discard(connection)
 
     def next_request(self, connection: socket.socket) -> None:
-        """Restart the time limit after an answered request."""
         with self._lock:
             if connection in self._clients:
                 self._due_s[connection] = self._monotonic() + REQUEST_S
 
     def stream(self, connection: socket.socket) -> bool:
-        """Let a connection become a stream without a limit; False without a place."""
+        """Let a connection become a stream without a time limit; False without a place."""
         with self._lock:
             client = self._clients.get(connection)
             own = sum(self._clients.get(one) == client for one in self._streams)
@@ -79,7 +77,6 @@ class Admission:
             return True
 
     def hang_up_on_late(self) -> None:
-        """End connections with a late request; call it regularly."""
         now = self._monotonic()
         with self._lock:
             late = [connection for connection, due_s in self._due_s.items() if now >= due_s]
@@ -142,16 +139,7 @@ _HEADERS = {
 
 
 class PageServer(ThreadingMixIn, HTTPServer):
-    """Serves the page and a follower's messages.
-
-    Args:
-        host: address to listen on, IPv4 or IPv6.
-        port: 0 for any free one.
-        follower: started and stopped by the caller.
-
-    Raises:
-        OSError: it cannot listen there.
-    """
+    """Serves the page and a follower's messages; raises OSError if it cannot listen. Port 0 is any free one."""
 
     daemon_threads = True
     request_queue_size = CONNECTIONS

@@ -29,7 +29,7 @@ _COOLS_S = 60.0
 
 @dataclass(frozen=True)
 class RestoreReport:
-    """Values restored and left, refusals, ``clocks`` left as other programs set them, and ``notes`` on further differences."""
+    """Values restored and left, refusals, ``clocks`` left as other programs set them, and ``notes``."""
 
     restored: tuple[Write, ...] = ()
     left: tuple[str, ...] = ()
@@ -40,8 +40,6 @@ class RestoreReport:
 
 @dataclass
 class _Look:
-    """Remaining work of a restore: writes of each domain, values of other programs, errors of unreadable files."""
-
     plans: list[tuple[Write, ...]] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
@@ -57,9 +55,6 @@ class Baseline:
     Args:
         record: an earlier process's record, or a new one; stored with the first change.
         held: other held domains, and the board's description.
-
-    Attributes:
-        unsaved: reason why the last change is not on disk.
     """
 
     def __init__(self, files: Files, clock: Clock, store: BaselineStore, record: BaselineRecord, held: Marker) -> None:
@@ -74,7 +69,6 @@ class Baseline:
         self._hot_s = -_COOLS_S
 
     def heat_seen(self) -> None:
-        """Note that the kernel throttles: limits may read low for a while."""
         self._hot_s = self._clock.monotonic()
 
     @property
@@ -154,23 +148,17 @@ class Baseline:
         self.save()
 
     def save(self) -> None:
-        """Store everything; an error is kept in ``unsaved``."""
         try:
             self._store_record(self._record)
         except HardwareRefused as error:
             self.unsaved = f"{error}; what is held is known from before the last change"
 
     def keep(self) -> None:
-        """Store unsaved or removed data."""
         if self.unsaved or not self._store.intact:
             self.save()
 
     def others(self, path: str) -> str:
-        """The file's value before ours, or its current one if that is not ours.
-
-        Raises:
-            HardwareBusy, HardwareRefused: it cannot be read.
-        """
+        """The file's value before ours, or its current one if that is not ours."""
         current, values = self._files.read_text(path), self._record.values
         return values[path] if path in values and self._is_ours(self._domain(path), path, current) else current
 
@@ -180,8 +168,7 @@ class Baseline:
         """Restore every file that still holds our value, or only the clocks ``only``, in an order that is safe at every step.
 
         Files are read back, and rewritten for ``longest_s`` (at least a few milliseconds) if the value did not take. A refusal
-        does not
-        stop the other files; another call tries again.
+        does not stop the other files; another call tries again.
         """
         which = self._record.domains if only is None else tuple(only)
         ours = {path for domain in which for path in domain.paths}
@@ -221,7 +208,6 @@ class Baseline:
         return RestoreReport(tuple(dict.fromkeys(restored)), tuple(look.left), tuple(dict.fromkeys(failed)), clocks=clocks)
 
     def _left_alone(self, known: Sequence[str]) -> list[str]:
-        """Lines for values of other programs that no known line names."""
         found, told, record = dict(self._record.taken), {text.partition(": ")[0] for text in known}, self._record
         for domain in record.domains:
             for path in sorted(filter(None, {domain.low, domain.high} & record.values.keys() - record.journal.keys())):
@@ -237,7 +223,6 @@ class Baseline:
         return f"{write.path}: stays at {now}, though {write.value} was written"
 
     def _look(self, given: dict[str, str], ours: Set[str], refused: Collection[str] = ()) -> _Look:
-        """Find the remaining work: ``ours`` less the files ``given`` or ``refused`` before."""
         look = _Look()
         for domain in (one for one in self._record.domains if not ours.isdisjoint(one.paths)):
             seen: dict[str, str | None] = {}
@@ -253,7 +238,6 @@ class Baseline:
         return look
 
     def _still_ours(self, domain: ClockDomain, given: dict[str, str], look: _Look, seen: dict[str, str | None]) -> set[str]:
-        """Files of a domain to restore; notes values of other programs, and unreadable files."""
         touch: set[str] = set()
         theirs: set[str] = set()
         setpoint_counts = self._setpoint_counts(domain, seen)
@@ -315,11 +299,7 @@ class Baseline:
         return mode == domain.mode.value
 
     def _read(self, domain: ClockDomain, path: str, given: dict[str, str], seen: str | None) -> str:
-        """A file's value, read now or before; another program's is read twice.
-
-        Raises:
-            HardwareBusy, HardwareRefused: it cannot be read, two reads differ, or the value is impossible.
-        """
+        """A file's value, read now or before; another program's is read twice."""
         current = self._files.read_text(path) if seen is None else seen
         if current in (self._record.values.get(path), given.get(path)) or self._is_ours(domain, path, current):
             return current
@@ -330,7 +310,6 @@ class Baseline:
         return current
 
     def _settled(self, domain: ClockDomain, path: str) -> str | None:
-        """A file's value if two reads agree and it is plausible."""
         current = self._files.find_text(path)
         if current is None or _follows_mode(domain, path) or self._is_ours(domain, path, current):
             return current
@@ -369,8 +348,7 @@ class Baseline:
         """True if a limit reads lower than one of these values because the kernel throttles.
 
         Taken for another program's, such a limit would outlast the heat. For a while after a trip, a lower limit equal to the
-        upper
-        one counts as pressed down by it. A program that set both still gets its upper one back.
+        upper one counts as pressed down by it.
         """
         if path not in (domain.low, domain.high) or not current.isdecimal():
             return False

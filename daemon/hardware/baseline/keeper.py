@@ -34,9 +34,7 @@ class BaselineKeeper:
         stock: for a lost baseline, returns the clocks that look held and their defaults.
 
     Attributes:
-        baseline: None while nothing is held.
         lost: reasons why the baseline of held clocks is unknown.
-        notes: faults in an earlier process's baseline.
     """
 
     def __init__(
@@ -61,7 +59,6 @@ class BaselineKeeper:
         return self.baseline is not None or bool(self.lost) or unknown
 
     def recall(self) -> None:
-        """Find an earlier process's baseline of this boot, once."""
         if self._boot_id:
             return
         try:
@@ -82,7 +79,7 @@ class BaselineKeeper:
     def ready(
         self, domains: Sequence[ClockDomain], limits: Callable[[ClockDomain], tuple[int, int] | None]
     ) -> tuple[Baseline, dict[str, str | None]]:
-        """The baseline that covers these domains, and the files just read for it; ``limits`` as in :meth:`Baseline.include`."""
+        """The baseline that covers these domains, and the files just read for it."""
         try:
             self._forget_earlier_boot()
             self.recall()
@@ -101,7 +98,7 @@ class BaselineKeeper:
             self._store.remove(marker=not self.lost)
 
     def restore(self, *, dry_run: bool = False, longest_s: float = 0.0) -> RestoreReport:
-        """Restore the board to its baseline (see :meth:`Baseline.restore`), or to its defaults if that is lost."""
+        """Restore the board to its baseline, or to its defaults if that is lost."""
         if not self.touched:
             return RestoreReport()
         with contextlib.suppress(DaemonError):  # unreadable: the same boot is assumed
@@ -127,7 +124,6 @@ class BaselineKeeper:
         return replace(report, failed=tuple(report.failed or self._end(unread)))
 
     def keep(self) -> str:
-        """Store unsaved or removed data; return the error, if any."""
         if self.baseline is None:
             return ""
         self.baseline.keep()
@@ -139,7 +135,6 @@ class BaselineKeeper:
             self._boot_id, self.baseline, self.lost = "", None, ()
 
     def _look(self) -> Kept:
-        """Take over the baseline on disk without changing it."""
         boot_id = read_boot_id(self._files)
         if self._machine is None or self._machine[0] != boot_id:
             self._machine = boot_id, _machine(self._files)  # constant while the board is up
@@ -181,7 +176,6 @@ class BaselineKeeper:
         return RestoreReport(notes=(note,))
 
     def _end(self, unread: Sequence[str]) -> Sequence[str]:
-        """Forget the restored baseline; return the errors and the unread clocks."""
         try:
             self._store.remove(marker=not unread)
         except HardwareRefused as error:

@@ -40,10 +40,8 @@ class BaselineRecord:
     Attributes:
         values: value of each file when found.
         journal: values written to each since.
-        machine: name in the device tree.
-        generation: rises with every change.
-        lost: why the earlier baseline is unknown; clocks that then look held are not at their defaults.
-        taken: values set since by other programs, by file; restored in place of those found.
+        lost: why the earlier baseline is unknown.
+        taken: values set since by other programs; restored in place of those found.
     """
 
     boot_id: str
@@ -67,11 +65,7 @@ class Marker:
 
 
 def read_boot_id(files: Files) -> str:
-    """Id of the running boot.
-
-    Raises:
-        HardwareBusy: it cannot be read or is malformed.
-    """
+    """Id of the running boot; raises HardwareBusy."""
     text, again = files.read_text(BOOT_ID), files.read_text(BOOT_ID)
     if text != again or not _UUID.fullmatch(text):
         raise HardwareBusy(f"{BOOT_ID}: holds {text[:40]!r}, expected the boot's id")
@@ -84,11 +78,7 @@ def encoded(value: BaselineRecord | Marker) -> bytes:
 
 
 def decoded(data: bytes, kind: type[T]) -> T:
-    """The inverse of :func:`encoded`.
-
-    Raises:
-        Damaged: it is incomplete, or of another version.
-    """
+    """The inverse of :func:`encoded`; raises Damaged."""
     checksum, _, text = data.partition(b"\n")
     text = text.removesuffix(b"\n")
     if checksum != _checksum(text):
@@ -100,11 +90,7 @@ def decoded(data: bytes, kind: type[T]) -> T:
 
 
 def decoded_older(data: bytes) -> BaselineRecord:
-    """A record of earlier versions, without a checksum.
-
-    Raises:
-        Damaged: as for :func:`decoded`.
-    """
+    """A record of earlier versions, without a checksum; raises Damaged."""
     record = _parsed(data, BaselineRecord)
     _check(record, _OLDER)
     return replace(record, version=_VERSION)

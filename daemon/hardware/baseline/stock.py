@@ -24,7 +24,7 @@ _HOLDING = ("userspace", "performance", "powersave")
 
 @dataclass
 class Stock:
-    """Clocks that look held: default and current value of each file, and errors of unreadable clocks."""
+    """Clocks that look held: default and current value of each file, and errors."""
 
     values: dict[str, str] = field(default_factory=dict)
     held: dict[str, str] = field(default_factory=dict)
@@ -105,7 +105,6 @@ def _governor(files: Files, domain: ClockDomain, described: str) -> str:
 
 
 def _sensible(files: Files, domain: ClockDomain, path: str) -> str:
-    """A file's value, read twice alike."""
     text, again = files.read_text(path), files.read_text(path)
     if text != again or not domain.could_hold(files, path, text):
         raise HardwareBusy(f"{path}: holds {text[:40]!r}, an impossible value")

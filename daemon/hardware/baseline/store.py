@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Storage of the baseline: two copies in root's folder, which lasts for one boot.
 
-The copies are written one after the other, each atomically, before anything else. A marker next to the folder shows that
-clocks were held if both are lost, and a witness in the state directory, if the whole runtime directory was removed. Nothing is
-synced: a baseline is worthless after its boot.
+The copies are written one after the other, each atomically, before anything else. A marker next to the folder shows that clocks
+were held if both are lost, and a witness in the state directory, if the whole runtime directory was removed. Nothing is synced:
+a baseline is worthless after its boot.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Damage(NamedTuple):
 
 @dataclass(frozen=True)
 class Kept:
-    """Baseline on disk: the newest complete record of this boot (``older``: of an earlier version), faulty and outdated files.
+    """Baseline on disk: the newest complete record of this boot, faulty and outdated files.
 
     ``lost`` says why the baseline of held clocks is unknown; ``marker`` is None unless complete and of this boot.
     """
@@ -49,8 +49,6 @@ class Kept:
 
 
 class BaselineStore:
-    """The two copies, their marker, and an earlier version's file, honoured once."""
-
     def __init__(self, folder: Path, older: Path | None = None) -> None:
         self.folder = folder
         self._copies = tuple(folder / name for name in COPIES)
@@ -181,11 +179,7 @@ class BaselineStore:
         return tuple(said)
 
     def mark(self, marker: Marker) -> None:
-        """Record that clocks are held.
-
-        Raises:
-            HardwareRefused: the marker cannot be written.
-        """
+        """Record that clocks are held; raises HardwareRefused."""
         try:
             self._put(self._marker, encoded(marker))
             self._witness(marker)
@@ -193,11 +187,7 @@ class BaselineStore:
             raise HardwareRefused(f"baseline {self._marker}: cannot be written ({error.strerror})") from error
 
     def save(self, record: BaselineRecord) -> str:
-        """Write both copies; return the error of one of them, if any.
-
-        Raises:
-            HardwareRefused: neither could be written.
-        """
+        """Write both copies; return the error of one of them. Raises HardwareRefused if both fail."""
         data = encoded(record)
         failed = []
         for path in self._copies:
@@ -210,17 +200,11 @@ class BaselineStore:
         return "".join(failed)
 
     def forget_older(self) -> None:
-        """Remove the earlier version's baseline, now stored here; after an error, later."""
         if self._older is not None and os.path.lexists(self._older):
             with contextlib.suppress(OSError):
                 self._older.unlink()
 
     def remove(self, *, marker: bool = True) -> None:
-        """Remove everything, or everything but the marker.
-
-        Raises:
-            HardwareRefused: a file cannot be removed.
-        """
         for path in self._all if marker else self._all[1:]:
             try:
                 if os.path.lexists(path):
@@ -239,7 +223,6 @@ class BaselineStore:
             self.folder.rmdir()
 
     def _put(self, path: Path, data: bytes) -> None:
-        """Write a file atomically."""
         partial = _partial(path)
         try:
             _write_new(partial, data)
@@ -277,7 +260,6 @@ def _noting(damaged: list[Damage], path: Path) -> Iterator[None]:
 
 
 def _check_folder(folder: Path) -> None:
-    """Raise Damaged if a folder is present and not ours."""
     status = _status(folder)
     if status is not None and not stat.S_ISDIR(status.st_mode):
         raise Damaged("is no folder")
@@ -300,11 +282,6 @@ def _check_owner(status: os.stat_result) -> None:
 
 
 def _read(path: Path) -> bytes | None:
-    """Contents of a file of ours, None if absent.
-
-    Raises:
-        Damaged: it is no regular file, another user's, too large, or unreadable.
-    """
     status = _status(path)
     if status is None:
         return None
@@ -350,7 +327,6 @@ def _out_of_the_way(path: Path) -> None:
 
 
 def _set_aside(path: Path) -> Path:
-    """Rename a file for inspection; return its new place."""
     names = [path.with_name(f"{path.name}.damaged{number or ''}") for number in range(_MOST_SET_ASIDE)]
     aside = next((name for name in names if not os.path.lexists(name)), names[0])
     path.replace(aside)

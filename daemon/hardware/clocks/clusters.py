@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operator's choice for the CPU clusters."""
+"""CPU clusters, as the operator chose."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Clusters:
-    """Control of a board's CPU clusters: together, or ``apart`` with ``cpu_khz`` for the leading one alone.
-
-    ``leader`` is by default the first policy with most cores.
+    """Control of CPU clusters: together, or ``apart`` with ``cpu_khz`` for the ``leader``, by default the first with most
+    cores.
     """
 
     apart: bool = False

@@ -18,7 +18,7 @@ POLICIES = "/sys/devices/system/cpu/cpufreq/policy*"
 
 @dataclass(frozen=True)
 class CpuClock:
-    """Several cpufreq policies with cores online, as one clock; ``everybody`` are all of the board's at probe time."""
+    """Several cpufreq policies as one clock; ``everybody`` are all of the board's at probe time."""
 
     files: Files
     policies: tuple[str, ...]
@@ -33,12 +33,10 @@ class CpuClock:
         return online(self.files) != self.everybody
 
     def table(self) -> tuple[int, ...]:
-        """Frequencies in kHz that every policy lists, ascending."""
         names = (f"{policy}/scaling_available_frequencies" for policy in self.policies)
         return tuple(sorted(set.intersection(*(listed_levels(self.files, name, self.described_khz) for name in names))))
 
     def levels(self, table: tuple[int, ...], others: OthersValue) -> tuple[int, ...]:
-        """Frequencies in kHz that every policy offers, ascending."""
         if not table:
             raise HardwareRefused(f"{', '.join(self.policies)}: have no frequency in common")
         return min((offered_levels(domain, table, others) for domain in self.domains), key=len)
@@ -106,11 +104,9 @@ def _clock(
 
 
 def online(files: Files) -> tuple[str, ...]:
-    """Policies with cores online."""
     return tuple(path for path in files.glob(POLICIES) if files.find_text(f"{path}/affected_cpus"))
 
 
 def observe(files: Files, description: BoardDescription) -> int | None:
-    """The CPU clock in kHz without control over it."""
     seen = [files.find_rate(f"{path}/scaling_cur_freq") for path in files.glob(POLICIES)]
     return min((khz for khz in seen if khz), default=None)

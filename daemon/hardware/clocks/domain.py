@@ -15,7 +15,6 @@ from ...errors import DaemonError, HardwareHangs
 from ..files import Files, Reader, rate_in
 
 _MOST_DIGITS = 20
-"""Of a kernel's number."""
 
 
 class Write(NamedTuple):
@@ -53,7 +52,6 @@ class ClockDomain:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Every file that setting this clock may write."""
         named = (self.low, self.high, self.setpoint, *(c.path for c in self.companions), self.mode and self.mode.path)
         return tuple(path for path in named if path)
 
@@ -61,9 +59,6 @@ class ClockDomain:
         """The writes that set the clock to ``level``, in order, without modes and limits that are correct already.
 
         The setpoint is always written: it may read as a throttled value, not as the kernel's request.
-
-        Raises:
-            HardwareBusy, HardwareRefused: a file that decides the order cannot be read.
         """
         value = str(level)
         if self.setpoint is None:
@@ -89,11 +84,10 @@ class ClockDomain:
     ) -> tuple[Write, ...]:
         """The writes, in order, that restore the files in ``touch`` to ``values``; correct ones are omitted.
 
-        Limits first, so that the restored mode acts within them; then the setpoint in our mode, and the mode last; reversed if
-        the setpoint comes early. A setpoint saved as a word (``<unsupported>``) had no value. A lower limit is restored even
-        above
-        an upper one that is not ours, perhaps due to heat: the kernel keeps the request. One that refuses that (``strict``,
-        Linux 4.9) gets the upper one. Values in ``seen`` were just read.
+        Limits first, then the setpoint in our mode, and the mode last; reversed if the setpoint comes early. A setpoint saved
+        as a word (``<unsupported>``) had no value. A lower limit is restored even above an upper one that is not ours, perhaps
+        due to heat: the kernel keeps the request. One that refuses that (``strict``, Linux 4.9) gets the upper one. Values in
+        ``seen`` were just read.
         """
         numbers = (self.low, self.high, self.setpoint)
         touch = {path for path in touch if path in values and (path not in numbers or values[path].isdecimal())}
@@ -127,11 +121,7 @@ class ClockDomain:
         return max(floors, default=0), min(ceilings, default=None)
 
     def request(self, files: Files) -> tuple[str | None, int | None]:
-        """The mode in force, and the frequency held for us (None while a governor or the firmware decides).
-
-        Raises:
-            HardwareHangs: a file does not answer.
-        """
+        """The mode in force, and the frequency held for us (None while a governor or the firmware decides)."""
         if self.setpoint is not None:
             mode = _told(files, self.mode.path) if self.mode else None
             ours = self.mode is None or mode == self.mode.value
@@ -169,7 +159,6 @@ def in_safe_order(files: Reader, low: Write, high: Write) -> tuple[Write, Write]
 
 
 def write_each(files: Files, writes: Iterable[Write]) -> tuple[list[Write], list[str]]:
-    """Make every write that succeeds; return those made, and the errors of the rest."""
     done, failed = [], []
     for write in writes:
         try:

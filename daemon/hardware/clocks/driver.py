@@ -32,11 +32,7 @@ class Reading(NamedTuple):
 
 
 def whole_number(path: str, text: str) -> int:
-    """The number in a file.
-
-    Raises:
-        HardwareRefused: not a number.
-    """
+    """The number in a file, or HardwareRefused."""
     if not text.isdecimal():
         raise HardwareRefused(f"{path}: holds {text[:40]!r}, expected a whole number")
     return int(text)
@@ -57,12 +53,8 @@ def agrees(measured: int | None, level: int) -> bool:
 
 
 class Driver(Protocol):
-    """Driver of one axis of the board's grid."""
-
     @property
-    def axis(self) -> str:
-        """``cpu_khz``, ``gpu_hz``, ``emc_hz``, or the policy of a CPU cluster."""
-        ...
+    def axis(self) -> str: ...
 
     @property
     def transition_ms(self) -> float:
@@ -73,9 +65,7 @@ class Driver(Protocol):
     def domains(self) -> tuple[ClockDomain, ...]: ...
 
     @property
-    def notes(self) -> tuple[str, ...]:
-        """Limitations of this way of control."""
-        ...
+    def notes(self) -> tuple[str, ...]: ...
 
     def stale(self) -> bool:
         """True if its files no longer match the system, as when a cluster went offline or came back."""
@@ -89,14 +79,12 @@ class Driver(Protocol):
         """Frequencies of the table within other programs' limits, ascending."""
         ...
 
-    def read(self) -> tuple[Reading, ...]:
-        """One reading per domain."""
-        ...
+    def read(self) -> tuple[Reading, ...]: ...
 
     def measured(self) -> tuple[int | None, ...]:
         """Measured frequency of each domain, in one read each; None if only a full reading can tell."""
         ...
 
     def plan(self, level: int, files: Reader) -> tuple[Write, ...]:
-        """The writes that set every domain to ``level``, in order, given its files' values."""
+        """The writes that set every domain to ``level``, in order."""
         ...

@@ -21,12 +21,10 @@ class EmcClock:
     """The EMC clock.
 
     Attributes:
-        counter: file that measures the clock, if any.
+        counter: file that measures the clock.
         rate: file with the clock while it is not held.
         floors: lowest rate that the kernel requests by CPU clock: (CPU at least this many kHz, EMC Hz), falling.
-        past_limits: rate lock and bandwidth manager's halt that override the limits; empty without limits.
-        halt: the bandwidth manager's halt that accompanies a lock.
-        why: reason why debugfs is unavailable.
+        past_limits: rate lock and bandwidth manager's halt that override the limits.
         kept_hz: requested level while the kernel keeps it without a lock.
     """
 
@@ -75,7 +73,7 @@ class EmcClock:
         return offered
 
     def read(self) -> tuple[Reading, ...]:
-        """One reading, of the counter or the firmware's rate; a level that the kernel keeps is accepted while measured."""
+        """One reading, of the counter or the firmware's rate."""
         mode, accepted = self.domain.request(self.files)
         measured = self.files.find_rate(self.counter) if self.counter else None
         if measured is None and accepted is None and self.rate:
@@ -101,7 +99,6 @@ class EmcClock:
         return kept
 
     def no_longer_kept(self) -> bool:
-        """True if the kernel no longer keeps the level left to it."""
         return self.kept_hz is not None and any(reading.accepted is None for reading in self.read())
 
     def unlock(self) -> tuple[Write, ...]:
@@ -148,7 +145,6 @@ def _is_set(files: Files, switch: Write) -> bool:
 
 
 def observe(files: Files, description: BoardDescription) -> int | None:
-    """The memory clock in Hz without control over it."""
     section = description.section("emc")
     places = {"bpmp": "rate", "override": "clk_rate", "devfreq": "cur_freq"}
     seen = (files.find_rate(f"{section[way]}/{name}") for way, name in places.items() if way in section)

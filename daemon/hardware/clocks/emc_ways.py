@@ -21,7 +21,7 @@ _DEBUGFS = "/sys/kernel/debug"
 MAINLINE = f"{_DEBUGFS}/emc"
 NOT_MOUNTED = "debugfs is not mounted"
 LIMITS = ("devfreq", "mainline")
-"""Interfaces that set limits and take no lock."""
+"""Interfaces that take no lock."""
 
 MODE_WORDS = {"bpmp": {"0": "unlocked", "1": "locked"}, "override": {"0": "unlocked", "1": "override"}}
 """Names of a mode file's values."""
@@ -129,4 +129,3 @@ WAYS: dict[str, Callable[[Files, Mapping[str, Any]], Way]] = {
     "mainline": _mainline,
     "cap": _cap,
 }
-"""By the name in board descriptions; each raises the errors of missing files."""

@@ -26,7 +26,6 @@ def governed_domain(
 
 
 def limited_domain(files: Files, name: str, low: str, high: str) -> ClockDomain:
-    """Domain of a clock that is set by equal limits; errors as for :func:`governed_domain`."""
     files.read_int(low), files.read_int(high)
     return ClockDomain(name, low=low, high=high)
 
@@ -37,9 +36,7 @@ def listed_levels(files: Files, table: str, otherwise: tuple[int, ...]) -> set[i
 
 
 def offered_levels(domain: ClockDomain, table: tuple[int, ...], others: OthersValue) -> tuple[int, ...]:
-    """A governed clock's frequencies up to the limit of other programs, which is a power mode's cap.
-
-    The lower limit binds only governors. An upper one of 0 is none (devfreq, Linux 4.9).
+    """A governed clock's frequencies up to the limit of other programs, which is a power mode's cap; 0 is none (Linux 4.9).
 
     Raises:
         HardwareBusy, HardwareRefused: the limit cannot be read, or leaves nothing.

@@ -15,8 +15,6 @@ from .governed import governed_domain, listed_levels, offered_levels
 
 @dataclass(frozen=True)
 class GpuClock:
-    """The GPU's devfreq device."""
-
     files: Files
     path: str
     domain: ClockDomain
@@ -36,7 +34,6 @@ class GpuClock:
         return tuple(sorted(listed_levels(self.files, f"{self.path}/available_frequencies", self.described_hz)))
 
     def levels(self, table: tuple[int, ...], others: OthersValue) -> tuple[int, ...]:
-        """Frequencies in Hz that the device offers, ascending."""
         return offered_levels(self.domain, table, others)
 
     def read(self) -> tuple[Reading, ...]:
@@ -83,7 +80,6 @@ def probe(files: Files, description: BoardDescription) -> GpuClock:
 
 
 def observe(files: Files, description: BoardDescription) -> int | None:
-    """The GPU clock in Hz without control over it."""
     path = _find(files, description)
     return files.find_rate(f"{path}/cur_freq") if path else None
 

@@ -18,8 +18,6 @@ _AXES = {"cpu": ("cpu_khz",), "gpu": ("gpu_hz",)}
 
 
 class CoolingDevice(NamedTuple):
-    """A cooling device that lowers clocks."""
-
     name: str
     folder: str
 
@@ -45,7 +43,6 @@ class Cooling(NamedTuple):
 
 
 def find_devices(files: Files) -> tuple[CoolingDevice, ...]:
-    """Every cooling device that lowers clocks."""
     named = ((folder, files.find_text(f"{folder}/type")) for folder in files.glob(DEVICES))
     return tuple(CoolingDevice(name, folder) for folder, name in named if name and _LOWERS_CLOCKS.fullmatch(name))
 

@@ -16,7 +16,7 @@ def total_mw(rails_mw: Mapping[str, float], energy_rails: Sequence[str]) -> floa
 
 
 class Energy:
-    """Energy of one rail up to the last reading (mW and time). One thread adds; another may read a past value."""
+    """Energy of one rail up to the last reading. One thread adds; another may read a past value."""
 
     def __init__(self, longest_s: float) -> None:
         self.energy_mj = 0.0
@@ -52,12 +52,10 @@ class PowerTrace:
         self._powers_mw: list[float] = []
 
     def add(self, power_mw: float, time_s: float) -> None:
-        """Add a reading, later than all before."""
         self._times_s.append(time_s)
         self._powers_mw.append(power_mw)
 
     def readings(self, begin_s: float, end_s: float) -> int:
-        """Number of readings between two moments."""
         return sum(begin_s <= time_s <= end_s for time_s in self._times_s)
 
     def between(self, begin_s: float, end_s: float) -> tuple[float, float] | None:

@@ -25,7 +25,6 @@ class Engines:
                 self._rates[unit], self._states[unit] = f"{_BPMP}/{clock}/rate", f"{_BPMP}/{clock}/state"
 
     def read(self) -> dict[str, int]:
-        """Clock of each readable unit in Hz, 0 while off."""
         found = {}
         for unit, path in self._rates.items():
             on = unit not in self._states or self._files.find_text(self._states[unit]) != "0"

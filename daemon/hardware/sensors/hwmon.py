@@ -19,7 +19,6 @@ _CLASS = "/sys/class/hwmon/hwmon*"
 
 
 def find_hwmon(files: Files, name: str) -> str | None:
-    """The first node of this name."""
     return next((node for node in files.glob(_CLASS) if files.find_text(f"{node}/name") == name), None)
 
 
@@ -37,7 +36,7 @@ def _counts(name: str) -> bool:
 
 
 class Fan(NamedTuple):
-    """Fan drive, from 0 to 1, and speed, if it has a tachometer."""
+    """Fan drive, from 0 to 1, and speed."""
 
     drive: float
     rpm: int | None

@@ -31,7 +31,6 @@ class Channel:
     scale: float
 
     def read_mw(self, files: Files) -> float | None:
-        """Power in mW; None if unreadable or implausible."""
         power = self.scale
         for path in self.paths:
             value = files.find_int(path)
@@ -68,7 +67,6 @@ def _ina3221(files: Files, monitor: PowerMonitor, driver: str) -> Iterator[Chann
 
 
 def _ina238(files: Files, monitor: PowerMonitor, driver: str) -> Iterator[Channel]:
-    """The monitor's rail, in microwatts."""
     node = hwmon_node(files, monitor.address, driver)
     if node is not None and files.exists(power := f"{node}/power1_input"):
         yield Channel(monitor.channels[0], (power,), 1e-3)
@@ -81,7 +79,6 @@ _CHIPS: dict[str, Callable[[Files, PowerMonitor, str], Iterator[Channel]]] = {
 
 
 def find_channels(files: Files, description: BoardDescription) -> tuple[Channel, ...]:
-    """Every rail of the board's monitors whose drivers are loaded."""
     driver = str(description.section("rails")["driver"])
     return tuple(channel for monitor in description.monitors for channel in _CHIPS[monitor.chip](files, monitor, driver))
 

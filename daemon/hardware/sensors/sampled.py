@@ -43,7 +43,7 @@ class Sample(NamedTuple, Generic[N]):
 
 
 class SampledSensors:
-    """Last values of a board's sensors, read by one thread with ``files``. Its methods read no file and suit any thread."""
+    """Last values of a board's sensors, read by one thread. Its methods read no file and suit any thread."""
 
     def __init__(self, files: Files, description: BoardDescription, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.trips: tuple[thermal.Trip, ...] = ()
@@ -73,7 +73,6 @@ class SampledSensors:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread once its current read returns, without waiting."""
         self._over = True
         self._wake.set()
 
@@ -86,7 +85,6 @@ class SampledSensors:
 
     @property
     def round_age_s(self) -> float:
-        """Age of the last reading; infinite before the first."""
         return self._monotonic() - self._round_s
 
     @property
@@ -104,7 +102,6 @@ class SampledSensors:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Unmeasured quantities, and why."""
         old = [name for name, sample in self._rails.items() if not self._fresh(sample)]
         old += [name for name, sample in self._zones.items() if not self._fresh(sample)]
         said = (f"{', '.join(old)}: not read for {TOO_OLD_S:g} s",) if old else ()
@@ -115,11 +112,10 @@ class SampledSensors:
         return {name: sample.value for name, sample in self._rails.items() if self._fresh(sample)}
 
     def rails_sampled(self) -> Mapping[str, Sample[float]]:
-        """Last power of each rail, in mW."""
         return self._rails
 
     def energy_mj(self) -> dict[str, float]:
-        """Energy of every rail since its first reading; the board's own are 0 before the first round, for counters to begin."""
+        """Energy of every rail since its first reading; 0 before the first round, for counters to begin."""
         now = self._monotonic()
         unread = self.energy_rails if self._round_s == float("-inf") else ()
         return {**dict.fromkeys(unread, 0.0), **{rail: energy.up_to_mj(now) for rail, energy in self._energies.items()}}

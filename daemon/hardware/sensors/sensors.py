@@ -23,34 +23,26 @@ class Sensing(Protocol):
         ...
 
     @property
-    def energy_rails(self) -> tuple[str, ...]:
-        """Rails whose sum is the board's power."""
-        ...
+    def energy_rails(self) -> tuple[str, ...]: ...
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Unmeasured quantities, and why."""
         ...
 
-    def rails_mw(self) -> Mapping[str, float]:
-        """Power of every readable rail, in mW."""
-        ...
+    def rails_mw(self) -> Mapping[str, float]: ...
 
     def energy_mj(self) -> Mapping[str, float]:
         """Energy of every rail since its first reading, in mJ; empty if not accumulated."""
         ...
 
-    def temperatures_mc(self) -> Mapping[str, int]:
-        """Temperature of every readable zone, in thousandths of a degree Celsius."""
-        ...
+    def temperatures_mc(self) -> Mapping[str, int]: ...
 
     def throttled(self, *, now: bool = False) -> tuple[str, ...]:
         """Reasons why the board is slower than its clocks; for ``now`` by current temperatures, unless these are slow."""
         ...
 
-    def cooling(self) -> tuple[Cooling, ...]:
-        """Cooling devices that lower clocks now."""
-        ...
+    def cooling(self) -> tuple[Cooling, ...]: ...
 
     def over_current(self) -> Mapping[str, int]:
         """Over-current events since boot, by name."""
@@ -58,8 +50,6 @@ class Sensing(Protocol):
 
 
 class Sensors:
-    """The sensors of one board, each read on request."""
-
     def __init__(self, files: Files, description: BoardDescription) -> None:
         self.trips = thermal.read_trips(files)
         self._files = files
@@ -110,7 +100,6 @@ class Sensors:
 
 
 def told(trips: tuple[thermal.Trip, ...], temperatures_mc: Mapping[str, int], cooling: tuple[Cooling, ...]) -> tuple[str, ...]:
-    """Trips at which the kernel throttles now, and cooling devices that lower clocks, one line each."""
     hot = thermal.reached(trips, temperatures_mc)
     reached = (f"{trip.zone} is past its {trip.kind} trip at {trip.temperature_mc / 1000:g} C" for trip in hot)
     return (*reached, *map(str, cooling))

@@ -17,8 +17,6 @@ _OF_DIE = re.compile("cpu|gpu|^tj|junction", re.IGNORECASE)
 
 
 class Zone(NamedTuple):
-    """A thermal zone, named by its type."""
-
     name: str
     path: str
 
@@ -42,7 +40,6 @@ def find_zones(files: Files) -> tuple[Zone, ...]:
 
 
 def read_temperatures_mc(files: Files) -> dict[str, int]:
-    """Temperature of every readable zone, in thousandths of a degree Celsius, by type."""
     read = {zone.name: zone.read_mc(files) for zone in find_zones(files)}
     return {name: value for name, value in read.items() if value is not None}
 
@@ -53,7 +50,6 @@ def read_trips(files: Files) -> tuple[Trip, ...]:
 
 
 def reached(trips: tuple[Trip, ...], temperatures_mc: Mapping[str, int]) -> tuple[Trip, ...]:
-    """The trips at which the kernel throttles now."""
     return tuple(
         trip for trip in trips if trip.kind in _THROTTLING and temperatures_mc.get(trip.zone, 0) >= trip.temperature_mc
     )

@@ -42,7 +42,6 @@ class SharedWait:
             self._until_s = time.monotonic() + self._longest_s
 
     async def ended(self) -> None:
-        """Wait for the result, within the bound."""
         left_s = self._until_s - time.monotonic()
         if self._pending is not None and left_s > 0:
             await asyncio.wait({self._pending}, timeout=left_s)
@@ -94,22 +93,18 @@ class BoardService:
         )
 
     def follow_frames(self, lease: Lease) -> None:
-        """As :meth:`Controller.follow_frames`, for a frame of a lease in standby."""
         self.thread.submit(self._changing(self._controller.follow_frames), user=lease.holder.uid)
 
     async def preview(self, plan: LeasePlan, uid: int) -> FrequencyConfiguration:
-        """As :meth:`Controller.preview`."""
         return await self.thread.run(lambda: self._controller.preview(plan), user=uid)
 
     async def replan(self, lease: Lease, planner: Planner, reason: str) -> LeasePlan | None:
-        """As :meth:`Controller.replan`."""
         holder = lease.holder
         return await self.thread.run(
             self._changing(lambda: self._controller.replan(lease.id, planner, reason)), user=holder.uid, owner=holder.connection
         )
 
     async def grid(self) -> FrequencyGrid:
-        """Levels that the board offers now."""
         return await self.thread.run(self._hardware.grid)
 
     async def release(self, lease: Lease, uid: int, by: str = "") -> None:
@@ -183,7 +178,6 @@ class BoardService:
         self._slowed.look()
 
     def _slowing(self) -> dict[str, str]:
-        """Causes that slow the board now, by a key constant while they last."""
         over_current = {f"over-current {name}": text for name, text in self._events.slowing.items()}
         hot = {
             f"heat ({text})": f"{text}: clocks are lowered until it is cooler" for text in self._hardware.sensors.throttled()

@@ -22,7 +22,6 @@ class SlowReason:
 
 
 def slow_reasons(snapshot: Snapshot, sensors: Sensing, description: BoardDescription) -> Iterator[SlowReason]:
-    """Reasons by clock, the board's first."""
     cooling = sensors.cooling()
     for axis in AXES:
         for cap in snapshot.look.caps:
@@ -49,7 +48,6 @@ def slow_reasons(snapshot: Snapshot, sensors: Sensing, description: BoardDescrip
 
 
 def _held(snapshot: Snapshot, axis: str) -> Iterator[SlowReason]:
-    """The lease that needs the clock's highest level, or the governor without leases."""
     if snapshot.applied is None or snapshot.applied.leaves(axis):
         governor = snapshot.look.governors.get(axis)
         if governor:

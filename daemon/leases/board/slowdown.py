@@ -27,8 +27,6 @@ class Event:
 
 
 class Events:
-    """Event counters since boot, by name."""
-
     def __init__(self, read: Callable[[], Mapping[str, int]], monotonic: Callable[[], float]) -> None:
         self._read = read
         self._monotonic = monotonic
@@ -54,7 +52,6 @@ class Events:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Reasons why the board is slower than its clocks."""
         return tuple(self.slowing.values())
 
     @property

@@ -38,13 +38,10 @@ class CpuPolicy:
 
 @dataclass(frozen=True)
 class BoardReading:
-    """One sample of the board's clocks and power mode.
+    """One sample of the board's clocks and power mode; ``seen_s`` is monotonic, ``outdated`` if clocks were set since.
 
     Attributes:
-        seen_s: on the monotonic clock.
-        configuration: measured clocks.
         notes: uncontrolled or unmeasured parts, with reasons.
-        outdated: clocks were set since.
         governors: governor, lock or mode in force by axis.
         engines: clocks of codec and vision units in Hz; 0 while off.
     """
@@ -64,8 +61,6 @@ class BoardReading:
 
 @dataclass(frozen=True)
 class Changes:
-    """Number and total time of clock changes."""
-
     count: int = 0
     total_ms: float = 0.0
 
@@ -76,11 +71,8 @@ class Snapshot:
 
     Attributes:
         ended: actors that ended a lease they do not hold, by lease.
-        fares: shared latencies by lease.
-        ceiling_c: lowest temperature ceiling in force.
         set_s: last setting, on the monotonic clock.
         touched: True if the board may differ from its baseline.
-        writes: oldest first.
     """
 
     look: BoardReading

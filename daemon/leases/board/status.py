@@ -24,8 +24,6 @@ _GUESSES, _LONGEST = 4, 200  # per lease: any user may hold one, with any names
 
 
 class Watched(Protocol):
-    """State of leases beyond their requests."""
-
     def missed(self, lease_id: str) -> MissedTarget | None: ...
 
     def energy_mj(self, lease: Lease) -> float | None: ...

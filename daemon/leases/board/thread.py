@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The only thread that accesses the board, in order.
 
-Files may take half a second and clocks several. Users take turns, endings before beginnings: a user waits for at most one
-hold of each other user. Root goes first, with one ending of another user between two of its holds.
+Files may take half a second and clocks several. Users take turns, endings before beginnings: a user waits for at most one hold
+of each other user. Root goes first, with one ending of another user between two of its holds.
 """
 
 from __future__ import annotations
@@ -56,8 +56,6 @@ class _AtRest:
 
 
 class _Queue:
-    """Waiting jobs, in turn by user."""
-
     def __init__(self) -> None:
         self._users: OrderedDict[int, deque[_Job[Any]]] = OrderedDict()
 
@@ -82,12 +80,7 @@ class _Queue:
 
 
 class BoardThread:
-    """Runs jobs in order, with ``upkeep`` in between, and ``publish`` before each result is delivered.
-
-    Args:
-        every_s: current interval of upkeep.
-        ended: counter of returned calls to the board's files.
-    """
+    """Runs jobs in order, with ``upkeep`` in between, and ``publish`` before each result is delivered."""
 
     def __init__(
         self,
@@ -126,10 +119,9 @@ class BoardThread:
         ends: bool = False,
         undo: Callable[[T], object] | None = None,
     ) -> _Job[T]:
-        """Call a function on the thread.
+        """Call a function on the thread, in the turn of ``user``.
 
         Args:
-            user: user whose turn it takes.
             owner: key for :meth:`forget`.
             ends: True to go before jobs that begin something.
             undo: called with the result if the client no longer waits.
@@ -193,7 +185,6 @@ class BoardThread:
         return self._over
 
     def stop(self) -> None:
-        """End the thread after the submitted jobs."""
         with self._lock:
             self._over = True
             self._lock.notify()
@@ -272,7 +263,6 @@ class BoardThread:
 
 
 def _followed(future: Future[T]) -> asyncio.Future[T]:
-    """The same future for the event loop; marks its exception as retrieved."""
     followed = asyncio.wrap_future(future)
     followed.add_done_callback(lambda done: done.cancelled() or done.exception())
     return followed

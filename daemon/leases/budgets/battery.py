@@ -26,7 +26,6 @@ class Battery:
 
 
 def read_battery(files: Files) -> Battery | None:
-    """First battery with a known charge."""
     for folder in files.glob(SUPPLIES):
         if files.find_text(f"{folder}/type") != "Battery" or files.find_text(f"{folder}/scope") == "Device":
             continue  # a mouse's or a remote control's
@@ -63,13 +62,11 @@ class Draining:
         self._limit: tuple[float, float] | None = None
 
     def drain(self, now_s: float, drawn_mw: float) -> None:
-        """Note the board's power; call it every few seconds."""
         if self._stated_j is not None:
             self._stated_j = max(self._stated_j - drawn_mw / 1e3 * (now_s - self._counted_s), 0.0)
         self._counted_s = now_s
 
     def left_wh(self, battery: Battery | None) -> float | None:
-        """Stated charge left, else the battery's; None if unknown."""
         if self._stated_j is not None:
             return self._stated_j / _J_PER_WH
         return battery.left_wh if battery is not None else None
@@ -78,9 +75,7 @@ class Draining:
         return max(self._until_s - now_s, 0.0) / 3600
 
     def limit_mw(self, now_s: float, left_wh: float, beside_mw: float) -> float | None:
-        """Power limit of the energy rails, with ``beside_mw`` drawn elsewhere, kept for a minute; None once the battery has
-        lasted.
-        """
+        """Power limit of the energy rails, with ``beside_mw`` drawn elsewhere, kept for a minute."""
         hours = self.hours(now_s)
         if hours == 0.0:
             return None

@@ -47,8 +47,6 @@ class Budgets:
         drawn: file of the board's recent power, if any.
 
     Attributes:
-        supply: the battery that limits most.
-        ceiling_c: lowest requested ceiling.
         notes: requested limits not kept now, with reasons.
     """
 
@@ -79,11 +77,7 @@ class Budgets:
         self._battery_s = float("-inf")
 
     def check(self, asked: BoardConstraints) -> None:
-        """Refuse limits that cannot be watched.
-
-        Raises:
-            UsageError: the battery's charge or the temperature is unknown.
-        """
+        """Refuse limits that cannot be watched; raises UsageError."""
         self._draining.pop(ASKED, None)
         if asked.hours is not None and asked.battery_wh is None and self._read_battery(self._monotonic()) is None:
             raise UsageError(
@@ -97,7 +91,6 @@ class Budgets:
             )
 
     def wake(self) -> None:
-        """Forget heat, and read sensors and batteries anew after a sleep."""
         self._ceiling = Ceiling(self._k_per_w)
         self._battery_s = float("-inf")
         self._sensors.want()

@@ -34,7 +34,6 @@ class Capping:
         return self.share != before
 
     def cap(self, wanted: FrequencyConfiguration, levels: Mapping[str, Sequence[int]]) -> FrequencyConfiguration:
-        """Highest configuration of ascending levels within the share, else the lowest levels."""
         if self.share == 1.0:
             return wanted
         capped = []

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Power limit that keeps the hottest zone below a ceiling.
 
-First-order heat sink: temperature above the surroundings is thermal resistance times power averaged with its time constant.
-So present readings give the lasting power, even while warming up. Errors (a faster fan) shrink as the zones come nearer.
+First-order heat sink: temperature above the surroundings is thermal resistance times power averaged with its time constant. So
+present readings give the lasting power, even while warming up. Errors (a faster fan) shrink as the zones come nearer.
 """
 
 from __future__ import annotations

@@ -35,8 +35,7 @@ class Counters:
         idle: ticks idled, by CPU.
         threads: ticks run and last CPU, by process and thread.
         own: ticks of these processes and awaited children.
-        khz: by path of cpufreq policy.
-        waited_us: microseconds in which some task waited, for ``cpu`` and ``memory``.
+        waited_us: microseconds in which some task waited.
     """
 
     idle: Mapping[str, int]
@@ -107,7 +106,6 @@ class MemoryDemand:
 
     @property
     def others_hz(self) -> float | None:
-        """Highest recent memory clock of other work."""
         return max((hz for _, hz in self._others), default=None)
 
     def forget(self) -> None:
@@ -219,7 +217,6 @@ class DemandMonitor:
         self._follow_memory(now, leased, same)
 
     def demand(self) -> Demand:
-        """Highest recent demand of other work."""
         used: dict[str, float] = {}
         for window in self._windows:
             for policy, khz in window.used_khz.items():

@@ -2,9 +2,9 @@
 """Lowest clocks that leave other work its present demand.
 
 CPU: other work may fill ``cpu_share`` of a cluster's busiest core, slightly less than under schedutil (a headroom of 1.25).
-Deadlines much shorter than the averaging period need an operator's limit. EMC: other work may use ``emc_share``, as
-isochronous clients (cameras, displays) come first only up to a part of the bandwidth, and an inference takes all it can.
-Pressure: demand exceeds the held clock by the added share of time that tasks wait for a CPU, or for memory to be reclaimed.
+Deadlines much shorter than the averaging period need an operator's limit. EMC: other work may use ``emc_share``, as isochronous
+clients (cameras, displays) come first only up to a part of the bandwidth. Pressure: demand exceeds the held clock by the added
+share of time that tasks wait.
 """
 
 from __future__ import annotations
@@ -25,9 +25,7 @@ _TITLES = {"cpu_khz": "CPU clock", "emc_hz": "memory clock"}
 
 @dataclass(frozen=True)
 class FloorRules:
-    """Share of a clock that other work may fill; ``pressure`` is the least added wait that counts, ``hold_s`` a demand's
-    lifetime.
-    """
+    """Share of a clock that other work may fill; ``pressure`` is the least added wait that counts."""
 
     cpu_share: Share = 0.7
     emc_share: Share = 0.3
@@ -43,7 +41,6 @@ class Demand:
         cpu_khz: by cpufreq policy, the clock that its busiest core would need if it never idled.
         emc_hz: memory clock in use; None if not counted.
         cpu_waiting, memory_waiting: added share of time in which tasks wait since the first lease.
-        held_khz, held_hz: clocks meanwhile.
     """
 
     cpu_khz: Mapping[str, float] = field(default_factory=dict)
@@ -65,8 +62,6 @@ class Floor:
 
 @dataclass(frozen=True)
 class Floors:
-    """Lower bounds in force, at most one per clock."""
-
     floors: tuple[Floor, ...] = ()
 
     def least(self, clock: str) -> int:
@@ -82,7 +77,7 @@ class Floors:
 
 
 def floors(demand: Demand, grid: FrequencyGrid, rules: FloorRules, *, leader: str | None = None) -> Floors:
-    """Lower bounds for a demand; ``leader`` is the policy of ``cpu_khz`` if clusters are set apart, None if it sets all."""
+    """Lower bounds for a demand; ``leader`` is the policy of ``cpu_khz`` if clusters are set apart."""
     wanted: list[tuple[str, float, str]] = []
     for policy in {**demand.cpu_khz, **demand.held_khz}:
         used_khz = demand.cpu_khz.get(policy, 0.0)

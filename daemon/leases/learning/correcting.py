@@ -47,12 +47,8 @@ class Corrections:
     def make(
         self, original: Surface, key: Key | None, fps: float | None, observations: Sequence[Observation], cautious: bool
     ) -> Surface:
-        """Surface for the board's warmth, by present and earlier observations.
-
-        Args:
-            original: as predicted; ``key`` is its key in the memory.
-            fps: rate of inferences; None for back to back.
-            cautious: the slowdown of these observations, else of earlier ones, applies everywhere.
+        """Surface for the board's warmth, by present and earlier observations; if ``cautious``, their slowdown applies
+        everywhere.
         """
         asked = self._asked(original, key, fps, observations, cautious)
         if (kept := self._get(asked)) is not None:
@@ -68,7 +64,6 @@ class Corrections:
         return settled(original, self._warmth(), fps)
 
     def kept(self, original: Surface, key: Key | None, fps: float | None) -> Surface | None:
-        """The first surface of a lease by :meth:`make`, if already computed."""
         return self._get(self._asked(original, key, fps, (), True))
 
     def _asked(
@@ -117,8 +112,7 @@ def _near(value: NDArray[np.float64], predicted: NDArray[np.float64], sigma: NDA
 def corrected(surface: Surface, observations: Sequence[Observation], slow: Sequence[Observation] = ()) -> Surface:
     """Surface corrected by observations at its configurations.
 
-    Args:
-        slow: observations whose slowdown applies everywhere if the correction finds less, as it may blame the wrong clock.
+    The slowdown of the observations ``slow`` applies everywhere if the correction finds less, as it may blame the wrong clock.
     """
     known = [seen for seen in observations if has(surface, seen.configuration)]
     if not known:

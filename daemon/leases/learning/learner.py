@@ -91,7 +91,6 @@ class Learner:
             self._loading = asyncio.get_running_loop().run_in_executor(None, import_module, _CORRECTION, __package__)
 
     def began(self, lease: Lease, course: LeaseProgress | None) -> None:
-        """Follow a new lease; a configuration has no progress."""
         self._sensors.want()
         self._meters[lease.id] = LeaseMeter(self._monotonic())
         self.follow(lease, course)
@@ -99,14 +98,12 @@ class Learner:
             self._tending = asyncio.get_running_loop().create_task(self._tend())
 
     def follow(self, lease: Lease, course: LeaseProgress | None) -> None:
-        """Replace or drop a lease's progress."""
         self._remember(self._courses.pop(lease.id, None))
         if course is not None:
             self._courses[lease.id] = course = replace(course, lease=lease)
             self._planned(course, lease.plan.configuration)
 
     def ended(self) -> None:
-        """Keep observations of ended leases."""
         held = self._desk.snapshot.leases
         for name in [name for name in self._courses if name not in held]:
             self._remember(self._courses.pop(name))
@@ -130,7 +127,6 @@ class Learner:
         self._memory.remember(course.key, seen, name=course.wish.network, app=lease.holder.app, predicted_ms=predicted_ms)
 
     def energy_mj(self, lease: Lease) -> float | None:
-        """Energy of the board's rails since a lease began, up to their last reading."""
         measured = self._measured(lease)
         return None if measured is None else measured[0]
 
@@ -138,7 +134,6 @@ class Learner:
         return used(lease, self._monotonic(), self._measured(lease), self._desk.snapshot.applied)
 
     def _measured(self, lease: Lease) -> tuple[float, float] | None:
-        """Energy in mJ since a lease began, and the seconds it covers."""
         meter = self._meters.get(lease.id)
         if meter is None:
             return None
@@ -146,7 +141,6 @@ class Learner:
         return meter.measured(self._sensors.energy_rails)
 
     def wish(self, lease_id: str) -> PlanRequest | None:
-        """Last planned request of a lease; None for a configuration, or without observations."""
         course = self._courses.get(lease_id)
         return course.wish if course and is_known(course.wish.surface) else None
 
@@ -155,7 +149,6 @@ class Learner:
         return course.missed if course else None
 
     def report(self, lease: Lease, latencies_ms: Sequence[float]) -> None:
-        """Take in frames of a lease, and plan again if needed."""
         snapshot, now_s = self._desk.snapshot, self._monotonic()
         frames, plan = lease.frames, lease.plan
         throttled = self._sensors.throttled()
@@ -255,7 +248,6 @@ class Learner:
         return {"frames": own + (before.frames if before is not None else 0), "app": app}
 
     def silent(self, lease: Lease) -> str | None:
-        """Text on missing frames; None if frames come, or without a target."""
         course = self._courses.get(lease.id)
         if course is None:
             return None
@@ -333,7 +325,6 @@ class Learner:
             log.info("%s: %s", lease.label, text, extra=_about(lease, TARGET_KEPT, observed_ms=f"{observed_ms:.4g}"))
 
     def _plan(self, lease_id: str, course: LeaseProgress, company: Company, reason: str | None) -> None:
-        """Plan again in the background unless under way; without a reason, only for a sufficient gain."""
         if course.planning is None or course.planning.done():
             course.planning = asyncio.get_running_loop().create_task(self._plan_again(lease_id, course, company, reason))
 
@@ -412,7 +403,6 @@ class Learner:
     async def _explore(
         self, lease: Lease, course: LeaseProgress, seen: Sequence[Observation], missed: str | None
     ) -> tuple[LeasePlan | None, PlanRequest]:
-        """Plan at the most informative configuration, or the best once known; return the learned request, too."""
         from .unpredicted import ExploringPlanner
 
         limits, unknown = self._desk.snapshot.limits, course.unknown

@@ -47,14 +47,7 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True)
 class Learned:
-    """Summary of one program.
-
-    Attributes:
-        name: of the network; empty if not predicted.
-        app: last reporting application.
-        seen_s: last frame, in seconds since 1970.
-        factor: median of observed over predicted latency.
-    """
+    """Summary of one program; ``seen_s`` is in seconds since 1970, ``factor`` the median of observed over predicted latency."""
 
     uid: int
     name: str
@@ -130,14 +123,12 @@ class Memory:
         return len(gone)
 
     def learned(self, uid: int | None, name: str | None = None) -> list[Learned]:
-        """Summaries, newest first; arguments as for :meth:`drop`."""
         return [_summary(key, program) for key, program in reversed(self._known.items()) if _meant(key, program, uid, name)]
 
     def summary(self, key: Key) -> Learned | None:
         return _summary(key, self._known[key]) if key in self._known and self.observations(key) else None
 
     def observations(self, key: Key) -> tuple[Observation, ...]:
-        """Observations of a program, aged in whole hours."""
         now_s = self._clock()
         found = []
         program = self._known.get(key)
@@ -150,7 +141,6 @@ class Memory:
         return tuple(found)
 
     def save(self) -> None:
-        """Write changes to the file; failures are logged."""
         if self._saved:
             return
         self._saved = True

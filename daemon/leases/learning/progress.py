@@ -29,7 +29,6 @@ INSISTS = 2
 """Number of consecutive tries after which lateness is the network's own, and the highest clocks are tried last."""
 
 Making = Callable[["Sequence[Observation]", bool], Surface]
-"""Makes a lease's surface from observations, cautiously if True."""
 
 
 @dataclass
@@ -42,9 +41,6 @@ class LeaseProgress:
         remembered: earlier frames that correct the first plan.
         trusted: the application asked for its frames to count.
         accepted: persistent doubted frames count.
-        doubt: reason why its last frames do not count.
-        corrected: True if its own frames correct its plan.
-        silent: True if missing frames were reported.
         wish: last planned request.
         late_before: number of late frames when its target was last kept.
         due_frames: number of reported frames before the next plan, while clocks and company are ``due_at``.
@@ -52,7 +48,6 @@ class LeaseProgress:
         tries: number of plans in this company for a missed target.
         due_s, wait_s: next review while the target is kept, and the interval after it.
         frugal: True if it was changed for a gain while it kept its target.
-        planned_s, planned_c: time of the last plan, and its die temperature.
     """
 
     key: Key
@@ -89,7 +84,6 @@ class LeaseProgress:
         return self.wish if self.remembered is None else RememberingPlanner(self.wish, self.predicted)
 
     def proposed(self, limits: Limits) -> LeasePlan:
-        """Plan for a request that sets nothing; errors as for :meth:`PlanRequest.plan`."""
         try:
             return self.wish.plan(limits)
         except TargetNotAttainable:

@@ -114,7 +114,6 @@ def worth_trying(
 
 
 def _longer(told: Surface, now: Surface, configuration: FrequencyConfiguration) -> float:
-    """Share by which frames became slower than predicted to other leases, if noticeable; else 0."""
     if not (has(told, configuration) and has(now, configuration)):
         return 0.0
     factor = now.at(configuration).latency_ms / told.at(configuration).latency_ms

@@ -34,36 +34,24 @@ _SAME, _SIGMAS = 0.05, 2.0
 
 @dataclass(frozen=True)
 class Unpredicted:
-    """A program without predictions; its request has the flat surface.
-
-    Attributes:
-        before: observations of the last program of this name.
-        modes: the board's power modes.
-    """
+    """A program without predictions; ``before`` are observations of the last program of this name."""
 
     wish: PlanRequest
     before: Sequence[Observation] = ()
     modes: ModeSet | None = None
 
     def plan(self, limits: Limits) -> LeasePlan:
-        """Plan before any frame: the highest clocks within the limits.
+        """Plan before any frame: the highest clocks within the limits, or UsageError.
 
         A power budget leaves clocks at which a program of its name drew no more, else those of NVIDIA's largest power mode by
         W.
-
-        Raises:
-            UsageError: the limits leave none, or the request is invalid.
         """
         check_rate(self.wish.fps)
         check_confidence(self.wish.confidence)
         return self.wish.at(self._highest(limits), limits, self)
 
     def next(self, seen: Sequence[Observation], limits: Limits) -> tuple[LeasePlan, PlanRequest, str]:
-        """The next plan by observations, the learned request, and the reason (empty if nothing is left to try).
-
-        Raises:
-            UsageError: the limits leave nothing.
-        """
+        """The next plan, the learned request, and the reason (empty if nothing is left to try); raises UsageError."""
         from ...planning.exploring import next_configuration  # a daemon starts without
 
         wish = self.wish

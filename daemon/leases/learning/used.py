@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Summary of a lease: time, energy, frames, and predicted saving."""
+"""Summary of a lease."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ class LeaseMeter:
             self.first, self.last = self.first if same else found[0], found[1]
 
     def measured(self, energy_rails: Sequence[str]) -> tuple[float, float] | None:
-        """Energy in mJ of the rails, and the seconds it covers; None if too short."""
         first, last = self.first, self.last
         if first is None or last is None or not energy_rails or not first.energy_mj.keys() >= set(energy_rails):
             return None
@@ -55,7 +54,6 @@ def used(lease: Lease, now_s: float, measured: tuple[float, float] | None, appli
 
 
 def _saved_share(plan: Plan | None) -> float | None:
-    """Predicted share of a frame's energy saved against the top clocks."""
     if plan is None:
         return None
     if plan.top.energy_per_frame_mj and plan.choice.energy_per_frame_mj is not None:

@@ -24,13 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SharedLatency:
-    """Latency of a lease's frames on a shared GPU.
-
-    Attributes:
-        latency_ms: longest frame, including the wait for a frame of each other lease.
-        limit_ms: None for any time.
-        unmet: reason why the limit is exceeded, and the best attainable.
-    """
+    """Latency of a lease's frames on a shared GPU, including the wait for a frame of each other lease."""
 
     leases: tuple[str, ...]
     latency_ms: float
@@ -39,7 +33,6 @@ class SharedLatency:
 
 
 Decided: TypeAlias = tuple[tuple[LeasePlan, ...], Limits, "Joint | None"]
-"""Plans and limits of a decision, and its result."""
 
 
 class Arbiter:
@@ -50,11 +43,6 @@ class Arbiter:
         self._fared: tuple[tuple[LeasePlan, ...], FrequencyConfiguration, dict[str, SharedLatency]] | None = None
 
     def wish(self, leases: Sequence[Lease], limits: Callable[[], Limits]) -> FrequencyConfiguration:
-        """Common clocks of the leases.
-
-        Raises:
-            DaemonError: the limits are unknown.
-        """
         plans = tuple(lease.plan for lease in leases)
         joint = self._joint(leases, limits()) if len(sharers(leases)) > 1 else None
         if joint is None:

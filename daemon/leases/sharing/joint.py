@@ -62,7 +62,7 @@ class _Processes:
         own: process index of each application.
         members: one row per process: 1 for each application that belongs to it.
         paced: True for a process whose applications all have a rate.
-        per_ms: frames per millisecond of each application, 0 without a rate.
+        per_ms: frames per millisecond of each application.
     """
 
     own: NDArray[np.intp]
@@ -128,9 +128,7 @@ def _bounded(processes: _Processes, alone: NDArray[np.float64]) -> NDArray[np.fl
 class Together:
     """Power and energy of several applications, over the grid.
 
-    Attributes:
-        power_mw: mean of the energy rails.
-        energy_mj: of all while those without a rate make one frame each; per second if all have a rate.
+    Energy is that of all while those without a rate make one frame each; per second if all have a rate.
     """
 
     power_mw: NDArray[np.float64]
@@ -174,11 +172,7 @@ def without_waiting(
     """Observations in company, without the wait for other leases' frames.
 
     Single waits are unknown. Latency within the bound with waiting is no evidence; beyond it, all frames are slower by one
-    factor. Observations alone take precedence.
-
-    Args:
-        own: predicted from observations alone.
-        all_its_own: the whole excess is the network's own, as after repeated misses.
+    factor, the network's own if ``all_its_own``. Observations alone take precedence.
     """
     seen = {one.configuration for one in alone}
     found = list(alone)
@@ -200,7 +194,6 @@ def without_waiting(
 
 
 def _bound_ms(own: Work, others: Sequence[Work], index: tuple[int, int, int], times: float = 1.0) -> float:
-    """Longest frame with waiting, at one configuration, if frames take ``times`` as long as predicted."""
     surface = replace(own.surface, latency_ms=times * own.surface.latency_ms) if times != 1.0 else own.surface
     return float(responses_at_ms([replace(own, surface=surface), *others], [None], index)[0, 0])
 
@@ -219,15 +212,7 @@ class Joint:
 
 
 def jointly(works: Sequence[Work], limits: Limits, least: FrequencyConfiguration | None = None) -> Joint:
-    """Choose the configuration for all applications.
-
-    Args:
-        works: at least one, all on one grid.
-        least: lowest clocks needed, as far as the limits allow.
-
-    Raises:
-        UsageError: the limits leave nothing.
-    """
+    """Choose the configuration for all applications, on one grid, at or above the clocks ``least``; raises UsageError."""
     grid, both = works[0].surface.grid, together(works)
     permitted = limits.permits(grid)
     affordable = permitted & limits.affords(both.power_mw)
@@ -248,11 +233,7 @@ def jointly(works: Sequence[Work], limits: Limits, least: FrequencyConfiguration
 
 
 def fare_ms(works: Mapping[str, Work], configuration: FrequencyConfiguration) -> dict[str, float]:
-    """Longest latency of each application's frames at a configuration.
-
-    Raises:
-        GridError: the configuration is not on the grid.
-    """
+    """Longest latency of each application's frames at a configuration; raises GridError."""
     found = tuple(works.values())
     index = found[0].surface.grid.index(configuration)
     confidences = list({work.confidence for work in found})
@@ -324,7 +305,6 @@ class _Alone:
 
 
 def _at_least(grid: FrequencyGrid, least: FrequencyConfiguration, permitted: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Mask of configurations at or above the needed clocks, each need lowered to the highest permitted level."""
     mask = np.ones(grid.shape, bool)
     for axis, name in enumerate(AXES):
         levels = np.array(grid.levels(name))

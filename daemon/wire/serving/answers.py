@@ -18,8 +18,6 @@ from .session import Service, Session
 
 
 class Answers:
-    """Answers messages to one service, and the methods of every varlink service."""
-
     def __init__(self, service: Service, version: str) -> None:
         self.service = service
         self._version = version
@@ -107,7 +105,6 @@ _ENCODER = msgspec.json.Encoder(enc_hook=_plain)
 
 
 def _encoded(reply: dict[str, Any]) -> bytes:
-    """The reply as sent; non-finite numbers become null."""
     return _ENCODER.encode(reply) + b"\0"
 
 

@@ -38,7 +38,6 @@ class Refusals:
         self._last: dict[int, BaseException] = {}
 
     def note(self, peer: Peer, error: BaseException, *, unforeseen_in: str = "") -> None:
-        """Log or count a refusal; with its traceback for an unexpected failure."""
         if peer.uid in self._last:
             self._since[peer.uid] += 1
         else:
@@ -81,7 +80,6 @@ class Turns:
         await turn
 
     def may_read(self, uid: int) -> bool:
-        """True if more from this user may be read in this round."""
         return self._read[uid] < _READ_BYTES
 
     def has_read(self, uid: int, size: int) -> None:
@@ -126,8 +124,6 @@ Answering: TypeAlias = Callable[[Message], Awaitable["bytes | AsyncGenerator[byt
 
 
 class Host(Protocol):
-    """Serves connections, and receives their events."""
-
     disposal: Disposal
     turns: Turns
     message_s: float
@@ -164,7 +160,6 @@ class Connection:
         self._task = self._loop.create_task(self._serve())
 
     def close(self) -> None:
-        """End the connection: cancel its call, and release its leases."""
         if self._closed:
             return
         self._closed = True
@@ -256,7 +251,6 @@ class Connection:
             self._wakeup.set()
 
     async def _take_earlier(self, data: bytes, others: Attached) -> None:
-        """Receive, by a child, bytes before the call with a descriptor; they must have none."""
         try:
             if await self._host.disposal.receive(others):
                 raise _not_alone()

@@ -32,11 +32,7 @@ UNCHANGED = -1
 
 @contextlib.contextmanager
 def listening(path: Path, mode: int, group_id: int) -> Iterator[socket.socket]:
-    """A listening socket at this path, removed afterwards.
-
-    Raises:
-        UsageError: it cannot be made, or a daemon answers there.
-    """
+    """A listening socket at this path, removed afterwards; raises UsageError."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     with sock:
         try:
@@ -66,7 +62,6 @@ def listening(path: Path, mode: int, group_id: int) -> Iterator[socket.socket]:
 
 
 def _is_socket(path: Path) -> bool:
-    """True if there is a socket at this path itself, or nothing."""
     try:
         return stat.S_ISSOCK(path.lstat().st_mode)
     except FileNotFoundError:
@@ -82,14 +77,7 @@ _PAUSE_S = 0.1
 
 @dataclass(frozen=True)
 class ServerLimits:
-    """Limits on the clients of one listening socket.
-
-    Attributes:
-        connections_per_user: root has no limit of its own.
-        connections_for_root: part of all kept free for root; at most an eighth.
-        message_s: longest time for a message to arrive.
-        reply_s: longest time for a reply to be read.
-    """
+    """Limits on the clients of one listening socket; root has none of its own, and ``connections_for_root``."""
 
     connections: int = 64
     connections_per_user: int = 16
@@ -99,8 +87,6 @@ class ServerLimits:
 
 
 class Server:
-    """Serves services, one per listening socket."""
-
     def __init__(self, version: str, stragglers: Stragglers | None = None) -> None:
         self._version = version
         self._disposal = Disposal(stragglers or Stragglers())
@@ -130,7 +116,6 @@ class Server:
         self._doors.append(door)
 
     async def close(self) -> None:
-        """Stop listening and end every connection."""
         for door in self._doors:
             door.close()
         await asyncio.sleep(0)

@@ -88,7 +88,6 @@ class NodeLease:
         self.report((now - (stamp.sec * 1_000_000_000 + stamp.nanosec)) / 1e6)
 
     def report(self, latency_ms: float) -> None:
-        """Report a frame by its latency. Never waits."""
         if latency_ms >= 0:
             self._frames += 1
             self._last_ms = latency_ms
@@ -96,7 +95,6 @@ class NodeLease:
                 self._lease.report(latency_ms)
 
     def diagnose(self) -> None:
-        """Publish the lease's state."""
         status = DiagnosticStatus()
         status.name = f"{self._node.get_name()}: clocks"
         status.hardware_id = "jetdvfs"
@@ -112,7 +110,6 @@ class NodeLease:
         self._publisher.publish(message)
 
     def destroy(self) -> None:
-        """Release the clocks, and destroy timer and services."""
         self.release()
         self._node.destroy_timer(self._timer)
         for service in self._services:
