@@ -33,7 +33,6 @@ def whole(low: int) -> Callable[[str], int]:
 
 
 def named_file(text: str) -> Path:
-    """Read a file's name; an empty one, as from an unset shell variable, is invalid."""
     if not text:
         raise argparse.ArgumentTypeError("expected the name of a file, got none")
     return Path(text)
@@ -167,7 +166,6 @@ def add_config(parser: argparse.ArgumentParser, what: str, *, repeatable: bool =
 
 
 def asked_configuration(text: str, levels: Mapping[str, Sequence[int]] | None = None) -> FrequencyConfiguration:
-    """Configuration of a --config; raises UsageError."""
     try:
         return parse_configuration(text, levels)
     except GridError as error:

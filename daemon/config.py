@@ -49,7 +49,6 @@ from .system.layers import Remark, Stack, read_stack
 
 DEFAULT_PATH = Path("/etc/jetdvfs/jetdvfsd.yaml")
 INSTALLED_GROUP = "jetdvfs"
-"""Group made by systemd/jetdvfs.sysusers.conf."""
 Axis: TypeAlias = Literal["cpu", "gpu", "emc"]
 _DEFAULT = "max, min, CPU,GPU,EMC in MHz, or a mapping with model and target"
 _PLAUSIBLE_MHZ = (10, 10_000)

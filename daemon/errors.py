@@ -17,8 +17,6 @@ class TransientError(DaemonError):
 
 
 class UsageError(DaemonError):
-    """The request is malformed."""
-
     exit_code = 2
 
 
@@ -33,8 +31,6 @@ class InputError(DaemonError):
 
 
 class TargetNotAttainable(DaemonError):
-    """No permitted frequency configuration meets the target."""
-
     exit_code = 4
 
 
@@ -67,6 +63,4 @@ class NotPermitted(DaemonError):
 
 
 class NoDaemon(TransientError):
-    """No daemon answers on the socket."""
-
     exit_code = 6

@@ -18,19 +18,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Profile:
-    """Folder and identity of the bundle in use."""
-
     path: Path
     identity: Identity
 
 
 def find_profile(name_or_dir: str, board: str) -> Profile:
-    """Bundle of this name or folder, for this board.
-
-    Raises:
-        BundleError: missing or malformed.
-        InputError: made for another board.
-    """
+    """Bundle of this name or folder; raises BundleError, or InputError if made for another board."""
     path = resolve_bundle(name_or_dir).resolve()
     identity = read_identity(path)
     if identity.board != board:

@@ -14,7 +14,6 @@ from .hardware.hardware import Hardware
 from .system.state import BASELINE_FOLDER, OLDER_BASELINE_NAME
 
 LAST_TRY_S = 1.0
-"""How long a last restore is retried."""
 
 
 def keeper_of(files: Files, runtime_dir: Path, state_dir: Path) -> BaselineKeeper:

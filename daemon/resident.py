@@ -80,8 +80,6 @@ _ADMIN_LIMITS = ServerLimits(connections=16, connections_per_user=16)
 
 
 class Resident:
-    """The daemon, from the locks on its folders to the sockets, as a context manager."""
-
     def __init__(self, args: argparse.Namespace) -> None:
         self._args = args
         self._exit = contextlib.ExitStack()
@@ -190,7 +188,6 @@ class Resident:
         )
 
     async def serve(self, signals: Signals) -> None:
-        """Answer until an ending signal, past or future, then restore the board."""
         loop = asyncio.get_running_loop()
         said = Repeated(log, time.monotonic)
         loop.set_exception_handler(task_failures(lambda text, kind: said.say(logging.ERROR, text, kind=kind)))

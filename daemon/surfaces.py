@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Clients' networks and their surfaces: made by workers, checked, kept in memory and on disk.
 
-A network stays as packed by a child, and is never read here. Its surfaces are shared by the digest of its bytes.
+A network stays as packed by a child, and is never read here.
 """
 
 from __future__ import annotations
@@ -44,8 +44,6 @@ _PREPARED_AGAIN_S = 60.0
 
 @dataclass(frozen=True)
 class LoadedNetwork:
-    """A client's network: its packed payload, and ``key``, the digest of that."""
-
     name: str
     key: str
     payload: bytes
@@ -253,7 +251,6 @@ def _loaded(info: NetworkInfo, payload: bytes) -> LoadedNetwork:
 
 
 def table_folder(folder: Path) -> TableFolder:
-    """Folder of converted models, readable by workers; raises UsageError."""
     try:
         return TableFolder(folder)
     except OSError as error:

@@ -17,25 +17,18 @@ class Budget:
     """Hard limits of one decomposition; exceeding one raises :class:`BudgetExceeded`.
 
     Attributes:
-        entries: files in the archive.
         directory_bytes: the archive's table of contents.
         entry_bytes, total_bytes: decompressed size of any one entry read (without weights), and of all.
         graph_bytes: part of an exported graph parsed at a time, which takes many times as much in memory.
-        source_bytes: one source file.
         piece_bytes: statements parsed at a time; their syntax can take 500 times as much in memory.
         ast_depth: nesting of expressions and statements in one function.
         ast_nodes: syntax nodes of all functions together.
         pickle_steps: opcodes in one pickle.
         steps: statements and operator calls interpreted.
-        rank, elements: of a tensor.
         items: length of a list, tuple, dictionary or string that the model builds.
-        calls: kernel invocations and host-only calls.
         tree_objects: objects in the module tree.
         cpu_s: processor time of the reading thread, as a busy machine takes longer.
         memory_bytes: growth of the whole process, checked now and then, like the clock.
-
-    Raises:
-        BudgetExceeded: a limit exceeds its default, or is not positive.
     """
 
     entries: int = 100_000

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 
 class KernelsError(Exception):
-    """Base of every error of :mod:`jetdvfs.kernels`; its text is one line: the fault, its place, valid values."""
+    """Base of every error of :mod:`jetdvfs.kernels`; one line tells fault, place and valid values."""
 
     exit_code: ClassVar[int] = 3
 

@@ -113,14 +113,11 @@ class Node:
 
     @property
     def intensity(self) -> float:
-        """FLOPs per byte moved."""
         return self.flops / max(self.access_bytes, 1)
 
 
 @dataclass(frozen=True)
 class Edge:
-    """A tensor, of this shape when read, that launch ``source`` writes and the later launch ``target`` reads."""
-
     source: int
     target: int
     shape: Shape
@@ -213,11 +210,7 @@ class PerformanceGraph:
 
 
 def graph_of(network: Network) -> PerformanceGraph:
-    """The performance graph of a decomposed network.
-
-    Raises:
-        ModelError: it launches nothing, or the writers of its launches' inputs are unknown.
-    """
+    """The performance graph of a decomposed network; raises ModelError."""
     launches = network.launches
     if not launches:
         raise ModelError(f"network {network.name!r} launches nothing: there is no graph of it")

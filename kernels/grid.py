@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 CONFIGURATION_FORM = "CPU,GPU,EMC"
-"""Form of a configuration's text: each clock in MHz, or in the unit of its kernel file."""
 
 # No clock is as slow as this in kHz or Hz, and none as fast in MHz.
 _MHZ_BELOW = 20_000
@@ -97,7 +96,6 @@ def _level(axis: str, word: str, levels: Sequence[int] | None) -> int:
 
 
 def beside(axis: str, level: int, levels: Sequence[int]) -> str:
-    """The levels adjacent to a missing one, in MHz."""
     place = bisect(levels, level)
     near = " and ".join(mhz_text(axis, one) for one in levels[max(place - 1, 0) : place + 1])
     return f"{near} MHz" if near else "none"

@@ -29,7 +29,6 @@ FeatureFamily: TypeAlias = Literal[
 ]  # fmt: skip
 
 ELEMENTWISE = "elementwise"
-"""Family whose model serves pointwise kinds without their own."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,6 @@ def stand_in(kind: str) -> str:
 
 
 def served_by(model: str) -> frozenset[str]:
-    """Kinds launched by operators that another kind's or family's model serves."""
     return frozenset(row.name for row in KINDS.values() if row.served_by == model and not row.fused)
 
 

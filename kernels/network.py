@@ -74,7 +74,6 @@ class TensorSpec:
         return self.dtype in PLAIN_TYPES
 
     def __str__(self) -> str:
-        """Its form for ``--input``."""
         shown = ",".join(str(item).lower() if isinstance(item, bool) else str(item) for item in self.value or ())
         if self.dtype in ("none", "flag"):
             text = shown or "none"
@@ -211,7 +210,6 @@ class Network:
 
     @property
     def label(self) -> str:
-        """Its name, and the boundary of an incomplete list: for titles."""
         return f"{self.name} (up to {self.boundary.operator})" if self.boundary else self.name
 
     @property

@@ -13,7 +13,6 @@ from typing import Literal, TypeAlias, get_args
 AXES = ("cpu_khz", "gpu_hz", "emc_hz")
 """Fields of a configuration, in the order of the axes of every array over a grid."""
 CLOCKS: Mapping[str, str] = {"cpu_khz": "CPU", "gpu_hz": "GPU", "emc_hz": "EMC"}
-"""Names in messages and tables."""
 
 Method: TypeAlias = Literal["timeline", "sum"]
 METHODS: tuple[Method, ...] = get_args(Method)

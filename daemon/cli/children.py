@@ -37,7 +37,6 @@ class Child:
         return lines[-1] if lines else f"exit code {self.popen.poll()}"
 
     def stop(self) -> int | None:
-        """Ask it to end, wait, and kill it after a while."""
         if self.popen.poll() is None:
             self.popen.send_signal(signal.SIGTERM)
             try:
@@ -82,7 +81,6 @@ NEVER_RAN = (_CANNOT_EXECUTE, _NO_SUCH_COMMAND)
 
 
 def refused(command: str, tell: Callable[[str], object]) -> int | None:
-    """Report that a command cannot be executed and return a shell's exit code; None if it can."""
     if shutil.which(command) is not None:
         return None
     found = bool(command) and Path(command).exists()

@@ -72,12 +72,7 @@ def read_model(
 
 
 def read_measured(path: Path, network: Network) -> LayerTimes:
-    """Times of an engine's launches by ``trtexec --exportProfile``.
-
-    Raises:
-        UsageError: the network is no engine's.
-        InputError, ModelError: the file cannot be read, or is another engine's.
-    """
+    """Times of an engine's launches by ``trtexec --exportProfile``."""
     if network.runtime != RUNTIME:
         raise UsageError(f"--measured {path}: its times are of an engine's layers, and the model is no engine")
     try:
@@ -191,12 +186,7 @@ def add_measured_argument(parser: argparse._ActionsContainer) -> None:
 
 
 def read_network(args: argparse.Namespace) -> Network:
-    """The network of the command line, up to --accept-boundary.
-
-    Raises:
-        UsageError: missing input shapes.
-        KernelsError: the file cannot be read, or its list ends early.
-    """
+    """The network of the command line, up to --accept-boundary."""
     network = read_model(Path(args.model), args.inputs, optimized=args.optimized, default=True)
     network.check_whole(args.accept_boundary)
     return compiled(network, args)
@@ -239,12 +229,10 @@ def predict_surface(network: Network, bundle: Bundle, args: argparse.Namespace) 
 
 
 def beside(args: argparse.Namespace) -> Beside:
-    """Frame overhead, by --host-ms and --copied-bytes."""
     return Beside(**arguments.stated_beside(args))
 
 
 def about(network: Network, bundle: Bundle, args: argparse.Namespace) -> dict[str, Any]:
-    """Start of every JSON answer about a network on a profile; ``boundary`` only if the list ended early."""
     manifest = bundle.manifest
     data = {"network": network.name, "profile": manifest.name, "simulated": manifest.simulated}
     data |= {"optimized": network.optimized, "fused": args.fused, "temperature_c": _temperature_c(bundle, args)}

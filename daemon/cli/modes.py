@@ -21,7 +21,6 @@ from ..hardware.power_modes import CONF, active_mode, changed_masks, find_mode, 
 
 
 def running_modes(files: Files) -> tuple[ModeSet, str]:
-    """Modes of the running system, and a line if they are another module's; raises InputError."""
     identity = read_identity(files)
     board = match_board(identity, described_boards())
     modes = read_modes(files, board.cores)
@@ -54,7 +53,6 @@ def switch_mode(
     """Change the mode, or print the change; users of the jetson-stats service may without root.
 
     Raises:
-        UsageError: unknown mode.
         NotPermitted: only root may.
         HardwareRefused: the mode is not in force afterwards; the text says if a reboot would help.
     """

@@ -93,7 +93,6 @@ def short_clocks(configuration: Mapping[str, int], governed: Collection[str] = (
 
 
 def left_to_governors(governed: Collection[str]) -> str:
-    """``, CPU and EMC left to their governors``."""
     names = " and ".join(CLOCKS[axis] for axis in AXES if axis in governed)
     return f", {names} left to {'their governors' if len(governed) > 1 else 'its governor'}" if names else ""
 
@@ -140,7 +139,6 @@ def progress_bar(done: int, total: int, text: str) -> None:
 
 
 def show_progress(done: int, total: int, text: str, another_tenth: bool) -> None:
-    """A progress bar on a terminal; elsewhere a line per tenth."""
     share = done / max(total, 1)
     if sys.stderr.isatty():
         filled = int(share * 30)

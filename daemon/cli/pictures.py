@@ -65,7 +65,6 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def picture_file(text: str) -> Path:
-    """Read the name of a picture; raises InputError if it could not be written."""
     path = named_file(text)
     _check_kind(new_figure(1, 1), path)
     if not path.parent.is_dir():
@@ -78,7 +77,6 @@ def say_drawn(path: Path) -> None:
 
 
 def interactive_axes(width: float, height: float) -> Axes:
-    """Axes on a figure for a notebook or a window, in inches."""
     with needing("pictures", "plot", InputError):
         from matplotlib import pyplot
     axes: Axes = pyplot.subplots(figsize=(width, height), layout="constrained")[1]
@@ -139,7 +137,6 @@ _CLOSEST_NAMES = 0.011
 
 
 def draw_network(network: Network, path: str | os.PathLike[str], *, title: str) -> None:
-    """Draw a network with at least one launch; errors as for :func:`save`."""
     launches = network.launches
     figure = new_figure(15, 8)
     figure.suptitle(literal(title), fontsize=15, fontweight="bold")
@@ -242,7 +239,6 @@ def draw_plan(surface: Surface, plan: Plan, path: str | os.PathLike[str], *, tit
 
 
 def draw_surface(surface: Surface, path: str | os.PathLike[str], *, title: str, simulated: bool) -> None:
-    """Draw a surface around the top clocks and its trade-off; errors as for :func:`save`."""
     _draw(surface, path, heading(title, simulated), surface.grid.top, None)
 
 

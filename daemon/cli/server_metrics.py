@@ -66,11 +66,7 @@ class Pace:
         return ", ".join(dict.fromkeys(one.server for one in self._known))
 
     def look(self, text: str) -> tuple[int, float] | None:
-        """Take the present metrics; return the number of items finished since, and ms per item.
-
-        Raises:
-            ValueError: no known counter.
-        """
+        """Take the present metrics; return the number of items finished since, and ms per item. Raises ValueError."""
         found = read_counters(text)
         counters = next((one for one in self._known if one.count in found), None)
         if counters is None:
@@ -85,7 +81,6 @@ class Pace:
 
 
 def read_counters(text: str) -> Mapping[str, float]:
-    """Figures of metrics in Prometheus's text by name, added up over labels."""
     if text.startswith('"'):
         # Some releases of llama-server send it as one JSON string.
         try:

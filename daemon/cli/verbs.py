@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The verbs of ``jetdvfs``, and running a verb of a program.
 
-A verb is a line of ``VERBS`` and a module with ``configure(parser)`` and ``run(args) -> int``. Only the called verb's module is
-imported. With ``TAKES_COMMAND = True`` the words after ``--`` are in ``args.command``.
+A verb is a line of ``VERBS`` and a module with ``configure(parser)`` and ``run(args) -> int``, imported when called. With
+``TAKES_COMMAND = True`` the words after ``--`` are in ``args.command``.
 """
 
 from __future__ import annotations

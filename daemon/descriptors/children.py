@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starting child processes without blocking the loop, and ending those that the kernel blocks on a client's file."""
+"""Child processes: started without blocking the loop, and ended even if the kernel blocks them on a client's file."""
 
 from __future__ import annotations
 

@@ -58,11 +58,7 @@ class Disposal:
             sock.close()
 
     async def receive(self, attached: Attached) -> bool:
-        """Have a child take these bytes off a connection that goes on; True if descriptors came with them.
-
-        Raises:
-            UsageError: it cannot be done; the connection must be closed.
-        """
+        """Have a child take these bytes off a connection that goes on; True if descriptors came with them."""
         done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         with contextlib.suppress(asyncio.TimeoutError):
             self._holder(attached.uid).give(_Order(attached.sock, attached.size, done))

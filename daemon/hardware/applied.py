@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Outcome of a request: requested, accepted and measured clocks."""
+"""Outcome of a request."""
 
 from __future__ import annotations
 

@@ -87,12 +87,10 @@ class Axes:
 
     @property
     def domains(self) -> list[ClockDomain]:
-        """Clock domains under control, in restore order."""
         names = (*TITLES, *self.apart)
         return [domain for name in names if name in self.drivers for domain in self.drivers[name].domains]
 
     def firmware_notes(self) -> list[str]:
-        """Clocks that end below the description's, as with older firmware."""
         notes: list[str] = []
         for name, driver in self.drivers.items() if not self._description.like else ():
             if name not in TITLES or not (table := driver.table()):

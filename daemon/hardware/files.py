@@ -143,7 +143,6 @@ class Files(Reader):
             return False
 
     def resolved(self, path: str) -> str:
-        """The board path that a link leads to; else the path itself."""
         try:
             place = os.path.realpath(self._locate(path))
         except OSError:
@@ -151,7 +150,6 @@ class Files(Reader):
         return place if self.root == "/" else f"/{os.path.relpath(place, self.root)}"
 
     def may_write(self, path: str) -> bool:
-        """True if this process may write an existing file; the kernel may still refuse a value."""
         try:
             return os.access(self._locate(path), os.W_OK)
         except OSError:

@@ -91,7 +91,6 @@ class Hardware:
             baseline: folder of the baseline, needed to set clocks.
             older: earlier versions' baseline file, honoured once.
             leave: axes (``emc_hz``) that the operator excludes from control.
-            sensing: makes the reader of the board's sensors; by default each is read on request.
 
         Raises:
             HardwareBusy: the device tree does not answer.
@@ -114,7 +113,6 @@ class Hardware:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Clocks and sensors that cannot be controlled or measured."""
         like, board = self.description.like, self.description.name
         notes = [f"{board} is not described: its files are read as those of {like}, and nothing is predicted"] if like else []
         for name, fixed in self._axes.fixed.items():
@@ -139,7 +137,6 @@ class Hardware:
         )
 
     def closed_files(self) -> dict[str, tuple[str, ...]]:
-        """Existing files of each controlled axis that this process may not write."""
         found: dict[str, tuple[str, ...]] = {}
         for name, driver in self._axes.drivers.items():
             there = (path for domain in driver.domains for path in domain.paths if self._files.exists(path))
@@ -158,12 +155,10 @@ class Hardware:
         return self.offered().grid
 
     def offered(self) -> Offered:
-        """Levels that the board, its mode and its firmware allow now: read once per change, for :meth:`apply`."""
         self._axes.look_again()
         return read_offered(self._axes, self.description, self.mode(), self._others)
 
     def seen(self) -> tuple[FrequencyGrid, tuple[str, ...]]:
-        """The grid as far as readable, and a line for each clock with unknown limits."""
         self._axes.look_again()
         failed: list[str] = []
         return read_offered(self._axes, self.description, self.mode(), self._others, failed).grid, tuple(failed)
@@ -214,7 +209,6 @@ class Hardware:
         return driver.load() if isinstance(driver, gpu.GpuClock) else None
 
     def throttled(self) -> tuple[str, ...]:
-        """Reasons why the board runs slower than its clocks."""
         reasons = self.sensors.throttled(now=True)
         if reasons and self._keeper is not None and self._keeper.baseline is not None:
             self._keeper.baseline.heat_seen()
@@ -227,7 +221,6 @@ class Hardware:
         return self._engines.read()
 
     def mode(self) -> PowerMode | None:
-        """The power mode in force, whose caps bound the grid."""
         return self._modes.active()
 
     @property

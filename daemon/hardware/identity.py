@@ -55,7 +55,6 @@ class Identity:
 
 
 def read_identity(files: Files) -> Identity:
-    """Read the device tree's names and the L4T release, which determines the JetPack."""
     found = {"model": "", "compatible": ""}
     unread = []
     for path in (f"{tree}/{name}" for tree in DEVICE_TREES for name in found):
@@ -74,12 +73,7 @@ def read_identity(files: Files) -> Identity:
 
 
 def identify(files: Files, clock: Clock, boards: Sequence[BoardDescription] | None = None) -> tuple[Identity, BoardDescription]:
-    """Identity of the running system, and its board, retried while the device tree does not answer.
-
-    Raises:
-        HardwareBusy: the device tree exists and still cannot be read.
-        InputError: no description fits this machine.
-    """
+    """Identity of the running system, and its board, retried while the device tree does not answer."""
     deadline = clock.monotonic() + _READ_AGAIN_S
     while True:
         identity = read_identity(files)

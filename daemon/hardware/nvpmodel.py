@@ -24,8 +24,6 @@ _MOST_SAID = 1 << 16
 
 
 class Finished(NamedTuple):
-    """Exit code of a program, None if it timed out, and all output."""
-
     code: int | None
     text: str
 
@@ -61,8 +59,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 @dataclass(frozen=True)
 class ModeSwitch:
-    """Outcome of a mode request: the mode in force, True if it needs a reboot, and nvpmodel's output."""
-
     requested: str
     active: str
     needs_reboot: bool

@@ -17,10 +17,9 @@ from .power_modes import bound_levels
 
 @dataclass(frozen=True)
 class Offered:
-    """Levels that the board offers, read once for one change.
+    """Levels that the board offers, read once for one change; one for an axis that cannot be controlled.
 
     Attributes:
-        grid: levels of every axis; one for an axis that cannot be controlled.
         clusters: in kHz, of each CPU cluster set apart, by cpufreq policy.
         tables: every listed frequency regardless of limits.
     """

@@ -65,7 +65,6 @@ def written_for_another(files: Files, board: BoardDescription, identity: Identit
 
 
 def parse_modes(text: str, cores: int, name: str = CONF) -> ModeSet:
-    """Modes of a configuration file; raises InputError with the line."""
     table, default = [], None
     for kind, keys, words, line in _sections(text, name):
         if kind == "POWER_MODEL":
@@ -81,7 +80,6 @@ def parse_modes(text: str, cores: int, name: str = CONF) -> ModeSet:
 
 
 def read_modes(files: Files, cores: int) -> ModeSet | None:
-    """The running system's modes, if it has nvpmodel."""
     text = files.find_text(CONF)
     return None if text is None else parse_modes(text, cores)
 
@@ -92,13 +90,11 @@ def active_mode(files: Files, modes: ModeSet) -> PowerMode | None:
 
 
 def told_mode(files: Files) -> int | None:
-    """Number of the mode that nvpmodel set last."""
     told = re.match(r"pmode:(\d+)\b", files.find_text(STATUS) or "")
     return int(told[1]) if told else None
 
 
 def find_mode(modes: ModeSet, wanted: str) -> PowerMode:
-    """The mode of this identifier or name; raises UsageError."""
     for mode in modes.table:
         if wanted == mode.name or (wanted.isdecimal() and int(wanted) == mode.id):
             return mode

@@ -46,7 +46,6 @@ class Setter:
         return self.settle(step)
 
     def settle(self, step: Step) -> tuple[Reading, ...]:
-        """Wait (bounded) until the clock is at its level; return its readings."""
         longest_s = max(_SHORTEST_WAIT_S, _WAIT_TRANSITIONS * step.driver.transition_ms / 1000)
         deadline = self._clock.monotonic() + longest_s
         while True:

@@ -83,14 +83,12 @@ class Controller:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Conditions that are no faults: limits that no level fits, unmet targets, unmeasured demand."""
         blind = self._demands.notes if self._demands is not None and self._config.floors is not None else ()
         bounds = self.budgets.notes if self.budgets is not None else ()
         left = (self._left,) if self._left else ()
         return (*self._permitted.missed, *blind, *bounds, *self._present.notes, *self.judged.texts, *left)
 
     def check_limits(self) -> tuple[str, ...]:
-        """Operator's limits that no level meets now, also in :attr:`notes`."""
         with contextlib.suppress(DaemonError):  # unreadable tables are reported at their use
             self._permitted.look()
         return self._permitted.missed
@@ -115,11 +113,7 @@ class Controller:
         return _QUIET_S if quiet else _HELD_S
 
     def limits(self) -> Limits:
-        """Limits for plans now.
-
-        Raises:
-            HardwareBusy, HardwareRefused: the board's tables cannot be read.
-        """
+        """Limits for plans now; raises HardwareBusy or HardwareRefused."""
         self._permitted.look()
         self._keep_up()
         return self._limits()
@@ -322,7 +316,6 @@ class Controller:
         return self._present.leases(leases, now_s, budget=budget, capping=capping, levels=levels, parked=self._parked)
 
     def follow_frames(self) -> None:
-        """Put leases without frames into standby, and take those with new frames out."""
         resting, back = self.standby.look(self.leases, self._monotonic())
         self._parked = {name: plan for name, plan in self._parked.items() if name in self.standby.parked}
         if resting and self._config.idle is not None:

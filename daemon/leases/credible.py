@@ -19,7 +19,6 @@ from ..planning.plan import MUCH_GUESSED
 FAR = 3.0
 """Factor between a frame and a certain prediction, beyond which they are of different work."""
 SHORTEST_MS = 1e-3
-"""Shortest credible frame: below, the timer did not run."""
 INSISTENT: Mapping[str, tuple[int, float]] = {"slow": (32, 0.0), "fast": (256, 30.0)}
 """Number of consecutive doubted frames, and seconds, after which they count for their lease."""
 _DOUBTED_OF = 8
@@ -30,8 +29,6 @@ Side: TypeAlias = Literal["impossible", "fast", "slow"]
 
 @dataclass(frozen=True)
 class Credible:
-    """Range of credible frames at one configuration, in ms; long ones may be doubted if ``slow``."""
-
     least_ms: float = SHORTEST_MS
     predicted_ms: float | None = None
     slow: bool = True

@@ -23,11 +23,7 @@ def operator() -> Holder:
 
 @dataclass(frozen=True)
 class DefaultClocks:
-    """Planner of the default lease; ``max`` and ``min`` follow the limits.
-
-    Attributes:
-        text: ``max``, ``min``, or ``CPU,GPU,EMC`` of numbers and these words; an empty clock is its governor's.
-    """
+    """Planner of the default lease: ``max``, ``min``, or ``CPU,GPU,EMC`` of numbers and these words; empty for governors."""
 
     text: str
     member: str = "default"

@@ -49,11 +49,7 @@ class Deviation(NamedTuple):
 
 
 def find_deviations(board: Observed, applied: Applied, heat_before: str = "") -> tuple[Deviation, ...]:
-    """Clocks that are not as last accepted; ``heat_before`` is the recent reason for lowered clocks.
-
-    Raises:
-        HardwareBusy, HardwareRefused: the board's tables or limits cannot be read.
-    """
+    """Clocks that are not as last accepted; ``heat_before`` is the recent reason for lowered clocks."""
     found = []
     for axis, readings in board.read().items():
         held = applied.held(axis)
@@ -155,7 +151,6 @@ class Watch:
         """Compare the board with its setting; return deviations, one line each, and True to set it again now.
 
         Args:
-            wish: clocks for leases and other work together.
             outdated: True if the last setting was for other clocks.
             changed: True if the limits now allow another setting; called only if that is possible.
         """

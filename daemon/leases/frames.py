@@ -33,7 +33,6 @@ _POWER_SETTLES_S = 0.5
 _ALWAYS_BUSY = 0.9
 
 Company = frozenset[str]
-"""Other leases with frames at the same time."""
 
 
 class Setting(NamedTuple):
@@ -234,7 +233,6 @@ class Frames:
         ]
 
     def observed(self) -> dict[str, float] | None:
-        """Number, mean and percentiles in ms of the last frames, and the latest typical one."""
         ranked = self._ranked_ms
         if not ranked:
             return None

@@ -92,7 +92,6 @@ class Leases:
         self._leases[lease.id] = lease
 
     def remove(self, lease: Lease, by: str = "") -> None:
-        """End a lease; ``by`` names another actor than its holder, kept in ``ended``."""
         self._leases.pop(lease.id, None)
         if by:
             self.ended[lease.id] = by

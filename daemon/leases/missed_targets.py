@@ -12,7 +12,6 @@ from typing import Any
 JUDGED = 8
 """Number of last frames judged."""
 LEAST = 3
-"""Least number of frames judged."""
 _WRONG_FROM = 0.02
 HEAVIER_FROM = 1.1
 """Ratio of latencies from which a load is heavier."""
@@ -22,8 +21,6 @@ _OF_LOAD = 0.5
 
 @dataclass(frozen=True)
 class MissedTarget:
-    """A latency target that frames miss, by median latency and number of late frames; ``doing`` is the remedy under way."""
-
     target: str
     limit_ms: float
     observed_ms: float

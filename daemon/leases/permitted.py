@@ -71,8 +71,6 @@ class Demands(Protocol):
 
 
 class BoardSetting(NamedTuple):
-    """Clocks of the board, CPU clusters set apart in kHz by cpufreq policy, and axes left to governors."""
-
     configuration: FrequencyConfiguration
     clusters: Mapping[str, int]
     governed: frozenset[str] = frozenset()
@@ -143,7 +141,6 @@ class Permitted:
         return True
 
     def check(self, configuration: FrequencyConfiguration) -> None:
-        """Raise UsageError for a configuration that is not offered, or outside the operator's limits."""
         allowed = self.allowed()
         for axis in AXES:
             level, levels = getattr(configuration, axis), allowed.levels(axis)

@@ -59,7 +59,6 @@ class Present:
 
 
 def idles(lease: Lease, now_s: float, *, budgeted: bool) -> bool:
-    """True if no frames of a lease come; if ``budgeted``, also before its first frame."""
     if lease.frames.last_s is None:
         return budgeted or now_s - lease.since_s > SILENT_S
     return now_s - lease.frames.last_s > SILENT_S

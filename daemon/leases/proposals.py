@@ -26,8 +26,6 @@ _KEPT = 32
 
 
 class Proposals:
-    """Proposed power modes, by the last reading and the operator's bounds. For the event loop."""
-
     def __init__(self, look: Callable[[], BoardReading], bounds: ClockLimits) -> None:
         self._look = look
         self._bounds = bounds

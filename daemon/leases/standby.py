@@ -48,7 +48,6 @@ class StandbyWatch:
         return frozenset(name for name, one in self.leases.items() if one.since_s is not None)
 
     def look(self, leases: Iterable[Lease], now_s: float) -> tuple[frozenset[str], frozenset[str]]:
-        """Leases that went into standby since the last look, and those that left it."""
         held = {lease.id: lease for lease in leases}
         self.leases = {name: one for name, one in self.leases.items() if name in held}
         before = self.parked

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Targets that the clocks in force do not meet, and the lease, other work or limit that overrides them."""
+"""Targets that the clocks in force do not meet, and their causes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from .sharing.arbiter import Arbiter, SharedLatency
 
 @dataclass(frozen=True)
 class UnmetTarget:
-    """A target not met at the clocks in force, its cause, and the leases with these clocks."""
-
     target: str
     reason: str
     leases: tuple[str, ...] = ()

@@ -30,13 +30,9 @@ def is_known(surface: Surface) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """GPU load of one application.
+    """GPU load of one application; ``fps`` is None for back to back, ``limit_ms`` for any time.
 
-    Attributes:
-        fps: None for back to back.
-        confidence: None for the median.
-        limit_ms: longest time of a frame; None for any.
-        frugal: True if it prefers the least energy within the limit.
+    ``frugal`` is True if it prefers the least energy within the limit.
     """
 
     surface: Surface
@@ -47,7 +43,6 @@ class Work:
     process: int = 0
 
     def latency_ms(self, confidence: float | None) -> NDArray[np.float64]:
-        """Latency of a frame alone over the grid: the median, or a confidence's quantile."""
         return self.surface.latency_ms if confidence is None else self.surface.latency_quantile_ms(confidence)
 
     def latency_at_ms(self, confidence: float | None, index: tuple[int, int, int]) -> float:
@@ -136,7 +131,6 @@ class LeasePlan:
         return predicted is not None and self.fps is not None and predicted.latency_ms * self.fps <= 500
 
     def missed(self, configuration: FrequencyConfiguration) -> str | None:
-        """Part of the target missed at a configuration; None if met or unknown."""
         return None if self._known is None or self.parked else self._known.missed(configuration)
 
     def closest(self, limits: Limits) -> LeasePlan | None:
@@ -188,7 +182,6 @@ class PlanRequest:
         return LeasePlan(chosen.configuration, self, self.constraints, chosen, self, limits)
 
     def closest(self, limits: Limits) -> LeasePlan:
-        """Closest configuration to the target, if none within the limits meets it."""
         figures = self.plans.outlook(self.surface, self.fps, self.confidence)
         bounds = requirements(parse_target(self.target), self.fps)
         permitted = limits.permits(self.surface.grid)
@@ -251,8 +244,6 @@ class PlanRequest:
 
 @dataclass(frozen=True)
 class ClosestPlanner:
-    """Plans the closest to a target, met or not."""
-
     request: PlanRequest
 
     def plan(self, limits: Limits) -> LeasePlan:

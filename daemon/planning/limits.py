@@ -19,9 +19,7 @@ from ..leases.demand.floors import Floors
 from .targets import Hours, Target
 
 CEILINGS_C = (20.0, 110.0)
-"""Valid temperature ceilings, in degrees Celsius."""
 BATTERIES_WH = (0.1, 100_000.0)
-"""Valid battery charges, in watt hours."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +62,6 @@ def heeded(asking: Sequence[LeaseConstraints], operators: Collection[int]) -> tu
 
 @dataclass(frozen=True)
 class Budget:
-    """Mean power of the energy rails that the board may draw, with the reason."""
-
     power_mw: float
     reason: str
 
@@ -104,8 +100,6 @@ class Bounds:
 
 @dataclass(frozen=True)
 class ClockLimits:
-    """Bounds of each axis; clocks outside are never set."""
-
     cpu_khz: Bounds = field(default_factory=Bounds, metadata={"help": "CPU clock, in kHz"})
     gpu_hz: Bounds = field(default_factory=Bounds, metadata={"help": "GPU clock, in Hz"})
     emc_hz: Bounds = field(default_factory=Bounds, metadata={"help": "memory clock, in Hz"})

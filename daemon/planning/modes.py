@@ -123,7 +123,6 @@ def modes_of(board: BoardDescription, firmware: str | None) -> ModeSet:
 
 
 def a100_slice(memory_bytes: float) -> str | None:
-    """Smallest slice of an A100 with 40 GB that holds this much."""
     return next((name for name, gib in A100_SLICES.items() if memory_bytes < gib * GIB), None)
 
 

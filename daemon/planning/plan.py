@@ -20,7 +20,6 @@ from .limits import TIE, Limits, lowest_clocks
 from .targets import FIGURE_NAMES, Bound, Outlook, Target, check_confidence, check_rate, parse_target
 
 Outlooks: TypeAlias = Callable[[Surface, "float | None", "float | None"], Outlook]
-""":func:`outlook`, or a cache of it."""
 # Products and ratios of figures up to here are finite; no real network has more.
 _MOST = 1e60
 
@@ -65,7 +64,6 @@ def in_time(outlook: Outlook, fps: float | None) -> NDArray[np.bool_]:
 
 
 def pareto_front(outlook: Outlook, permitted: NDArray[np.bool_]) -> list[tuple[int, int, int]]:
-    """Grid indices of the permitted Pareto front of latency and energy, fastest first."""
     cells = np.flatnonzero(permitted)
     latency, energy = outlook.latency_ms.ravel()[cells], outlook.energy_mj.ravel()[cells]
     order = np.lexsort((energy, latency))
@@ -84,8 +82,6 @@ MUCH_GUESSED = 0.1
 
 @dataclass(frozen=True)
 class Caveats:
-    """Limits of the trust in a prediction."""
-
     method: str = ""
     guessed: tuple[Guess, ...] = ()
     boundary: Boundary | None = None
@@ -210,7 +206,6 @@ class Plan:
         return self.choice.energy_per_frame_mj
 
     def thinned_front(self, most: int | None) -> tuple[Option, ...]:
-        """At most this many of the front, evenly spaced, with both ends; all for None."""
         if most is None or len(self.front) <= most:
             return self.front
         return tuple(self.front[round(index * (len(self.front) - 1) / (most - 1))] for index in range(most))
@@ -248,7 +243,6 @@ def plan(
         fps: frames per second. Each inference must then end within its period; energy is per frame (with the idle energy
             between frames, at the clocks held) and power over the period.
         confidence: probability, 0.5 to below 1, of meeting the target and the period; the preference is judged by the median.
-        outlooks: makes or caches the outlook.
 
     Raises:
         TargetNotAttainable: no permitted configuration meets the target; the text names the best attainable.

@@ -85,7 +85,6 @@ class Settling:
         self._seen: deque[tuple[float, float]] = deque()
 
     def see(self, now_s: float, die_c: float) -> None:
-        """Note a reading, in degrees Celsius; ``now_s`` is monotonic."""
         if self._seen and now_s - self._seen[-1][0] < _EVERY_S:
             return
         self._seen.append((now_s, die_c))
@@ -93,7 +92,6 @@ class Settling:
             self._seen.popleft()
 
     def reason(self, planned_s: float, planned_c: float) -> str | None:
-        """Reason to remake a plan, by its time and die temperature at the clocks in force."""
         if len(self._seen) < 2:
             return None
         (before_s, before_c), (now_s, now_c) = self._seen[0], self._seen[-1]

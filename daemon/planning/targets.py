@@ -66,8 +66,6 @@ class Bound:
 
 
 class TokenRate(Bound):
-    """A latency per token, in words as tokens per second."""
-
     def __str__(self) -> str:
         return f"at least {1e3 / self.limit:g} tokens per second"
 
@@ -114,12 +112,10 @@ class Target(ABC):
 
     @property
     def best(self) -> str:
-        """Superlative of its merit: "least" or "lowest"."""
         return "lowest" if self.prefers in ("latency_ms", "power_mw") else "least"
 
     @property
     def goal(self) -> str:
-        """Preference in words, such as "lowest latency"."""
         return f"{self.best} {self.merit}"
 
     @property
@@ -409,7 +405,6 @@ def check_phase(target: Target, phase: Phase | None) -> None:
 
 
 def check_rate(fps: float | None) -> None:
-    """Raise UsageError for a rate outside :data:`FPS_RANGE`."""
     low, high = FPS_RANGE
     if fps is not None and not low <= fps <= high:
         raise UsageError(f"fps={fps:g}: expected a frame rate from {low:g} to {high:g}")

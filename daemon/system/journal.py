@@ -47,7 +47,6 @@ class Repeated:
 
 
 def failure(error: BaseException) -> tuple[str, str]:
-    """A failure in one line with its last places, and its kind for comparison."""
     frames = traceback.extract_tb(error.__traceback__)[-_FRAMES:]
     places = " < ".join(f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in reversed(frames))
     kind = f"{type(error).__name__} at {places or 'no place'}"
@@ -149,7 +148,6 @@ _PRIORITIES = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ER
 
 
 def fields(kind: str, **values: object) -> dict[str, str]:
-    """Journal fields of one record, for ``extra`` of a logger's methods; ``lease`` becomes ``JETDVFS_LEASE``."""
     named = {f"JETDVFS_{name.upper()}": printable(str(value)) for name, value in values.items() if value not in (None, "")}
     return {"MESSAGE_ID": kind, **named}
 

@@ -41,8 +41,6 @@ class Layer:
 
 @dataclass(frozen=True)
 class Stack:
-    """The files in reading order; the first may be missing, later ones unreadable (``problems``) or with repeated members."""
-
     path: Path
     layers: tuple[Layer, ...] = ()
     problems: tuple[Remark, ...] = ()

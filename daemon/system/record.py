@@ -45,7 +45,6 @@ KINDS = {
     WOKEN: "woken",
     TROUBLE: "trouble",
 }
-"""Names of each ``MESSAGE_ID`` on the socket."""
 ENTRIES_KEPT = 512
 _CHARACTERS = 1000
 _SYSTEM = 0  # root, and the daemon itself
@@ -116,7 +115,6 @@ class Record(logging.Handler):
             del self._entries[most]
 
     async def follow(self, lease: str | None = None, after: int | None = None) -> AsyncIterator[Entry]:
-        """Every entry after a number, or from now on; a slow reader misses dropped ones."""
         loop = asyncio.get_running_loop()
         news = asyncio.Event()
 

@@ -29,7 +29,6 @@ _MOST_BYTES = 1 << 16
 
 
 def find_rivals(root: Path) -> dict[str, str]:
-    """Command that sets clocks, by enabled unit."""
     todo, seen = [*_enabled(root)], dict[str, str]()
     known = set(_OURS)
     while todo:

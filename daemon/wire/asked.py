@@ -28,7 +28,6 @@ class AskedTensor(dict[str, Any]):
 
 
 def tensor(item: Any) -> AskedTensor:
-    """An input; one already read is returned. Raises InputError or UsageError."""
     if isinstance(item, AskedTensor):
         return item
     try:
@@ -61,7 +60,6 @@ def _spec(item: Any) -> TensorSpec:
 
 
 def configuration(value: Configuration | None) -> dict[str, int] | None:
-    """A configuration by name, or UsageError."""
     if value is None or isinstance(value, Mapping):
         return None if value is None else dict(value)
     from ...kernels.grid import FrequencyConfiguration, parse_configuration
@@ -94,7 +92,6 @@ def short(text: str | None) -> str | None:
 
 
 def message(interface: str, method: str, parameters: Mapping[str, Any], *, more: bool = False) -> bytes:
-    """A call as sent; ``more`` for repeated replies. Raises UsageError."""
     for name, value in parameters.items():
         if isinstance(value, float) and not math.isfinite(value):
             raise UsageError(f"{name}={value:g}: expected a number")

@@ -42,7 +42,6 @@ class Client:
 
     Args:
         socket_path: by default ``$JETDVFS_SOCKET`` or ``/run/jetdvfs/jetdvfs.sock``.
-        timeout_s: longest wait for an answer.
 
     Raises:
         NoDaemon: no daemon answers there.
@@ -139,13 +138,11 @@ class Client:
     def load_descriptor(
         self, descriptor: int, inputs: Sequence[Any], *, name: str | None = None, accept_boundary: Sequence[str] = ()
     ) -> LoadedModel:
-        """As :meth:`load`, from a readable descriptor."""
         tensors = [asked.tensor(item) for item in inputs]
         parameters = {"inputs": tensors, "name": asked.short(name), "accept_boundary": asked.names(accept_boundary)}
         return LoadedModel(self, self.call("LoadModel", parameters, descriptor=descriptor)["network"])
 
     def load_network(self, network: Mapping[str, Any], *, accept_boundary: Sequence[str] = ()) -> LoadedModel:
-        """Register a network from the JSON of ``jetdvfs decompose --json``."""
         parameters = {"network": network, "accept_boundary": asked.names(accept_boundary)}
         return LoadedModel(self, self._object("LoadNetwork", "network", parameters))
 
@@ -178,11 +175,8 @@ class Client:
     def plan(self, network: LoadedModel | str, target: str | HoldRequest, **options: Unpack[HoldOptions]) -> dict[str, Any]:
         """Plan for a target such as ``latency_ms=20``, or for a request; sets nothing.
 
-        Args:
-            options: ``fps``, ``confidence``, ``method``, ``execution`` and ``beside`` of :meth:`hold`; the rest are ignored.
-
-        Raises:
-            TargetNotAttainable: no permitted configuration meets it.
+        ``fps``, ``confidence``, ``method``, ``execution`` and ``beside`` of :meth:`hold` are options. Raises
+        TargetNotAttainable.
         """
         request = replace(HoldRequest.of(target, options), network=_handle(network))
         return self._object("Plan", "plan", request.members(_OF_PLAN))
@@ -213,17 +207,11 @@ class Client:
     def preview(self, target: str | HoldRequest | None = None, **options: Unpack[HoldOptions]) -> dict[str, Any]:
         """Clocks that :meth:`hold` would set for a configuration, or for a target without a network; sets nothing.
 
-        Args:
-            options: ``configuration``, ``fps``, ``confidence``, ``app`` and ``ceiling_c`` of :meth:`hold`; the rest are
-                ignored.
-
-        Raises:
-            UsageError: the configuration may not be set; the text names the nearest levels.
+        ``configuration``, ``fps``, ``confidence``, ``app`` and ``ceiling_c`` of :meth:`hold` are options. Raises UsageError.
         """
         return self._object("Preview", "configuration", HoldRequest.of(target, options).members(_OF_PREVIEW))
 
     def learned(self, name: str | None = None) -> list[dict[str, Any]]:
-        """Remembered programs of this user, of all users for root, newest first."""
         programs: list[dict[str, Any]] = self.call("Learned", {"name": name})["programs"]
         return programs
 
@@ -231,7 +219,6 @@ class Client:
         return int(self.call("Forget", {"name": name})["programs"])
 
     def log(self, lease: str | None = None) -> list[dict[str, Any]]:
-        """The daemon's last decisions, oldest first: each an ``Entry`` of the interface."""
         entries: list[dict[str, Any]] = self.call("Log", {"lease": lease})["entries"]
         return entries
 

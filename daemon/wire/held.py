@@ -14,7 +14,6 @@ from . import protocol
 from .reports import Reporter
 
 RELEASE_S = 1.0
-"""Longest end of a lease's block; a slower daemon ends the lease later."""
 
 
 class Calls(Protocol):
@@ -40,8 +39,6 @@ class LoadedModel:
 
 
 class PlanReply(dict[str, Any]):
-    """The ``PlanReport`` of the interface, with a repr of one line."""
-
     def __repr__(self) -> str:
         choice = self["choice"]
         clocks = ", ".join(f"{axis}={level}" for axis, level in choice["configuration"].items())
@@ -97,11 +94,7 @@ class HeldLease:
         fps: float | None = None,
         confidence: float | None = None,
     ) -> None:
-        """Change the request; members not given stay.
-
-        Raises:
-            TargetNotAttainable: no permitted configuration meets it; the lease is unchanged.
-        """
+        """Change the request; members not given stay. Raises TargetNotAttainable; the lease is then unchanged."""
         handle = network.handle if isinstance(network, LoadedModel) else network
         wanted = {"lease": self.id, "network": handle, "target": target, "fps": fps, "confidence": confidence}
         answer = self._client.call("Change", wanted)
@@ -132,12 +125,7 @@ class HeldLease:
         return found
 
     def notices(self, *, within_s: float) -> dict[str, str]:
-        """Notices of the daemon by kind, one line each: doubted frames, missing frames.
-
-        Raises:
-            LeaseEnded: another client than this holder ended it.
-            NoDaemon: no answer came in time.
-        """
+        """Notices of the daemon by kind, one line each; raises LeaseEnded or NoDaemon."""
         told = self._client.call("Report", {"lease": self.id, "latency_ms": []}, within_s=within_s)
         found = {}
         if doubted := told.get("doubted"):

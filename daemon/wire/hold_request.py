@@ -44,9 +44,7 @@ class HoldRequest:
         target: such as ``latency_ms=20``.
         configuration: clocks, by name, in order or as text. Text may have ``max`` and ``min`` of the permitted clocks as the
             lease begins, and empty clocks, left to their governors (``,612,``).
-        fps: frames per second.
         confidence: probability, 0.5 to below 1, of keeping the target; None for the median.
-        method, execution, beside: as for :meth:`jetdvfs.daemon.wire.client.Client.predict`.
         reason: shown in the status and in the log.
         app: name of the application; by default the program's.
         ceiling_c: highest temperature of any zone while it is held, in degrees Celsius.
@@ -72,7 +70,6 @@ class HoldRequest:
 
     @classmethod
     def of(cls, target: str | Self | None, options: HoldOptions) -> Self:
-        """The given request, or one of a target and options; both raise UsageError."""
         if not isinstance(target, cls):
             return cls(target=target, **options)  # type: ignore[arg-type]
         if options:
@@ -92,7 +89,6 @@ class HoldRequest:
         return cls(**given, configuration=text)
 
     def members(self, names: Collection[str]) -> dict[str, Any]:
-        """Parameters of a call with fewer of them than ``Hold``."""
         return {name: value for name, value in self.parameters().items() if name in names}
 
     def parameters(self) -> dict[str, Any]:

@@ -27,7 +27,6 @@ Int: TypeAlias = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 Members: TypeAlias = Mapping[str, object]
 
 SCALARS: Mapping[object, str] = {bool: "bool", int: "int", float: "float", str: "string", Raw: "object"}
-"""Names of simple types in varlink's language."""
 
 _WHERE = re.compile(r" - at `\$(.*)`$", re.DOTALL)
 _FIELD = re.compile(r"^Object (missing required|contains unknown) field `(.*?)`", re.DOTALL)
@@ -76,8 +75,6 @@ def table(kind: object) -> GenericAlias:
 
 
 class Decoder:
-    """Decodes JSON text as one structure; only objects may be long."""
-
     def __init__(self, kind: type[Struct]) -> None:
         self._kind, self._decoder = kind, msgspec.json.Decoder(kind)
         self._objects = [name for name, member in members(kind).items() if member is Raw]

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 FIRST_WAIT_S = 0.1
 LONGEST_WAIT_S = 5.0
 START_S = 10.0
-"""Longest wait of an application for a lease that is not required."""
 _TRIES = 3
 _ASK_S = 2.0
 
@@ -133,12 +132,7 @@ class KeptLease:
     ) -> None:
         """Change the target, the rate, or the model with its inputs, also for a lease held later.
 
-        A model loaded before is not read again: a language model's prompts and tokens alternate in the time of a change of
-        clocks.
-
-        Raises:
-            TargetNotAttainable: no permitted configuration meets it; the lease is unchanged.
-            DaemonError: it was refused, or no answer came; likewise.
+        A model loaded before is not read again. Raises TargetNotAttainable or DaemonError; the lease is then unchanged.
         """
         lease, loaded = self._lease, self._loaded
         other = None if model is None else OpenModel(model, inputs)
@@ -165,7 +159,6 @@ class KeptLease:
         )
 
     def report(self, latency_ms: float) -> None:
-        """Note a frame's latency; never waits or raises, and does nothing while not held."""
         lease = self._lease
         if lease is not None:
             lease.report(latency_ms)

@@ -56,15 +56,12 @@ class OpenModel:
 
 
 class Loaded:
-    """Networks that a daemon has read on a connection, each only once."""
-
     def __init__(self, client: Client, accept_boundary: Sequence[str]) -> None:
         self._client = client
         self._accept_boundary = accept_boundary
         self._networks: dict[tuple[object, ...], LoadedModel] = {}
 
     def network(self, model: OpenModel) -> LoadedModel:
-        """Network of a model, read if new; errors as for :meth:`.client.Client.load`."""
         key = model.key()
         network = self._networks.pop(key, None)
         if network is None:

@@ -38,9 +38,7 @@ ADMIN_SOCKET_NAME = "admin.sock"
 MESSAGE_BYTES = 1 << 20
 """Longest message, with its NUL."""
 TEXT_CHARACTERS = 256
-"""Longest reason, application name or network name."""
 LONGEST_FRAME_MS = 1e7
-"""Longest valid frame latency."""
 
 _ERROR_CHARACTERS = 2000
 
@@ -126,7 +124,6 @@ def error_reply(error: BaseException, *, interface: str = INTERFACE) -> dict[str
 
 
 def raise_error(reply: Mapping[str, Any]) -> None:
-    """Raise the exception of an error reply; no effect for other replies."""
     name = reply.get("error")
     if not name:
         return

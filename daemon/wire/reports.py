@@ -43,7 +43,6 @@ os.register_at_fork(after_in_child=_in_child)
 
 
 COUNTED = "JETDVFS_FRAMES"
-"""Environment variable with the socket that latencies are sent to."""
 FRAMES_KEPT = 4096
 FRAMES_SENT = 256
 EVERY_S = 0.25
@@ -93,7 +92,6 @@ class Reporter:
         self._limit_ms = math.inf if limit_ms is None else limit_ms
 
     def flush(self) -> bool:
-        """Send noted frames as far as possible now; True if all were."""
         with self._sending:
             while self._leaving or self._frames:
                 while self._frames and len(self._leaving) < FRAMES_SENT:

@@ -126,8 +126,6 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Answer:
-    """Header of an answer; ``error`` is empty, or whose fault it is: the input's, or ours."""
-
     error: Literal["", "input", "crash"] = ""
     message: Annotated[str, Meta(max_length=MESSAGE_CHARACTERS)] = ""
     type: Annotated[str, Meta(max_length=100)] = ""

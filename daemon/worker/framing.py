@@ -49,7 +49,6 @@ def encoded(header: Mapping[str, Any], payload: bytes = b"") -> bytes:
 
 
 def answer(about: Any, payload: bytes, walls: Sequence[str]) -> bytes:
-    """The child's answer: description (a dataclass), bytes, and confinement. Raises InputError."""
     header = {"walls": walls, "about": asdict(about)}
     if (size := len(json.dumps(header).encode())) > HEADER_BYTES:
         raise InputError(
@@ -59,7 +58,6 @@ def answer(about: Any, payload: bytes, walls: Sequence[str]) -> bytes:
 
 
 def refusal(error: Exception, text: str, walls: Sequence[str]) -> bytes:
-    """The child's error: of its input, which has an exit code, or any other."""
     kind = "input" if hasattr(error, "exit_code") else "crash"
     return encoded({"error": kind, "message": text[:MESSAGE_CHARACTERS], "type": type(error).__name__[:100], "walls": walls})
 

@@ -74,7 +74,6 @@ class ModelFile(io.RawIOBase):
         return len(data)
 
     def check(self) -> None:
-        """Raise InputError if reading failed, or the file has changed since the start."""
         if self._fault is not None:
             raise self._fault
         now = self._attempt(lambda: os.fstat(self._descriptor))

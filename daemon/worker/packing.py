@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packed networks and surfaces of children, of which the parent reads checked parts of surfaces (:mod:`.answers`)."""
+"""Packed networks and surfaces of children (:mod:`.answers`)."""
 
 from __future__ import annotations
 

@@ -52,8 +52,7 @@ class WorkerFailed(TransientError):
 class WorkerSettings:
     """Number, times and threads of children.
 
-    A sweep takes every processor of this process, up to ``threads``, as a client waits. Children are nice, to let applications
-    go first.
+    A sweep takes every processor of this process, up to ``threads``. Children are nice, to let applications go first.
     """
 
     parallel: int = 2
@@ -80,10 +79,7 @@ class Workers:
     ) -> tuple[NetworkInfo, bytes]:
         """Decompose a client's model by its descriptor; return its description and the packed network.
 
-        On return or error, no child is still receiving ``attached``.
-
-        Args:
-            accepted: operators at which the launch list may end before the network.
+        On return or error, no child is still receiving ``attached``. The launch list may end at an operator of ``accepted``.
 
         Raises:
             InputError: the model was refused, or its reader crashed or ran out of time or memory.

@@ -101,8 +101,6 @@ _AMPLITUDE_SIGMA = 1.0
 
 
 class Model(Protocol):
-    """Logarithm of a figure at some places, and its derivatives."""
-
     def __call__(self, unknowns: Array, /) -> tuple[Array, Array]:
         """Values, shape ``(n,)``, and derivatives by each unknown, ``(n, p)``."""
 

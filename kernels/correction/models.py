@@ -14,7 +14,6 @@ Array = NDArray[np.float64]
 
 LATENCY_UNKNOWNS = ("compute", "memory", "host", "all", "constant", "overlap")
 NOTHING = -60.0
-"""Logarithm of a missing term."""
 
 # Prior constant, as a part of the latency at the top clocks.
 CONSTANT = 0.05

@@ -186,7 +186,6 @@ class BoardCost:
         return model
 
     def stands_in(self, invocation: KernelInvocation) -> bool:
-        """True if a model of kernels without an epilogue serves a kernel with one."""
         fused = invocation.kind not in self.kernels and is_fused(invocation.kind)
         return fused or bool(invocation.params.get("epilogue"))
 

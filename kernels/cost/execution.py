@@ -87,7 +87,6 @@ def beside_ms(cost: BoardCost, beside: Beside) -> NDArray[np.float64]:
 
 
 def execution_note(network: Network, cost: BoardCost, execution: Execution) -> str:
-    """Unmeasured parts of a prediction."""
     notes = []
     if cost.gpu_share is None:
         notes.append("the part of the GPU that the power mode leaves on is unknown: predicted for all of it")
@@ -112,7 +111,6 @@ def execution_note(network: Network, cost: BoardCost, execution: Execution) -> s
 
 
 def parts(network: Network, cost: BoardCost, execution: Execution, at: tuple[int, int]) -> dict[str, tuple[int, float]]:
-    """Number of calls of each name, and their time in ms, at one CPU and memory clock."""
     cpu_mhz, _, emc_mhz = cost.grid.levels_mhz()
     cpu, emc = cpu_mhz[at[0] : at[0] + 1], emc_mhz[at[1] : at[1] + 1]
     if execution != "eager":

@@ -36,7 +36,6 @@ from .products import (
 FREQUENCY_FEATURES = ("cpu_mhz", "gpu_mhz", "emc_mhz")
 
 MODELLED_KINDS: tuple[str, ...] = tuple(row.name for row in KINDS.values() if row.profiled)
-"""Kinds with models in profiles."""
 
 
 def feature_names(kind: str) -> tuple[str, ...]:

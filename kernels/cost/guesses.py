@@ -41,11 +41,7 @@ class Trust(NamedTuple):
 
 
 def trust_in(kernel: KernelInvocation, cost: BoardCost) -> Trust:
-    """Reliability of a kernel's figures.
-
-    Raises:
-        CostModelError: the kernel does not fit its kind's features.
-    """
+    """Reliability of a kernel's figures; raises CostModelError."""
     model = cost.model_for(kernel)
     if model is None:
         other = cost.kind_model(kernel)

@@ -15,7 +15,6 @@ from ..kinds import KINDS, stand_in
 from ..network import Call, HostOp
 
 ONCE = "inference"
-"""Name of the host's cost per inference."""
 
 Coefficients: TypeAlias = tuple[float, float, float, float]
 

@@ -27,7 +27,6 @@ LEAST_KERNELS = 3
 """Number of kernels that make a variety known."""
 
 MOST_SIGMA = 0.7
-"""Uncertainty of a kernel without a model, the most for any outside."""
 
 _TYPE = ("element_bytes", "bfloat16")
 _TYPES: Mapping[float, str] = {1: "int8", 2: "float16", 4: "float32"}

@@ -147,7 +147,6 @@ def together_variance(excess: NDArray[np.float64], whole: NDArray[np.float64]) -
 def common_variance(
     shares: Shares, host: NDArray[np.float64], kernels: NDArray[np.float64], memory: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Variance due to errors common to a network or board in host, kernels and traffic."""
     variance: NDArray[np.float64] = (
         (shares.host * host) ** 2 + (shares.compute * (kernels - memory)) ** 2 + (shares.memory * memory) ** 2
     )

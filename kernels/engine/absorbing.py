@@ -24,7 +24,6 @@ _COLOURS = 4
 
 
 def take_in(graph: Graph, number: int) -> None:
-    """Fold norms and constants into a convolution, and let it absorb a sum and its successors."""
     convolution, unit = graph.launches[number], graph.units[number]
     last = number
     while (reader := graph.only_reader(last)) and _folds(graph, *reader, convolution.output):
@@ -56,7 +55,6 @@ def _per_channel(shape: Sequence[int], made: Sequence[int]) -> bool:
 
 
 def activate(graph: Graph, number: int) -> None:
-    """Let a convolution absorb an activation, and a sum after it."""
     unit = graph.units[number]
     if unit.kind == PARALLEL or graph.reads[number][0] < 0 or graph.launches[number].params.get("groups") != 1:
         return

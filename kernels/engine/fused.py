@@ -19,7 +19,6 @@ _FOLLOWING = frozenset(["add", "add_relu", "cat", "clone", "copy"])
 
 
 def launch(graph: Graph, unit: Unit) -> tuple[KernelInvocation, list[int]]:
-    """A unit's launch in TensorRT, and the writer of each of its inputs."""
     kinds = [graph.launches[member].kind for member in unit.members]
     if unit.kind == PARALLEL:
         return _parallel(graph, unit.members)

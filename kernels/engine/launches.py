@@ -57,7 +57,6 @@ def _expression(port: Ported) -> tuple[str, ...]:
 
 
 def convolution_and_pool(port: Ported) -> KernelInvocation:
-    """A convolution that feeds a pool, and writes only the pool's output."""
     layer, image, out = port.layer, port.first(), port.output.shape
     kernel, window = layer.sizes("ConvKernel"), layer.sizes("PoolingWindowSize")
     steps, pads = layer.sizes("ConvStride"), layer.sizes("ConvPrePadding")

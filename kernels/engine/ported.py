@@ -21,8 +21,6 @@ class Opaque(Exception):
 
 
 class Ported:
-    """A layer with inputs that other layers or the application write, constants of the engine, and its first output."""
-
     def __init__(self, layer: Layer, made: Collection[str]) -> None:
         self.layer = layer
         self.inputs = tuple(tensor for tensor in layer.inputs if tensor.name in made)
@@ -67,7 +65,6 @@ class Ported:
 
 
 def with_weights(port: Ported, kind: str, params: Params, work: int, prefix: str = "") -> KernelInvocation:
-    """A launch that also reads its layer's weights and bias."""
     stored = [port.layer.weights(prefix + member) for member in ("Weights", "Bias")]
     moved = sum(tensor_bytes(count, dtype) for count, dtype in stored if dtype)
     return port.launch(kind, params, work, weight_bytes=moved, dtype=stored[0][1])

@@ -80,7 +80,6 @@ class JsonText:
         return place + 1
 
     def items(self, at: int, keep: Callable[[Any], None]) -> int:
-        """Pass each item of the list at a place to ``keep``; return its end."""
         place = self._after(at, "[")
         while self._text[place : place + 1] != "]":
             made, end = self.value(place)

@@ -168,12 +168,7 @@ class ExportedProgram:
             self._numbers[name] = tuple(decode(archive.read(where), dtype, big_endian=False))
 
     def run(self, recorder: Recorder, inputs: Sequence[tuple[str, Any]]) -> None:
-        """Replay the graph on the given inputs, each with its name if it has one.
-
-        Raises:
-            ShapeError: it was exported for other inputs.
-            UnsupportedOperator: it calls an operator without a shape rule.
-        """
+        """Replay the graph on the given inputs, each with its name if it has one; raises ShapeError or UnsupportedOperator."""
         try:
             names = self._start(recorder, inputs)
             idle = only_checking(self._nodes, self._outputs, recorder.account)

@@ -2,8 +2,7 @@
 """Launches of a language model: for a prompt, and for each token after it.
 
 The list is that of llama.cpp's graph with its fusions: a norm with its scale, the two halves of a gated feed-forward part. A
-product has the element type of its weights, all other launches that of the runtime. Attention reads all cached keys and values,
-and each token's are written once.
+product has the element type of its weights, all other launches that of the runtime.
 """
 
 from __future__ import annotations

@@ -81,8 +81,6 @@ _MOST_OPERANDS = 128
 
 @dataclass(eq=False)
 class Unit:
-    """Launches that become one, by their numbers."""
-
     kind: str
     members: list[int] = field(default_factory=list)
 
@@ -217,7 +215,6 @@ class Graph:
                     yield id(self.units[writer])
 
     def launch(self, unit: Unit) -> tuple[KernelInvocation, list[int]]:
-        """A unit's launch, and the writer of each of its inputs."""
         if len(unit.members) == 1:
             return self.launches[unit.members[0]], list(self.reads[unit.members[0]])
         members = [self.launches[number] for number in unit.members]
@@ -282,7 +279,6 @@ def adds_like(launch: KernelInvocation, convolution: KernelInvocation) -> bool:
 
 
 def fuse_pointwise(graph: Graph, kept: Collection[str] = ()) -> None:
-    """Group pointwise launches, except the ``kept`` kinds."""
     for number in reversed(range(len(graph.launches))):
         unit = graph.units[number]
         while _joins(graph, unit, kept) and (source := _next_source(graph, unit, kept)) is not None:

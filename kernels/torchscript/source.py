@@ -25,8 +25,6 @@ Arguments = tuple[list[Any], dict[str, Any]]
 
 
 class Upgrade(NamedTuple):
-    """Arguments of operators in files older than a version, converted for today's operators."""
-
     operators: tuple[str, ...]
     before: int
     adapt: Callable[[list[Any], dict[str, Any]], Arguments]
@@ -96,7 +94,6 @@ class FunctionSource:
         self._start = start
 
     def location(self, line: int) -> str:
-        """``file:line`` of a line of the text, counted from 1."""
         return f"{self.file}:{self._whole.count(chr(10), 0, self._start) + max(line, 1)}"
 
 
@@ -120,8 +117,6 @@ class FunctionSyntax(NamedTuple):
 
 
 class SourceTree:
-    """All code of an archive, by qualified name (``__torch__.torchvision.models.resnet.ResNet``)."""
-
     def __init__(self, archive: Archive, account: Account) -> None:
         self._archive = archive
         self._account = account

@@ -119,7 +119,6 @@ def is_literal(node: ast.expr) -> bool:
 def watched(
     runtime: Runtime, name: str, node: ast.Call, args: Sequence[Expression], kwargs: Sequence[tuple[str, Expression]]
 ) -> Expression:
-    """An operator's call, with notes on the constants in its code."""
     recorder, tracking = runtime.recorder, runtime.recorder.tracking
     computed = [place for place, argument in enumerate(node.args) if not is_literal(argument)]
     named = [keyword.arg or "" for keyword in node.keywords if not is_literal(keyword.value)]
@@ -222,7 +221,6 @@ class Names:
 
 
 def names_in(node: ast.stmt, part: str = "") -> Names:
-    """The names in a statement with blocks, or in one of its blocks; they are collected once, and kept with it."""
     if "names" not in vars(node):
         _collect(node)
     found: dict[str, Names] = vars(node)["names"]

@@ -121,7 +121,6 @@ def connected(forest: Forest) -> Forest:
 
 
 def lay_out(forest: Forest, n_features: int, base_score: float, axes: int) -> NodeTable:
-    """Nodes in pre-order, leaves with the box that the frequency splits above them leave."""
     count = len(forest.leaf)
     by_depth = list(levels(forest))
     size = np.ones(count, np.int64)

@@ -130,12 +130,10 @@ def axis_names(axes: int) -> tuple[str, ...]:
 
 
 def most_features(axes: int) -> int:
-    """Number of features that fit in the keys, next to the shapes of boxes."""
     return (KEY_MASK + 1 - (1 << axes)) // 2
 
 
 def box_shapes(boxes: NDArray[np.uint16], thresholds: Sequence[NDArray[np.float32]]) -> NDArray[np.uint8]:
-    """Each box's shape: bit a is set if it is open on axis a."""
     last = [len(values) + 1 for values in thresholds]
     return np.asarray((boxes[:, 1::2] == last) @ (1 << np.arange(len(last))), np.uint8)
 

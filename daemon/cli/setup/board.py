@@ -90,12 +90,7 @@ class Known:
 
 
 def what_is_known(board: SetUpBoard, wanted: str | None) -> Known:
-    """Known facts of the board and of the profiles.
-
-    Raises:
-        InputError: no profile to adapt.
-        BundleError: the requested one is missing or malformed.
-    """
+    """Known facts of the board and of the profiles; raises InputError or BundleError."""
     description, (offered, unknown) = board.description, board.hardware.seen()
     manifests = {}
     for name, path in find_bundles().items():
@@ -143,7 +138,6 @@ def _distance(manifest: Manifest, description: BoardDescription) -> tuple[bool, 
 _READ_EVERY_S = 0.05
 _AGAIN_S = 1.0
 SETTLING_S = 0.2
-"""Time from setting the clocks to measuring."""
 _IDLE_S = 0.4
 _LONG_MEAN_S = 0.5  # a monitor with a longer average shows earlier power
 _UPDATE = "update_interval"
@@ -165,11 +159,7 @@ class Observed:
 
 
 class SetUpBoard:
-    """A board under the running daemon, or one of its own.
-
-    Raises:
-        DaemonError: unknown board, or no daemon.
-    """
+    """A board under the running daemon, or one of its own; raises DaemonError."""
 
     def __init__(self, root: Path, board: str | None, socket: Path | None = None) -> None:
         self._clock = SystemClock()
@@ -244,7 +234,6 @@ class SetUpBoard:
 
     @contextlib.contextmanager
     def daemon(self, own: bool) -> Iterator[Client]:
-        """Connection to its daemon; with ``own``, or without one, to a temporary daemon."""
         here = self._root.resolve() == Path("/")
         running = self._socket or (arguments.board_socket if here else socket_of)(self._root)
         if running is not None and not own:
@@ -272,12 +261,7 @@ class SetUpBoard:
     def observe(
         self, client: Client, runner: Runner, candidate: Candidate, configuration: FrequencyConfiguration, seconds: float
     ) -> Observed:
-        """Latency and power of a network at a configuration, and the idle power before.
-
-        Raises:
-            NoDaemon: the daemon has gone.
-            ProfilesError: the network cannot be run.
-        """
+        """Latency and power of a network at a configuration, and the idle power before."""
         try:
             return self._observed(client, runner, candidate, configuration, seconds)
         except NoDaemon:

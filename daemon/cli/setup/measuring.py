@@ -94,11 +94,7 @@ class Proof:
 
 
 def measure(what: Plan, runner: Runner, client: Client, progress: Callable[[int, int, str], None]) -> Measurements:
-    """Observe networks until the time is over, in addition to an earlier record.
-
-    Raises:
-        MeasurementError: a network cannot be run, or no observation counts; the record is kept.
-    """
+    """Observe networks until the time is over, in addition to an earlier record; raises MeasurementError."""
     board, end, start = what.board, time.monotonic() + what.seconds, time.monotonic()
     record = _begun(what, runner)
     expected = surface(what.candidates[0].network, prior_of(load_bundle(what.known.prior), board.description).cost)

@@ -49,11 +49,7 @@ class Runner(Protocol):
 
 
 class TorchRunner:
-    """PyTorch in a process of its own.
-
-    Raises:
-        MeasurementError: it cannot be started, or lacks PyTorch or the device.
-    """
+    """PyTorch in a process of its own; raises MeasurementError."""
 
     simulated = False
 
@@ -72,8 +68,6 @@ class TorchRunner:
 
 
 class EngineRunner:
-    """TensorRT engines, by trtexec, with the time of each layer."""
-
     simulated = False
 
     def __init__(self, trtexec: Trtexec) -> None:

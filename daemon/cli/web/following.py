@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The daemon's figures of the last ten minutes and new ones, for any number of readers.
 
-The daemon is polled once a second with a reader, else every ten seconds; a second connection receives decisions.
+The daemon is polled once a second with a reader, else every ten seconds.
 """
 
 from __future__ import annotations

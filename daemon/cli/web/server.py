@@ -32,8 +32,6 @@ _TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 
 
 class Admission:
-    """Counts connections by client, and ends those with a late request."""
-
     def __init__(
         self, monotonic: Callable[[], float] = time.monotonic, client_of: Callable[[socket.socket], Hashable] | None = None
     ) -> None:
@@ -185,7 +183,6 @@ class PageServer(ThreadingMixIn, HTTPServer):
         """Ignore a browser that leaves in the middle."""
 
     def known_as(self, host: str) -> bool:
-        """True if a Host header names this server: an address, localhost, or the listening name."""
         try:
             name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
             if name.lower() in ("localhost", self.host.lower()):

@@ -78,7 +78,7 @@ class Baseline:
     def include(
         self, domains: Iterable[ClockDomain], limits: Callable[[ClockDomain], tuple[int, int] | None]
     ) -> dict[str, str | None]:
-        """Record the values of further domains' files; return the values just read (see :meth:`intend`).
+        """Record the values of further domains' files; return the values just read.
 
         While heat hides a limit, the power mode's (``limits``) is the baseline; None if heat lowers none.
         """
@@ -158,7 +158,7 @@ class Baseline:
             self.save()
 
     def others(self, path: str) -> str:
-        """The file's value before ours, or its current one if that is not ours."""
+        """The file's value before ours, or its current one."""
         current, values = self._files.read_text(path), self._record.values
         return values[path] if path in values and self._is_ours(self._domain(path), path, current) else current
 
@@ -167,8 +167,7 @@ class Baseline:
     ) -> RestoreReport:
         """Restore every file that still holds our value, or only the clocks ``only``, in an order that is safe at every step.
 
-        Files are read back, and rewritten for ``longest_s`` (at least a few milliseconds) if the value did not take. A refusal
-        does not stop the other files; another call tries again.
+        Files are read back, and rewritten for ``longest_s`` if the value did not take. A refusal does not stop the other files.
         """
         which = self._record.domains if only is None else tuple(only)
         ours = {path for domain in which for path in domain.paths}

@@ -54,7 +54,6 @@ class BaselineKeeper:
 
     @property
     def touched(self) -> bool:
-        """True if any clock may differ from its baseline."""
         unknown = not self._boot_id and not self._store.empty
         return self.baseline is not None or bool(self.lost) or unknown
 
@@ -98,7 +97,6 @@ class BaselineKeeper:
             self._store.remove(marker=not self.lost)
 
     def restore(self, *, dry_run: bool = False, longest_s: float = 0.0) -> RestoreReport:
-        """Restore the board to its baseline, or to its defaults if that is lost."""
         if not self.touched:
             return RestoreReport()
         with contextlib.suppress(DaemonError):  # unreadable: the same boot is assumed

@@ -35,15 +35,6 @@ class BaselineEntry:
 
 @dataclass(frozen=True)
 class BaselineRecord:
-    """All data that restores a board, in one boot.
-
-    Attributes:
-        values: value of each file when found.
-        journal: values written to each since.
-        lost: why the earlier baseline is unknown.
-        taken: values set since by other programs; restored in place of those found.
-    """
-
     boot_id: str
     domains: tuple[ClockDomain, ...]
     values: dict[str, str]
@@ -57,8 +48,6 @@ class BaselineRecord:
 
 @dataclass(frozen=True)
 class Marker:
-    """Held clocks: the boot, the board's description, and the domains."""
-
     boot_id: str
     board: str
     domains: tuple[str, ...] = ()

@@ -68,7 +68,6 @@ class BaselineStore:
 
     @property
     def empty(self) -> bool:
-        """True if no file suggests that clocks are held."""
         alone = self._outer_witness is not None and os.path.lexists(self._outer_witness)
         missed = alone and not os.path.lexists(self._inner_witness)
         return not missed and not any(os.path.lexists(path) for path in self._all)
@@ -179,7 +178,6 @@ class BaselineStore:
         return tuple(said)
 
     def mark(self, marker: Marker) -> None:
-        """Record that clocks are held; raises HardwareRefused."""
         try:
             self._put(self._marker, encoded(marker))
             self._witness(marker)

@@ -60,12 +60,7 @@ class CpuClock:
 
 
 def probe(files: Files, description: BoardDescription, *, lead: str | None = "") -> CpuClock:
-    """Find the policies, or for ``lead`` one: by name or, for None or if it has no core online, the one with most cores.
-
-    Raises:
-        HardwareBusy: no policy (yet).
-        HardwareRefused: limits cannot be read.
-    """
+    """Find the policies, or for ``lead`` one: by name or, for None or if it has no core online, the one with most cores."""
     policies = online(files)
     if not policies:
         raise HardwareBusy(f"{POLICIES}: no cpufreq policy with a core online")
@@ -77,7 +72,6 @@ def probe(files: Files, description: BoardDescription, *, lead: str | None = "")
 
 
 def probe_cluster(files: Files, description: BoardDescription, policy: str) -> CpuClock:
-    """One policy as a clock of its own; errors as for :func:`probe`."""
     return _clock(files, description, (policy,), online(files), policy.rpartition("/")[2])
 
 

@@ -32,7 +32,6 @@ class Reading(NamedTuple):
 
 
 def whole_number(path: str, text: str) -> int:
-    """The number in a file, or HardwareRefused."""
     if not text.isdecimal():
         raise HardwareRefused(f"{path}: holds {text[:40]!r}, expected a whole number")
     return int(text)
@@ -48,7 +47,6 @@ def obeyed(reading: Reading, level: int) -> bool:
 
 
 def agrees(measured: int | None, level: int) -> bool:
-    """True if a measurement fits a clock set to ``level``, or is missing."""
     return not measured or abs(measured - level) <= _TOLERANCE * level
 
 

@@ -21,8 +21,6 @@ class EmcClock:
     """The EMC clock.
 
     Attributes:
-        counter: file that measures the clock.
-        rate: file with the clock while it is not held.
         floors: lowest rate that the kernel requests by CPU clock: (CPU at least this many kHz, EMC Hz), falling.
         past_limits: rate lock and bandwidth manager's halt that override the limits.
         kept_hz: requested level while the kernel keeps it without a lock.
@@ -73,7 +71,6 @@ class EmcClock:
         return offered
 
     def read(self) -> tuple[Reading, ...]:
-        """One reading, of the counter or the firmware's rate."""
         mode, accepted = self.domain.request(self.files)
         measured = self.files.find_rate(self.counter) if self.counter else None
         if measured is None and accepted is None and self.rate:
@@ -102,7 +99,6 @@ class EmcClock:
         return self.kept_hz is not None and any(reading.accepted is None for reading in self.read())
 
     def unlock(self) -> tuple[Write, ...]:
-        """The writes that end any program's lock and return the memory clock to the firmware."""
         mode = self.domain.mode
         if mode is None or not _is_set(self.files, mode):
             return ()

@@ -21,15 +21,11 @@ _DEBUGFS = "/sys/kernel/debug"
 MAINLINE = f"{_DEBUGFS}/emc"
 NOT_MOUNTED = "debugfs is not mounted"
 LIMITS = ("devfreq", "mainline")
-"""Interfaces that take no lock."""
 
 MODE_WORDS = {"bpmp": {"0": "unlocked", "1": "locked"}, "override": {"0": "unlocked", "1": "override"}}
-"""Names of a mode file's values."""
 
 
 class Way(NamedTuple):
-    """One interface: the domain, the file that measures the clock, and the one with its rate while not held."""
-
     domain: ClockDomain
     counter: str | None
     rate: str | None

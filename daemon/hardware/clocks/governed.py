@@ -12,12 +12,7 @@ from .driver import OthersValue, whole_number
 def governed_domain(
     files: Files, name: str, *, governor: str, governors: str, low: str, high: str, setpoint: str
 ) -> ClockDomain:
-    """Domain of a governed clock: set by the userspace governor if the kernel has it, else by equal limits.
-
-    Raises:
-        HardwareBusy: its limits are missing (yet).
-        HardwareRefused: they cannot be read.
-    """
+    """Domain of a governed clock: set by the userspace governor if the kernel has it, else by equal limits."""
     limited = limited_domain(files, name, low, high)
     if "userspace" in (files.find_text(governors) or "").split():
         ours = Write(governor, "userspace")

@@ -59,9 +59,7 @@ class GpuClock:
 def probe(files: Files, description: BoardDescription) -> GpuClock:
     """Find the device at one of the places used by the board's JetPack releases.
 
-    Raises:
-        HardwareBusy: it is missing, and may appear only once the GPU has been powered.
-        HardwareRefused: its limits cannot be read.
+    Raises HardwareBusy if it is missing: it may appear only once the GPU has been powered.
     """
     section = description.section("gpu")
     path = _find(files, description)

@@ -38,15 +38,11 @@ class Energy:
 
 
 class Metered(NamedTuple):
-    """Energy of each rail up to its last reading, and the mean time of those readings."""
-
     time_s: float
     energy_mj: Mapping[str, float]
 
 
 class PowerTrace:
-    """All readings of one rail, integrated between any two moments. For one thread."""
-
     def __init__(self) -> None:
         self._times_s: list[float] = []
         self._powers_mw: list[float] = []

@@ -36,8 +36,6 @@ def _counts(name: str) -> bool:
 
 
 class Fan(NamedTuple):
-    """Fan drive, from 0 to 1, and speed."""
-
     drive: float
     rpm: int | None
 

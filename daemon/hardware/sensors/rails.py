@@ -94,6 +94,5 @@ def energy_rails(description: BoardDescription, channels: Iterable[Channel]) -> 
 
 
 def read_rails_mw(files: Files, channels: Iterable[Channel]) -> dict[str, float]:
-    """Power of every readable rail, in mW, by label. Rails may contain each other: do not add them up."""
     read = {channel.label: channel.read_mw(files) for channel in channels}
     return {label: power for label, power in read.items() if power is not None}

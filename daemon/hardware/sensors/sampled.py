@@ -26,9 +26,7 @@ log = logging.getLogger(__name__)
 N = TypeVar("N", int, float)
 
 WATCHED_S = 1.0
-"""Interval of readings for a watching client."""
 IDLE_S = 10.0
-"""Interval otherwise."""
 TOO_OLD_S = 15.0
 _INTEREST_S = 5.0
 _MOMENT_S = 0.2
@@ -93,7 +91,6 @@ class SampledSensors:
         return self._took_s > _MOMENT_S
 
     def next_round(self) -> Future[None]:
-        """Have the sensors read at once; the future completes with the round."""
         future: Future[None] = Future()
         with self._lock:
             self._waiting.append(future)

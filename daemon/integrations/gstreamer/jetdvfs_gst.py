@@ -36,8 +36,6 @@ class Lease(Protocol):
 
 
 class Watch:
-    """Probes around an element, and the number of ``frames``."""
-
     def __init__(self, element: Any, lease: Lease) -> None:
         self.frames = 0
         self._lease = lease

@@ -50,7 +50,6 @@ class SharedWait:
 T = TypeVar("T")
 
 FRESH_S = 1.0
-"""Age up to which ``status`` repeats a reading."""
 _OLD_S = 1.5
 _WAIT_S = 0.8
 _NEVER = float("-inf")
@@ -112,7 +111,6 @@ class BoardService:
         await self.thread.run(self._changing(lambda: self._controller.release(lease, by)), user=uid, ends=True)
 
     def drop(self, holder: Holder) -> None:
-        """End a connection's leases and requests, without waiting."""
         self.thread.forget(holder.connection)
         self.thread.submit(self._changing(lambda: self._controller.drop(holder.connection)), user=holder.uid, ends=True)
 
@@ -147,7 +145,6 @@ class BoardService:
         return snapshot
 
     def look(self) -> None:
-        """Read the board; on its thread, or before that starts."""
         self._look = look(self._hardware, time.monotonic())
         try:
             self._limits = self._controller.limits()

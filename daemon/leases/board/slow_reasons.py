@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reasons why a clock is not higher: caps of the board, operator, leases, heat and power."""
+"""Reasons why a clock is not higher."""
 
 from __future__ import annotations
 

@@ -63,8 +63,6 @@ class Events:
 
 
 class Slowed:
-    """Log of causes, each one line by a key constant while it lasts."""
-
     def __init__(self, read: Callable[[], Mapping[str, str]], monotonic: Callable[[], float]) -> None:
         self._read = read
         self._monotonic = monotonic

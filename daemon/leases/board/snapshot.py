@@ -98,7 +98,6 @@ class Snapshot:
 
 
 def look(hardware: Hardware, now_s: float) -> BoardReading:
-    """Read the board; unreadable parts are absent, with reasons in the notes."""
     notes: list[str] = []
     configuration: FrequencyConfiguration | None = None
     policies: tuple[CpuPolicy, ...] = ()

@@ -29,9 +29,7 @@ ANSWER_S = 10.0
 STUCK_S = 30.0
 """Longest call without its own bound, such as a disk's, before the thread counts as stuck."""
 _REST_S = 0.02
-"""Idle time before a deferrable job runs."""
 _WAITS_S = 0.2
-"""Longest delay of a deferrable job."""
 _OWN_TURN = -1  # no user's id: the daemon's own jobs
 _ROOT = 0
 
@@ -168,7 +166,6 @@ class BoardThread:
         return job.future.result()
 
     def forget(self, owner: Hashable) -> None:
-        """Cancel a closed connection's waiting jobs."""
         with self._lock:
             self._endings.cancel(owner)
             self._beginnings.cancel(owner)

@@ -25,14 +25,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ASKED = ""
-"""Name of a lease not yet granted."""
 _BATTERY_EVERY_S = 5.0
 
 
 @dataclass(frozen=True)
 class Supply:
-    """Battery that is to last ``hours``, and ``lasts_h`` at the present power; without ``battery``, a stated charge."""
-
     battery: str | None
     left_wh: float
     hours: float

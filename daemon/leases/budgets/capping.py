@@ -22,7 +22,6 @@ class Capping:
         self._changed_s = float("-inf")
 
     def look(self, now_s: float, drawn_mw: float | None, budget_mw: float | None) -> bool:
-        """Compare the energy rails' power with the budget; True if the share has changed."""
         before = self.share
         if budget_mw is None:
             self.share, self._changed_s = 1.0, float("-inf")

@@ -2,7 +2,7 @@
 """Power limit that keeps the hottest zone below a ceiling.
 
 First-order heat sink: temperature above the surroundings is thermal resistance times power averaged with its time constant. So
-present readings give the lasting power, even while warming up. Errors (a faster fan) shrink as the zones come nearer.
+present readings give the lasting power, even while warming up.
 """
 
 from __future__ import annotations
@@ -30,8 +30,6 @@ class Drawn(NamedTuple):
 
 
 class KeptDrawn:
-    """Mean power in a file of one boot, written every :data:`EVERY_S` seconds."""
-
     def __init__(self, path: Path, files: Files) -> None:
         self._path = path
         self._files = files

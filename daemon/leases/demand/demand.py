@@ -2,7 +2,7 @@
 """Demand of other work, measured before and during leases.
 
 CPU: time not idle, less that of lease processes, their children and this daemon. Pressure: share of time in which some task
-waited. EMC: see :class:`MemoryDemand`.
+waited.
 """
 
 from __future__ import annotations
@@ -113,7 +113,6 @@ class MemoryDemand:
         self._counted.clear()
 
     def see(self, now: float, hz: float, gpu_load: float | None, hold_s: float, *, leased: bool, paced: bool) -> None:
-        """Learn from one sample of the memory clock, kept for ``hold_s``; ``gpu_load`` is 0 to 1."""
         idle = None if gpu_load is None else gpu_load < _IDLE
         before = self._counted[-1] if self._counted else None
         self._counted.append(_Sample(now, hz, idle))

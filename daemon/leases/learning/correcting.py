@@ -133,7 +133,6 @@ def corrected(surface: Surface, observations: Sequence[Observation], slow: Seque
 def of_this_load(
     surface: Surface, before: Sequence[Observation], observations: Sequence[Observation]
 ) -> tuple[Observation, ...]:
-    """Earlier observations, each as one frame scaled to the present load if it differs."""
     known, telling = [one for one in before if has(surface, one.configuration)], []
     for one in observations:
         if one.latency_ms is not None and not one.disturbed and has(surface, one.configuration):

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Learning from frames: report missed targets, and correct wrong plans.
 
-A lease that misses its target is planned again at once, by its corrected surface, else at the closest configuration. While
-throttling, over-current or deviating clocks slow the board, only the cause is reported. A lease that keeps its target is
-reviewed after ten frames, then ever less often, and changed only for a sufficient gain.
+A lease that misses its target is planned again at once, unless throttling, over-current or deviating clocks slow the board. A
+lease that keeps its target is reviewed after ten frames, then ever less often, and changed only for a sufficient gain.
 """
 
 from __future__ import annotations
@@ -51,7 +50,6 @@ _FIRST_LOOK_FRAMES = 10
 _TRIED_FRAMES, _TRIED_POWERS, _TRIED_S = 5, 2, 5.0
 _POWERS_WANTED = 3
 TEND_S = 10.0
-"""Interval of checks for another settled temperature."""
 _NOBODY: Company = frozenset()
 _CORRECTION = "....kernels.correction.correct"
 _EXPLORED = "nothing else is worth trying"

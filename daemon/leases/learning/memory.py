@@ -116,7 +116,6 @@ class Memory:
         self._saved = self._known.pop(key, None) is None and self._saved
 
     def drop(self, uid: int | None, name: str | None) -> int:
-        """Drop the programs of a user and a network or application, None for all; return their number."""
         gone = [key for key, program in self._known.items() if _meant(key, program, uid, name)]
         for key in gone:
             self.forget(key)

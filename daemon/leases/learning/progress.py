@@ -41,8 +41,6 @@ class LeaseProgress:
         remembered: earlier frames that correct the first plan.
         trusted: the application asked for its frames to count.
         accepted: persistent doubted frames count.
-        wish: last planned request.
-        late_before: number of late frames when its target was last kept.
         due_frames: number of reported frames before the next plan, while clocks and company are ``due_at``.
         patience: number of frames before a plan after an ineffective one.
         tries: number of plans in this company for a missed target.

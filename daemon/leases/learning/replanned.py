@@ -47,8 +47,6 @@ class BestPlanner:
 
 @dataclass(frozen=True)
 class TopmostPlanner:
-    """Highest clocks, for a request still late at the closest configuration."""
-
     request: PlanRequest
 
     def plan(self, limits: Limits) -> LeasePlan:
@@ -64,7 +62,6 @@ class TopmostPlanner:
 def worth_while(
     wish: PlanRequest, held: LeasePlan, limits: object, shared_at: FrequencyConfiguration | None = None
 ) -> str | None:
-    """Reason to plan again for a lease that keeps its target, on a GPU shared at ``shared_at`` if given."""
     if not isinstance(limits, Limits):
         return None
     if (unkept := wish.missed(held.configuration)) is not None:

@@ -53,7 +53,6 @@ class Arbiter:
         self._decided = self._fared = None
 
     def fares(self, leases: Sequence[Lease], configuration: FrequencyConfiguration) -> dict[str, SharedLatency]:
-        """Shared latency of each lease at a configuration; empty for fewer than two networks."""
         plans, fared = tuple(lease.plan for lease in leases), self._fared
         if fared is None or fared[1] != configuration or not _same(fared[0], plans):
             self._fared = fared = (plans, configuration, self._fares(leases, configuration))
@@ -88,7 +87,6 @@ class Arbiter:
 
 
 def sharers(leases: Sequence[Lease]) -> Mapping[str, Work]:
-    """Known GPU load of each lease, if all have one grid."""
     works = {lease.id: replace(lease.plan.work, process=lease.holder.pid) for lease in leases if lease.plan.work is not None}
     grids = {work.surface.grid for work in works.values()}
     return works if len(grids) == 1 else {}

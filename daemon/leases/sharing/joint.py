@@ -233,7 +233,6 @@ def jointly(works: Sequence[Work], limits: Limits, least: FrequencyConfiguration
 
 
 def fare_ms(works: Mapping[str, Work], configuration: FrequencyConfiguration) -> dict[str, float]:
-    """Longest latency of each application's frames at a configuration; raises GridError."""
     found = tuple(works.values())
     index = found[0].surface.grid.index(configuration)
     confidences = list({work.confidence for work in found})

@@ -30,8 +30,6 @@ _EVERY_S = 60.0
 
 
 class Refusals:
-    """Logs a user's first refusal, then their number each minute."""
-
     def __init__(self, every_s: float = _EVERY_S) -> None:
         self._every_s = every_s
         self._since: Counter[int] = Counter()
@@ -114,8 +112,6 @@ _CHUNK_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class Message:
-    """A call's bytes without their NUL, and its descriptor, if any."""
-
     data: bytes
     attached: Attached | None = None
 

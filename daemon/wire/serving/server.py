@@ -32,7 +32,6 @@ UNCHANGED = -1
 
 @contextlib.contextmanager
 def listening(path: Path, mode: int, group_id: int) -> Iterator[socket.socket]:
-    """A listening socket at this path, removed afterwards; raises UsageError."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     with sock:
         try:
@@ -123,8 +122,6 @@ class Server:
 
 
 class Door:
-    """One listening socket and its connections."""
-
     def __init__(
         self,
         listener: socket.socket,

@@ -21,8 +21,6 @@ class Peer(NamedTuple):
 
 @dataclass(eq=False)
 class Session:
-    """One connection as services see it; its end ends their data for it."""
-
     peer: Peer
 
 
