@@ -21,8 +21,6 @@ MOST = 2**32 - 1
 
 
 def whole(low: int) -> Callable[[str], int]:
-    """Reader of a whole number up to :data:`MOST`."""
-
     def read(text: str) -> int:
         with contextlib.suppress(ValueError):
             if low <= (number := int(text)) <= MOST:
@@ -173,7 +171,6 @@ def asked_configuration(text: str, levels: Mapping[str, Sequence[int]] | None = 
 
 
 def add_target(parser: argparse.ArgumentParser, *, required: bool = False, several: str = "") -> None:
-    """--target, --fps and --confidence; ``several`` targets are a list, ``targets``."""
     group = parser.add_argument_group("targets", targets.listing())
     what = "requirement, in one of these forms"
     if several:

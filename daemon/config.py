@@ -52,7 +52,6 @@ INSTALLED_GROUP = "jetdvfs"
 Axis: TypeAlias = Literal["cpu", "gpu", "emc"]
 _DEFAULT = "max, min, CPU,GPU,EMC in MHz, or a mapping with model and target"
 _PLAUSIBLE_MHZ = (10, 10_000)
-"""Range of all clocks of all boards."""
 _RELOADED = ("limits", "floors", "ceiling_c", "default", "idle")
 AXES: dict[Axis, str] = {"cpu": "cpu_khz", "gpu": "gpu_hz", "emc": "emc_hz"}
 Degrees: TypeAlias = Annotated[float, Meta(ge=20, le=110, description="a temperature from 20 to 110 degrees Celsius")]
@@ -235,7 +234,6 @@ def _fits(value: int, per_mhz: int) -> bool:
 
 
 def _filled(raw: Any) -> Any:
-    """The document without empty members, and with ``floors`` and ``idle`` as mappings or None."""
     if not isinstance(raw, dict):
         return {} if raw is None else raw
     filled = {name: _filled(value) for name, value in raw.items() if value is not None}

@@ -17,6 +17,8 @@ class TransientError(DaemonError):
 
 
 class UsageError(DaemonError):
+    """The request is malformed."""
+
     exit_code = 2
 
 
@@ -31,6 +33,8 @@ class InputError(DaemonError):
 
 
 class TargetNotAttainable(DaemonError):
+    """No permitted frequency configuration meets the target."""
+
     exit_code = 4
 
 
@@ -63,4 +67,6 @@ class NotPermitted(DaemonError):
 
 
 class NoDaemon(TransientError):
+    """No daemon answers on the socket."""
+
     exit_code = 6

@@ -23,7 +23,6 @@ class Profile:
 
 
 def find_profile(name_or_dir: str, board: str) -> Profile:
-    """Bundle of this name or folder; raises BundleError, or InputError if made for another board."""
     path = resolve_bundle(name_or_dir).resolve()
     identity = read_identity(path)
     if identity.board != board:

@@ -47,8 +47,6 @@ def __dir__() -> list[str]:
 
 
 class Reported(Protocol):
-    """Receiver of frames: a lease of :func:`hold`, or of :meth:`jetdvfs.daemon.wire.client.Client.hold`."""
-
     def report(self, latency_ms: float) -> None: ...
 
 

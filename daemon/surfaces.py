@@ -198,7 +198,6 @@ class Surfaces:
         return await asyncio.shield(task)
 
     def name(self, network: LoadedNetwork, method: str, execution: str | None, beside: Beside, share: float | None = 1) -> str:
-        """Lasting name of a surface, different for each profile."""
         if self._named is None and self.profile is not None:
             self._named = surface_key(self.profile.identity, "", "")
         part = "" if share == 1 else f"{share}"

@@ -142,8 +142,6 @@ class Memory:
 
 @dataclass(frozen=True, eq=False)
 class PerformanceGraph:
-    """A network's nodes, in execution order, and edges."""
-
     name: str
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]

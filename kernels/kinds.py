@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """One row per kernel kind, read by cost, features, fusion, host times and the ONNX front end.
 
-Simulated boards have their own table (``profiles/twin/silicon/kinds.py``). External lists of launches may name any kind: they
-state FLOPs and bytes themselves, and the kind counts as unmodelled. Convolutions and matrix products count operations as
-``torch.utils.flop_counter`` does (a multiply-add is two); other kinds follow their textbook definition per element. Bytes are
-inputs, weights and outputs, each moved once.
+External lists of launches may name any kind, with FLOPs and bytes; it counts as unmodelled. Convolutions and matrix products
+count operations as ``torch.utils.flop_counter`` does (a multiply-add is two); other kinds follow their textbook definition per
+element. Bytes are inputs, weights and outputs, each moved once.
 """
 
 from __future__ import annotations
@@ -167,7 +166,6 @@ def _window(inputs: Sequence[Shape], output: Shape, params: Params) -> int:
 
 
 GATES: Mapping[str, int] = {"lstm": 4, "gru": 3, "rnn": 1}
-"""Gates per step of each recurrent layer."""
 
 
 def _recurrent(gates: int) -> FlopsRule:

@@ -233,7 +233,6 @@ class Surface:
         )
 
     def latency_quantile_ms(self, probability: float) -> NDArray[np.float64]:
-        """The latency of :meth:`quantile` alone."""
         slower, late = self.slower(probability)
         latency_ms: NDArray[np.float64] = self.latency_ms * np.exp(np.maximum(slower * self.latency_sigma, late))
         return latency_ms

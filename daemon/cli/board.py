@@ -61,7 +61,6 @@ def matrix(boards: Sequence[BoardDescription]) -> list[dict[str, str]]:
 
 
 def markdown(boards: Sequence[BoardDescription]) -> Iterator[str]:
-    """The lines of ``docs/boards.md``."""
     yield from _INTRO.splitlines()
     yield ""
     rows = matrix(boards)
@@ -238,7 +237,6 @@ def _report(shown: Mapping[str, Any]) -> Iterable[str]:
 
 
 def _megahertz(axis: str, levels: Sequence[int]) -> str:
-    """Levels in MHz; of many evenly spaced ones the ends and the step."""
     steps = {after - before for before, after in pairwise(levels[:-1])}
     if len(levels) <= _MOST_LISTED or len(steps) != 1:
         return " ".join(mhz_text(axis, level) for level in levels)

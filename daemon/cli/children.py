@@ -60,7 +60,6 @@ def spawn(name: str, command: Sequence[str], folder: Path) -> Child:
 
 
 def when_it_answers(daemon: Child, socket: Path) -> Client:
-    """Connection to a daemon just started; raises ChildError."""
     deadline = time.monotonic() + START_S
     while True:
         try:
@@ -77,7 +76,6 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)
 _CANNOT_EXECUTE, _NO_SUCH_COMMAND = 126, 127
 NEVER_RAN = (_CANNOT_EXECUTE, _NO_SUCH_COMMAND)
-"""Shell exit codes for a command that could not be executed."""
 
 
 def refused(command: str, tell: Callable[[str], object]) -> int | None:

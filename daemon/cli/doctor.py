@@ -123,7 +123,6 @@ def membership(name: str) -> Finding:
 
 UNIT = "jetdvfsd.service"
 CONFLICTS = ("jetson_clocks", "power-profiles-daemon", "tuned", "tuned-ppd", "tlp", "tlp-pd", "auto-cpufreq")
-"""Services that set clocks, too; the unit names them as conflicts."""
 _BOOTED = Path("/run/systemd/system")
 _LONGEST_S = 10.0
 

@@ -83,7 +83,6 @@ def _journal(args: argparse.Namespace) -> Iterator[Mapping[str, Any]]:
 
 
 def _entry(number: int, line: str) -> Mapping[str, Any] | None:
-    """A journal line as the daemon's entry; None if it is no decision."""
     try:
         found = json.loads(line)
         kind = KINDS.get(found.get("MESSAGE_ID", ""))

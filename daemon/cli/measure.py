@@ -122,7 +122,6 @@ class _Rails:
 
 @contextlib.contextmanager
 def _frames() -> Iterator[list[float]]:
-    """Latencies in ms that the command reports to a socket in its environment."""
     found: list[float] = []
     with tempfile.TemporaryDirectory(prefix="jetdvfs-") as folder, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         path = str(Path(folder) / "frames")

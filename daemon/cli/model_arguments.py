@@ -72,7 +72,6 @@ def read_model(
 
 
 def read_measured(path: Path, network: Network) -> LayerTimes:
-    """Times of an engine's launches by ``trtexec --exportProfile``."""
     if network.runtime != RUNTIME:
         raise UsageError(f"--measured {path}: its times are of an engine's layers, and the model is no engine")
     try:
@@ -186,7 +185,6 @@ def add_measured_argument(parser: argparse._ActionsContainer) -> None:
 
 
 def read_network(args: argparse.Namespace) -> Network:
-    """The network of the command line, up to --accept-boundary."""
     network = read_model(Path(args.model), args.inputs, optimized=args.optimized, default=True)
     network.check_whole(args.accept_boundary)
     return compiled(network, args)
@@ -212,7 +210,6 @@ def read_profile(args: argparse.Namespace) -> Bundle:
 
 
 def read_profile_at(args: argparse.Namespace) -> Bundle:
-    """The bundle of --profile, at --temperature; raises CostModelError for an impossible one."""
     bundle = read_profile(args)
     return bundle if args.temperature is None else replace(bundle, cost=bundle.cost.warmed(args.temperature))
 

@@ -73,7 +73,6 @@ def share(part: float, whole: float) -> str:
 
 
 def age(status: Mapping[str, Any]) -> str:
-    """Age of a status' clocks if old: ``, read 43 s ago``."""
     return f", read {status['age_s']:.0f} s ago" if is_old(status) else ""
 
 
@@ -105,7 +104,6 @@ def power(rails_mw: Mapping[str, float], energy_rails: Sequence[str]) -> str:
 
 
 def print_json(data: Any) -> None:
-    """One JSON object on standard output: indented on a terminal, else compact."""
     print(json.dumps(data, indent=2 if sys.stdout.isatty() else None))
 
 

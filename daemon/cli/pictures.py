@@ -215,7 +215,6 @@ def _modules(axes: Axes, launches: tuple[KernelInvocation, ...]) -> None:
 
 
 def _runs(launches: tuple[KernelInvocation, ...], depth: int) -> list[tuple[int, int, str]]:
-    """Runs of launches of one module at a depth: first, end, module."""
     runs = []
     start = 0
     for name, own in groupby(".".join(launch.scope.split(".")[:depth]) for launch in launches):
@@ -231,7 +230,6 @@ _FAR = 3  # a limit this many times above every prediction would only flatten th
 
 
 def draw_plan(surface: Surface, plan: Plan, path: str | os.PathLike[str], *, title: str, simulated: bool) -> None:
-    """Draw a plan's neighbourhood and trade-off; errors as for :func:`save`."""
     goal = f"target {plan.target}" + (f" at {plan.fps:g} frames/s" if plan.fps else "")
     goal += f", confidence {plan.confidence:g}" if plan.confidence else ""
     above = f"{heading(f'{title}: {goal}', simulated)}\n{literal(plan.saving)}"

@@ -22,8 +22,6 @@ _MOST = 16
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch size and its plan, or a ``refusal``."""
-
     size: int
     chosen: Plan | None
     refusal: str = ""

@@ -36,7 +36,6 @@ from . import model_arguments as common
 from .pictures import say_drawn
 
 _OF_TIME = 6
-"""Number of the table's columns of time."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

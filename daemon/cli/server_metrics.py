@@ -102,7 +102,6 @@ def read_counters(text: str) -> Mapping[str, float]:
 
 
 def check_url(url: str | None) -> None:
-    """Raise UsageError for an invalid address of metrics."""
     try:
         fits = url is None or (urlsplit(url).scheme in ("http", "https") and bool(urlsplit(url).hostname))
     except ValueError:

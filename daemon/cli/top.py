@@ -74,7 +74,6 @@ def run(args: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _screen(drawn: bool) -> Iterator[None]:
-    """A terminal with single keys and without a cursor, restored afterwards."""
     if not drawn:
         yield
         return
@@ -166,7 +165,6 @@ def _listed(values: Mapping[str, float], scale: float, unit: str, digits: int) -
 
 
 _FIRST_TO_GO = ("first ms", "board's J", "application", "p95 ms", "predicted ms", "frames")
-"""Columns omitted on a narrow terminal, in this order."""
 
 
 def lease_table(leases: Sequence[Mapping[str, Any]], width: int | None) -> str:

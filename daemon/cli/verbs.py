@@ -42,7 +42,6 @@ class Parser(OneLineParser):
 
 
 COMMAND = "./my-application"
-"""Example of an application's command line in messages."""
 
 _INTERRUPT = signal.default_int_handler
 
@@ -125,7 +124,6 @@ def run(program: Program, arguments: list[str], verb: str) -> int:
 
 
 def module_of(verb: str) -> Any:
-    """The module of a verb of ``jetdvfs``; raises InputError without the simulated board."""
     name = VERBS[verb][0]
     if not name.startswith(_TWIN):
         return importlib.import_module(f".{name}", __package__)
@@ -147,7 +145,6 @@ JETDVFS = Program(
 
 
 def parser_with(program: Program, modules: Mapping[str, Any]) -> tuple[Parser, Mapping[str, Parser]]:
-    """Parser of a program and parsers of its verbs."""
     parser = Parser(prog=program.name, description=program.description)
     parser.add_argument("--version", action="version", version=f"{program.name} {__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)

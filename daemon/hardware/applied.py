@@ -79,7 +79,6 @@ def outcome(
     governed: frozenset[str] = frozenset(),
     failed: tuple[str, ...] = (),
 ) -> Applied:
-    """Outcome of a request, from later readings; ``throttled`` is called if a clock is slow."""
     accepted, measured = dict(requested), dict(requested)
     notes = [f"{title(axis)}: {megahertz(axis, requested[axis])} is set when its files come" for axis in waiting]
     for axis, readings in seen.items():

@@ -181,7 +181,6 @@ class Hardware:
         return {name: driver.read() for name, driver in self._axes.drivers.items()}
 
     def current(self, readings: Mapping[str, tuple[Reading, ...]] | None = None) -> FrequencyConfiguration:
-        """The clocks as measured, or as requested if unmeasured."""
         levels = {name: self._fixed_level(name) for name in self._axes.fixed}
         for name, found in (self.read() if readings is None else readings).items():
             if name in TITLES:

@@ -43,8 +43,6 @@ JETPACK_BY_L4T = {
 
 @dataclass(frozen=True)
 class Identity:
-    """Identity of a running system; ``unread`` has the errors of device-tree files."""
-
     model: str
     compatible: tuple[str, ...]
     l4t: str

@@ -59,7 +59,6 @@ class Patience:
         return tuple(call.name for call in tuple(self._stuck.values()) if not call.ended)
 
     def call(self, path: str, doing: str, function: Callable[[], T]) -> T:
-        """Call a function that touches a file; ``path`` and ``doing`` are for the error, HardwareHangs."""
         place = posixpath.dirname(path)
         before = self._stuck.get(place)
         if before is not None:

@@ -51,7 +51,6 @@ class RunningModes:
 
 
 def written_for_another(files: Files, board: BoardDescription, identity: Identity) -> str:
-    """A line if the modes file is another module's by its name."""
     for path in dict.fromkeys((files.resolved(CONF), identity.modes_conf)):
         name = path.rpartition("/")[2]
         parts = parts_in(name)
@@ -111,7 +110,6 @@ def changed_masks(before: PowerMode | None, after: PowerMode) -> tuple[str, ...]
 
 
 def bound_levels(levels: tuple[int, ...], cap: int | None) -> tuple[int, ...]:
-    """Levels up to a mode's cap, at least the lowest."""
     return levels if cap is None else tuple(level for level in levels if level <= cap) or levels[:1]
 
 

@@ -27,15 +27,12 @@ class Step(NamedTuple):
 
 
 class Setter:
-    """Sets clocks one after the other; ``done`` holds every write in order."""
-
     def __init__(self, files: Files, clock: Clock) -> None:
         self.done: list[Write] = []
         self._files = files
         self._clock = clock
 
     def set(self, step: Step) -> tuple[Reading, ...]:
-        """Make the writes and wait until they show; raises HardwareRefused or HardwareBusy."""
         for write in step.writes:
             try:
                 self._files.write_text(write.path, write.value, step.valid if write.value == str(step.level) else ())

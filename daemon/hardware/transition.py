@@ -45,7 +45,6 @@ class Transition:
 
     @property
     def done(self) -> tuple[Write, ...]:
-        """Every write made, in order, including undoing ones."""
         return tuple(self._setter.done)
 
     def carry_out(self) -> dict[str, tuple[Reading, ...]]:

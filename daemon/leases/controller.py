@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 _HELD_S, _QUIET_S, _IDLE_S = 0.5, 1.25, 3.0
 _QUIET_AFTER_S = 10.0
 _LAST_TRY_S = 1.0
-"""How long a last restore is retried, when the daemon ends or at a client's call."""
+"""Time of retries of a last restore, when the daemon ends or at a client's call."""
 
 
 class Controller:
@@ -113,7 +113,6 @@ class Controller:
         return _QUIET_S if quiet else _HELD_S
 
     def limits(self) -> Limits:
-        """Limits for plans now; raises HardwareBusy or HardwareRefused."""
         self._permitted.look()
         self._keep_up()
         return self._limits()

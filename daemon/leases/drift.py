@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Clocks that deviate from their setting, because of nvpmodel, jetson_clocks, a person, or heat.
 
-Changed limits, and settings lost in sleep, count at once. A clock that another program set is set again after two seconds,
-doubled each time up to five minutes, until it has stayed as set for a minute. A slow clock is reported; if it is cool and stays
-slow, leases are planned for its actual level. Limits that the kernel lowers against heat, and raises step by step, are no other
-program's.
+A clock that another program set is set again after two seconds, doubled each time up to five minutes, until it has stayed as
+set for a minute. A slow clock is reported; if it is cool and stays slow, leases are planned for its actual level. Limits that
+the kernel lowers against heat, and raises step by step, are no other program's.
 """
 
 from __future__ import annotations

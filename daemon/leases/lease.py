@@ -72,7 +72,6 @@ class Leases:
         return iter(tuple(self._leases.values()))
 
     def new(self, holder: Holder, plan: LeasePlan, reason: str, now_s: float) -> Lease:
-        """Make a lease without putting it into force; raises LimitReached."""
         limits = self._limits
         here = sum(lease.holder.connection == holder.connection for lease in self._leases.values())
         own = sum(lease.holder.uid == holder.uid for lease in self._leases.values())

@@ -31,7 +31,6 @@ def find_unkept(
     unmet: Mapping[str, str],
     fares: Mapping[str, SharedLatency],
 ) -> dict[str, UnmetTarget]:
-    """Unmet targets now, by lease; ``unmet`` has reasons why no plan meets a lease's target."""
     found = {}
     for lease in leases:
         missed = lease.plan.missed(applied.accepted) if applied is not None else None

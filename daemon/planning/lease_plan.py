@@ -117,7 +117,6 @@ class LeasePlan:
 
     @property
     def work(self) -> Work | None:
-        """GPU load, with the plan's confidence; None if unknown or idle."""
         if self._known is None or self.idle:
             return None
         work = self._known.work
@@ -204,7 +203,6 @@ class PlanRequest:
         return LeasePlan(configuration, self, self.constraints, None, planner, limits)
 
     def option(self, configuration: FrequencyConfiguration) -> Option:
-        """Median prediction at a configuration; raises GridError."""
         figures = self.surface.at(configuration)
         return Option(configuration, figures.latency_ms, figures.power_mw, figures.energy_mj, figures.guessed_share)
 
@@ -252,8 +250,6 @@ class ClosestPlanner:
 
 @dataclass(frozen=True)
 class TrialPlanner:
-    """A plan within its limits; within other limits, another planner's."""
-
     trial: LeasePlan
     limits: object
     otherwise: Planner

@@ -148,7 +148,6 @@ class Limits:
         return "" if self.power_mw is None else f"{self.power_mw / 1e3:.4g} W {self.because}".rstrip()
 
     def permits(self, grid: FrequencyGrid) -> NDArray[np.bool_]:
-        """Mask of configurations within the ranges, or UsageError without any."""
         masks = []
         for name in AXES:
             axis, bounds = np.array(grid.levels(name)), getattr(self, name)

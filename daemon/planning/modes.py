@@ -2,8 +2,8 @@
 """Power modes for a network: the smallest that is enough, and a better one for a lease.
 
 A mode is judged at its highest clocks, as governors go there under load. It is proposed, never switched to, if it meets a
-target that is missed now, or lowers the target's objective by :data:`WORTH`; of equal modes, the one with the fewest cores.
-DIPPM (Euro-Par '23), section 3.5, selects a slice of an A100 by memory alone.
+missed target, or lowers the target's objective by :data:`WORTH`. DIPPM (Euro-Par '23), section 3.5, selects a slice of an A100
+by memory alone.
 """
 
 from __future__ import annotations
@@ -106,7 +106,6 @@ def judged_modes(
 
 
 def smallest(choices: Sequence[Choice]) -> Choice:
-    """The first that is enough; raises TargetNotAttainable."""
     for choice in choices:
         if choice.enough:
             return choice
@@ -115,7 +114,6 @@ def smallest(choices: Sequence[Choice]) -> Choice:
 
 
 def modes_of(board: BoardDescription, firmware: str | None) -> ModeSet:
-    """Modes of a board with this firmware, by default the last described; raises UsageError."""
     found = [modes for modes in board.modes if firmware in (None, modes.name)]
     if not found:
         raise UsageError(f"--firmware {firmware}: {board.name} has {', '.join(modes.name for modes in board.modes) or 'none'}")

@@ -161,7 +161,6 @@ class Plan:
 
     @property
     def why(self) -> str:
-        """All reasons in words."""
         steps = (f"One step {other.step}: {other.verdict}." for other in self.alternatives)
         end, note = self.caveats.boundary, self.caveats.note
         part = [f"All of this is of a part of the network: {end.note}."] if end else []

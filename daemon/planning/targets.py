@@ -102,7 +102,6 @@ class Target(ABC):
         return figure
 
     def sigma(self, surface: Surface) -> NDArray[np.float64]:
-        """Relative standard deviation of the objective over the grid."""
         return surface.latency_sigma if self.prefers == "latency_ms" else surface.energy_sigma
 
     @property
@@ -411,7 +410,6 @@ def check_rate(fps: float | None) -> None:
 
 
 def listing() -> str:
-    """Example and meaning of every kind, a line each, and the forms with a unit."""
     examples = [target.example() for target in target_classes()]
     width = max(len(str(example)) for example in examples)
     lines = [f"{example!s:{width}}  {example.meaning}" for example in examples]

@@ -118,7 +118,6 @@ def _files(path: Path, problems: list[Remark]) -> Iterator[Path]:
 
 
 def _over(lower: Any, upper: Any, at: Place, layer: Layer, origins: dict[Place, Layer]) -> Any:
-    """Merge ``upper`` over ``lower``, and note the file of each member."""
     origins[at] = layer
     if not isinstance(upper, Mapping):
         return upper

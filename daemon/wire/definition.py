@@ -16,7 +16,6 @@ _WIDTH = 128
 
 @cache
 def definition(interface: Interface) -> str:
-    """Text that ``GetInterfaceDescription`` returns."""
     lists = {name: text.replace("\n", "\n# ") for name, text in interface.lists.items()}
     errors = [f"error {name} {_structure(members, _WIDTH)}" for name, members in interface.errors.items()]
     blocks = [f"{_comment(interface.about)}interface {interface.name}", *_blocks(interface), "\n".join(errors)]

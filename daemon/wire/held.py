@@ -139,7 +139,6 @@ class HeldLease:
 
 
 def _send(client: Calls, lease_id: str, latencies_ms: Sequence[float]) -> bool:
-    """Send valid latencies; drop all if one is no number."""
     with contextlib.suppress(TypeError, ValueError):
         taken = [float(one) for one in latencies_ms if 0 <= one <= protocol.LONGEST_FRAME_MS]
         return client.post("Report", {"lease": lease_id, "latency_ms": taken})

@@ -78,7 +78,6 @@ class HoldRequest:
 
     @classmethod
     def read(cls, parameters: Mapping[str, Any]) -> Self:
-        """Request of a call's checked parameters; two configurations raise UsageError."""
         text = parameters.get("configuration_text")
         members = {field.name for field in fields(cls)}
         given = {name: value for name, value in parameters.items() if name in members and value is not None}

@@ -140,7 +140,6 @@ def is_structure(kind: object) -> TypeGuard[type[Struct]]:
 
 
 def plain(kind: object) -> object:
-    """A type without ``| None`` and bounds."""
     if nullable(kind):
         return plain(next(choice for choice in get_args(kind) if choice is not NoneType))
     return get_args(kind)[0] if get_origin(kind) is Annotated else kind

@@ -36,7 +36,6 @@ SERVICE = "org.varlink.service"
 SOCKET_NAME = "jetdvfs.sock"
 ADMIN_SOCKET_NAME = "admin.sock"
 MESSAGE_BYTES = 1 << 20
-"""Longest message, with its NUL."""
 TEXT_CHARACTERS = 256
 LONGEST_FRAME_MS = 1e7
 
@@ -101,7 +100,6 @@ def encode(message: Mapping[str, Any]) -> bytes:
 
 
 def decode(data: bytes) -> dict[str, Any]:
-    """Decode one message, without its NUL, or raise UsageError."""
     try:
         message = json.loads(data, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:

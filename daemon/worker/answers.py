@@ -104,8 +104,6 @@ class Spread:
 
 @dataclass(frozen=True)
 class SurfaceInfo:
-    """Members of a surface besides figures and grid."""
-
     method: Annotated[str, Meta(max_length=32)]
     guessed: tuple[Guessed, ...] = ()
     unmodelled: tuple[Unmodelled, ...] = ()

@@ -91,7 +91,6 @@ def main(arguments: list[str]) -> int:
 
 
 def _start(crew: Executor | None, threads: int) -> None:
-    """Start all threads of an executor: each waits until all exist."""
     if crew is not None:
         meeting = threading.Barrier(threads)
         list(crew.map(lambda _: meeting.wait(), range(threads)))

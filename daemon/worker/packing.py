@@ -58,7 +58,6 @@ def packed_network(network: Network) -> tuple[NetworkInfo, bytes]:
 
 
 def unpacked_network(payload: bytes) -> Network:
-    """The network of :func:`packed_network`; raises InputError or ModelError."""
     inflating = zlib.decompressobj()
     try:
         plain = inflating.decompress(payload, NETWORK_BYTES + 1)

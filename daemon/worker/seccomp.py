@@ -125,7 +125,6 @@ def conditions(process_id: int) -> dict[str, Condition]:
 
 
 def program(machine: str, process_id: int) -> bytes:
-    """Filter for a machine (``platform.machine()``) and a process; raises KeyError."""
     return b"".join(_INSTRUCTION.pack(*each) for each in _instructions(machine, conditions(process_id)))
 
 

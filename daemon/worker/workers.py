@@ -60,13 +60,10 @@ class WorkerSettings:
     threads: int = 4
 
     def limit_s(self, job: str) -> float:
-        """Longest time of a job, from start to answer, in seconds."""
         return {"sweep": 60.0, "predict": 60.0, "prepare": 600.0}.get(job, self.model_timeout_s)
 
 
 class Workers:
-    """Runs jobs in children, a few at a time, for users in turns."""
-
     def __init__(self, settings: WorkerSettings | None = None, stragglers: Stragglers | None = None) -> None:
         self._settings = settings or WorkerSettings()
         self._stragglers = stragglers or Stragglers()

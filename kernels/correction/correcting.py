@@ -301,7 +301,6 @@ class Correcting:
         return np.log(np.array([getattr(one, figure.name) for one in self.of(rows)], np.float64))
 
     def noise(self, rows: NDArray[np.intp], figure: Figure) -> Array:
-        """Standard deviations of the observed logarithms."""
         chosen = self.of(rows)
         frames, age_s, doubt = (
             np.array([getattr(one, name) for one in chosen], np.float64) for name in ("frames", "age_s", "doubt")

@@ -171,7 +171,6 @@ class PowerModel:
         return whole, derivatives
 
     def of(self, chosen: list[int], unknowns: Array) -> Array:
-        """Logarithm of the power of some parts together, ``(n,)``."""
         drawn: Array = _norm(self._logs(unknowns)[chosen], 1.0)[0]
         return drawn
 

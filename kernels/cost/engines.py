@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Time and power of kernels inside an engine, relative to models trained under a framework.
 
-A launch's fixed time has one factor, and the rest of a kernel's time another per element type. A bias is added in a product's
-epilogue without a launch. Images stay in the layout of tensor cores: the copies into and out of it are subtracted, as a
-multiple of the time to move a convolution's images. Copies between layers follow published engines
-(:mod:`jetdvfs.kernels.engine.ported`): one factor scales their time.
+A launch's fixed time has one factor, and the rest of a kernel's time another per element type. Images stay in the layout of
+tensor cores: the copies into and out of it are subtracted, as a multiple of the time to move a convolution's images. Copies
+between layers follow published engines (:mod:`jetdvfs.kernels.engine.ported`).
 """
 
 from __future__ import annotations

@@ -79,7 +79,6 @@ def host_times(
 
 
 def beside_ms(cost: BoardCost, beside: Beside) -> NDArray[np.float64]:
-    """Frame overhead, ``(n_cpu, n_emc)``."""
     cpu_mhz, _, emc_mhz = (axis.astype(np.float64) for axis in cost.grid.levels_mhz())
     moved_ms = 2 * beside.copied_bytes / cost.chip.bytes_per_emc_cycle / (emc_mhz * 1e3)
     ms: NDArray[np.float64] = beside.host_ms * (cpu_mhz[-1] / cpu_mhz)[:, None] + moved_ms[None, :]

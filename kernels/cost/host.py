@@ -54,8 +54,6 @@ class HostModel:
     per_tensor: Coefficients = NO_TIME
 
     def scaled(self, factor: float) -> HostModel:
-        """A host whose calls all take this multiple of the time."""
-
         def times(one: Coefficients) -> Coefficients:
             return one[0] * factor, one[1] * factor, one[2] * factor, one[3] * factor
 
@@ -102,7 +100,6 @@ class HostModel:
         return np.asarray(_over_clocks(np.array([self.calls.get(ONCE, NO_TIME)]), cpu_mhz, emc_mhz)[0])
 
     def knows(self, start: str) -> bool:
-        """True if the cost of this start (``graph``, ``engine``) of a whole network was measured."""
         return start in self.calls
 
     def start_us(self, start: str, cpu_mhz: NDArray[np.float32], emc_mhz: NDArray[np.float32]) -> NDArray[np.float64]:

@@ -350,7 +350,6 @@ def _bound_unmodelled(costs: KernelCosts, run: slice, cost: BoardCost) -> None:
 
 
 def _as_measured(costs: KernelCosts, row: int, cost: BoardCost) -> None:
-    """Cost of a kernel of an unmeasured element type, from a measured one."""
     kernel = costs.kernels[row]
     model = cost.kind_model(kernel)
     measured = measured_type(kernel.dtype, model.dtypes) if model is not None else None

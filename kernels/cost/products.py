@@ -76,7 +76,6 @@ _GEMM = (
 
 
 def _gemm(m: int, n: int, k: int, count: int) -> Row:
-    """Features of ``count`` products of (m, k) by (k, n) matrices in square output tiles."""
     tiles = [max(math.ceil(m / tile) * math.ceil(n / tile) * count, 1) for tile in _TILES]
     use = [m * n * count / (number * tile * tile) for number, tile in zip(tiles, _TILES, strict=True)]
     return [

@@ -3,7 +3,7 @@
 
 Kernels that a library implements differently have another form (a grouped convolution); other settings within a form are
 varieties (a window of 7x7), within which sizes vary. A kernel is inside if its kind and variety were measured and no size
-exceeds theirs by more than :data:`SLACK`, counted in doublings.
+exceeds theirs by more than :data:`SLACK`.
 """
 
 from __future__ import annotations

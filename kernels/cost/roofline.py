@@ -77,10 +77,10 @@ def least_latency_ms(
 ) -> NDArray[np.float64]:
     """Time in ms that no execution of a network can undercut, at each pair of clocks, which broadcast.
 
-    Weaker than :func:`bound_ms`, since a library may beat sequential launches through DRAM: no launch has a fixed time, single
-    precision counts at TF32's rate, dense 3x3 convolutions of stride 1 may use fewer multiplications (Winograd's F(2x2, 3x3):
-    2.25 times; Lavin and Gray, CVPR 2016), and a cache of :data:`CACHED_BYTES` may hold activations between kernels and weights
-    between frames. Equal kernels may share a weight, which counts once.
+    Weaker than :func:`bound_ms`: no launch has a fixed time, single precision counts at TF32's rate, dense 3x3 convolutions of
+    stride 1 may use fewer multiplications (Winograd's F(2x2, 3x3): 2.25 times; Lavin and Gray, CVPR 2016), and a cache of
+    :data:`CACHED_BYTES` may hold activations between kernels and weights between frames. Equal kernels may share a weight,
+    which counts once.
     """
     rates = chip.flops_per_gpu_cycle
     gpu, emc = np.asarray(gpu_mhz, np.float64), np.asarray(emc_mhz, np.float64)

@@ -6,22 +6,18 @@
    two convolutions before a sum the last absorbs it.
 3. Convolutions of one tensor that differ only in their filters are merged, if they have no sum and end alike; so are products
    of one tensor with weights.
-4. In half precision, other convolutions, neither the image's nor grouped, absorb another activation (the developer guide's
-   generic activation), then a sum of their shape.
+4. In half precision, other convolutions, neither the image's nor grouped, absorb another activation, then a sum of their shape.
 5. In 8 bits, a tensor is converted once. A convolution whose output is converted before it is added absorbs no sum. One with a
-   sum reads the other operand and writes in 8 bits, if both are converted; else the conversions are layers. An image's
-   convolution with a relu absorbs the next pool.
-6. A product absorbs the sum with its bias, then a relu or a clip. In half precision it absorbs any activation, and two products
-   around a softmax, with a scale or a mask between them, are one kernel of attention.
+   sum reads the other operand and writes in 8 bits, if both are converted. An image's convolution with a relu absorbs the next
+   pool.
+6. A product absorbs the sum with its bias, then a relu or a clip; in half precision any activation. There two products around a
+   softmax, with a scale or a mask between them, are one kernel of attention.
 7. A mean over whole images is a pool.
 8. Other pointwise work forms groups like PyTorch's, without concatenations. A norm of rows absorbs the group that it reads.
 9. Concatenations are no layers; for copies see :class:`.ported.Copying`.
 
 Tactics chosen at build time are unknown: a product of one row may become a reduction, a deep convolution may leave its
-activation to the next layer, and either of two convolutions before a sum may absorb it.
-
-The rules follow the Layer Fusion Catalog of TensorRT's documentation and published engines
-(``tests/kernels/engine/test_fusing.py``, ``test_published.py``).
+activation to the next layer. The rules follow the Layer Fusion Catalog of TensorRT's documentation and published engines.
 """
 
 from __future__ import annotations
@@ -104,7 +100,6 @@ def _of_kind(graph: Graph, *kinds: str) -> list[int]:
 
 
 def _attend(graph: Graph, number: int) -> None:
-    """Join two products around a softmax."""
     after = graph.only_reader(number)
     if after is None or after[1] != 0 or graph.launches[after[0]].kind != "matmul":
         return

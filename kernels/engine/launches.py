@@ -20,7 +20,6 @@ from .ported import Opaque, Params, Ported, epilogue, operations, with_weights
 
 
 def convolution(port: Ported) -> KernelInvocation:
-    """A convolution; several of one tensor are one with all their filters."""
     layer, image = port.layer, port.first()
     transposed = "deconv" in layer.type.lower()
     window, groups, filters = layer.sizes("Kernel"), layer.number("Groups", 1), layer.number("OutMaps")

@@ -65,7 +65,6 @@ class Layer:
         return value if isinstance(value, int) else default
 
     def sizes(self, member: str) -> tuple[int, ...]:
-        """A list of a few sizes, or ModelError."""
         value = self.said.get(member)
         if not isinstance(value, list) or not 0 < len(value) <= 8 or not all(_is_size(item) for item in value):
             raise ModelError(f"member {member!r} is {value!r:.60}; expected a list of a few sizes")
@@ -142,7 +141,6 @@ def read_text(stream: BinaryIO, account: Account) -> str:
 
 
 def element_type(text: str) -> str:
-    """Element type in a format's name, or ModelError."""
     for form, dtype in _WORDS:
         if form.search(text):
             return dtype

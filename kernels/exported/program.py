@@ -183,7 +183,6 @@ class ExportedProgram:
         return {name for node in self._nodes for name in re.findall(r"'name': '(\w+)'", repr(node["inputs"]))}
 
     def declared(self) -> list[Declared]:
-        """Input tensors of the graph, or ModelError."""
         try:
             given = [spec["user_input"]["arg"] for spec in self._specs if "user_input" in spec]
             return [self._declared(argument["as_tensor"]["name"]) for argument in given if "as_tensor" in argument]

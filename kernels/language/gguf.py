@@ -38,8 +38,6 @@ TYPES: Mapping[int, str] = {
 
 @dataclass(frozen=True)
 class GgufHeader:
-    """Metadata and tensors of a model; of long arrays only the length."""
-
     said: Mapping[str, Any]
     tensors: Mapping[str, SizedTensor]
 

@@ -91,7 +91,6 @@ class Block:
     shares_cache: bool = False
 
     def check(self) -> None:
-        """Raise ModelError for impossible sizes."""
         for name in ("heads", "kv_heads", "key_size", "value_size"):
             if not 0 < getattr(self, name) <= _MOST:
                 raise ModelError(f"the model's {name} is {getattr(self, name)}; expected 1 to {_MOST}")

@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The fused view of a network: the launches left by PyTorch's fusers on a CUDA device.
 
-Two fusers are followed, in this order:
-
 1. cuDNN's fused convolutions of ``torch.jit.optimize_for_inference`` in a frozen graph
    (torch/csrc/jit/passes/frozen_conv_add_relu_fusion_cuda.cpp). A 2-D or 3-D convolution read by a ``relu`` alone becomes
    ``conv2d_relu``; one that is only the first operand of an ``add`` read by a ``relu`` alone becomes ``conv2d_add_relu``.
-   Freezing itself folds batch norms, before a model is saved.
 2. The tensor-expression fuser (NNC) of the profiling executor (torch/csrc/jit/passes/tensorexpr_fuser.cpp). From the last
    operator backwards, each pointwise operator, inference batch norm or ``cat`` absorbs the operators of these kinds that write
    its inputs, and theirs in turn; a result with other readers is written as well. Adjacent independent groups are merged. A
@@ -106,8 +103,6 @@ def fuse(network: Network) -> Network:
 
 
 class Graph:
-    """A network's launches, the tensors between them, and the units that they form."""
-
     def __init__(self, network: Network) -> None:
         if network.launches and not network.reads:
             raise ModelError(

@@ -12,8 +12,7 @@ These passes remove launches:
 * ``cat`` within ``cat`` along one dimension, if nothing else reads the inner one: one ``cat`` of all parts.
 
 Memory written again is left alone, and so are two results, or a result and an input, that would share memory. ``addmm`` becomes
-a product and a sum (decompose_ops.cpp), in the front end. Small loops of a constant number of repetitions are unrolled. The
-batching of several ``mm`` (batch_mm.cpp) is not followed.
+a product and a sum (decompose_ops.cpp), in the front end. The batching of several ``mm`` (batch_mm.cpp) is not followed.
 """
 
 from __future__ import annotations

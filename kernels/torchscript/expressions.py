@@ -20,8 +20,6 @@ _ROOTS = frozenset({"torch", "ops", "__torch__", "CONSTANTS"})
 
 
 class ExpressionTranslator:
-    """Turns expressions into closures that take a frame and return a value."""
-
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._account = runtime.recorder.account

@@ -67,7 +67,6 @@ def upgrades(version: int) -> dict[str, Callable[[list[Any], dict[str, Any]], Ar
 
 
 def parse_version(text: bytes) -> int:
-    """The number in a file's ``version`` entry, or ModelError."""
     number = text.strip()
     if not number.isdigit() or len(number) > 9 or not OLDEST <= int(number) <= NEWEST:
         raise ModelError(f"archive is of format version {number[:20]!r}; versions {OLDEST} to {NEWEST} are read")
@@ -123,7 +122,6 @@ class SourceTree:
         self._files: dict[str, dict[str, ClassSource | FunctionSource]] = {}
 
     def find(self, qualified: str) -> ClassSource | FunctionSource:
-        """A class or function, or ModelError."""
         module, _, name = qualified.rpartition(".")
         found = self._file(module).get(name)
         if found is None:

@@ -303,7 +303,6 @@ READABLE |= {"float32": "f", "float64": "d", "float16": "e"}
 
 
 def decode(data: bytes, dtype: str, big_endian: bool) -> list[bool | int | float]:
-    """Numbers from a storage's bytes; raises ModelError."""
     if dtype not in READABLE:
         raise ModelError(f"the model depends on the value of a {dtype} constant, and those are not read")
     return list(struct.unpack(f"{'>' if big_endian else '<'}{len(data) // DTYPE_BYTES[dtype]}{READABLE[dtype]}", data))

@@ -14,7 +14,6 @@ Levels = tuple[NDArray[np.float32], ...]
 def sweep(
     table: NodeTable, features: NDArray[np.float32], levels: Levels, cuts: list[NDArray[np.int32]]
 ) -> NDArray[np.float32]:
-    """As :meth:`~.ensemble.TreeEnsemble.sweep`; ``cuts`` are the level numbers of the edges."""
     shape = tuple(len(axis) for axis in levels)
     out = np.empty((len(features), *shape), np.float32)
     for number, row in enumerate(features):

@@ -58,7 +58,6 @@ class Known:
     notes: tuple[str, ...]
 
     def check_ready(self) -> None:
-        """Raise InputError if power cannot be measured."""
         if self.missing:
             raise InputError(
                 f"power rails {', '.join(self.missing)} cannot be read: a profile needs them; 'jetdvfs doctor' says more"
@@ -90,7 +89,6 @@ class Known:
 
 
 def what_is_known(board: SetUpBoard, wanted: str | None) -> Known:
-    """Known facts of the board and of the profiles; raises InputError or BundleError."""
     description, (offered, unknown) = board.description, board.hardware.seen()
     manifests = {}
     for name, path in find_bundles().items():
@@ -124,7 +122,6 @@ def what_is_known(board: SetUpBoard, wanted: str | None) -> Known:
 
 
 def _distance(manifest: Manifest, description: BoardDescription) -> tuple[bool, bool, bool, float]:
-    """Distance of a profile's board: another board, simulated, another chip, and relative speed."""
     theirs = load_board(manifest.board)
     speeds = [one.chip.flops_per_gpu_cycle["float32"] * one.grid.gpu_hz[-1] for one in (theirs, description)]
     return (

@@ -138,8 +138,6 @@ class _Order(Protocol):
 
 
 class _Spread:
-    """One network after the other, evenly over the grid."""
-
     note = ""
 
     def __init__(self, what: Plan, record: Measurements) -> None:
@@ -151,8 +149,6 @@ class _Spread:
 
 
 class _LeastCertain:
-    """Configurations at which plans are least certain, until they are known well enough."""
-
     def __init__(self, what: Plan, accuracy: float) -> None:
         self._what, self._accuracy, self.note = what, accuracy, ""
         self._before = prior_of(load_bundle(what.known.prior), what.board.description)

@@ -78,7 +78,6 @@ class BaselineKeeper:
     def ready(
         self, domains: Sequence[ClockDomain], limits: Callable[[ClockDomain], tuple[int, int] | None]
     ) -> tuple[Baseline, dict[str, str | None]]:
-        """The baseline that covers these domains, and the files just read for it."""
         try:
             self._forget_earlier_boot()
             self.recall()

@@ -54,7 +54,6 @@ class Marker:
 
 
 def read_boot_id(files: Files) -> str:
-    """Id of the running boot; raises HardwareBusy."""
     text, again = files.read_text(BOOT_ID), files.read_text(BOOT_ID)
     if text != again or not _UUID.fullmatch(text):
         raise HardwareBusy(f"{BOOT_ID}: holds {text[:40]!r}, expected the boot's id")
@@ -67,7 +66,6 @@ def encoded(value: BaselineRecord | Marker) -> bytes:
 
 
 def decoded(data: bytes, kind: type[T]) -> T:
-    """The inverse of :func:`encoded`; raises Damaged."""
     checksum, _, text = data.partition(b"\n")
     text = text.removesuffix(b"\n")
     if checksum != _checksum(text):

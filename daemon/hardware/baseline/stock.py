@@ -24,8 +24,6 @@ _HOLDING = ("userspace", "performance", "powersave")
 
 @dataclass
 class Stock:
-    """Clocks that look held: default and current value of each file, and errors."""
-
     values: dict[str, str] = field(default_factory=dict)
     held: dict[str, str] = field(default_factory=dict)
     domains: list[ClockDomain] = field(default_factory=list)

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Storage of the baseline: two copies in root's folder, which lasts for one boot.
 
-The copies are written one after the other, each atomically, before anything else. A marker next to the folder shows that clocks
-were held if both are lost, and a witness in the state directory, if the whole runtime directory was removed. Nothing is synced:
-a baseline is worthless after its boot.
+The copies are written one after the other, each atomically. A marker next to the folder shows that clocks were held if both are
+lost, and a witness in the state directory, if the whole runtime directory was removed. Nothing is synced.
 """
 
 from __future__ import annotations
@@ -120,7 +119,6 @@ class BaselineStore:
         )
 
     def _look_at_older(self, boot_id: str, damaged: list[Damage], outdated: list[Path]) -> BaselineRecord | str | None:
-        """An earlier version's baseline of this boot, or the reason for its loss."""
         if self._older is None:
             return None
         data = None
@@ -164,7 +162,6 @@ class BaselineStore:
                     self._put(path, encoded(marker))
 
     def tidy(self, kept: Kept) -> tuple[str, ...]:
-        """Set damaged files aside and remove files of another boot; return a line for each."""
         for path in kept.outdated:
             with contextlib.suppress(OSError):
                 path.unlink()

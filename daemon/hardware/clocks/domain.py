@@ -115,7 +115,6 @@ class ClockDomain:
         return [write for write in pair if write.path in touch and write.value != now[write.path]]
 
     def bounds(self, files: Files) -> tuple[int, int | None]:
-        """Limits within which a setpoint reads back now."""
         floors = [value for path in self.floors if (value := files.find_int(path))]
         ceilings = [value for path in self.ceilings if (value := files.find_int(path))]
         return max(floors, default=0), min(ceilings, default=None)

@@ -26,7 +26,6 @@ def limited_domain(files: Files, name: str, low: str, high: str) -> ClockDomain:
 
 
 def listed_levels(files: Files, table: str, otherwise: tuple[int, ...]) -> set[int]:
-    """Frequencies in a file; the description's for kernels without it."""
     return {rate for word in (files.find_text(table) or "").split() if (rate := rate_in(word))} or set(otherwise)
 
 

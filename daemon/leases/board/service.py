@@ -115,8 +115,6 @@ class BoardService:
         self.thread.submit(self._changing(lambda: self._controller.drop(holder.connection)), user=holder.uid, ends=True)
 
     async def give_back(self, longest_s: float = ANSWER_S, by: str = "") -> tuple[int, RestoreReport]:
-        """End every lease and restore the baseline; return the number of leases, and the report."""
-
         def give_back() -> tuple[int, RestoreReport]:
             return len(self._controller.leases), self._controller.give_back(by)
 

@@ -47,8 +47,6 @@ class _Job(Generic[T]):
 
 @dataclass(frozen=True)
 class _AtRest:
-    """Deferrable job, and its deadline."""
-
     function: Callable[[], None]
     latest_s: float
 

@@ -74,7 +74,6 @@ class Budgets:
         self._battery_s = float("-inf")
 
     def check(self, asked: BoardConstraints) -> None:
-        """Refuse limits that cannot be watched; raises UsageError."""
         self._draining.pop(ASKED, None)
         if asked.hours is not None and asked.battery_wh is None and self._read_battery(self._monotonic()) is None:
             raise UsageError(

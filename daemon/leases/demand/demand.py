@@ -98,8 +98,6 @@ class _Sample(NamedTuple):
 
 
 class MemoryDemand:
-    """Memory clock of other work, learned from the activity monitor."""
-
     def __init__(self) -> None:
         self._counted: deque[_Sample] = deque()
         self._others: deque[tuple[float, float]] = deque()

@@ -3,8 +3,7 @@
 
 CPU: other work may fill ``cpu_share`` of a cluster's busiest core, slightly less than under schedutil (a headroom of 1.25).
 Deadlines much shorter than the averaging period need an operator's limit. EMC: other work may use ``emc_share``, as isochronous
-clients (cameras, displays) come first only up to a part of the bandwidth. Pressure: demand exceeds the held clock by the added
-share of time that tasks wait.
+clients (cameras, displays) come first only up to a part of the bandwidth.
 """
 
 from __future__ import annotations

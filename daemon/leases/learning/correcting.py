@@ -149,7 +149,6 @@ def of_this_load(
 
 
 def longer(one: Observation, factor: float) -> Observation:
-    """An observation as one uncertain frame of another load; its busy share stays."""
     latency_ms, period_ms = (None if figure is None else factor * figure for figure in (one.latency_ms, one.period_ms))
     return replace(one, latency_ms=latency_ms, period_ms=period_ms, frames=1, doubt=hypot(one.doubt, doubted(factor)))
 

@@ -237,7 +237,6 @@ class Learner:
         return course.doubt.to_json() if course and course.doubt else None
 
     def corrected(self, lease: Lease) -> dict[str, Any] | None:
-        """The ``Corrected`` of the interface; None if no frames correct the plan."""
         course = self._courses.get(lease.id)
         if course is None or (course.remembered is None and not course.corrected):
             return None
@@ -428,7 +427,6 @@ class Learner:
         return lease.frames.observations(self._monotonic(), _NOBODY)
 
     async def _seen(self, lease: Lease, course: LeaseProgress, company: Company) -> list[Observation]:
-        """Observations in this company, without the wait for known frames of other leases."""
         now_s = self._monotonic()
         seen = lease.frames.observations(now_s, company)
         others = self._company(lease, self._desk.snapshot, now_s)

@@ -27,7 +27,6 @@ from .connection import Connection, Refusals, Turns
 from .session import Peer, Service, Session
 
 UNCHANGED = -1
-"""Group of a socket that keeps the process's own."""
 
 
 @contextlib.contextmanager

@@ -12,8 +12,6 @@ from ..interface import Interface
 
 
 class Peer(NamedTuple):
-    """The client's process, by the kernel."""
-
     pid: int
     uid: int
     gid: int
