@@ -439,7 +439,6 @@ def _by(session: Session) -> str:
 
 
 def _input(item: Mapping[str, Any]) -> TensorSpec:
-    """An input as sent, with items of its value as JSON texts."""
     from ..kernels.inputs import read_input
 
     try:

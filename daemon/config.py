@@ -62,7 +62,7 @@ Number: TypeAlias = Annotated[int, Meta(ge=1, le=10_000, description="a whole nu
 class ClientLimits:
     """Limits on simultaneous connections, leases and loaded networks.
 
-    A user gets at most 16 connections and 16 leases; an eighth of each, at most 8, is kept for root.
+    A user gets at most 16 connections and leases; an eighth of each, at most 8, is kept for root.
     """
 
     connections: Number = 64
@@ -93,7 +93,7 @@ class DefaultTarget:
 class IdleRules:
     """Standby after a time without frames, at clocks as for ``default``.
 
-    By default the CPU keeps its governor, which serves other work, and the first frame, at once.
+    By default the CPU keeps its governor.
     """
 
     after_s: Annotated[float, Meta(ge=0.5, le=3600, description="a number from 0.5 to 3600")] = 5.0
@@ -146,11 +146,7 @@ class Config(Members):
 
 
 def load_config(path: Path | None) -> Config:
-    """Read the file and its drop-ins, by default the installation's if any, else the defaults.
-
-    Raises:
-        UsageError: a file cannot be read, or a member is invalid.
-    """
+    """Read the file and its drop-ins, by default the installation's if any; raises UsageError."""
     reading = read_config(path)
     if reading.members is None:
         first, *others = reading.problems

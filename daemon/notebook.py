@@ -56,10 +56,10 @@ def decompose(
 
     Args:
         path: a TorchScript, ``torch.export`` or ONNX file.
-        inputs: in order or by name, each like ``1x3x224x224``, ``1x128:int64`` or ``sr=16000:int``; not needed if the file
-            declares them.
+        inputs: in order or by name, each like ``1x3x224x224``, ``1x128:int64`` or ``sr=16000:int``, unless the file declares
+            them.
         method: method of a TorchScript model.
-        optimized: launches after the passes of PyTorch's JIT, as ``jetdvfs predict`` and the daemon take them.
+        optimized: launches after the passes of PyTorch's JIT, as ``jetdvfs predict`` takes them.
 
     Returns:
         The network. If its launch list ends early, ``boundary`` tells where and why.
@@ -121,7 +121,7 @@ class BoardProfile:
         Args:
             network: from :func:`decompose`.
             method: ``timeline`` of host and GPU, or ``sum`` of kernel times, as in MIRAGE (SEC '21).
-            temperature_c: die temperature in degrees Celsius; by default that of the profile's idle power.
+            temperature_c: die temperature; by default that of the profile's idle power.
             execution: ``eager``, ``graph`` or ``engine`` launches; by default as listed: engine for TensorRT, else eager.
             beside: frame overhead.
             accept_boundary: operators at which the launch list may end early.
@@ -129,8 +129,7 @@ class BoardProfile:
         Raises:
             UsageError: unknown method or execution.
             EndsEarly: the launch list ends early, and not at an accepted operator.
-            CostModelError: the network launches nothing, a kernel does not fit its model, or the profile does not know the
-                temperature.
+            CostModelError: nothing is launched, a kernel does not fit its model, or the temperature is unknown to the profile.
         """
         if method not in METHODS:
             raise UsageError(f"method {method!r:.80}; valid: {', '.join(METHODS)}")

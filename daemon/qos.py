@@ -80,8 +80,8 @@ class frame:
     ``spans`` hold its times.
 
     Args:
-        wait: called at the end of the block; returns when the GPU is done, as ``torch.cuda.synchronize``. None waits for
-            PyTorch's current CUDA stream, if used. False does not wait.
+        wait: called at the end; returns when the GPU is done, as ``torch.cuda.synchronize``. None waits for PyTorch's current
+            CUDA stream, if used; False does not wait.
     """
 
     __slots__ = ("_lease", "_start", "_wait", "latency_ms", "spans")

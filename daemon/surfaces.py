@@ -62,7 +62,7 @@ class Surfaces:
     """Makes and keeps surfaces for one profile.
 
     Args:
-        profile: bundle in use; without one, networks can be loaded but not predicted.
+        profile: bundle in use; without one, nothing is predicted.
         tables: converted node tables, which workers read.
         stored: surfaces that outlast this process, closed to workers.
     """

@@ -20,15 +20,14 @@ class Budget:
         directory_bytes: the archive's table of contents.
         entry_bytes, total_bytes: decompressed size of any one entry read (without weights), and of all.
         graph_bytes: part of an exported graph parsed at a time, which takes many times as much in memory.
-        piece_bytes: statements parsed at a time; their syntax can take 500 times as much in memory.
-        ast_depth: nesting of expressions and statements in one function.
-        ast_nodes: syntax nodes of all functions together.
+        piece_bytes: statements parsed at a time; their syntax can take 500 times as much.
+        ast_depth, ast_nodes: nesting in one function, and syntax nodes of all.
         pickle_steps: opcodes in one pickle.
         steps: statements and operator calls interpreted.
         items: length of a list, tuple, dictionary or string that the model builds.
         tree_objects: objects in the module tree.
         cpu_s: processor time of the reading thread, as a busy machine takes longer.
-        memory_bytes: growth of the whole process, checked now and then, like the clock.
+        memory_bytes: growth of the whole process, checked now and then.
     """
 
     entries: int = 100_000

@@ -67,7 +67,7 @@ def decompose(
         by_node: scopes of an ONNX file are node names, as in runtimes, instead of modules.
 
     Raises:
-        ModelError: the file is of no known format, is damaged, or names something it has no reason to name.
+        ModelError: the format is unknown, or the file damaged or with forbidden names.
         UnsupportedOperator: it calls an operator without a shape rule.
         ShapeError: it does not run on such inputs.
         BudgetExceeded: reading it would exceed the budget.
@@ -206,7 +206,7 @@ def _without_waiting(path: str, flags: int) -> int:
 def _guarded() -> Iterator[None]:
     """Turn the interpreter's own limits into errors of the budget.
 
-    The cyclic collector pauses meanwhile: it finds nothing in a model's many small objects, and doubles the time.
+    The cyclic collector pauses meanwhile: it doubles the time and finds nothing.
     """
     paused = gc.isenabled()
     gc.disable()

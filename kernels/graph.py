@@ -21,9 +21,9 @@ from .network import KernelInvocation, Network, ParamValue, Shape, numel, tensor
 
 @dataclass
 class Module:
-    """One module of a network, its own launches in execution order, and sums over all launches within it.
+    """One module of a network, its own launches in execution order, and sums over all within it.
 
-    ``path`` is its place in the network (``layer1.0.conv1``); empty for the network itself.
+    ``path`` is its place in the network (``layer1.0.conv1``); empty for the whole.
     """
 
     path: str
@@ -86,8 +86,8 @@ class Node:
     Attributes:
         kernel, stride, padding, dilation: of a window (convolution, pooling), height and width; else 0.
         groups: of a convolution; else 0.
-        in_channels, out_channels: of the first tensor read and of the one written; for non-images the last dimension.
-        input_bytes, weight_bytes, output_bytes: activations and weights read, and bytes written.
+        in_channels, out_channels: of the first tensor read and of the one written; of non-images the last dimension.
+        input_bytes, weight_bytes, output_bytes: read and written.
     """
 
     kind: str
@@ -108,7 +108,6 @@ class Node:
 
     @property
     def access_bytes(self) -> int:
-        """PerfSeer's memory access cost: inputs, weights and output, each moved once."""
         return self.input_bytes + self.weight_bytes + self.output_bytes
 
     @property

@@ -57,7 +57,7 @@ def parse_configuration(text: str, levels: Mapping[str, Sequence[int]] | None = 
     to its governor (:func:`governed`) is the lowest. :meth:`FrequencyGrid.index` checks the result.
 
     Raises:
-        GridError: these are not three positive numbers, or words with levels; or an axis has no level for its word.
+        GridError: these are not three positive numbers or valid words.
     """
     words = [word.strip() for word in text.split(",")]
     words = words * len(AXES) if len(words) == 1 and words[0] in _EXTREMES else words
@@ -144,7 +144,6 @@ class FrequencyGrid:
         return levels
 
     def configuration(self, index: Sequence[int]) -> FrequencyConfiguration:
-        """Configuration at a grid index ``(cpu, gpu, emc)``."""
         cpu, gpu, emc = index
         return FrequencyConfiguration(self.cpu_khz[cpu], self.gpu_hz[gpu], self.emc_hz[emc])
 

@@ -2,8 +2,8 @@
 """One row per kernel kind, read by cost, features, fusion, host times and the ONNX front end.
 
 External lists of launches may name any kind, with FLOPs and bytes; it counts as unmodelled. Convolutions and matrix products
-count operations as ``torch.utils.flop_counter`` does (a multiply-add is two); other kinds follow their textbook definition per
-element. Bytes are inputs, weights and outputs, each moved once.
+count operations as ``torch.utils.flop_counter`` does (a multiply-add is two); other kinds follow their textbook definition.
+Bytes are inputs, weights and outputs, each moved once.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class KernelKind:
         flops: None for fused kinds, whose members have them.
         features: feature family of its own model; empty if a profile cannot have one.
         served_by: kind or family whose model serves it if a profile has none of its own.
-        fusible: True if PyTorch's tensor-expression fuser takes it into a pointwise group.
+        fusible: PyTorch's tensor-expression fuser takes it into a pointwise group.
         members: kinds that cuDNN runs as this one, in order.
-        gathers: True if the host prepares each of its inputs separately.
+        gathers: the host prepares each of its inputs separately.
         way: library path of an invocation, if issue times differ between paths.
-        operands: number of tensors or numbers that a pointwise operator combines.
+        operands: tensors or numbers that a pointwise operator combines.
         onnx: ONNX operators of this kind that take only these operands.
     """
 

@@ -59,8 +59,8 @@ class TensorSpec:
     Attributes:
         dtype: element type, or one of :data:`PLAIN_TYPES`.
         name: the model's name for it, unless given in order.
-        value: the plain value alone; or a tensor's numbers, row-major, that steer the network.
-        typed: False if ``dtype`` was not given, so that the file's own counts.
+        value: the plain value; or a tensor's numbers, row-major, that steer the network.
+        typed: False if the file's own element type counts.
     """
 
     shape: Shape
@@ -180,7 +180,7 @@ class Network:
         boundary: end of an incomplete list.
         reads: for each launch, the writer of each input, also through views; -1 for inputs and weights. Empty if unknown.
         optimized: after the passes of PyTorch's JIT (:mod:`jetdvfs.kernels.rewriting.optimizing`).
-        runtime: compiler of the network (``TensorRT``); empty for PyTorch's dispatcher.
+        runtime: its compiler (``TensorRT``); empty for PyTorch's dispatcher.
         unread: note on weights that no launch reads.
     """
 
@@ -304,7 +304,6 @@ def element_bytes(dtype: str) -> float:
 
 
 def tensor_bytes(elements: int, dtype: str) -> int:
-    """Bytes of a number of elements; of a packed type, in whole blocks."""
     if dtype in PACKED_TYPES:
         block, size = PACKED_TYPES[dtype]
         return -(-elements // block) * size

@@ -28,10 +28,8 @@ def stamp_of(status: os.stat_result) -> Stamp:
 
 
 def check_npz(file: IO[bytes] | str | os.PathLike[str], most_bytes: int) -> None:
-    """Refuse an ``.npz`` file, a path or an open file (left at its start), whose arrays exceed ``most_bytes`` together.
-
-    Raises:
-        ValueError: the arrays are too many, too large, or of Python objects; or a header is malformed.
+    """Refuse an ``.npz`` file, a path or an open file (left at its start), by ValueError: malformed, too many arrays, of Python
+    objects, or more than ``most_bytes`` together.
     """
     if isinstance(file, (str, os.PathLike)):
         with Path(file).open("rb") as stream:

@@ -28,7 +28,6 @@ FIGURES = ("latency_ms", "power_mw", "energy_mj", "idle_mw", "latency_sigma", "e
 _NOT_PREDICTED = ("leakage_mw", "least_ms")
 TERMS = ("compute_ms", "memory_ms", "host_ms")
 LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
-"""Probabilities of the stored quantiles."""
 
 _NORMAL = NormalDist()
 
@@ -127,7 +126,7 @@ class Terms:
         compute_sigma, memory_sigma, host_sigma: standard deviation of log(measured / predicted) of each one's rate.
         all_sigma: of the error common to all three.
         idle_sigma, dynamic_sigma: of the idle power, and of the power above it.
-        unpredicted: True if only the three clocks are known, and not their overlap.
+        unpredicted: only the three clocks are known, not their overlap.
     """
 
     compute_ms: NDArray[np.float32]
@@ -148,7 +147,7 @@ class Terms:
 
 @dataclass(frozen=True, eq=False)
 class Surface:
-    """Latency, power and energy of one inference over a grid; every array is read-only and has the grid's shape.
+    """Latency, power and energy of one inference over a grid, whose shape every array has, read-only; raises CostModelError.
 
     Attributes:
         power_mw: mean power of the board's energy rails during the inference.
@@ -162,9 +161,6 @@ class Surface:
         execution_note: unmeasured parts of the execution on this board.
         temperature_c: the die's, of the grid's shape, after :meth:`warmed`. It is not saved.
         terms: components of the latency; None if unknown, as after a correction.
-
-    Raises:
-        CostModelError: an array has another shape or holds a non-finite number.
     """
 
     grid: FrequencyGrid
@@ -216,8 +212,8 @@ class Surface:
     def quantile(self, probability: float) -> Surface:
         """The surface that frames stay under with this probability, configuration by configuration.
 
-        The excess follows :attr:`tails`, or a log-normal error. Latency, power and energy have separate quantiles, so that
-        energy is not power times latency; the result has no uncertainty.
+        The excess follows :attr:`tails`, or a log-normal error. Separate quantiles: energy is not power times latency. The
+        result has no uncertainty.
         """
         if not 0 < probability < 1:
             raise CostModelError(f"quantile {probability}: expected a probability between 0 and 1, both excluded")
@@ -262,9 +258,8 @@ class Surface:
         )
 
     def energy_per_frame_mj(self, fps: float) -> NDArray[np.float64]:
-        """Energy of one frame at a steady rate: the inference, then idle at the same clocks until the next frame.
-
-        If an inference outlasts the period, the energy is that of the inference alone.
+        """Energy of one frame at a steady rate: the inference, then idle at the same clocks until the next frame, if any time
+        is left.
         """
         if not 0 < fps < float("inf"):
             raise CostModelError(f"fps={fps}: expected a positive frame rate")

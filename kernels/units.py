@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The three clocks of a frequency configuration: names of fields and clocks, units, and prediction methods.
 
-A frequency is in the unit of its kernel file, which ends its name: ``gpu_hz`` in Hz, ``cpu_khz`` in kHz; likewise the clock of
-a CPU cluster named by its cpufreq policy. Messages use MHz.
+A frequency's name ends with the unit of its kernel file: ``gpu_hz``, ``cpu_khz``, and so does that of a CPU cluster, named by
+its cpufreq policy. Messages use MHz.
 """
 
 from __future__ import annotations

@@ -48,10 +48,7 @@ class Child:
 
 
 def spawn(name: str, command: Sequence[str], folder: Path) -> Child:
-    """Start a module of the product with a pipe as standard output and its errors in ``folder``.
-
-    It ends with this process, which also removes ``folder``.
-    """
+    """Start a module, with a pipe as output and errors in ``folder``; it ends, and the folder is removed, with this process."""
     log = folder / f"{name.split()[-1]}.log"
     tethered = [sys.executable, "-m", "jetdvfs.daemon.cli.tethered", str(os.getpid()), str(folder), *command]
     with log.open("wb") as errors:

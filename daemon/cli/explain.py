@@ -2,8 +2,8 @@
 """``jetdvfs predict --explain``: time and energy of an inference by kernel at one configuration, and one step of each clock.
 
 "bound by" is compute or memory, as in the kernel's roofline, or launch if the GPU waits longer for the host than it runs. "of
-roofline" is the bound as a part of the kernel's time; far below 100%, clocks are not the limit. Energy is above idle. A step of
-a clock that bounds little changes little: that clock can go down.
+roofline" is the bound as a part of the kernel's time; far below 100%, clocks are not the limit. Energy is above idle. A clock
+whose step changes little can go down.
 """
 
 from __future__ import annotations

@@ -45,11 +45,8 @@ _MAX_JSON_BYTES = 64 << 20
 def read_model(
     path: Path, inputs: Sequence[str], method: str = "forward", *, optimized: bool | None = None, default: bool = False
 ) -> Network:
-    """A network, or its listed part, by its file and input shapes; ``optimized`` is the JIT's view, None for ``default``.
-
-    Raises:
-        UsageError: missing inputs, or a list of the other view.
-        KernelsError: the file cannot be read.
+    """A network, or its listed part, by its file and inputs; ``optimized`` is the JIT's view, None for ``default``. Raises
+    UsageError, or KernelsError for an unreadable file.
     """
     path = model_file(path)
     says_its_own = says_its_inputs(path)
@@ -89,7 +86,6 @@ def measured_text(times: LayerTimes) -> str:
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    """Open a file without waiting for a named pipe's writer."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 

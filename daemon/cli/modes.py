@@ -50,11 +50,8 @@ def switch_mode(
     dry_run: bool,
     stats: Callable[[], AbstractContextManager[JetsonStats | None]] = connect,
 ) -> tuple[dict[str, Any], list[str]]:
-    """Change the mode, or print the change; users of the jetson-stats service may without root.
-
-    Raises:
-        NotPermitted: only root may.
-        HardwareRefused: the mode is not in force afterwards; the text says if a reboot would help.
+    """Change the mode, or print the change; also for users of the jetson-stats service. Raises NotPermitted, or HardwareRefused
+    if the mode is not in force afterwards.
     """
     files = Files(root)
     modes, foreign = running_modes(files)

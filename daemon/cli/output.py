@@ -41,7 +41,6 @@ _PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 def table(
     headers: Sequence[str], rows: Sequence[Sequence[str]], *, text_columns: int = 1, right: Container[int] | None = None
 ) -> str:
-    """Table with the columns in ``right`` aligned right, by default all after the first ``text_columns``."""
     headers, *rows = ([printable(cell) for cell in row] for row in (headers, *rows))
     figures = range(text_columns, len(headers)) if right is None else right
     widths = [max(map(len, column)) for column in zip(headers, *rows, strict=True)]
@@ -86,7 +85,6 @@ def clocks(configuration: Mapping[str, int], governed: Collection[str] = ()) -> 
 
 
 def short_clocks(configuration: Mapping[str, int], governed: Collection[str] = ()) -> str:
-    """Whole MHz: ``CPU 1114, GPU 612, EMC 2133 MHz``."""
     parts = (f"{CLOCKS[axis]} {mhz(axis, configuration[axis]):.0f}" for axis in AXES if axis not in governed)
     return f"{', '.join(parts)} MHz{left_to_governors(governed)}"
 

@@ -47,7 +47,6 @@ _LIGHT = frozenset({"#F0E442", "#56B4E9", "#E69F00"})
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """A figure in memory, in inches; raises InputError without matplotlib."""
     told = os.environ.get("MPLBACKEND")
     os.environ["MPLBACKEND"] = "agg"  # importing matplotlib fails with an unknown backend here
     try:
@@ -106,7 +105,7 @@ def heading(text: str, simulated: bool) -> str:
 
 
 def literal(text: str) -> str:
-    """Text without matplotlib's formulas between dollars."""
+    """Text whose dollars start no formula."""
     return printable(text).replace("$", r"\$")
 
 

@@ -171,7 +171,6 @@ def _planned(network: Network, target: Target, bundle: Bundle, args: argparse.Na
 
 
 def _proposal(network: Network, surface: Surface, target: Target, bundle: Bundle, args: argparse.Namespace) -> Proposal | None:
-    """A power mode better than the boot default; none for targets of hours."""
     board = load_board(bundle.manifest.board)
     if not board.modes or isinstance(target, Hours):
         return None

@@ -54,11 +54,8 @@ def sizes(text: str) -> tuple[int, ...]:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Plan for each batch size, and show them with the best one.
-
-    Raises:
-        UsageError: no deadline, or an input without a batch.
-        TargetNotAttainable: no batch size meets it.
+    """Plan for each batch size, and show them with the best one; raises TargetNotAttainable, or UsageError without a deadline
+    or batch.
     """
     if args.deadline is None or args.targets:
         raise UsageError("--batches: expected --deadline MS, and no --target: planned for is the least energy of an item")

@@ -80,7 +80,6 @@ def _samples_by_name(status: Status | None) -> dict[str, list[dict[str, Any]]]:
 
 
 def exposition(status: Status | None) -> str:
-    """All samples in Prometheus' text format; without a status, only ``jetdvfs_up``."""
     lines = []
     for metric, samples in _sampled(status):
         lines += [f"# HELP {metric.name} {metric.meaning}", f"# TYPE {metric.name} {metric.kind}"]

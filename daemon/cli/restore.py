@@ -73,10 +73,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 class RestoreOutcome(NamedTuple):
-    """Lines of a restore: restored values, values set by other programs since, refused values.
+    """Values restored, set by other programs since, and refused, as lines; number of ``leases`` ended.
 
-    ``leases`` counts those ended; ``locked`` is True if another process keeps the memory lock. ``asked`` is the daemon's
-    socket.
+    ``locked`` is True if another process keeps the memory lock. ``asked`` is the daemon's socket.
     """
 
     restored: Sequence[str]

@@ -227,7 +227,6 @@ def _lease(lease: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _guessed(lease: Mapping[str, Any]) -> Iterator[str]:
-    """Guessed parts of a lease's prediction; absent from an earlier daemon."""
     if not (guesses := lease.get("guessed")):
         return
     yield f"     guessed: {lease['predicted']['guessed_share']:.0%} of the GPU's time"

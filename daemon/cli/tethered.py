@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder, except one with a mounted simulated board."""
+    """Remove a folder, unless a simulated board is mounted there."""
     if folder.is_dir() and not any(map(os.path.ismount, folder.iterdir())):
         shutil.rmtree(folder, ignore_errors=True)
 

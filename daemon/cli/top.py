@@ -2,7 +2,7 @@
 """Watch the board and its leases: clocks, rails, temperatures, and each lease's target, predicted and observed latency.
 
 "first ms" is the median of frames that come after a pause or at other clocks. The screen is drawn every second until q or an
-interrupt, also while the daemon restarts. Without a terminal the screens follow each other.
+interrupt, also while the daemon restarts; without a terminal, screens follow each other.
 
 example: jetdvfs top --every 5
 """
@@ -107,7 +107,6 @@ def _draw(lines: list[str]) -> None:
 
 
 def _cut(line: str, width: int) -> str:
-    """The part of a line that fits; colour codes take no room."""
     parts, room = [], width
     for part in re.split(r"(\x1b\[\d*m)", line):
         parts.append(part if part.startswith("\x1b") else part[:room])

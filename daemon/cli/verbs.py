@@ -183,7 +183,7 @@ def _parse_and_run(program: Program, arguments: list[str], verb: str) -> int:
 
 @contextlib.contextmanager
 def _interrupted_afterwards() -> Iterator[None]:
-    """Delay an interrupt while libraries are loaded, some of which take it for a broken installation."""
+    """Delay an interrupt while libraries are loaded."""
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not _INTERRUPT:
         yield
         return

@@ -2,8 +2,8 @@
 """A child that takes over connections with clients' descriptors, closes none, and may hang when it ends.
 
 Run as a file, with the standard library alone, to start in a few milliseconds. Its argument is a socket's number. Each record
-is a connection and a number of bytes: 0 to keep the connection; else the child receives that many bytes and answers with one: 0
-for missing bytes or too many descriptors, 1 for no descriptors, 2 for some.
+is a connection and a number of bytes to receive, 0 to keep the connection; the answer is one byte: 0 for missing bytes or too
+many descriptors, 1 for no descriptors, 2 for some.
 """
 
 from __future__ import annotations

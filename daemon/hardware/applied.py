@@ -24,7 +24,7 @@ class Applied:
     """Outcome of a request.
 
     Attributes:
-        accepted: request as held by the kernel and firmware; lower if they cut it.
+        accepted: request as held by the kernel and firmware, perhaps lower.
         effective: measured clocks; as accepted if unmeasured, 0 while power-gated.
         verified: all agree.
         waiting: axes set once their missing files appear.

@@ -59,7 +59,6 @@ class Reader(ABC):
         """
 
     def read_int(self, path: str) -> int:
-        """The file's number; errors as for :meth:`read_text`."""
         text = self.read_text(path)
         try:
             if -_MOST < (number := int(text)) < _MOST:
@@ -226,7 +225,6 @@ class Files(Reader):
         return names
 
     def _locate(self, path: str) -> str:
-        """Place of a board path on this machine, every link resolved below the root."""
         if self.root == "/":
             return path
         todo, done, links = path.split("/")[::-1], [self.root], 0

@@ -94,8 +94,7 @@ class Hardware:
 
         Raises:
             HardwareBusy: the device tree does not answer.
-            InputError: no description fits this machine.
-            UsageError: no board has that name.
+            InputError, UsageError: no description fits, or has that name.
         """
         if board is None:
             identity, description = identify(files, clock, boards)
@@ -198,7 +197,6 @@ class Hardware:
         return found
 
     def memory_hz(self) -> int:
-        """The memory clock as measured, or else as requested; 0 if unreadable."""
         if "emc_hz" in self._axes.fixed:
             return self._fixed_level("emc_hz")
         return next((effective(reading) for reading in self._readings("emc_hz")), 0)
@@ -241,9 +239,8 @@ class Hardware:
         offered: Offered | None = None,
         governed: Collection[str] = (),
     ) -> Applied:
-        """Set the clocks, wait (bounded) until they obey, and return the outcome.
-
-        A refusal undoes all writes and is raised. If the firmware cuts a clock, the outcome is not ``verified``.
+        """Set the clocks, wait (bounded) until they obey, and return the outcome, not ``verified`` if the firmware cuts a
+        clock.
 
         Args:
             clusters: clocks in kHz of CPU clusters set apart, by cpufreq policy; the lowest by default.
@@ -252,7 +249,7 @@ class Hardware:
 
         Raises:
             NotOffered: a frequency is not offered; nothing was written.
-            HardwareRefused, HardwareBusy: a file refused; the text says if everything could be undone.
+            HardwareRefused, HardwareBusy: a file refused; the text says if all writes could be undone.
         """
         started = self._clock.monotonic()
         offered = self.offered() if offered is None else offered

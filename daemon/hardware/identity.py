@@ -104,14 +104,11 @@ def parts_in(text: str) -> set[str]:
 
 
 def match_board(identity: Identity, boards: Sequence[BoardDescription]) -> BoardDescription:
-    """The description of the board that a device tree names.
+    """The description of the board that a device tree names; raises InputError.
 
-    The tree lists names from most to least specific; a description's last name is its chip's, which does not suffice. A
-    module's part number identifies it on any carrier (``vendor,carrier+p3767-0003``); in a container, nvpmodel's file may name
-    it. An undescribed module of a known chip uses a described board's files (:attr:`BoardDescription.like`).
-
-    Raises:
-        InputError: no description fits and the chip is unknown.
+    The tree lists names from most to least specific; a description's last name, its chip's, does not suffice. A module's part
+    number identifies it on any carrier (``vendor,carrier+p3767-0003``); in a container, nvpmodel's file may name it. An
+    undescribed module of a known chip uses a described board's files (:attr:`BoardDescription.like`).
     """
 
     def rank(board: BoardDescription) -> int | None:

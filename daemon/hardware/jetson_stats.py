@@ -62,12 +62,10 @@ class JetsonStats:
         self._client.close()
 
     def switch(self, mode: PowerMode, masks: Sequence[str] = ()) -> ModeSwitch:
-        """Request a mode from the service, unless it knows that the mode needs a reboot.
+        """Request a mode from the service, unless it knows that the mode needs a reboot; raises HardwareRefused.
 
-        The service knows only one of the differing unit ``masks``, and gives no reason for a refused mode.
-
-        Raises:
-            HardwareRefused: no nvpmodel, or not this mode: the service takes identifiers up to the number of modes only.
+        The service knows one of the differing unit ``masks``, and gives no reason. It takes identifiers up to the number of
+        modes only.
         """
         modes = self._client.nvpmodel
         if modes is None:
@@ -107,8 +105,6 @@ def _open_client() -> JtopClient | None:
 def connect(
     open_client: Callable[[], JtopClient | None] = _open_client, socket: Path = SOCKET, longest_s: float = _CONNECT_S
 ) -> Iterator[JetsonStats | None]:
-    """The service; None if absent, silent for too long, or without its client installed."""
-
     def reach() -> JetsonStats | None:
         client = open_client()
         return None if client is None else JetsonStats(client)

@@ -32,7 +32,6 @@ RunProgram = Callable[[Sequence[str]], Finished]
 
 
 def run_program(command: Sequence[str], longest_s: float = _LONGEST_S) -> Finished:
-    """Run a program without input or terminal, for a bounded time; raises HardwareRefused."""
     with tempfile.TemporaryFile() as said:
         try:
             process = subprocess.Popen(

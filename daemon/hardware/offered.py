@@ -41,12 +41,10 @@ def read_offered(
     others: OthersValue,
     failed: list[str] | None = None,
 ) -> Offered:
-    """Read the levels that the board offers within its power mode and the limits of ``others``.
+    """Read the levels that the board offers within its power mode and the limits of ``others``; raises HardwareBusy or
+    HardwareRefused.
 
-    With ``failed``, an unreadable limit adds a line there instead of an error, and all levels of its clock count.
-
-    Raises:
-        HardwareBusy, HardwareRefused: a clock's table or limit cannot be read any more.
+    With ``failed``, an unreadable limit adds a line there instead, and all levels of its clock count.
     """
     tables = {name: driver.table() for name, driver in axes.drivers.items()}
 

@@ -15,9 +15,9 @@ from .setter import Setter, Step
 
 
 class Transition:
-    """One change from the current clocks to the wanted level of each axis or cluster, among its current levels ``offered``.
+    """One change from the current clocks to the wanted level of each axis or cluster, among its levels ``offered``.
 
-    Construction reads files and writes nothing; it raises HardwareBusy or HardwareRefused.
+    Construction only reads files; it raises HardwareBusy or HardwareRefused.
     """
 
     def __init__(

@@ -138,7 +138,7 @@ class Controller:
         Raises:
             LimitReached: too many leases.
             TargetNotAttainable: no permitted configuration meets the target.
-            UsageError: the configuration is not offered, or outside the operator's limits.
+            UsageError: the configuration is not offered or permitted.
             HardwareRefused, HardwareBusy: the board refused; clocks are as before.
         """
         self._sample()

@@ -17,7 +17,6 @@ from ...kernels.surface import Surface
 from ..planning.plan import MUCH_GUESSED
 
 FAR = 3.0
-"""Factor between a frame and a certain prediction, beyond which they are of different work."""
 SHORTEST_MS = 1e-3
 INSISTENT: Mapping[str, tuple[int, float]] = {"slow": (32, 0.0), "fast": (256, 30.0)}
 """Number of consecutive doubted frames, and seconds, after which they count for their lease."""

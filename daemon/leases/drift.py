@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Clocks that deviate from their setting, because of nvpmodel, jetson_clocks, a person, or heat.
 
-A clock that another program set is set again after two seconds, doubled each time up to five minutes, until it has stayed as
-set for a minute. A slow clock is reported; if it is cool and stays slow, leases are planned for its actual level. Limits that
-the kernel lowers against heat, and raises step by step, are no other program's.
+A clock that another program set is set again after two seconds, doubled up to five minutes until it has stayed as set for a
+minute. A slow clock is reported; if it is cool and stays slow, leases are planned for its actual level. Limits that the kernel
+lowers against heat are no other program's.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class Watch:
 
     Attributes:
         countdown: line on the time until a taken clock is set again.
-        is_hot: True if the kernel just lowered clocks against heat, and limits may be its own.
+        is_hot: True if the kernel just lowered clocks against heat.
         stuck: level of each cool axis that has not followed for some seconds.
     """
 
@@ -151,7 +151,7 @@ class Watch:
 
         Args:
             outdated: True if the last setting was for other clocks.
-            changed: True if the limits now allow another setting; called only if that is possible.
+            changed: True if the limits now allow another setting.
         """
         self.woken, self.countdown = self._slept(), ""
         now = self._monotonic()

@@ -249,7 +249,6 @@ class Frames:
         }
 
     def _rank(self, latencies_ms: Iterable[float]) -> None:
-        """Keep the last frames sorted, as every report returns percentiles."""
         for latency in latencies_ms:
             self._latencies_ms.append(latency)
             insort(self._ranked_ms, latency)

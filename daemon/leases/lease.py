@@ -108,12 +108,8 @@ class Leases:
 
 
 def find(leases: Mapping[str, Lease], lease_id: str, *, uid: int, ended: Mapping[str, str] | None = None) -> Lease:
-    """The lease of this name, for a caller of this user.
-
-    Raises:
-        LeaseEnded: another actor than its holder ended it.
-        UsageError: no such lease.
-        NotPermitted: another user's, and the caller is not root.
+    """The lease of this name, for a caller of this user; raises LeaseEnded if another actor than its holder ended it,
+    UsageError or NotPermitted.
     """
     lease = leases.get(lease_id)
     if lease is None and ended and lease_id in ended:

@@ -96,8 +96,7 @@ def heavier(latencies_ms: Sequence[float]) -> float:
 def shifted(latencies_ms: Sequence[float]) -> float:
     """Ratio of the last latencies to earlier ones at the same clocks; 1 if due to chance.
 
-    A varying load differs as much all the time. So all but one of the last frames must be beyond three quarters of the earlier
-    ones.
+    As a varying load differs as much, all but one of the last frames must be beyond three quarters of the earlier ones.
     """
     last, before = sorted(latencies_ms[-JUDGED:]), sorted(latencies_ms[:-JUDGED])
     if len(before) < JUDGED:

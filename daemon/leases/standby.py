@@ -75,7 +75,6 @@ class StandbyWatch:
         return self._silent_s(lease, now_s) > max(self._after_s, _PERIODS * period_s)
 
     def _gpu_works(self, leases: Iterable[Lease], now_s: float, *, standing_by: bool) -> bool:
-        """True if the GPU lately worked, and not for reported frames."""
         if all(self._silent_s(lease, now_s) > self._after_s for lease in leases if lease.frames.last_s is not None):
             load = self._gpu_load()
             if load is not None and load >= (_BUSY if standing_by else _QUIET):

@@ -46,8 +46,6 @@ def find_unkept(
 
 
 class Judge:
-    """Finds unmet targets, and logs each once. For one thread."""
-
     def __init__(self, arbiter: Arbiter, said: Repeated) -> None:
         self.unkept: dict[str, UnmetTarget] = {}
         self.fares: dict[str, SharedLatency] = {}

@@ -57,7 +57,7 @@ def next_configuration(
     limits: Limits | None = None,
     most: int = 20,
 ) -> Step:
-    """Choose the next configuration.
+    """Choose the next configuration; raises UsageError.
 
     First the highest permitted clocks. Later ones keep the target (and the period) with the probability :data:`SAFE`, or by
     their clocks: no frame slows by more than the clock lowered most. The first are the most informative; from the fourth on,
@@ -66,9 +66,6 @@ def next_configuration(
 
     Args:
         surface: as predicted, or :func:`jetdvfs.kernels.correction.flat.flat_surface`.
-
-    Raises:
-        UsageError: an argument is invalid.
     """
     target = parse_target(target) if isinstance(target, str) else target
     permitted = (limits or Limits()).permits(surface.grid)

@@ -70,7 +70,7 @@ class LeasePlan:
         idle: no frames come: no load for other leases.
         parked: clocks of standby, at which the target does not hold.
         firm: clocks are not lowered on a shared GPU.
-        governed: axes left to governors; the configuration has their lowest levels.
+        governed: axes left to governors; given as their lowest levels.
     """
 
     configuration: FrequencyConfiguration

@@ -2,8 +2,7 @@
 """Power modes for a network: the smallest that is enough, and a better one for a lease.
 
 A mode is judged at its highest clocks, as governors go there under load. It is proposed, never switched to, if it meets a
-missed target, or lowers the target's objective by :data:`WORTH`. DIPPM (Euro-Par '23), section 3.5, selects a slice of an A100
-by memory alone.
+missed target, or gains :data:`WORTH`. DIPPM (Euro-Par '23), section 3.5, selects a slice of an A100 by memory alone.
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ class Choice:
 
     Attributes:
         latency_ms, power_mw: not exceeded at the confidence, if given; power over the period of a frame rate.
-        gpu_share: part of the GPU left on; None (unknown) is not enough. For a part, ``latency_ms`` scales by it and
-            ``power_mw`` is the whole GPU's: both are upper bounds.
+        gpu_share: part of the GPU left on; None (unknown) is not enough. For a part, latency is scaled by it and power is the
+            whole GPU's: upper bounds.
     """
 
     name: str

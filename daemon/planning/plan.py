@@ -27,8 +27,8 @@ _MOST = 1e60
 def outlook(surface: Surface, fps: float | None, confidence: float | None = None) -> Outlook:
     """Figures of a surface: medians, or values not exceeded with a confidence.
 
-    With a frame rate, energy is per frame and power the mean over the period. Their relative error is that of an inference's
-    energy, although the idle part is better known.
+    With a frame rate, energy is per frame, power the mean over the period, and their relative error that of an inference's
+    energy.
 
     Raises:
         UsageError: the rate is invalid.
@@ -54,7 +54,6 @@ def requirements(target: Target, fps: float | None) -> list[Bound]:
 
 
 def longest_ms(target: Target, fps: float | None) -> float | None:
-    """Longest time of a frame by target and rate; None for any."""
     return min((bound.limit for bound in requirements(target, fps) if bound.figure == "latency_ms"), default=None)
 
 

@@ -43,7 +43,7 @@ class Warmth:
 def die_mc(sensors: Sensing) -> int | None:
     """Hottest throttling zone in thousandths of a degree Celsius.
 
-    Other zones belong to other chips, or to no sensor: the power supply's always reads 50 or 100 C.
+    Other zones are of other chips, or no sensors: the power supply's always reads 50 or 100 C.
     """
     zones = {trip.zone for trip in sensors.trips}
     return max((value for name, value in sensors.temperatures_mc().items() if name in zones), default=None)

@@ -196,8 +196,6 @@ class BoundedTarget(Target):
 
 
 class LatencyTarget(BoundedTarget):
-    """Least energy within a latency."""
-
     keyword = "latency_ms"
     quantity = "latency"
     units = _TIMES
@@ -208,8 +206,6 @@ class LatencyTarget(BoundedTarget):
 
 
 class EnergyTarget(BoundedTarget):
-    """Lowest latency within an energy."""
-
     keyword = "energy_mj"
     quantity = "energy"
     units = _ENERGIES
@@ -220,8 +216,6 @@ class EnergyTarget(BoundedTarget):
 
 
 class PowerTarget(BoundedTarget):
-    """Lowest latency within a mean power."""
-
     keyword = "power_mw"
     quantity = "power"
     units = _POWERS
@@ -320,15 +314,11 @@ class UnboundedTarget(Target):
 
 
 class MinEnergy(UnboundedTarget):
-    """Least energy at any latency."""
-
     keyword = "min-energy"
     prefers = "energy_mj"
 
 
 class MinEdp(UnboundedTarget):
-    """Least product of energy and latency."""
-
     keyword = "min-edp"
     merit = "energy-delay product"
 

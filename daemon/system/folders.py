@@ -15,7 +15,6 @@ RUNTIME_DIR = Path("/run/jetdvfs")
 
 
 def runtime_base() -> Path:
-    """``/run/jetdvfs`` for root; for another user ``$XDG_RUNTIME_DIR/jetdvfs``, or ``/tmp/jetdvfs-UID``."""
     if os.geteuid() == 0:
         return RUNTIME_DIR
     given = os.environ.get("XDG_RUNTIME_DIR", "")

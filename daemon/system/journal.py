@@ -165,8 +165,6 @@ def log_handler(stderr: TextIO, environment: Mapping[str, str] = os.environ) -> 
 
 
 class _Printable(logging.Formatter):
-    """One line per message; only tracebacks of unexpected errors have several."""
-
     def formatMessage(self, record: logging.LogRecord) -> str:
         return printable(super().formatMessage(record))
 

@@ -96,7 +96,6 @@ def read_stack(path: Path, *, required: bool) -> Stack:
 
 
 def _text(path: Path) -> str:
-    """A file's text; a pipe or a device may never end."""
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
         if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
             raise DocumentError("expected a regular file")

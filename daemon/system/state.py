@@ -22,7 +22,6 @@ from .folders import RUNTIME_DIR, is_trusted, make_trusted, runtime_base, state_
 BASELINE_FOLDER = "baseline"
 """Root's own folder in the runtime directory, whose sockets other users may reach."""
 OLDER_BASELINE_NAME = "baseline.json"
-"""Baseline of versions before 0.2, in the state directory."""
 LOCK_NAME = "lock"
 
 
@@ -53,7 +52,7 @@ def locked(folder: Path) -> Iterator[None]:
 
     Raises:
         HardwareBusy: another process is.
-        UsageError: the directory cannot be made or written; :class:`NoAccess` without the rights.
+        UsageError: an unusable directory; :class:`NoAccess` without the rights.
     """
     try:
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -75,7 +74,7 @@ def locked(folder: Path) -> Iterator[None]:
 def locked_in_passing(root: Path, runtime_dir: Path, state_dir: Path) -> Iterator[None]:
     """Ensure that no daemon runs on the board or from these directories, without making them; errors as for :func:`locked`.
 
-    An unwritable state directory, on a full or failed disk, is no obstacle: no daemon could run from it.
+    An unwritable state directory is no obstacle: no daemon could run from it.
     """
     runtime_dir, state_dir = runtime_dir.resolve(), state_dir.resolve()
     with contextlib.ExitStack() as stack:
@@ -147,7 +146,6 @@ def is_held(root: Path) -> bool:
 
 
 def socket_of(root: Path) -> Path | None:
-    """Socket of the daemon on a board; None if none runs, or unknown."""
     if not is_held(root):
         return None
     found = _noted(root).get("socket")

@@ -105,7 +105,6 @@ class Client:
         self._sock.close()
 
     def status(self) -> dict[str, Any]:
-        """The ``Status`` of the interface."""
         return self._object("Status", "status", {})
 
     def load(
@@ -119,8 +118,7 @@ class Client:
         """Decompose a model's file for inputs like ``"1x3x224x224"``, ``"1x128:int64"`` or ``(1, 3, 224, 224)``.
 
         An engine's layers (``trtexec --exportLayerInfo``) contain their inputs; a GGUF file takes ``"prefill=512:int"`` or
-        ``"decode=2048:int"``. A launch list that ends before its network is refused, unless ``accept_boundary`` names the
-        operator.
+        ``"decode=2048:int"``. A launch list may end early only at the operator ``accept_boundary``.
 
         Raises:
             InputError: the file cannot be opened or was refused.

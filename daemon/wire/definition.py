@@ -34,7 +34,6 @@ def _blocks(interface: Interface) -> Iterator[str]:
 
 
 def _types(kind: object, written: set[object]) -> Iterator[str]:
-    """Definitions of unwritten structures in a type, each after its own types."""
     inner = plain(kind)
     if not is_structure(inner):
         for part in get_args(inner):

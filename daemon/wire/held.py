@@ -50,7 +50,7 @@ class HeldLease:
 
     Attributes:
         id: its name in ``status`` and for ``release``.
-        applied: clocks requested of the board, accepted by it, and in effect.
+        applied: clocks requested, accepted, and in effect.
         limit_ms: longest time of a frame by target and frame rate.
         shared, unkept, corrected: the ``Shared``, ``Unkept`` and ``Corrected`` of the interface, if any.
     """

@@ -46,10 +46,10 @@ class HoldRequest:
             lease begins, and empty clocks, left to their governors (``,612,``).
         confidence: probability, 0.5 to below 1, of keeping the target; None for the median.
         reason: shown in the status and in the log.
-        app: name of the application; by default the program's.
-        ceiling_c: highest temperature of any zone while it is held, in degrees Celsius.
+        app: the application's name; by default the program's.
+        ceiling_c: highest temperature of any zone meanwhile, in degrees Celsius.
         battery_wh: charge now, for a target of hours, if the board does not report it.
-        trust_frames: count all frames, even against the network's roofline or prediction.
+        trust_frames: count all frames, even against the roofline or prediction.
         standby: clocks may be lowered while no frames come.
     """
 

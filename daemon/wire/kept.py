@@ -202,7 +202,6 @@ class KeptLease:
         self.error = NoDaemon("the lease belongs to the process that this one was forked from")
 
     def _end(self) -> None:
-        """End lease and thread, within about a second in any case."""
         self._ending.set()
         lease, self._lease = self._lease, None
         if lease is not None:

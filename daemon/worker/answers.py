@@ -140,7 +140,6 @@ def surface_bytes(grid: FrequencyGrid) -> int:
 
 
 def unpacked_surface(about: Mapping[str, Any], payload: bytes, grid: FrequencyGrid, method: str) -> Surface:
-    """A child's surface over this grid; raises DocumentError or CostModelError."""
     info = convert(about, SurfaceInfo, exact=True)
     if info.method != method:
         raise DocumentError(f"expected {method}, got {info.method!r}", ("method",))

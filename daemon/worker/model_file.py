@@ -25,10 +25,10 @@ class ModelFile(io.RawIOBase):
 
     Args:
         descriptor: open for reading; its offset, shared with the sender, is neither used nor moved.
-        read_bytes: most bytes read. A model's weights, most of the file, are not read.
+        read_bytes: most bytes read, without the weights, most of the file.
 
     Raises:
-        InputError: at once if it is no regular file; on reading if it shrank or is too long; from :meth:`check` if it changed.
+        InputError: no regular file; on reading, it shrank or is too long; from :meth:`check`, it changed.
     """
 
     def __init__(self, descriptor: int, *, read_bytes: int = READ_BYTES) -> None:

@@ -68,7 +68,6 @@ def unpacked_network(payload: bytes) -> Network:
 
 
 def packed_surface(surface: Surface) -> tuple[SurfaceInfo, bytes]:
-    """A surface without grid: its figures in order, then its terms, zeros without any."""
     terms = surface.terms
     info = SurfaceInfo(
         surface.method,

@@ -76,7 +76,7 @@ class Workers:
     ) -> tuple[NetworkInfo, bytes]:
         """Decompose a client's model by its descriptor; return its description and the packed network.
 
-        On return or error, no child is still receiving ``attached``. The launch list may end at an operator of ``accepted``.
+        Afterwards, no child is still receiving ``attached``. The launch list may end at an operator of ``accepted``.
 
         Raises:
             InputError: the model was refused, or its reader crashed or ran out of time or memory.
@@ -106,7 +106,7 @@ class Workers:
 
         Raises:
             InputError: the network or the bundle was refused.
-            WorkerFailed: the child crashed, ran out of time or memory, or gave a wrong answer.
+            WorkerFailed: the child crashed, exceeded its limits, or gave a wrong answer.
             LimitReached: too many of the user's requests wait.
         """
         request = {
@@ -149,7 +149,7 @@ class Workers:
         outputs: tuple[int, ...] = (),
         most_bytes: int = COMPRESSED_BYTES,
     ) -> tuple[Answer, bytes]:
-        """Run a job for a user; in the end its child has ended, or counts as hanging."""
+        """Run a job for a user; at its end the child has ended, or hangs."""
         async with self._slots.place(uid):
             if connection is not None and self._stragglers.too_many(uid):
                 raise LimitReached(

@@ -40,8 +40,7 @@ def correct(surface: Surface, observations: Sequence[Observation]) -> Corrected:
         observations: all so far, in any order; best one per configuration, of many frames.
 
     Raises:
-        CostModelError: no observation.
-        GridError: one is of a configuration outside the surface.
+        CostModelError: no observation; GridError for one outside the surface.
     """
     if not observations:
         raise CostModelError("correction: expected at least one observation")

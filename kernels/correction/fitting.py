@@ -27,7 +27,6 @@ _REACH = 1.0
 
 
 def nearness(grid: FrequencyGrid, cells: NDArray[np.intp]) -> Array:
-    """Correlation of each configuration of a grid with given cells, ``(grid.size, cells)``, up to 1."""
     places = np.unravel_index(cells, grid.shape)
     cpu, gpu, emc = (near[:, at] for near, at in zip(of_levels(grid), places, strict=True))
     product: Array = (cpu[:, None, None] * (gpu[:, None] * emc[None])).reshape(grid.size, len(cells))
@@ -114,7 +113,7 @@ class Fit:
         weights: of each observation, 1 if it agrees.
         amplitude: standard deviation of the residual.
         inverse: of the lower Cholesky factor of the observations' covariance.
-        whitened, slopes: residuals and derivatives multiplied by it.
+        whitened, slopes: residuals and derivatives times it.
         sigma, noise: prior deviations of the unknowns, and the observations' noise.
     """
 
@@ -183,7 +182,7 @@ def fit(
         observed, noise: logarithms, and standard deviation of each.
         alike: correlation between the observations' places, ``(n, n)``.
         amplitudes: tried for the residual; one is ``expected``.
-        averaged: use the amplitudes' mean by probability, not the most probable: few agreeing observations prove little.
+        averaged: use the amplitudes' mean by probability: few agreeing observations prove little.
     """
     start = np.zeros(len(sigma)), np.ones(len(observed))
     found = _at(model, sigma, observed, noise, alike, expected, start)

@@ -35,7 +35,7 @@ class LatencyModel:
         terms: logarithms of the compute, memory and host terms in ms, shape ``(3, n)``.
         predicted: logarithm of the predicted latency, ``(n,)``; None if it is the terms' norm of unknown exponent.
         top: logarithm of the latency at the top clocks, which scales the constant.
-        load: True if the overall rate is the GPU's load: more of it, such as larger images, leaves the host's time.
+        load: True if the overall rate is the GPU's load, such as larger images, which leaves the host's time.
     """
 
     terms: Array
@@ -146,7 +146,7 @@ class ClockedLatency:
 class PowerModel:
     """Power at n places: a sum of parts, each with a rate and a power law of its clock.
 
-    Its unknowns are the parts' rates, then the increase of each clock's exponent, then an overall rate.
+    Its unknowns are the parts' rates, the increase of each clock's exponent, and an overall rate.
 
     Attributes:
         parts: logarithms of the expected power of each in mW, ``(parts, n)``.

@@ -15,17 +15,14 @@ _ALL_BUT = 0.9  # a prediction of at least this weight is not mentioned
 
 @dataclass(frozen=True)
 class Observation:
-    """Observation of frames at one configuration.
+    """Observation of frames at one configuration; raises CostModelError.
 
     Attributes:
         latency_ms: typical latency (the median of several).
         power_mw: mean power of the energy rails during inferences, or over the period, if given.
         period_ms: time between starts of frames; None if they follow without a break.
-        doubt: standard deviation of further errors, as a logarithm, if it is inferred from other observations.
+        doubt: standard deviation of further errors, as a logarithm, if inferred from other observations.
         disturbed: untypical, so it counts little: the first frame after idling or a clock change, throttling, over-current.
-
-    Raises:
-        CostModelError: a figure is not a positive number, or both latency and power are missing.
     """
 
     configuration: FrequencyConfiguration

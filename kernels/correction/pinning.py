@@ -21,8 +21,8 @@ TELLING = 3
 def pinned(surface: Surface, observations: Sequence[Observation]) -> Surface:
     """The surface, consistent with observations: at an observed CPU clock, lower clocks take no less time, higher no more.
 
-    Of two that conflict the newer one counts. Other CPU clocks are unaffected: a faster host leaves less of the board's power
-    and memory to the GPU.
+    Of two that conflict the newer one counts. Other CPU clocks are unaffected: a faster host leaves less power and memory to
+    the GPU.
     """
     latency_ms = surface.latency_ms.copy()
     for _, seen in sorted(enumerate(observations), key=lambda one: (-one[1].age_s, -one[0])):

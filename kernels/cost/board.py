@@ -62,9 +62,9 @@ class KernelModel:
     Attributes:
         kind: the kind, or ``"elementwise"`` for pointwise kinds without their own model.
         time: predicts log(GPU ms / roofline bound, including the board's floor).
-        power: predicts log(mW above idle on the board's energy rails while the kernel runs).
+        power: predicts log(mW above idle on the board's energy rails meanwhile).
         time_sigma, power_sigma: standard deviation of log(measured / predicted) of one kernel.
-        dtypes: trained element types; kernels of other types count as unmodelled.
+        dtypes: trained element types; the rest counts as unmodelled.
         features: input names, the clocks last; empty: all features of its kind.
     """
 
@@ -80,24 +80,21 @@ class KernelModel:
 
 @dataclass(frozen=True, eq=False)
 class BoardCost:
-    """The cost models of one board over its grid.
+    """The cost models of one board over its grid; raises CostModelError.
 
     Attributes:
         idle_mw: power of the energy rails while nothing runs, shape of the grid.
         host_active_mw: their power above that while the host issues work, one per CPU level.
         leakage_mw: temperature-dependent part of the idle power, shape of the grid.
         sigma_latency, sigma_energy: standard deviation of log(measured / predicted) common to a whole network or board.
-        latency_shares, energy_shares: the same for host, computation and memory traffic, each by itself.
+        latency_shares, energy_shares: the same for host, computation and memory traffic.
         floor: time of an almost empty launch: part of the bound of the time models.
         waiting: relative slowdown of the host's calls while kernels use the full memory bandwidth.
-        host_traffic: time that the host's calls occupy the memory, relative to their own, both at the highest clocks.
+        host_traffic: time that the host's calls occupy the memory, as a share of their own, at the highest clocks.
         own_scale: scale of the kernels' own deviations in latency and energy.
         tails: networks' errors relative to their deviations; None for log-normal ones.
         observed: corrected by observations of whole networks.
         gpu_share: part of the GPU that the power mode leaves on, None if unknown; the models are of all of it.
-
-    Raises:
-        CostModelError: an array has not the grid's shape.
     """
 
     grid: FrequencyGrid

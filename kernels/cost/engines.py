@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Time and power of kernels inside an engine, relative to models trained under a framework.
 
-A launch's fixed time has one factor, and the rest of a kernel's time another per element type. Images stay in the layout of
-tensor cores: the copies into and out of it are subtracted, as a multiple of the time to move a convolution's images. Copies
-between layers follow published engines (:mod:`jetdvfs.kernels.engine.ported`).
+A launch's fixed time has one factor, the rest of a kernel's time another per element type. Images stay in the layout of tensor
+cores: the copies into and out of it are subtracted, as a multiple of the time to move a convolution's images. Copies between
+layers follow published engines (:mod:`jetdvfs.kernels.engine.ported`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LEAST_LEFT = 0.25  # of a convolution, at least, after copies are subtracted
 
 @dataclass(frozen=True)
 class EngineRates:
-    """Factors from a framework to an engine, for time and power of kernels of one element type.
+    """Factors from a framework to an engine, for time and power of kernels of one element type; raises ValueError.
 
     Attributes:
         floor: of the time of an almost empty launch.
@@ -40,9 +40,6 @@ class EngineRates:
         copies: of all the time of copies.
         layouts: multiple of dense convolutions' image time that is subtracted from them.
         product_power, other_power: of power above idle.
-
-    Raises:
-        ValueError: a factor is not positive, or ``layouts`` is negative.
     """
 
     floor: float = 1.0

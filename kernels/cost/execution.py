@@ -24,8 +24,8 @@ class HostTimes:
         issued_ms: when it has issued each launch, and in the last row all calls, ``(launches + 1, n_cpu, n_emc)``.
         once_ms: further sequential time per inference, ``(n_cpu, n_emc)``.
         variance: in ms^2, of the unmeasured parts, ``(n_cpu, n_emc)``.
-        slower: time of its calls relative to an idle GPU, ``(n_cpu, n_emc)``; included in ``issued_ms``.
-        taken_ms: slowdown of all kernels because its calls use the memory too, ``(n_cpu, n_emc)``.
+        slower: time of its calls relative to an idle GPU, part of ``issued_ms``, ``(n_cpu, n_emc)``.
+        taken_ms: slowdown of all kernels by its use of the memory, ``(n_cpu, n_emc)``.
     """
 
     issued_ms: NDArray[np.float64]

@@ -34,7 +34,7 @@ class KernelPart:
         waited_ms: idle GPU time before it, while the host had not issued it.
         energy_mj: its energy above idle.
         limit: ``launch`` if the GPU waits for it longer than it runs; else its roofline limit.
-        roofline_share: that bound as a share of its time; above 1 only if its model or the chip's rates are off.
+        roofline_share: that bound as a share of its time; above 1 if its model or the chip's rates are off.
     """
 
     kernel: KernelInvocation
@@ -69,12 +69,12 @@ class Explanation:
     """Breakdown of one configuration's prediction.
 
     Attributes:
-        kernels: distinct kernels by descending latency (running and waited for).
+        kernels: by descending latency (running and waited for).
         host: calls by descending time; also ``"inference"``, ``"beside"`` (frame overhead), and a start of ``"graph"`` or
             ``"engine"``.
         waited_ms: GPU time spent waiting for the host between the first call and the last kernel.
         host_ms: the host's working time, which overlaps with the GPU's.
-        after_ms: rest of the latency after the last kernel, and the cost per inference.
+        after_ms: latency after the last kernel, and the cost per inference.
     """
 
     prediction: Prediction
@@ -116,7 +116,7 @@ def explain(
     execution: str | None = None,
     beside: Beside = NOTHING_BESIDE,
 ) -> Explanation:
-    """Break down the prediction of one configuration; arguments and errors as :func:`jetdvfs.kernels.cost.model.surface`."""
+    """Break down the prediction of one configuration; arguments and errors as :func:`.model.surface`."""
     index = cost.grid.index(configuration)
     way = check_execution(execution, network)
     cost = cost.run_by(way)

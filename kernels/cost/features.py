@@ -59,12 +59,10 @@ def can_be_modelled(invocation: KernelInvocation) -> bool:
 
 
 def feature_rows(kind: str, invocations: Sequence[KernelInvocation]) -> NDArray[np.float32]:
-    """One row per invocation, float32 of shape ``(n, len(feature_names(kind)))``, with NaN in the three clock columns.
+    """One row per invocation, float32 of shape ``(n, len(feature_names(kind)))``, with NaN in the three clock columns; raises
+    CostModelError.
 
     With kind ``"elementwise"`` the invocations may be of any pointwise kind.
-
-    Raises:
-        CostModelError: the kind has no features, or an invocation lacks a parameter or has an unexpected shape.
     """
     names = feature_names(kind)
     rows = np.full((len(invocations), len(names)), np.nan, np.float32)
@@ -80,7 +78,7 @@ def feature_rows(kind: str, invocations: Sequence[KernelInvocation]) -> NDArray[
 
 @lru_cache(maxsize=8192)
 def _row(kind: str, signature: tuple[Any, ...], flops: int, moved: int) -> tuple[float, ...]:
-    """Features of one kernel without the clocks; cached, because networks repeat kernels."""
+    """Features of one kernel without the clocks; cached."""
     _, inputs, output, dtype, params = signature
     return tuple(_definition(kind)[1](Described(inputs, output, dtype, dict(params), flops, moved)))
 

@@ -22,10 +22,10 @@ NO_TIME: Coefficients = (0.0, 0.0, 0.0, 0.0)
 
 
 def issue_key(call: Call) -> tuple[str, int]:
-    """Key of a call's issue time: its name in a host model, and the number of tensors it gathers.
+    """Key of a call's issue time: its name in a host model, and the number of tensors it gathers, each prepared separately.
 
     The name is a kernel's kind or a host-only call's name, with its library path (``conv2d.depthwise``) and ``biased`` for a
-    bias, often a separate launch. Each tensor of a concatenation is prepared separately.
+    bias, often a separate launch.
     """
     if isinstance(call, HostOp):
         return call.name, 0

@@ -75,8 +75,7 @@ class Timeline:
 
     Attributes:
         latency_ms: from the first call to the end of host and GPU, shape ``(n_cpu, n_gpu, n_emc)``.
-        critical: first launch of the critical path, from which the GPU never waits for the host; the number of launches if the
-            host finishes last.
+        critical: first launch from which the GPU never waits for the host; the number of launches if the host finishes last.
     """
 
     latency_ms: NDArray[np.floating[Any]]
@@ -128,10 +127,10 @@ class KernelCosts:
     """Costs of a network's k distinct kernels over the grid.
 
     Attributes:
-        kernels: grouped by model, then by uncertainty, then in order of first launch.
+        kernels: grouped by model, then by uncertainty, in order of first launch.
         order: kernel of each launch, shape ``(launches,)``.
         models: each run of kernels with its model, or None.
-        trust: reliability of each one's figures, k of them.
+        trust: reliability of each kernel's figures.
         gpu_ms, dynamic_mw: GPU time, and power above idle meanwhile, shape ``(k, n_cpu, n_gpu, n_emc)``.
     """
 
@@ -149,7 +148,7 @@ def kernel_costs(network: Network, cost: BoardCost, each: Each = map) -> KernelC
     ``each`` maps over the models, the most frequent first; their sweeps are independent and release Python's lock.
 
     Raises:
-        CostModelError: the network launches nothing, a kernel does not fit its kind's features, or a prediction is not finite.
+        CostModelError: nothing is launched, a kernel does not fit its kind's features, or a prediction is not finite.
     """
     launches = network.launches
     if not launches:
@@ -209,9 +208,9 @@ def surface(
 
     Args:
         method: ``timeline`` charges idle power for all time, the host's active power for its issue time, and each kernel's
-            power above idle for its GPU time. ``sum`` adds kernel times and energies, as in MIRAGE; the host costs nothing.
+            power above idle for its GPU time. ``sum`` adds kernel times and energies, as in MIRAGE, without host costs.
         execution: by default that of the launches' list.
-        beside: frame overhead; ignored with ``sum``, like all host work.
+        beside: frame overhead; ignored with ``sum``.
         gpu_share: part of the GPU that is on, None if unknown (:meth:`.board.BoardCost.gated`).
 
     Raises:
@@ -319,7 +318,7 @@ def _sweeps(model: KernelModel, costs: KernelCosts, run: slice, cost: BoardCost)
 def _fall_with_clocks(gpu_ms: NDArray[np.float32]) -> None:
     """Let no time rise with a clock, in place: trees trained on few kernels may predict that.
 
-    Each time becomes the geometric mean of the least at lower clocks and the greatest at higher ones.
+    Each becomes the geometric mean of the least at lower clocks and the greatest at higher ones.
     """
     axes = (1, 2, 3)
     backwards = (slice(None), *[slice(None, None, -1)] * len(axes))
@@ -365,7 +364,7 @@ def _as_measured(costs: KernelCosts, row: int, cost: BoardCost) -> None:
 
 
 def _as_products(costs: KernelCosts, row: int, cost: BoardCost) -> None:
-    """Cost of a recurrent layer, whose steps are sequential: its products one after another."""
+    """Cost of a recurrent layer: its products, one after another."""
     products = products_of(costs.kernels[row])
     if not products or not all(cost.model_for(product) for product, _ in products):
         return
@@ -376,7 +375,7 @@ def _as_products(costs: KernelCosts, row: int, cost: BoardCost) -> None:
 
 
 def used_memory(costs: KernelCosts, cost: BoardCost) -> NDArray[np.float64]:
-    """Share of the memory's bandwidth that a network's running kernels use, ``(n_cpu, n_emc)``."""
+    """Share of the memory's bandwidth that the kernels use, ``(n_cpu, n_emc)``."""
     if not len(costs.order):
         return np.zeros((cost.grid.shape[0], cost.grid.shape[2]))
     _, gpu_mhz, emc_mhz = cost.grid.levels_mhz()

@@ -3,7 +3,7 @@
 
 Kernels that a library implements differently have another form (a grouped convolution); other settings within a form are
 varieties (a window of 7x7), within which sizes vary. A kernel is inside if its kind and variety were measured and no size
-exceeds theirs by more than :data:`SLACK`.
+exceeds theirs by more than :data:`SLACK` doublings.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from ..kinds import FeatureFamily, is_fused
 from .features import family_of, feature_names
 
 SLACK = math.log2(1.25)
-"""Doublings beyond the measured range that still count as measured."""
 
 LEAST_KERNELS = 3
 """Number of kernels that make a variety known."""
@@ -71,7 +70,7 @@ class Region:
         spans: measured ranges, by variety.
         kind_sigma: standard deviation of log(measured / predicted) of held-out kinds, equally weighted.
         form_sigma, variety_sigma: the same of held-out forms, and varieties or their element types.
-        doubling_sigma: its growth per doubling beyond the ranges, found by holding out the largest kernels.
+        doubling_sigma: its growth per doubling beyond the ranges, by holding out the largest kernels.
     """
 
     kinds: Mapping[str, Mapping[str, int]]
@@ -207,7 +206,7 @@ def _pointwise(row: Mapping[str, Any]) -> str:
 
 
 def _batch_norm(row: Mapping[str, Any]) -> str:
-    """Rows of features number as many as points or words; images come a few at a time."""
+    """Rows of features are as many as points or words; images are few."""
     return ("of images" if row["log2_plane"] else "of rows") + ("" if row["affine"] else ", not affine")
 
 

@@ -79,8 +79,8 @@ def least_latency_ms(
 
     Weaker than :func:`bound_ms`: no launch has a fixed time, single precision counts at TF32's rate, dense 3x3 convolutions of
     stride 1 may use fewer multiplications (Winograd's F(2x2, 3x3): 2.25 times; Lavin and Gray, CVPR 2016), and a cache of
-    :data:`CACHED_BYTES` may hold activations between kernels and weights between frames. Equal kernels may share a weight,
-    which counts once.
+    :data:`CACHED_BYTES` may hold activations between kernels and weights between frames. A weight that equal kernels may share
+    counts once.
     """
     rates = chip.flops_per_gpu_cycle
     gpu, emc = np.asarray(gpu_mhz, np.float64), np.asarray(emc_mhz, np.float64)

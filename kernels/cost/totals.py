@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sums of a network's kernels over the grid, and the effect of errors on latency and energy.
 
-To first order, a kernel slower by a share s delays the inference by s times its time on the critical path, and costs that
-delay's idle energy and its own. Launches of one kernel err together, distinct kernels independently, except for the common
-error of kernels unlike measured ones.
+To first order, a kernel slower by a share s delays the inference by s times its time on the critical path, at that delay's idle
+energy and its own. Launches of one kernel err together, distinct kernels independently, but for the common error of kernels
+unlike measured ones.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Totals:
     Attributes:
         dynamic_mj: their energy above idle.
         path_ms, memory_ms: their time on the critical path, and the memory traffic's part.
-        energy_mj, memory_mj: their energy above idle plus the idle energy of their path time; the memory traffic's part.
+        energy_mj, memory_mj: ``dynamic_mj`` plus the idle energy of their path time; the memory traffic's part.
         latency_variance, energy_variance: due to their own errors, in ms^2 and mJ^2.
         together_ms, together_mj, together_power_mj: excess at one-in-twenty values of all common errors of time, and power.
     """

@@ -57,7 +57,7 @@ def as_engine(network: Network, *, half: bool = False, eight_bits: bool = False)
         eight_bits: half precision and a calibration for 8 bits (``trtexec --int8 --fp16``).
 
     Raises:
-        ModelError: a runtime has compiled it already, its reads are unknown, or a launch lacks members of its kind.
+        ModelError: it is compiled already, its reads are unknown, or a launch lacks members of its kind.
     """
     if network.runtime:
         raise ModelError(f"network {network.name!r:.80} is listed as {network.runtime} launches it already")

@@ -94,10 +94,7 @@ def is_engine(stream: BinaryIO) -> bool:
 def read_layers(stream: BinaryIO, account: Account) -> EngineLayers:
     """Read an engine's layers; of several shape profiles, the first.
 
-    Raises:
-        ModelError: it is malformed, or has names only.
-        ShapeError: a shape is not fixed.
-        BudgetExceeded: it is too large.
+    Raises ModelError, ShapeError if a shape is not fixed, or BudgetExceeded.
     """
     text = JsonText(read_text(stream, account), account)
     layers: list[Layer] = []
@@ -148,7 +145,6 @@ def element_type(text: str) -> str:
 
 
 def short(name: str) -> str:
-    """A layer's name, truncated if very long: fused ones name all their members."""
     return name if len(name) <= _NAME else name[: _NAME - 3] + "..."
 
 

@@ -142,7 +142,6 @@ class Copying:
             self._place[number] = self._add(launch, places)
 
     def _joined(self, shape: Shape, writer: int, number: int) -> int:
-        """The launch after which a tensor is in its place of a concatenation."""
         if self._writes_directly(shape, writer, number):
             self._written.add(writer)
             return self._place[writer]

@@ -28,7 +28,7 @@ def read_engine(stream: BinaryIO, account: Account, inputs: Sequence[TensorSpec]
     Raises:
         ModelError: it is malformed or inconsistent.
         UnsupportedOperator: a layer's type has no rule.
-        ShapeError: the engine is for other inputs, or a shape is not fixed.
+        ShapeError: it is for other inputs, or a shape is not fixed.
         BudgetExceeded: it is too large.
     """
     engine = read_layers(stream, account)

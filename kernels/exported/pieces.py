@@ -57,7 +57,7 @@ class JsonText:
             size = min(size * _GROWTH, limit)
 
     def members(self, at: int, visits: Mapping[str, Callable[[int], int]]) -> int:
-        """Visit the members of the object at a place that have an entry in ``visits``, skip the rest; return its end.
+        """Visit the members of the object at a place that have an entry in ``visits``; return its end.
 
         A visit is called with the start of the value, and returns its end.
         """

@@ -109,9 +109,7 @@ _SAME = frozenset({"lift_fresh_copy", "alias", "detach"})
 class ExportedProgram:
     """A ``.pt2`` archive opened for one decomposition; ``done`` is the share of nodes that have run.
 
-    Raises:
-        ModelError: its graph is not laid out as by ``torch.export.save``.
-        BudgetExceeded: its graph is too large.
+    Raises ModelError or BudgetExceeded.
     """
 
     def __init__(self, archive: Archive, account: Account) -> None:
@@ -152,7 +150,7 @@ class ExportedProgram:
             raise ModelError(f"{self._entry} is not laid out as torch.export writes it ({error!r:.120})") from error
 
     def _add(self, node: dict[str, Any]) -> None:
-        """Keep a node, and of its metadata only the module, as the rest takes most memory."""
+        """Keep a node, and of its metadata only the module, to save memory."""
         stack = str(node["metadata"].get("nn_module_stack", "")).rpartition(";")[2]
         self._nodes.append({**node, "metadata": {"nn_module_stack": stack}})
 

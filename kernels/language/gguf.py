@@ -43,11 +43,8 @@ class GgufHeader:
 
 
 def read_gguf(stream: BinaryIO, account: Account, folder: Path | None = None, name: str = "") -> GgufHeader:
-    """Read a model's headers: the file's, or those of all its parts in ``folder``, by its ``name`` there.
-
-    Raises:
-        ModelError: a file is damaged, cut off, missing, or of an unknown version or type.
-        BudgetExceeded: it claims more than the budget.
+    """Read a model's headers: the file's, or those of all its parts in ``folder``, by its ``name`` there; raises ModelError or
+    BudgetExceeded.
     """
     header = _read_part(stream, account)
     count = header.said.get("split.count", 1)

@@ -25,9 +25,7 @@ _ROPE_FLOPS = 3  # for each element: of a pair, four products and two sums
 def network_of(model: LanguageModel, inputs: Sequence[TensorSpec], account: Account, name: str) -> Network:
     """A model's launches for a prompt (``prefill=N:int``), or for one token that sees N positions (``decode=N:int``).
 
-    Raises:
-        ShapeError: no phase is named, or an absurd one.
-        ModelError: the weights do not fit together.
+    Raises ModelError, or ShapeError without a valid phase.
     """
     if len(inputs) != 1 or inputs[0].name not in (PREFILL, DECODE) or inputs[0].dtype != "int" or not inputs[0].value:
         raise ShapeError(f"a language model takes tokens, not {', '.join(map(str, inputs)) or 'nothing'}; {_ASK}")

@@ -107,8 +107,8 @@ class LanguageModel:
         weights: by name, without ``.weight``; biases and scales with their suffix.
         compute: element type between launches.
         cache: element type of cached keys and values.
-        experts_used: experts per token of a mixture of experts; 0 without one.
-        scaled: of ``embedding``, ``residual`` and ``logits``, those that are multiplied by a constant.
+        experts_used: experts per token of a mixture of experts; else 0.
+        scaled: of ``embedding``, ``residual`` and ``logits``, those multiplied by a constant.
         softcap: logits are limited by a scaled hyperbolic tangent.
     """
 
@@ -155,12 +155,7 @@ def windows_of(window: int, layers: int, period: int, flags: Sequence[Any] | Non
 
 
 def of_gguf(header: GgufHeader) -> LanguageModel:
-    """The model of a GGUF file.
-
-    Raises:
-        UnsupportedOperator: its family has no rules, or the use of a weight is unknown.
-        ModelError: its metadata do not fit together.
-    """
+    """The model of a GGUF file; raises ModelError, or UnsupportedOperator for an unknown family or weight."""
     said = header.said
     kind = said.get("general.type", "model")
     if kind != "model":

@@ -36,5 +36,4 @@ def opened_part(path: Path) -> Iterator[BinaryIO]:
 
 
 def without_waiting(path: str, flags: int) -> int:
-    """Open a file; a named pipe without waiting for its writer."""
     return os.open(path, flags | os.O_NONBLOCK)

@@ -42,9 +42,7 @@ def check_method(said: Mapping[str, Any]) -> Mapping[str, Any]:
 def stored_weights(tensors: Mapping[str, SizedTensor], quantisation: Mapping[str, Any]) -> dict[str, SizedTensor]:
     """The weights of a model by name, without ``.weight``: each quantised one with its logical shape.
 
-    Raises:
-        UnsupportedOperator: weights have a number of bits without rules.
-        ModelError: a packed weight lacks its scales.
+    Raises UnsupportedOperator for a number of bits without rules, or ModelError.
     """
     kept: dict[str, SizedTensor] = {}
     for name, tensor in tensors.items():

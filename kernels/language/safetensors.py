@@ -88,9 +88,7 @@ def is_safetensors(stream: BinaryIO) -> bool:
 def of_safetensors(stream: BinaryIO, folder: Path | None, name: str, account: Account) -> LanguageModel:
     """The model of a file, the parts next to it and their ``config.json``; of a model with towers, its text tower.
 
-    Raises:
-        UnsupportedOperator: its family has no rules, or the use of a weight is unknown.
-        ModelError: it is damaged, lacks its configuration, or does not fit together.
+    Raises ModelError, or UnsupportedOperator for an unknown family or weight.
     """
     if folder is None:
         raise ModelError(

@@ -83,14 +83,11 @@ class Unit:
 
 
 def fuse(network: Network) -> Network:
-    """The network with its launches fused.
+    """The network with its launches fused; raises ModelError.
 
     A fused launch has the FLOPs of its members, their bytes without those passed between them, and their common scope. Of a
     convolution it has the parameters; of a pointwise group, ``kinds`` (its members', joined by ``+``) and ``outputs`` (number
     of results written).
-
-    Raises:
-        ModelError: the readers of launches' results are unknown, or a runtime has fused it already.
     """
     if network.runtime:
         raise ModelError(
@@ -153,7 +150,7 @@ class Graph:
         return False
 
     def _horizon(self, last: int) -> int:
-        """A launch from which on nothing leads back to ``last``, not even by way of a group that reaches further back."""
+        """A launch from which on nothing leads back to ``last``, even by way of a group."""
         horizon, before = last, -1
         while horizon > before:
             before = horizon

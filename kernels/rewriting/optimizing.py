@@ -34,8 +34,8 @@ class Flow:
         needs: for these first ones, the launches whose results they take.
         before: for launches that write into memory, its earlier writers.
         either: if one of the first launches is needed, so are the second ones.
-        same: for replaced launches, the replacement; -1 for an input or a constant.
-        joinable: for each ``cat`` that may become part of another one, the properties both must have in common.
+        same: replacement of each replaced launch; -1 for an input or a constant.
+        joinable: for each ``cat`` that may become part of another one, the properties both must share.
     """
 
     results: Collection[int]

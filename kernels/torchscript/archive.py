@@ -37,9 +37,7 @@ class ArchiveEntry(NamedTuple):
 class Archive:
     """The entries of a zip archive, by their path below the archive's top folder; the stream stays open.
 
-    Raises:
-        ModelError: it is not a zip archive, or a broken one.
-        BudgetExceeded: it is larger than the budget allows.
+    Raises ModelError or BudgetExceeded.
     """
 
     def __init__(self, stream: BinaryIO, budget: Budget) -> None:

@@ -287,7 +287,6 @@ def _task(value: Any) -> Callable[[], Any]:
 
 
 def _operator_name(path: list[str]) -> str:
-    """``torch.relu`` is ATen's ``relu``; ``ops.prim.device`` is ``prim::device``."""
     if path[0] == "torch":
         return ".".join(path[1:])
     if path[1] == "aten":

@@ -30,8 +30,6 @@ class Reference:
 
 
 class Interpreter:
-    """Runs a model's functions, with a :class:`Recorder` of their launches."""
-
     def __init__(self, sources: SourceTree, constants: Sequence[Any], recorder: Recorder, version: int = NEWEST) -> None:
         self.recorder = recorder
         self.failed_at = ""

@@ -47,7 +47,6 @@ def _floating_fill(args: list[Any], kwargs: dict[str, Any]) -> Arguments:
 
 
 def _hundred_steps(args: list[Any], kwargs: dict[str, Any]) -> Arguments:
-    """The default number of steps was 100."""
     if len(args) > 2:
         return [*args[:2], 100 if args[2] is None else args[2], *args[3:]], kwargs
     return args, {**kwargs, "steps": 100} if kwargs.get("steps") is None else kwargs

@@ -44,7 +44,7 @@ class Translator(ExpressionTranslator):
         return Function(tuple(names), defaults, body, syntax.returns)
 
     def _stream(self, syntax: FunctionSyntax) -> Statement:
-        """A body that is translated piece by piece as it runs, and forgotten: long functions run once."""
+        """Translate a body piece by piece as it runs, and forget it: long functions run once."""
 
         def execute(frame: Frame) -> Any:
             for nodes in syntax.pieces():
@@ -162,7 +162,7 @@ class Translator(ExpressionTranslator):
         return execute
 
     def _later(self, nodes: Sequence[ast.stmt]) -> Statement:
-        """A block that is translated when it is first reached: most branches never are."""
+        """Translate a block when it is first reached: most branches never are."""
         depth = self._depth
         made: list[Statement] = []
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Unpickler of a TorchScript file for tensors' headers, module trees and plain containers.
 
-Unlike Python's pickle machine it imports and calls nothing that a pickle names. It knows the opcodes that PyTorch's pickler
-writes (torch/csrc/jit/serialization/pickler.cpp) and refuses every other one, and every name that is not listed below.
+It imports and calls nothing that a pickle names. It knows the opcodes that PyTorch's pickler writes
+(torch/csrc/jit/serialization/pickler.cpp) and refuses every other one, and every name that is not listed below.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def unpickle(data: bytes, where: str, account: Account, load: Loader) -> Any:
         load: reads ``count`` numbers of a storage ``(key, dtype, offset, count)`` when the interpreter needs a value.
 
     Raises:
-        ModelError: it is damaged, or refers to anything that a TorchScript file has no reason to name.
-        BudgetExceeded: it has more opcodes than the budget allows.
+        ModelError: it is damaged, or has a forbidden name.
+        BudgetExceeded: it has too many opcodes.
     """
     reader = _Unpickler(data, where, account, load)
     try:

@@ -2,8 +2,8 @@
 """Tree ensembles evaluated on a whole frequency grid at once.
 
 With a kernel's own features fixed, only splits on frequencies remain, so every reachable leaf is a box of the grid. Its value
-is added at the corners of its box, with signs such that prefix sums along the axes spread it over the box: the exact prediction
-at every configuration, for the price of a few.
+is added at the box's corners, signed so that prefix sums along the axes spread it over the box: the exact prediction at every
+configuration, for the price of a few.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ except ImportError:
 
 
 class TreeEnsemble:
-    """A regression model of summed trees whose last features are frequencies: by default of CPU, GPU and EMC.
+    """Summed regression trees whose last features are frequencies: by default of CPU, GPU and EMC.
 
     Comparisons are XGBoost's: float32, ``feature < threshold`` goes left, a missing (NaN) feature the split's default way. Sums
-    are exact (64-bit integers in units far below float32's), independent of the order of trees.
+    are exact (64-bit integers in units far below float32's), in any order of trees.
     """
 
     def __init__(self, table: NodeTable) -> None:
@@ -74,7 +74,7 @@ class TreeEnsemble:
         Raises:
             EnsembleError: the file is unreadable, a tree is malformed, or the model is not a plain sum of numerical regression
                 trees (categorical splits, several outputs or classes, a postprocessor other than the identity, averaged trees,
-                comparisons other than ``<``, numbers that are not float32).
+                comparisons other than ``<``, other numbers than float32).
         """
         return cls(read_treelite(model, axes))
 
@@ -85,10 +85,8 @@ class TreeEnsemble:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], known: Stamp | None = None) -> TreeEnsemble:
-        """Map a file written by :meth:`save`, read-only, and check all of it, unless its stamp is still the ``known`` one.
-
-        Raises:
-            EnsembleError: the file cannot be read, is not a node table, is of another version, damaged or malformed.
+        """Map a file written by :meth:`save`, read-only, and check all of it, unless its stamp is still the ``known`` one;
+        raises EnsembleError.
         """
         table = None if known is None else node_table.map_known(path, known)
         if table is not None:
@@ -125,8 +123,7 @@ class TreeEnsemble:
         """Predictions at every configuration of a grid.
 
         Args:
-            features: (n, n_features) float32; NaN is missing; the last columns, the frequencies, are ignored and may be
-                omitted.
+            features: (n, n_features) float32; NaN is missing; the last columns, the frequencies, may be omitted.
             levels: frequencies of each axis (CPU, GPU and EMC), each a rising float32 array, in the training unit.
 
         Returns:

@@ -204,13 +204,9 @@ def read_treelite(source: Any, axes: int = len(FREQUENCIES)) -> NodeTable:
 
 
 def forest_of(source: Any, axes: int) -> tuple[int, float, Forest]:
-    """Number of features of a treelite model, its base score, and its nodes; arguments as in :func:`read_treelite`.
+    """Number of features of a treelite model, its base score, and its nodes; arguments and errors as in :func:`read_treelite`.
 
     XGBoost's ``dart`` is valid: treelite multiplies each tree's weight into its leaves. XGBoost's own files are not read.
-
-    Raises:
-        EnsembleError: the file is no treelite model, the model is not a plain sum of numerical regression trees, or a tree is
-            malformed.
     """
     import treelite
 

@@ -56,7 +56,7 @@ _MAX_HEADER = 4096
 
 @dataclass(frozen=True)
 class NodeTable:
-    """A tree ensemble for regression: the sum of one leaf per tree, plus ``base_score``.
+    """A tree ensemble for regression: the sum of one leaf per tree, plus ``base_score``; raises EnsembleError.
 
     Attributes:
         n_features: all features; the last ones are the frequencies, one per axis.
@@ -65,9 +65,6 @@ class NodeTable:
         roots: (n_trees + 1,) uint32: start of each tree, and the end of the last.
         boxes: (n_boxes, 2 * axes) uint16: first and end edge on each axis.
         thresholds: for each axis, the strictly rising float32 thresholds of splits.
-
-    Raises:
-        EnsembleError: an array has the wrong type or shape, or its values are out of range.
     """
 
     n_features: int
@@ -142,7 +139,7 @@ def first_fault(table: NodeTable) -> int:
     """The first node that breaks its tree's pre-order, key, value or box range; else the number of nodes.
 
     In pre-order, with +1 for a split and -1 for a leaf, the running sum before a split's right child is the next to equal the
-    one before the split itself, and a tree's running sum ends at -1 and never gets there earlier.
+    one before the split, and a tree's running sum first reaches -1 at its end.
     """
     keys = table.nodes["meta"] & KEY_MASK
     payload = (table.nodes["meta"] >> KEY_BITS).astype(np.int64)
@@ -188,7 +185,6 @@ def packed(table: NodeTable) -> bytes:
 
 
 def write_table(table: NodeTable, path: str | os.PathLike[str]) -> None:
-    """Write a node table file; readers keep their mapping of the old one."""
     target = Path(path)
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
@@ -200,11 +196,7 @@ def write_table(table: NodeTable, path: str | os.PathLike[str]) -> None:
 
 
 def map_table(path: str | os.PathLike[str]) -> NodeTable:
-    """Map a node table file read-only and check everything except the order of its nodes.
-
-    Raises:
-        EnsembleError: the file cannot be read, is not a node table, is of another version, or is damaged.
-    """
+    """Map a node table file read-only and check everything except the order of its nodes; raises EnsembleError."""
     file, _ = _mapped(path)
     return table_of(file, os.fspath(path), checksum=True)
 
@@ -224,7 +216,7 @@ def _mapped(path: str | os.PathLike[str]) -> tuple[NDArray[np.uint8], Stamp]:
 
 
 def table_of(file: NDArray[np.uint8], where: str, *, checksum: bool) -> NodeTable:
-    """The node table in a file's content (:func:`packed`); ``where`` begins messages; errors as in :func:`map_table`."""
+    """The node table in a file's content (:func:`packed`); ``where`` begins messages; raises EnsembleError."""
     if len(file) < _PREFIX.size or bytes(file[: len(_MAGIC)]) != _MAGIC:
         raise EnsembleError(f"{where}: not a node table file")
     _, version, start, header_crc, data_crc = _PREFIX.unpack(bytes(file[: _PREFIX.size]))

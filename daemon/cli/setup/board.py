@@ -217,7 +217,6 @@ class SetUpBoard:
     def why_rejected(
         self, accepted: FrequencyConfiguration, notes: Sequence[str], over_before: Mapping[str, int], seconds: float
     ) -> str:
-        """Reason why a measurement does not count: heat, over-current events since ``over_before``, wrong clocks."""
         hot = tuple(f"it throttles: {trip}" for trip in self._sensors.throttled())
         if amiss := (*hot, *notes):
             return amiss[0]
@@ -258,7 +257,6 @@ class SetUpBoard:
     def observe(
         self, client: Client, runner: Runner, candidate: Candidate, configuration: FrequencyConfiguration, seconds: float
     ) -> Observed:
-        """Latency and power of a network at a configuration, and the idle power before."""
         try:
             return self._observed(client, runner, candidate, configuration, seconds)
         except NoDaemon:

@@ -35,7 +35,7 @@ class Ran:
 
 
 class Runner(Protocol):
-    """Runs networks one inference after the other. Its methods may raise ProfilesError."""
+    """Runs networks one inference after the other; may raise ProfilesError."""
 
     @property
     def what(self) -> str: ...
@@ -49,8 +49,6 @@ class Runner(Protocol):
 
 
 class TorchRunner:
-    """PyTorch in a process of its own; raises MeasurementError."""
-
     simulated = False
 
     def __init__(self, python: str, device: str) -> None:

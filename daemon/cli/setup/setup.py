@@ -2,9 +2,8 @@
 """Set a new board up: measure networks for some minutes, adapt a profile, install it and prove it.
 
 First the profiles, clocks and rails of the board are listed. The daemon, or one started for this, then holds one configuration
-after the other while MODEL runs, and latency and power are observed. The closest profile is adapted to the observations and
-installed. Last, MODEL runs at new configurations, next to the predictions of the new profile. The clocks return to their
-baseline at the end, for any reason.
+after the other while MODEL runs, and latency and power are observed. The closest profile is adapted to them and installed.
+Last, MODEL runs at new configurations, next to the new profile's predictions. The clocks always return to their baseline.
 
 examples:
   sudo jetdvfs setup resnet18.pt --input 1x3x224x224 --minutes 10

@@ -100,11 +100,8 @@ class Baseline:
     def intend(self, writes: Iterable[Write], read: Mapping[str, str | None] | None = None) -> dict[str, str]:
         """Journal the values about to be written, ours from now on; return the files' earlier values, some just ``read``.
 
-        A value that another program set since becomes the one to restore. After an error nothing may be set.
-
-        Raises:
-            HardwareBusy: a file's value is unknown, so that it could not be restored.
-            HardwareRefused: the journal cannot be written.
+        A value that another program set since becomes the one to restore. After an error (an unknown value, or a full disk)
+        nothing may be set.
         """
         before = self._record
         values, journal, confirmed = dict(before.values), dict(before.journal), dict(before.journal)
@@ -165,9 +162,9 @@ class Baseline:
     def restore(
         self, *, dry_run: bool = False, longest_s: float = 0.0, only: Collection[ClockDomain] | None = None
     ) -> RestoreReport:
-        """Restore every file that still holds our value, or only the clocks ``only``, in an order that is safe at every step.
+        """Restore the files that still hold our values, or only the clocks ``only``, in an order that is safe at every step.
 
-        Files are read back, and rewritten for ``longest_s`` if the value did not take. A refusal does not stop the other files.
+        A value that did not take is rewritten for ``longest_s``. A refusal does not stop the other files.
         """
         which = self._record.domains if only is None else tuple(only)
         ours = {path for domain in which for path in domain.paths}
@@ -344,10 +341,9 @@ class Baseline:
         return path in given and self._cut_by_heat(domain, path, current, (given[path],))
 
     def _cut_by_heat(self, domain: ClockDomain, path: str, current: str, values: Sequence[str]) -> bool:
-        """True if a limit reads lower than one of these values because the kernel throttles.
+        """True if a limit reads lower than one of these values because the kernel throttles: it is no other program's.
 
-        Taken for another program's, such a limit would outlast the heat. For a while after a trip, a lower limit equal to the
-        upper one counts as pressed down by it.
+        For a while after a trip, a lower limit equal to the upper one counts as pressed down by it.
         """
         if path not in (domain.low, domain.high) or not current.isdecimal():
             return False

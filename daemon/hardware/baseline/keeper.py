@@ -27,7 +27,7 @@ LOST = "how the board was found is lost"
 class BaselineKeeper:
     """Keeps the baseline of one board.
 
-    Methods raise HardwareBusy or HardwareRefused if the boot id cannot be read; nothing may be set then.
+    If HardwareBusy or HardwareRefused is raised, nothing may be set.
 
     Args:
         older: an earlier version's file.
@@ -127,7 +127,7 @@ class BaselineKeeper:
         return self.baseline.unsaved
 
     def _forget_earlier_boot(self) -> None:
-        """Forget a baseline of an earlier boot: clocks do not survive a restart."""
+        """Forget a baseline of an earlier boot."""
         if self._boot_id and read_boot_id(self._files) != self._boot_id:
             self._boot_id, self.baseline, self.lost = "", None, ()
 

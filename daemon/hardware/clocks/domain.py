@@ -28,13 +28,13 @@ class ClockDomain:
 
     Attributes:
         mode: the mode file and the value that hands the clock to us.
-        setpoint: takes the frequency once the mode is ours; a word or missing in other modes.
-        companions: further files that must hold these values while we set the clock.
+        setpoint: takes the frequency in our mode; a word or missing in others.
+        companions: further files that must hold these values meanwhile.
         floors, ceilings: limits within which a setpoint reads back (a ceiling of 0 is none).
         readback: file that shows a write-only setpoint.
-        early: the setpoint is written before the mode, so that the mode never holds another frequency.
+        early: the setpoint is written before the mode, which then never holds another frequency.
         choices: file that lists the modes; without one, the mode is a number.
-        positive: True if the kernel never shows 0 as a frequency, as in cpufreq.
+        positive: the kernel never shows 0 as a frequency, as in cpufreq.
     """
 
     name: str
@@ -82,12 +82,12 @@ class ClockDomain:
         strict: bool = False,
         seen: Mapping[str, str | None] | None = None,
     ) -> tuple[Write, ...]:
-        """The writes, in order, that restore the files in ``touch`` to ``values``; correct ones are omitted.
+        """The writes, in order, that restore the files in ``touch`` to ``values``; correct ones, as just read in ``seen``, are
+        omitted.
 
         Limits first, then the setpoint in our mode, and the mode last; reversed if the setpoint comes early. A setpoint saved
-        as a word (``<unsupported>``) had no value. A lower limit is restored even above an upper one that is not ours, perhaps
-        due to heat: the kernel keeps the request. One that refuses that (``strict``, Linux 4.9) gets the upper one. Values in
-        ``seen`` were just read.
+        as a word (``<unsupported>``) had no value. A lower limit is restored even above an upper one that is not ours: the
+        kernel keeps the request. One that refuses that (``strict``, Linux 4.9) gets the upper one.
         """
         numbers = (self.low, self.high, self.setpoint)
         touch = {path for path in touch if path in values and (path not in numbers or values[path].isdecimal())}

@@ -109,9 +109,7 @@ class EmcClock:
 def probe(files: Files, description: BoardDescription) -> EmcClock:
     """Find the first working interface: limits, unless a lock makes the clock ignore them; else in the description's order.
 
-    Raises:
-        HardwareBusy: none works (yet): no root, debugfs not mounted, or a locked-down kernel.
-        HardwareRefused: the description names an interface without a driver.
+    Raises HardwareBusy if none works (yet): no root, debugfs not mounted, or a locked-down kernel.
     """
     section = description.section("emc")
     failed = []

@@ -2,10 +2,10 @@
 """Interfaces to the memory controller's clock, and the files of each.
 
 ``bpmp``: a rate under a lock in the firmware's debugfs node (Tegra186 and later). The lock outlives its process, and overrides
-requests of cameras, displays and the bandwidth manager. ``override``: Tegra210's override clock, which takes a rate before it
-is in force. ``devfreq``: equal limits of the bandwidth manager (JetPack 7). ``mainline``: equal limits in debugfs, without
-NVIDIA's drivers (Linux, drivers/memory/tegra/tegra186-emc.c). ``cap``: nvpmodel's upper limit (JetPack 6), below which the
-clock moves. Requested rates are rounded up to a trained one.
+cameras, displays and the bandwidth manager. ``override``: Tegra210's override clock, which takes a rate before it is in force.
+``devfreq``: equal limits of the bandwidth manager (JetPack 7). ``mainline``: equal limits in debugfs, without NVIDIA's drivers
+(Linux, drivers/memory/tegra/tegra186-emc.c). ``cap``: nvpmodel's upper limit (JetPack 6), below which the clock moves. Rates
+are rounded up to a trained one.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class SampledSensors:
         self._wake.set()
 
     def want(self) -> None:
-        """Have the sensors read about once a second for a while, for a watching client."""
+        """Have the sensors read about once a second for a while."""
         now = self._monotonic()
         self._wanted_s = now
         if now - self._round_s >= WATCHED_S:
@@ -211,5 +211,4 @@ class SampledSensors:
         self._zones = {name: sample for name, sample in self._zones.items() if self._fresh(sample)}
 
     def _with(self, samples: Mapping[str, Sample[N]], name: str, value: N | None) -> Mapping[str, Sample[N]]:
-        """The samples with this one, if read, as a new mapping: the old one may be in use."""
         return samples if value is None else {**samples, name: Sample(value, self._monotonic())}

@@ -18,9 +18,7 @@ class Sensing(Protocol):
     """Measurements of a board; silent sensors are absent."""
 
     @property
-    def trips(self) -> tuple[thermal.Trip, ...]:
-        """Temperatures at which the kernel acts, of every zone."""
-        ...
+    def trips(self) -> tuple[thermal.Trip, ...]: ...
 
     @property
     def energy_rails(self) -> tuple[str, ...]: ...
@@ -42,9 +40,7 @@ class Sensing(Protocol):
 
     def cooling(self) -> tuple[Cooling, ...]: ...
 
-    def over_current(self) -> Mapping[str, int]:
-        """Over-current events since boot, by name."""
-        ...
+    def over_current(self) -> Mapping[str, int]: ...
 
 
 class Sensors:

@@ -45,7 +45,7 @@ def read_temperatures_mc(files: Files) -> dict[str, int]:
 
 
 def read_trips(files: Files) -> tuple[Trip, ...]:
-    """The trip points of every zone; one of another kind may act first."""
+    """Trip points of every zone."""
     return tuple(trip for zone in files.glob(ZONES) for trip in _trips(files, zone))
 
 
@@ -58,7 +58,7 @@ def reached(trips: tuple[Trip, ...], temperatures_mc: Mapping[str, int]) -> tupl
 def hottest_mc(trips: tuple[Trip, ...], temperatures_mc: Mapping[str, int]) -> int | None:
     """The hottest zone that throttles, else of the CPU, the GPU and the junction.
 
-    Other zones belong to other chips, or are no sensors: the power supply's always reads 50 or 100 C.
+    Other zones are of other chips, or no sensors: the power supply's always reads 50 or 100 C.
     """
     throttling = {trip.zone for trip in trips if trip.kind in _THROTTLING}
     of_die = {name for name in temperatures_mc if _OF_DIE.search(name)}

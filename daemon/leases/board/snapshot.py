@@ -38,7 +38,7 @@ class CpuPolicy:
 
 @dataclass(frozen=True)
 class BoardReading:
-    """One sample of the board's clocks and power mode; ``seen_s`` is monotonic, ``outdated`` if clocks were set since.
+    """One sample of the board's clocks and power mode at the monotonic time ``seen_s``; ``outdated`` if clocks were set since.
 
     Attributes:
         notes: uncontrolled or unmeasured parts, with reasons.

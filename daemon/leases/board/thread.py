@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The only thread that accesses the board, in order.
 
-Files may take half a second and clocks several. Users take turns, endings before beginnings: a user waits for at most one hold
-of each other user. Root goes first, with one ending of another user between two of its holds.
+Files may take half a second and clocks several. Users take turns, endings before beginnings, so that one waits for at most one
+hold of each other user. Root goes first, with one ending of another user between two of its holds.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class Demand:
     """Demand of work outside the leases.
 
     Attributes:
-        cpu_khz: by cpufreq policy, the clock that its busiest core would need if it never idled.
+        cpu_khz: by cpufreq policy, the clock at which its busiest core would never idle.
         emc_hz: memory clock in use; None if not counted.
         cpu_waiting, memory_waiting: added share of time in which tasks wait since the first lease.
     """

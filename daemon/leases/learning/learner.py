@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Learning from frames: report missed targets, and correct wrong plans.
 
-A lease that misses its target is planned again at once, unless throttling, over-current or deviating clocks slow the board. A
-lease that keeps its target is reviewed after ten frames, then ever less often, and changed only for a sufficient gain.
+A lease that misses its target is planned again at once, unless heat, over-current or deviating clocks slow the board. A lease
+that keeps it is reviewed after ten frames, then ever less often, and changed only for a sufficient gain.
 """
 
 from __future__ import annotations

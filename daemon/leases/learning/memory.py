@@ -105,7 +105,6 @@ class Memory:
         self._bound(key.uid)
 
     def _bound(self, uid: int) -> None:
-        """Drop the oldest programs: of a user beyond its share, then of the user with the most."""
         shares = Counter(key.uid for key in self._known)
         while shares[uid] > PROGRAMS_PER_USER or len(self._known) > PROGRAMS_KEPT:
             most = uid if shares[uid] > PROGRAMS_PER_USER else shares.most_common(1)[0][0]

@@ -41,11 +41,11 @@ class LeaseProgress:
         remembered: earlier frames that correct the first plan.
         trusted: the application asked for its frames to count.
         accepted: persistent doubted frames count.
-        due_frames: number of reported frames before the next plan, while clocks and company are ``due_at``.
-        patience: number of frames before a plan after an ineffective one.
-        tries: number of plans in this company for a missed target.
+        due_frames: reported frames before the next plan, while clocks and company are ``due_at``.
+        patience: frames before a plan after an ineffective one.
+        tries: plans in this company for a missed target.
         due_s, wait_s: next review while the target is kept, and the interval after it.
-        frugal: True if it was changed for a gain while it kept its target.
+        frugal: True if changed for a gain while it kept its target.
     """
 
     key: Key
@@ -92,7 +92,7 @@ class LeaseProgress:
 
 @dataclass(frozen=True)
 class RememberingPlanner:
-    """Plans by earlier frames, but refuses nothing that the prediction attains: the closest is taken."""
+    """Plans by earlier frames, but takes the closest plan if the prediction attains the target."""
 
     request: PlanRequest
     predicted: Surface | None

@@ -43,8 +43,8 @@ class Unpredicted:
     def plan(self, limits: Limits) -> LeasePlan:
         """Plan before any frame: the highest clocks within the limits, or UsageError.
 
-        A power budget leaves clocks at which a program of its name drew no more, else those of NVIDIA's largest power mode by
-        W.
+        Within a power budget, clocks at which a program of its name drew no more, else those of NVIDIA's largest such power
+        mode.
         """
         check_rate(self.wish.fps)
         check_confidence(self.wish.confidence)

@@ -40,8 +40,8 @@ def responses_at_ms(
 def responses_of(works: Sequence[Work], alone: NDArray[np.float64]) -> NDArray[np.float64]:
     """Response time of each application's frames, from hand-in to the end, for some configurations.
 
-    A bound of real-time analysis: a bound for any load limits the arriving frames of the others, which lowers it, repeatedly.
-    Up to :data:`EXACT` applications, arriving frames are rounded up pair by pair; beyond, bounded by a line.
+    A bound of real-time analysis, refined repeatedly: a bound limits the others' arriving frames, which lowers it. Up to
+    :data:`EXACT` applications, arriving frames are rounded up pair by pair; beyond, bounded by a line.
 
     Args:
         alone: latency of a frame alone, a row per application and a column per configuration.
@@ -171,8 +171,8 @@ def without_waiting(
 ) -> list[Observation]:
     """Observations in company, without the wait for other leases' frames.
 
-    Single waits are unknown. Latency within the bound with waiting is no evidence; beyond it, all frames are slower by one
-    factor, the network's own if ``all_its_own``. Observations alone take precedence.
+    Latency within the bound with waiting is no evidence; beyond it, all frames are slower by one factor, the network's own if
+    ``all_its_own``. Observations alone take precedence.
     """
     seen = {one.configuration for one in alone}
     found = list(alone)
@@ -199,7 +199,6 @@ def _bound_ms(own: Work, others: Sequence[Work], index: tuple[int, int, int], ti
 
 
 KEPT = 1 + 1e-9
-"""Tolerance of a kept limit, as figures are sums."""
 MOST_CONFIDENCES = 4
 STEPS = (0.8, 0.95, 0.99, 0.999)
 """Substitutes for too many different confidences, each rounded up; the highest is the highest requested."""
@@ -264,7 +263,7 @@ def _evaluate(
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Number of limits kept, and the largest share of a limit taken, over the grid.
 
-    Examined by rising energy, up to the first configuration that keeps every limit; the rest count as keeping none.
+    Examined by rising energy, up to the first configuration that keeps all; the rest count as keeping none.
     """
     kept, farthest = np.zeros(permitted.shape, np.int64), np.full(permitted.shape, np.inf)
     order = np.flatnonzero(permitted)

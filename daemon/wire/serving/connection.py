@@ -228,7 +228,7 @@ class Connection:
                 self._pause_reading()
 
     def _look_at_attached(self, data: bytes) -> None:
-        """Examine a call with a descriptor, left to a child; its piece may begin anywhere, but a peek never goes beyond it."""
+        """Examine a call with a descriptor, left to a child; its piece may begin anywhere, but a peek ends with it."""
         whole = data.endswith(b"\0")
         if not whole and len(data) < _CHUNK_BYTES:
             raise _not_alone()
@@ -257,7 +257,7 @@ class Connection:
             self._refuse(error)
 
     def _watch_partial(self) -> None:
-        """Set a deadline for a message that has begun, so that half a message does not keep its buffer."""
+        """Set a deadline for a message that has begun."""
         partial = self._reading and self._end < 0 and bool(self._buffer)
         if not partial and self._deadline is not None:
             self._deadline.cancel()

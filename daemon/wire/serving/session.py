@@ -25,8 +25,8 @@ class Session:
 class Service(Protocol):
     """Answers calls; ``call`` raises the package's errors, ``closed`` is called at every connection's end.
 
-    Objects are JSON text in bytes. ``attached`` is received by a child or not at all, and unused once ``call`` ends. A call
-    with replies until the connection ends returns an iterator.
+    Objects are JSON text. ``attached`` is received by a child or not at all, and unused once ``call`` ends. A call with replies
+    until the connection ends returns an iterator.
     """
 
     interface: Interface
