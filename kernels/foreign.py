@@ -79,7 +79,7 @@ def refuse_foreign(stream: BinaryIO) -> None:
     if head.startswith(_TORCH_MAGIC):
         raise _pickled(head)
     if head[0] == 0x80 and head[1:2] in (b"\2", b"\3", b"\4", b"\5"):
-        raise _refusal("a Python pickle, which is never loaded", f"save what is in it as a network: {_EXPORT}")
+        raise _refusal("a Python pickle, which is never loaded", f"save its content as a network: {_EXPORT}")
     if head[:12] == _DARKNET:
         raise _refusal("weights of Darknet without a network", f"give it as ONNX: {_ONNX}")
     _refuse_ultralytics(head)

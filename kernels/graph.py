@@ -213,7 +213,7 @@ def graph_of(network: Network) -> PerformanceGraph:
         raise ModelError(f"network {network.name!r} launches nothing: there is no graph of it")
     if not network.reads:
         raise ModelError(
-            f"network {network.name!r} does not say which launch wrote what each launch reads ('reads'), so it has no edges; "
+            f"network {network.name!r} does not name the writers of its launches' inputs ('reads'), so it has no edges; "
             "decompose the model's file again"
         )
     outside = {spec.shape: spec.dtype for spec in network.inputs if not spec.is_plain}

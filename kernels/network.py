@@ -237,7 +237,7 @@ class Network:
         instead = f", not at {', '.join(accepted):.200}" if accepted else ""
         raise EndsEarly(
             f"{self.name:.80}: the list of launches ends at {end.operator}{instead}: {end.reason:.300} ({end.place:.300}); "
-            f"it has {listed}, and what follows would not be counted; to take it as it is: --accept-boundary {end.operator} "
+            f"it has {listed}, and later launches would not be counted; to take it as it is: --accept-boundary {end.operator} "
             "(in programs accept_boundary)"
         )
 

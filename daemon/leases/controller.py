@@ -99,7 +99,7 @@ class Controller:
             return RestoreReport()
         report = self._give_back()
         log.warning(
-            "an earlier daemon ended without giving the board back: %d values restored, %d left as others set them",
+            "an earlier daemon ended without giving the board back: %d values restored, %d left as other programs set them",
             len(report.restored),
             len(report.left),
         )

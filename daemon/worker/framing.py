@@ -52,7 +52,7 @@ def answer(about: Any, payload: bytes, walls: Sequence[str]) -> bytes:
     header = {"walls": walls, "about": asdict(about)}
     if (size := len(json.dumps(header).encode())) > HEADER_BYTES:
         raise InputError(
-            f"network: what is told of it takes {size} bytes, at most {HEADER_BYTES}: too many kinds of kernels, or long names"
+            f"network: its description takes {size} bytes, at most {HEADER_BYTES}: too many kinds of kernels, or long names"
         )
     return encoded(header, payload)
 

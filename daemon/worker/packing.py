@@ -63,7 +63,7 @@ def unpacked_network(payload: bytes) -> Network:
         plain = inflating.decompress(payload, NETWORK_BYTES + 1)
         data = json.loads(plain) if inflating.eof else {}
     except (zlib.error, ValueError, RecursionError) as error:
-        raise InputError(f"network: what was kept of it cannot be read ({error})") from error
+        raise InputError(f"network: its packed form cannot be read ({error})") from error
     return Network.from_json(data)
 
 

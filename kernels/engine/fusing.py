@@ -66,7 +66,7 @@ def as_engine(network: Network, *, half: bool = False, eight_bits: bool = False)
         made = _fused(network, graph, half=half or eight_bits)
         return replace(made, calls=tuple(calibrated(made.launches, made.reads))) if eight_bits else made
     except (LookupError, TypeError, ValueError) as error:  # lists may come from other programs
-        raise ModelError(f"network {network.name!r:.80}: a launch lacks what its kind has ({error!r:.80})") from error
+        raise ModelError(f"network {network.name!r:.80}: a launch lacks a member of its kind ({error!r:.80})") from error
 
 
 def _fused(network: Network, graph: Graph, *, half: bool) -> Network:

@@ -120,7 +120,7 @@ def read_layers(stream: BinaryIO, account: Account) -> EngineLayers:
     if not layers:
         raise ModelError(f"the engine lists no layers: {_NAMES_ONLY}")
     if not bindings:
-        raise ModelError("the engine does not say what goes in and comes out; expected its members Layers and Bindings")
+        raise ModelError("the engine's inputs and outputs are missing; expected its members Layers and Bindings")
     return EngineLayers(tuple(layers), tuple(bindings))
 
 

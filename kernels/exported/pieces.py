@@ -53,7 +53,7 @@ class JsonText:
                         self._account.look()
                     return made, at + end
             if size >= limit:
-                raise BudgetExceeded(f"a value of more than {limit} bytes in JSON; at most so much is parsed at a time")
+                raise BudgetExceeded(f"a value of more than {limit} bytes in JSON, the most that is parsed at a time")
             size = min(size * _GROWTH, limit)
 
     def members(self, at: int, visits: Mapping[str, Callable[[int], int]]) -> int:

@@ -210,4 +210,4 @@ class _Cursor:
         if end > self.size:
             raise ModelError(f"the file is cut off within its header: {self.size} bytes; download it again")
         if end > self._most:
-            raise BudgetExceeded(f"the header has more than {self._most} bytes; at most so much is read")
+            raise BudgetExceeded(f"the header has more than {self._most} bytes, the most that is read")

@@ -92,7 +92,7 @@ def of_safetensors(stream: BinaryIO, folder: Path | None, name: str, account: Ac
     """
     if folder is None:
         raise ModelError(
-            "a safetensors file holds weights without a network, which the config.json beside it describes: decompose it by "
+            "a safetensors file holds weights without a network, which the config.json next to it describes: decompose it by "
             "its path (jetdvfs decompose FILE --json) and give that list, or give a GGUF file"
         )
     outer = _configuration(folder / "config.json", account)

@@ -103,7 +103,7 @@ class Graph:
     def __init__(self, network: Network) -> None:
         if network.launches and not network.reads:
             raise ModelError(
-                f"network {network.name!r} does not say which launch wrote what each launch reads ('reads'), so nothing can be "
+                f"network {network.name!r} does not name the writers of its launches' inputs ('reads'), so nothing can be "
                 "fused; decompose the model's file again"
             )
         self._network = network

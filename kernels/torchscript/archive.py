@@ -98,7 +98,7 @@ class Archive:
         if entry.method == _DEFLATED:
             data = _inflate(name, data, entry.size)
         if len(data) != entry.size or zlib.crc32(data) != entry.crc:
-            raise ModelError(f"archive entry {name!r} is damaged: size or checksum is not what the archive's directory says")
+            raise ModelError(f"archive entry {name!r} is damaged: size or checksum differs from the archive's directory")
         return data
 
     def _at(self, offset: int, size: int) -> bytes:

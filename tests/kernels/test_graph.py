@@ -75,7 +75,7 @@ def test_resnet18_has_a_shortcut_beside_each_of_its_eight_blocks() -> None:
 
 
 def test_a_list_that_does_not_say_who_wrote_what_has_no_graph() -> None:
-    with pytest.raises(ModelError, match="which launch wrote what"):
+    with pytest.raises(ModelError, match="writers of its launches' inputs"):
         graph_of(network(conv2d(), relu()))
 
 

@@ -118,7 +118,7 @@ class Baseline:
                 if before.journal and before.values.get(path, current) != current:
                     self._take_over(domain, path, current, values, taken)
             elif current is None and path not in values and not _follows_mode(domain, path):
-                raise HardwareBusy(f"{path}: it cannot be told how it stands; no clock was changed")
+                raise HardwareBusy(f"{path}: its value is unknown; no clock was changed")
             if current is None:
                 current = entry.values[-1] if entry.values else values.get(path)
             if current is not None:

@@ -73,7 +73,7 @@ def _values(
         if isinstance(driver, EmcClock):
             writes = driver.unlock()
             if not writes:
-                raise HardwareBusy(f"{domain.mode.path}: does not hold what it just did")
+                raise HardwareBusy(f"{domain.mode.path}: changed just now")
             yield from writes
         else:
             yield domain.mode.path, _governor(files, domain, str(section["governor"]))

@@ -290,7 +290,7 @@ def _read(path: Path) -> bytes | None:
                 raise Damaged("is no regular file")
             _check_owner(status)
             if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-                raise Damaged("others may write to it")
+                raise Damaged("other users may write to it")
             data = stream.read(_MOST_BYTES + 1)
     except OSError as error:
         raise Damaged(f"cannot be read ({error.strerror})") from error

@@ -77,7 +77,7 @@ class Budgets:
         self._draining.pop(ASKED, None)
         if asked.hours is not None and asked.battery_wh is None and self._read_battery(self._monotonic()) is None:
             raise UsageError(
-                f"hours={asked.hours:g}: this board tells of no battery (/sys/class/power_supply); say what is left in it: "
+                f"hours={asked.hours:g}: this board shows no battery (/sys/class/power_supply); state its charge: "
                 "--battery-wh 50"
             )
         if asked.ceiling_c is not None and self._hottest_c() is None:

@@ -256,7 +256,7 @@ def test_what_cannot_be_fused_is_refused() -> None:
 def test_a_list_by_others_that_lacks_something_is_refused_in_one_line(lacking: str) -> None:
     own = convolution()
     torn = dataclasses.replace(own, params={name: value for name, value in own.params.items() if name != lacking})
-    with pytest.raises(ModelError, match="a launch lacks what its kind has") as caught:
+    with pytest.raises(ModelError, match="a launch lacks a member of its kind") as caught:
         as_engine(wired((pointwise("exp"), (-1,)), (torn, (0,)), (torn, (0,))))
     assert "\n" not in str(caught.value)
 

@@ -146,7 +146,7 @@ def test_where_it_cannot_be_told_how_a_file_stands_nothing_is_set(kernel: ShakyK
     hardware = start(kernel, place)
     kernel.written.clear()
     kernel.misread[f"{GPU}/governor"] = ["soon"] * 100
-    with pytest.raises(HardwareBusy, match="governor: it cannot be told how it stands; no clock was changed"):
+    with pytest.raises(HardwareBusy, match="governor: its value is unknown; no clock was changed"):
         hardware.apply(LOW, "test")
     assert kernel.written == [] and not hardware.touched and not place.exists()
 
