@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measuring a board: what to measure, with which meter, and the record of it."""
+"""Measuring campaigns, their meters and records."""

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A measuring campaign in resumable units: kernels of networks on every board, random ones (MIRAGE, SEC '21, section 4.2) on
-one board each, at random configurations; issue time per host call; idle power over the grid."""
+"""Measuring campaign in resumable units, after MIRAGE (SEC '21, section 4.2).
+
+Every board measures the networks' kernels; random kernels are spread over the boards.
+"""
 
 from __future__ import annotations
 
@@ -27,21 +29,16 @@ Thing = TypeVar("Thing")
 
 @dataclass(frozen=True)
 class CampaignSize:
-    """How much to measure; ``configurations`` are random ones.
+    """Extent of a campaign.
 
     Attributes:
-        nodes: boards.
         random_kernels: per kind; ``random_kernels_default`` for other kinds.
-        configurations: per random kernel.
-        network_configurations: per board and kernel of a network.
-        whole_network_configurations: per board and network as a whole.
-        host_configurations: per board and call name.
-        warm_configurations: per board and extra die temperature.
-        idle_configurations: for idle power, per board; 0 for all.
-        power_kernels: kernels whose power shares configurations and one idle measurement.
-        power_configurations: for power, per kernel; 0 for as many as for time.
-        fixed_observations: of each network at the few configurations that boards share; its kernels are measured there once.
-        small_steps: True if a step is one kernel, call or configuration, so that an interruption loses little real time.
+        configurations: random ones per random kernel.
+        idle_configurations: per board; 0 for all.
+        power_kernels: kernels that share configurations and one idle measurement.
+        power_configurations: per kernel; 0 for as many as for time.
+        fixed_observations: of each network and its kernels at the shared configurations.
+        small_steps: one kernel, call or configuration per step, to lose little at an interruption.
     """
 
     nodes: tuple[int, ...]
@@ -64,8 +61,7 @@ class CampaignSize:
 
 @dataclass(frozen=True)
 class Unit:
-    """Resumable step: kind of measurement, board, things, random configurations for each; ``part`` selects some by order
-    (empty: all)."""
+    """Resumable step; a non-empty ``part`` selects configurations by order."""
 
     kind: str
     node: int
@@ -74,7 +70,6 @@ class Unit:
     part: tuple[int, ...] = ()
 
     def of(self, items: Sequence[Thing]) -> list[Thing]:
-        """Its part of a list."""
         return [items[place] for place in self.part] if self.part else list(items)
 
 
@@ -83,14 +78,9 @@ class Campaign:
     """All measurements, decided before the first.
 
     Attributes:
-        silicon_version: of simulated silicon, or empty.
-        temperature_c: die temperature of the boards.
-        seed: of all random choices.
-        invocations: kernels; the first ``network_kernels`` are the networks'.
-        calls: calls whose issue time is measured, some of each name.
-        networks: measured as a whole.
-        units: steps, in order.
-        temperatures_c: further ones for idle power.
+        invocations: kernels; the first ``network_kernels`` belong to networks.
+        calls: calls whose issue time is measured.
+        temperatures_c: further die temperatures for idle power.
         offered: measured part of the board's grid; None for all of it.
     """
 
@@ -108,11 +98,10 @@ class Campaign:
 
     @property
     def grid(self) -> FrequencyGrid:
-        """The clocks that are measured."""
         return self.offered or self.board.grid
 
     def samples(self, unit: Unit) -> int:
-        """At how many configurations a unit measures its things, all taken together."""
+        """Number of configurations of a unit, over all its kernels or calls."""
         size, grid = self.size, self.grid
         if unit.part:
             return len(unit.what) * len(unit.part)
@@ -122,7 +111,6 @@ class Campaign:
 
     @property
     def about(self) -> dict[str, Any]:
-        """What tells it from others, for people."""
         return {
             "board": self.board.name, "clocks": self.grid.to_json(), "networks": [network.name for network in self.networks],
             "kernels": len(self.invocations), "seed": self.seed,
@@ -130,7 +118,7 @@ class Campaign:
 
     @property
     def digest(self) -> str:
-        """A name for exactly this campaign: equal campaigns measure the same things in the same order."""
+        """Identity: equal campaigns measure the same in the same order."""
         about = [self.board.name, self.silicon_version, self.temperature_c, self.temperatures_c, self.seed]
         about += [self.size.idle_configurations] if self.size.idle_configurations else []
         about += [self.offered.to_json()] if self.offered else []
@@ -156,26 +144,22 @@ def plan_campaign(
     seed: int = 0,
     offered: FrequencyGrid | None = None,
 ) -> Campaign:
-    """Decide what a campaign measures.
+    """Plan a campaign.
 
     Args:
-        board: without energy rails, power is not measured.
-        networks: whose kernels and calls are measured on every board.
-        random_kernels: draws kernels of a kind, by kind and count.
+        networks: their kernels and calls are measured on every board.
+        random_kernels: draws kernels, by kind and count.
         kinds: kernel kinds that get a model.
-        temperature_c: die temperature of the boards.
-        others: networks of which only the calls are measured.
+        others: networks of which only calls are measured.
         issued: selects calls with an issue time of their own.
-        warmer_c: further temperatures for idle power.
+        warmer_c: further die temperatures for idle power.
         silicon_version: of simulated silicon, or empty.
-        offered: measured part of the board's grid; None for all of it.
     """
     offered = None if offered == board.grid else offered
     grid = offered or board.grid
     small = size.small_steps
 
     def parts(kind: str, node: int, what: tuple[int, ...], configurations: int, count: int) -> list[Unit]:
-        """One unit of all ``count`` configurations, or one of each."""
         return [Unit(kind, node, what, configurations, (place,) if small else ()) for place in range(count if small else 1)]
 
     def powers(node: int, what: Sequence[int] | NDArray[np.int64], configurations: int) -> list[Unit]:
@@ -227,7 +211,7 @@ def plan_campaign(
 
 
 def _some_of_each_name(calls: Sequence[Call], rng: np.random.Generator) -> list[Call]:
-    """A few different calls of each name, common ones the likelier: their mean is that of the networks."""
+    """Few different calls of each name, drawn by frequency: their mean is that of the networks."""
     names: dict[str, list[Call]] = {}
     for index in rng.permutation(len(calls)):
         same = names.setdefault(issue_key(calls[index])[0], [])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a meter's answers to the rows of a record."""
+"""Rows of a record from a meter's values."""
 
 from __future__ import annotations
 
@@ -19,13 +19,12 @@ from .meters.meter import Meter
 Tables: TypeAlias = dict[str, Rows]
 
 LEAST_BUSY = 0.3
-"""Below this share of GPU time in the measured interval, power above idle drowns in the sensor's resolution."""
+"""Below this share of GPU time, power above idle drowns in the sensor's resolution."""
 _SHORT_MS = 0.5  # of longer kernels, the pause between two launches is less than their own variation
 
 
 def figure_rows(what: int | NDArray[np.int64], node: int, flat: NDArray[np.int64], value: NDArray[np.float64]) -> Rows:
-    """Values at configurations (flat indices) as rows, without NaN. Raises MeasurementError unless there is one finite value
-    for each."""
+    """Values at flat configuration indices as rows, without NaN. Raises MeasurementError unless each has a finite value."""
     figures = np.asarray(value, np.float64)
     if figures.shape != flat.shape or np.isinf(figures).any():
         raise MeasurementError(f"board {node}: expected {len(flat)} finite figures, got {figures!r:.80}")
@@ -36,12 +35,10 @@ def figure_rows(what: int | NDArray[np.int64], node: int, flat: NDArray[np.int64
 
 
 def above(rails_mw: Mapping[str, Any], idle_mw: Mapping[str, Any], rails: Sequence[str]) -> NDArray[np.float64]:
-    """What these rails draw together above idle, in mW."""
     return np.asarray(sum(np.asarray(rails_mw[rail]) - idle_mw[rail] for rail in rails), np.float64)
 
 
 def configurations_at(grid: FrequencyGrid, flat: NDArray[np.int64]) -> list[FrequencyConfiguration]:
-    """The configurations of a grid with these flat indices."""
     return [grid.configuration(np.unravel_index(index, grid.shape)) for index in flat]
 
 
@@ -55,11 +52,7 @@ def kernel_power(
     meter: Meter,
     together: int = 1,
 ) -> Tables:
-    """Power of kernels above idle, each at its configuration; pauses and timing cost if the meter separates them.
-
-    Args:
-        together: consecutive kernels that share a configuration and its idle measurement.
-    """
+    """Power of kernels above idle; ``together`` consecutive ones share a configuration and idle measurement."""
     of_host, once = board.host_rails, configurations[::together]
     gpu_side = [rail for rail in board.energy_rails if rail not in of_host]
     idle = {rail: np.repeat(found, together) for rail, found in meter.idle_rails_mw(once).items()}

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A campaign on several boards: a Dask cluster with one worker on each.
+"""Campaign on several boards: a Dask cluster with one worker each, as on MIRAGE's boards (SEC '21, section 4.2).
 
-As on MIRAGE's thirteen boards (SEC '21, section 4.2), every board measures the networks' kernels; random ones are dealt out,
-and
-dealt again if a board is lost. A board is known by its worker's name and resumes when it returns.
+A lost board's random kernels are dealt to the rest. A returning board is known by its worker's name.
 """
 
 from __future__ import annotations
@@ -25,22 +23,16 @@ from .meters.meter import Meter
 from .steps import Progress, measure_unit, measurements_of
 
 MeterMaker: TypeAlias = Callable[[int, int], Meter]
-"""Gives the meter of a board by its number, for a step by its own; it is sent to the workers."""
+"""Makes a board's meter from the numbers of board and step; sent to the workers."""
 
 PATIENCE_S = 60.0
-"""A board that has been away for so long is lost."""
+"""In s; a longer absence means a lost board."""
 _LOOK_S, _POLL_S = 0.5, 0.02
 
 
 @dataclass
 class _Board:
-    """One board in a running campaign.
-
-    Attributes:
-        node: its number.
-        steps: numbers of its remaining steps, the next first.
-        running: the current step and its future.
-    """
+    """Board in a running campaign; ``running`` is its current step and future."""
 
     name: str
     node: int
@@ -61,14 +53,10 @@ def run_on_fleet(
 ) -> Measurements:
     """Measure everything not yet in ``folder`` on a cluster's workers; return all of it.
 
-    Unless a board is lost, neither interruptions nor the order in which boards finish change the measurements.
-
     Args:
-        campaign: as many nodes as the cluster has workers.
+        campaign: with as many nodes as the cluster has workers.
         client: a ``distributed.Client``.
-        meter: makes meters, on the workers.
         folder: keeps finished steps; None keeps nothing.
-        progress: called after each step.
         patience_s: absence after which a board is lost.
 
     Raises:
@@ -91,7 +79,7 @@ def run_on_fleet(
 
 
 class _Fleet:
-    """The boards, and who does what."""
+    """Boards of a campaign and their steps."""
 
     def __init__(self, campaign: Campaign, client: Any, meter: MeterMaker, patience_s: float, done: set[int]) -> None:
         self._campaign, self._client, self._meter, self._patience_s = campaign, client, meter, patience_s
@@ -113,12 +101,10 @@ class _Fleet:
         return [board for board in self.boards if board.lost]
 
     def left_s(self) -> float:
-        """How long the rest takes at the pace so far, in s."""
         left = sum(len(board.steps) for board in self.boards if not board.lost) + len(self._dealt_again)
         return (time.monotonic() - self._began) / max(self._finished, 1) * left
 
     def results(self) -> Iterator[tuple[int, Tables]]:
-        """Each step's number and what it found, as they are finished."""
         looked = 0.0
         while True:
             if time.monotonic() - looked > _LOOK_S:
@@ -138,13 +124,12 @@ class _Fleet:
                     yield number, tables
 
     def close(self) -> None:
-        """Let the boards rest."""
         for board in self.boards:
             if board.running is not None:
                 board.running[1].cancel(force=True)
 
     def _look_round(self) -> None:
-        """Who is there, who came back, who is lost."""
+        """Update present, returned and lost boards."""
         now, there = time.monotonic(), worker_names(self._client)
         if any(there.get(board.name, board.address) != board.address for board in self.boards):
             self._data = self._client.scatter(self._campaign, broadcast=True, hash=False)
@@ -161,7 +146,7 @@ class _Fleet:
             raise MeasurementError("no board of the cluster is left; what was measured is kept, where --folder says so")
 
     def _interrupt(self, board: _Board) -> None:
-        """Put back what a board was at when it went."""
+        """Requeue the running step of an absent board."""
         if board.running is not None:
             number, future = board.running
             future.cancel(force=True)
@@ -191,12 +176,11 @@ class _Fleet:
 
 
 def measure_on_worker(campaign: Campaign, number: int, unit: Unit, meter: MeterMaker) -> Tables:
-    """One step, on a worker."""
     return measure_unit(campaign, number, unit, meter(unit.node, number))
 
 
 def worker_names(client: Any) -> dict[str, str]:
-    """The addresses of a cluster's workers by their names."""
+    """Addresses of a cluster's workers by name."""
     found: dict[str, str] = client.run_on_scheduler(_names)
     return found
 

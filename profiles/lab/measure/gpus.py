@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Campaigns on GPUs: a workstation's by NVML, at present or locked clocks, and a board's at clocks that the daemon sets."""
+"""Campaigns on GPUs: a workstation's by NVML, a board's at clocks that the daemon sets."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _TOGETHER = 16  # kernels of a workstation between two measurements of idle powe
 WORKSTATION_PATIENCE = Patience(power_s=0.5, power_timings=0)
 _QUICK_CONFIGURATIONS, _QUICK_IDLE = 2, 30
 SWITCH_S = 0.9
-"""To set a board's clocks, see them settle, and give them back, as on a simulated one."""
+"""Time to set a board's clocks, see them settle, and restore them, in s."""
 
 
 @dataclass(frozen=True)
 class Workstation:
-    """A GPU, its worker and its description; ``locking`` is True if clocks are locked."""
+    """GPU, its worker and description; ``locking`` is True if clocks are locked."""
 
     process: Worker
     nvml: Nvml
@@ -50,11 +50,10 @@ class Workstation:
 def workstation(
     library: NvmlLibrary, start: Callable[[], EndingWorker], clocks_mhz: Sequence[int] = (), index: int = 0
 ) -> Iterator[Workstation]:
-    """A GPU within the context; locked clocks are always released.
+    """GPU within the context; locked clocks are always released.
 
     Args:
-        start: starts the worker on that GPU.
-        clocks_mhz: clocks to lock in turn; none leaves clocks alone.
+        clocks_mhz: clocks to lock in turn; empty leaves clocks alone.
 
     Raises:
         MeasurementError: no such GPU, clocks, NVML or PyTorch.
@@ -65,17 +64,12 @@ def workstation(
 
 
 def plan_gpu(device: Device, models: Sequence[Model], runnable: Collection[str], kernels: int, seed: int = 0) -> Campaign:
-    """Plan a processor's campaign plus the issue time of each call.
-
-    Raises:
-        MeasurementError: two models have one name, or a model's list of launches ends early.
-    """
+    """Plan a GPU's campaign: a processor's plus the issue time of each call. Raises MeasurementError."""
     size = replace(processor_size(kernels, device.grid.size), power_kernels=_TOGETHER)
     return plan_processor(device, models, runnable, size, seed, issued=issued_by(runnable))
 
 
 def issued_by(runnable: Collection[str]) -> Callable[[Call], bool]:
-    """True of calls whose issuing a worker can time: host calls, and kernels of the kinds that it runs."""
     return lambda call: isinstance(call, HostOp) or call.kind in runnable
 
 
@@ -88,14 +82,7 @@ def plan_board(
     quick: bool = False,
     seed: int = 0,
 ) -> Campaign:
-    """Plan a board's campaign: networks, their kernels, random ones around them, issue times, idle power.
-
-    Args:
-        offered: part of the board's grid within its power mode and limits.
-
-    Raises:
-        MeasurementError: two models have one name, or a model's list of launches ends early.
-    """
+    """Plan a board's campaign; ``offered`` is its grid within power mode and limits. Raises MeasurementError."""
     size = replace(one_board_size(0, kernels), warm_configurations=0, small_steps=True)
     if quick:
         few = _QUICK_CONFIGURATIONS
@@ -114,8 +101,7 @@ def measure_gpu(
     folder: Path | None = None,
     progress: Progress = lambda done, total, text: None,
 ) -> Measurements:
-    """Run a campaign on a workstation's GPU. Raises MeasurementError if a measurement fails; ``folder`` keeps the finished
-    ones."""
+    """Run a campaign on a workstation's GPU. Raises MeasurementError; ``folder`` keeps finished steps."""
     notebook = Notebook()
     clocks = LockedClocks(gpu.nvml, gpu.locking, notebook)
     with contextlib.closing(Ticks(gpu.nvml)) as ticks:
@@ -143,15 +129,9 @@ def measure_board(
     progress: Progress = lambda done, total, text: None,
     notebook: Notebook | None = None,
 ) -> Measurements:
-    """Run a campaign on a board's GPU; rejected samples are recorded with the die temperature.
+    """Run a campaign on a board's GPU; rejected samples are recorded.
 
-    Args:
-        counters: energy rails of the board.
-        clocks: set and hold a configuration.
-        notebook: where both write notes.
-
-    Raises:
-        MeasurementError: a measurement failed; ``folder`` keeps the finished ones.
+    Raises MeasurementError; ``folder`` keeps finished steps.
     """
     notebook = notebook or Notebook()
     found = _measured(campaign, models, process, counters, clocks, patience, folder, progress, notebook, SWITCH_S)

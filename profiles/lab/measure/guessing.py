@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A first mapping of a table of measurements, from its heading and its first rows; open questions are comments in it."""
+"""Draft mapping of a table of measurements, from its heading and first rows."""
 
 from __future__ import annotations
 
@@ -32,14 +32,7 @@ _SPREAD = frozenset(["std", "stdev", "min", "max", "p90", "p95", "p99", "var", "
 
 @dataclass(frozen=True)
 class Column:
-    """A table's column.
-
-    Attributes:
-        name: its heading.
-        words: of the heading, in lower case.
-        numbers: empty if any cell is text.
-        texts: distinct texts, at most 21.
-    """
+    """Column of a table; ``numbers`` is empty if any cell is text."""
 
     name: str
     words: frozenset[str]
@@ -49,7 +42,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Guess:
-    """A first mapping: its YAML ``text``, and ``questions`` that the table leaves open."""
+    """Draft mapping in YAML, and its open ``questions``."""
 
     text: str
     questions: tuple[str, ...]
@@ -60,11 +53,11 @@ def guess(path: Path, board: str = "") -> Guess:
 
     Args:
         path: CSV, gzipped or not, or Parquet.
-        board: the measured board; its clocks tell units that headings omit.
+        board: its clocks tell units that headings omit.
 
     Raises:
-        MeasurementError: the table cannot be read.
-        BoardDescriptionError: the board is not described.
+        MeasurementError: unreadable table.
+        BoardDescriptionError: no such board.
     """
     columns = _columns(path)
     described = load_board(board) if board else None
@@ -112,7 +105,6 @@ def _column(name: str, cells: Sequence[str]) -> Column:
 def _clocks(
     left: list[Column], board: BoardDescription | None, questions: list[str]
 ) -> Iterator[tuple[str, Mapping[str, str]]]:
-    """The columns of clocks by axis; they are taken out of ``left``."""
     for axis, words in _AXES.items():
         found = [
             one
@@ -131,13 +123,13 @@ def _clocks(
 
 
 def _stem(column: Column) -> set[str]:
-    """The words of a column, those among them that end in a unit taken apart (``gpu_freqmhz``)."""
+    """Words of a column, with unit endings split off (``gpu_freqmhz``)."""
     ends = [(word, unit) for word in column.words for unit in ("khz", "mhz", "ghz") if word.endswith(unit)]
     return set(column.words) | {part for word, unit in ends for part in (unit, word.removesuffix(unit)) if part}
 
 
 def _of_size(column: Column, axis: str, board: BoardDescription | None) -> str:
-    """The unit in which a column's highest clock is nearest to the board's top; empty without a board."""
+    """Unit that brings a column's highest clock nearest to the board's top; empty without a board."""
     if board is None:
         return ""
     top_hz = getattr(board.grid.top, axis) * (1e3 if axis == "cpu_khz" else 1.0)
@@ -148,7 +140,6 @@ def _of_size(column: Column, axis: str, board: BoardDescription | None) -> str:
 def _figure(
     left: list[Column], units: Mapping[str, str], words: frozenset[str], part: str, questions: list[str]
 ) -> Mapping[str, object]:
-    """The columns of times, or of powers; they are taken out of ``left``."""
     found = [one for one in left if one.numbers and (one.words & (units.keys() | words)) and not one.words & _SPREAD]
     if not found and part == "time" and (rates := [one for one in left if one.numbers and one.words & _RATES]):
         left.remove(rates[0])

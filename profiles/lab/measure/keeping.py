@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The finished units of a campaign, each a file of its own, so that an interrupted campaign goes on where it ended."""
+"""Finished units of a campaign, one file each, for resuming."""
 
 from __future__ import annotations
 
@@ -21,16 +21,7 @@ _ABOUT = "campaign.json"
 
 
 class KeptUnits:
-    """A folder of finished units, each written whole or not at all.
-
-    Args:
-        folder: of campaigns, created if missing; None keeps nothing.
-        digest: the campaign's, which names its folder.
-        about: its description.
-
-    Raises:
-        MeasurementError: it cannot be created.
-    """
+    """Folder of finished units, written atomically; None keeps nothing. Raises MeasurementError."""
 
     def __init__(self, folder: Path | None, digest: str = "", about: Mapping[str, Any] | None = None) -> None:
         self._folder = None if folder is None else folder / digest
@@ -43,7 +34,7 @@ class KeptUnits:
                 raise MeasurementError(f"{self._folder}: {error.strerror or error}; nothing was measured") from error
 
     def get(self, number: int) -> dict[str, Rows] | None:
-        """A finished unit's tables, or None where it is not there or was cut short."""
+        """Tables of a finished unit; None if missing or truncated."""
         if self._folder is None:
             return None
         try:
@@ -53,14 +44,13 @@ class KeptUnits:
             return None
 
     def page(self, number: int) -> Page:
-        """What was noted with a finished unit; an empty one where nothing was."""
         if self._folder is None:
             return Page()
         with np.load(self._path(self._folder, number), allow_pickle=False) as arrays:
             return Page.from_json(json.loads(arrays["page"].tobytes())) if "page" in arrays else Page()
 
     def put(self, number: int, tables: Mapping[str, Rows], page: Page | None = None) -> None:
-        """Keep a finished unit and its notes. Raises MeasurementError if it cannot be written; earlier units remain."""
+        """Keep a finished unit and its notes. Raises MeasurementError if it cannot be written."""
         if self._folder is None:
             return
         path = self._path(self._folder, number)
@@ -84,12 +74,11 @@ class KeptUnits:
 
 
 def parts_folder(out: Path, folder: Path | None) -> Path:
-    """Where the units of a campaign are kept until its record is written: beside that, unless a folder is named."""
     return folder or out.with_name(f"{out.name}.parts")
 
 
 def kept_of_another(folder: Path, digest: str, about: Mapping[str, Any]) -> str:
-    """What to say of a folder that keeps a campaign, but not this one; an empty string of any other."""
+    """Message that a folder keeps a different campaign, or an empty string."""
     if (folder / digest).is_dir():
         return ""
     differing = set[str]()
@@ -103,7 +92,6 @@ def kept_of_another(folder: Path, digest: str, about: Mapping[str, Any]) -> str:
 
 
 def forget_parts(folder: Path, digest: str) -> None:
-    """Remove a campaign's units, and the folder where there are no others."""
     shutil.rmtree(folder / digest, ignore_errors=True)
     with contextlib.suppress(OSError):
         folder.rmdir()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records to share, free of host names, worker names and paths, and records of several owners merged into one."""
+"""Merged records, without host names, worker names and paths."""
 
 from __future__ import annotations
 
@@ -60,13 +60,7 @@ _NETWORKS = ("network_ms", "network_mw")
 
 @dataclass(frozen=True)
 class Part:
-    """One record's part of a merged record.
-
-    Attributes:
-        nodes: numbers of its boards there.
-        rows: count of its values.
-        made_by: its meter and software versions.
-    """
+    """One record's part of a merged record; ``rows`` counts its values."""
 
     board: str
     silicon_version: str
@@ -76,7 +70,7 @@ class Part:
 
 
 def shareable(record: Measurements) -> Measurements:
-    """A record as others may have it; its figures are all there."""
+    """Record without private environment."""
     kept = {name: record.environment[name] for name in _TOLD if name in record.environment}
     parts = record.environment.get("parts")
     return replace(record, environment={"jetdvfs": __version__, **kept, **({"parts": parts} if parts else {})})
@@ -85,11 +79,10 @@ def shareable(record: Measurements) -> Measurements:
 def merged(records: Mapping[str, Measurements]) -> tuple[Measurements, list[Part]]:
     """Merge records, given by name; return also the part of each.
 
-    Boards are renumbered, except simulated individuals, whose number is their identity. Equal things measured in several are
-    one.
+    Boards are renumbered, except simulated ones, whose number is their identity. Items measured in several records become one.
 
     Raises:
-        MeasurementError: boards, silicons, rails or idle die temperatures differ, or two records have values of one board.
+        MeasurementError: boards, silicons, rails or die temperatures differ, or two records have values of one board.
     """
     _check_alike(records)
     each = [shareable(record) for record in records.values()]
@@ -129,7 +122,7 @@ def merged(records: Mapping[str, Measurements]) -> tuple[Measurements, list[Part
 
 
 class _Union:
-    """Items of several lists, each once, and where those of each list are among them."""
+    """Distinct items of several lists, and their places."""
 
     def __init__(self, key: Callable[[Any], Hashable], lists: Sequence[Sequence[Any]]) -> None:
         numbers: dict[Hashable, int] = {}
@@ -144,7 +137,6 @@ class _Union:
 
 
 def _told_apart(networks: Sequence[Network]) -> Iterator[Network]:
-    """Networks of one name with a number after it, from the second on."""
     seen: dict[str, int] = {}
     for network in networks:
         seen[network.name] = seen.get(network.name, 0) + 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A campaign on simulated boards: on one, as an afternoon with a single real one would be, or on several, as MIRAGE's was."""
+"""Campaigns on one or several simulated boards."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ from .steps import Progress, run_campaign
 from .variation import FEW, Variations
 
 WARMER_C = (25.0, 65.0, 85.0)
-"""Temperatures of the die at which idle power is measured besides the usual one: from a cold board to one about to throttle."""
+"""Further die temperatures for idle power: from a cold board to the onset of throttling."""
 _SHARED = 8
 _STEPS = 1_000_003  # keeps the noise of steps apart from that of boards
 
 
 def one_board_size(node: int, random_kernels: int) -> CampaignSize:
-    """Size for one board: random kernels of each kind, more convolutions and products; idle power at 100 configurations; power,
-    the longest part, of four kernels at a time, at half as many configurations as times."""
+    """Size for one board, with more convolutions and products than other kinds.
+
+    Power takes longest: four kernels share each configuration, at half as many configurations as time.
+    """
     return CampaignSize(
         nodes=(node,),
         random_kernels={"conv2d": 6 * random_kernels, "matmul": 4 * random_kernels},
@@ -44,8 +46,10 @@ def one_board_size(node: int, random_kernels: int) -> CampaignSize:
 
 
 def several_boards_size(nodes: Sequence[int], random_kernels: int, configurations: int, observations: int) -> CampaignSize:
-    """Size for several boards: eight times as many random kernels, at one configuration each, since shapes help unseen boards
-    more than timings; whole networks at random configurations and at those common to all boards."""
+    """Size for several boards: eight times the random kernels, at one configuration each.
+
+    Shapes help unseen boards more than timings. Whole networks run at random and at shared configurations.
+    """
     shared = _SHARED * random_kernels
     return replace(
         one_board_size(nodes[0], random_kernels),
@@ -61,12 +65,7 @@ def several_boards_size(nodes: Sequence[int], random_kernels: int, configuration
 
 
 def plan_twin(board: str, networks: Sequence[Network], size: CampaignSize, seed: int = 0, dtype: str = "") -> Campaign:
-    """Plan networks, their kernels and random ones around them, in one or several element types.
-
-    Raises:
-        BoardDescriptionError: no such board.
-        TwinError: no silicon for it.
-    """
+    """Plan networks, their kernels and random variations. Raises BoardDescriptionError, or TwinError without silicon."""
     description = load_board(board)
     variations = Variations(networks, seed, replace(FEW, dtype=dtype))
     kinds = [kind for kind in (*MODELLED_KINDS, ELEMENTWISE) if variations.own(kind)]
@@ -84,13 +83,12 @@ def plan_twin(board: str, networks: Sequence[Network], size: CampaignSize, seed:
 
 
 def measure_twin(campaign: Campaign, board: str, folder: Path | None, progress: Progress) -> Measurements:
-    """Run a campaign on simulated boards, in virtual time; noise goes on from step to step, as shipped profiles have it."""
     return run_campaign(campaign, lambda node: twin_meter(board, node, campaign.seed), folder, progress)
 
 
 @dataclass(frozen=True)
 class TwinMeters:
-    """Gives the meters of simulated boards, whose noise follows from the board and the step."""
+    """Makes meters of simulated boards; noise follows from board and step."""
 
     board: str
     seed: int

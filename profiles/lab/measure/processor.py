@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A campaign on the processor that this runs on: what is measured of it, and the record."""
+"""Campaign on this machine's processor."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .variation import Variations
 
 @dataclass(frozen=True)
 class Most:
-    """The largest random kernels that are measured, and the element types."""
+    """Largest random kernels, and their element types."""
 
     flops: float
     elements: float
@@ -37,7 +37,7 @@ class Most:
 
 
 BETWEEN_S = 0.05
-"""From one figure to the next where no clocks are set: operands are made."""
+"""Time between measurements without clock changes, in s."""
 _MOST_CONFIGURATIONS = 4
 _OF_POINTWISE = 4  # random kernels of each pointwise kind that networks have
 _MOST = Most(2e9, 8e6, DTYPES)  # a processor takes a tenth of a second for them
@@ -45,16 +45,13 @@ _MOST = Most(2e9, 8e6, DTYPES)  # a processor takes a tenth of a second for them
 
 @dataclass(frozen=True)
 class Model:
-    """A model file that is measured as a whole, and what it launches."""
-
     path: Path
     network: Network
     inputs: tuple[TensorSpec, ...]
 
 
 def processor_size(random_kernels: int, clocks: int = 1) -> CampaignSize:
-    """Size of a processor's campaign: random kernels of each kind, three times as many convolutions and products, each at up to
-    four clocks; networks at every clock."""
+    """Size of a processor's campaign: three times as many convolutions and products, up to four clocks per kernel."""
     some = min(clocks, _MOST_CONFIGURATIONS)
     return CampaignSize(
         nodes=(0,),
@@ -69,7 +66,7 @@ def processor_size(random_kernels: int, clocks: int = 1) -> CampaignSize:
 
 
 def only_host_calls(call: Call) -> bool:
-    """Whether issuing a call is measured on a processor, which issues kernels by running them."""
+    """True if issuing a call is measured; processors issue kernels by running them."""
     return isinstance(call, HostOp)
 
 
@@ -83,16 +80,15 @@ def plan_processor(
     most: Most = _MOST,
     offered: FrequencyGrid | None = None,
 ) -> Campaign:
-    """Plan networks, their kernels and random ones around them, and calls that launch nothing.
+    """Plan networks, their kernels, random variations, and calls that launch nothing.
 
     Args:
-        runnable: kinds that the meter runs; others get no model.
+        runnable: kinds that the meter runs; only these get a model.
         issued: selects calls whose issue time is measured.
-        most: largest kernels measured.
         offered: measured part of the device's grid; None for all of it.
 
     Raises:
-        MeasurementError: two models have one name, or a model's list of launches ends early.
+        MeasurementError: two models of one name, or an incomplete launch list.
     """
     networks = [model.network for model in models]
     names = [network.name for network in networks]
@@ -131,7 +127,6 @@ def about_s(campaign: Campaign, patience: Patience, switch_s: float = BETWEEN_S)
 
 
 def unit_s(campaign: Campaign, unit: Unit, patience: Patience, switch_s: float = BETWEEN_S) -> float:
-    """The same of one of its units: figures are taken one after the other."""
     kernel_s, power_s = switch_s + patience.kernel_s, switch_s + patience.lead_s + patience.power_s
     apart = bool(campaign.board.host_rails)  # else what the host draws is measured each time, to be taken off
     once_s = (1 if apart else 2) * (power_s - switch_s)
@@ -149,8 +144,6 @@ def unit_s(campaign: Campaign, unit: Unit, patience: Patience, switch_s: float =
 
 @dataclass(frozen=True)
 class Processor:
-    """This machine's processor, its worker and description; ``clocks_mhz`` are locked in turn, none leaves the clock alone."""
-
     process: Worker
     rapl: Rapl
     device: Device
@@ -160,11 +153,7 @@ class Processor:
 
 @contextlib.contextmanager
 def this_processor(python: str, threads: int, clocks_mhz: Sequence[int] = (), root: Path = Path("/")) -> Iterator[Processor]:
-    """The processor within the context; a locked clock is always released.
-
-    Raises:
-        MeasurementError: Python cannot start, lacks PyTorch, or the clock cannot be set.
-    """
+    """Processor within the context; a locked clock is always released. Raises MeasurementError."""
     with (
         contextlib.closing(Cpufreq(clocks_mhz, root)) as clocks,
         contextlib.closing(Renewed(lambda: TorchProcess(python, threads=threads, worker=KERNEL_WORKER))) as process,
@@ -183,7 +172,7 @@ def measure_processor(
     folder: Path | None = None,
     progress: Progress = lambda done, total, text: None,
 ) -> Measurements:
-    """Run a campaign on this processor. Raises MeasurementError if a measurement fails; ``folder`` keeps the finished ones."""
+    """Run a campaign on this processor. Raises MeasurementError; ``folder`` keeps finished steps."""
     files: Mapping[str, tuple[Path, Sequence[TensorSpec]]] = {
         model.network.name: (model.path, model.inputs) for model in models
     }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One kernel of a network made anew with other sizes, another batch, another window, or as fusers make it; kind by kind."""
+"""Kernels of networks with other sizes, batches, windows or fusions."""
 
 from __future__ import annotations
 
@@ -26,14 +26,13 @@ _MOST_ROWS_DOUBLINGS = 12
 
 
 class Sizes:
-    """Variation of a kernel's sizes, equal ones alike, by at most ``spread`` doublings up or down; 0 for none."""
+    """Variation of sizes by up to ``spread`` doublings; equal sizes stay equal."""
 
     def __init__(self, random: np.random.Generator, spread: float) -> None:
         self._random, self._spread = random, spread
         self._new: dict[int, int] = {}
 
     def __call__(self, size: int) -> int:
-        """What becomes of a size."""
         if size <= _SMALL:
             return size
         if size not in self._new:
@@ -41,7 +40,7 @@ class Sizes:
         return self._new[size]
 
     def anew(self, size: int) -> int:
-        """What becomes of a size by itself, a small one too."""
+        """Replacement of one size, drawn independently."""
         if not self._spread or self._random.random() < _KEPT:
             return size
         varied = size * 2 ** self._random.uniform(-self._spread, self._spread)
@@ -50,13 +49,14 @@ class Sizes:
         return max(round(varied), 1)
 
     def rows(self, count: int) -> int:
-        """What becomes of the number of a product's rows: of tokens, for one."""
         return self.anew(count)
 
 
 class UsualSizes(Sizes):
-    """Common sizes of products: round widths and depths, often powers of two as rows. Libraries switch algorithms and networks
-    lie at such sizes, so models need not find the switch between two."""
+    """Common product sizes: round widths and depths, often power-of-two rows.
+
+    Libraries switch algorithms at such sizes, so models need them in their data.
+    """
 
     def anew(self, size: int) -> int:
         if size <= _SMALL or self._random.random() < _KEPT:
@@ -72,7 +72,6 @@ class UsualSizes(Sizes):
 
 
 def typed(call: KernelInvocation, dtype: str) -> KernelInvocation:
-    """The same in another element type."""
     if dtype == call.dtype:
         return call
     return replace(call, dtype=dtype, bytes=round(call.bytes * DTYPE_BYTES[dtype] / DTYPE_BYTES[call.dtype]))
@@ -85,7 +84,7 @@ def _again(
     params: Mapping[str, ParamValue],
     parameters: int | None = None,
 ) -> KernelInvocation:
-    """A kernel of other sizes; ``parameters`` are elements of its weights, None scales its bytes with its tensors' elements."""
+    """Kernel of other sizes; with ``parameters`` None, bytes scale with its tensors' elements."""
     tensors = sum(map(prod, inputs)) + prod(output)
     if parameters is None:
         moved = round(like.bytes * tensors / max(sum(map(prod, like.inputs)) + prod(like.output), 1))
@@ -97,7 +96,7 @@ def _again(
 
 
 def renamed(like: KernelInvocation, sizes: Sizes, batch: int) -> KernelInvocation:
-    """Every size of its tensors and parameters replaced by another, the same by the same."""
+    """Kernel with every size of its tensors and parameters replaced consistently."""
     first = like.output[0] if like.output else 0
 
     def shape(old: Shape) -> Shape:
@@ -160,7 +159,7 @@ def _convolution(like: KernelInvocation, sizes: Sizes, batch: int) -> KernelInvo
 
 
 def other_window(like: KernelInvocation, side: int, stride: int, padding: int) -> KernelInvocation:
-    """A kernel to begin with that has another window; its output and what it costs are still those of the network's."""
+    """Kernel with another window; output and cost are not yet updated."""
     weight = like.params.get("weight")
     window = {"weight": (*weight[:2], side, side)} if isinstance(weight, tuple) else {"kernel_size": (side, side)}
     steps = {"stride": (stride, stride), "padding": (padding, padding), "dilation": (1, 1)}
@@ -168,7 +167,7 @@ def other_window(like: KernelInvocation, side: int, stride: int, padding: int) -
 
 
 def fused(call: KernelInvocation, made: KernelKind) -> KernelInvocation:
-    """A convolution as one of the kinds that do more on their way out: what is added to it is read, and nothing else."""
+    """Convolution fused with further members; only an added operand is read as well."""
     inputs, operations, read = call.inputs, call.flops, 0
     for member in made.members[1:]:
         operations += flops(member, [call.output], call.output, {})
@@ -225,7 +224,7 @@ WINDOWS: Mapping[str, tuple[tuple[int, int, int], ...]] = {
     "max_pool2d": ((2, 2, 0), (3, 2, 1), (3, 2, 0), (3, 1, 1), (5, 1, 2), (2, 1, 0)),
     "avg_pool2d": ((2, 2, 0), (3, 2, 1), (3, 1, 1), (2, 1, 0), (7, 1, 0)),
 }
-"""Windows that people choose, as (side, stride, padding)."""
+"""Common windows: (side, stride, padding)."""
 
 MAKERS: Mapping[str, Callable[[KernelInvocation, Sizes, int], KernelInvocation | None]] = {
     "matmul": _matmul,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random kernel invocations in the ranges of given networks, after MIRAGE (SEC '21), section 4.2.
 
-Sizes are drawn from the networks' range plus a margin, outliers from ranges of their own, parameters with few values from those
-values. An invocation has at most :data:`MOST_MACS` multiply-adds and :data:`MOST_ELEMENTS` elements per tensor.
+Outlying sizes have ranges of their own; parameters with few values are drawn from those. Limits are :data:`MOST_MACS`
+multiply-adds and :data:`MOST_ELEMENTS` elements per tensor.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Params = dict[str, ParamValue]
 
 
 class Sampler:
-    """Draws kernel invocations like those of ``networks``; a ``seed`` fixes the draws."""
+    """Draws kernel invocations like those of ``networks``; ``seed`` fixes the draws."""
 
     def __init__(self, networks: Sequence[Network], seed: int = 0) -> None:
         self._random = np.random.default_rng([0x5A3, seed])
@@ -41,7 +41,6 @@ class Sampler:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The kinds that can be drawn: those the networks launch."""
         return tuple(sorted(self._seen))
 
     def draw(self, kind: str, count: int, *, real_share: float = 0.0) -> list[KernelInvocation]:
@@ -52,7 +51,7 @@ class Sampler:
 
         Raises:
             ProfilesError: the networks have no such kernel.
-            UnsupportedOperator: its kind is not in :mod:`jetdvfs.kernels.kinds`, or made by fusion.
+            UnsupportedOperator: its kind is unknown or made by fusion.
         """
         seen = self._seen.get(kind)
         if not seen:
@@ -65,21 +64,18 @@ class Sampler:
 
 
 def random_configurations(grid: FrequencyGrid, count: int, random: np.random.Generator) -> list[FrequencyConfiguration]:
-    """Frequency configurations drawn uniformly."""
     configurations = list(grid)
     return [configurations[index] for index in random.integers(0, len(configurations), count)]
 
 
 class _Ranges:
-    """The ranges of one kind's sizes."""
-
     def __init__(self, seen: Sequence[KernelInvocation], random: np.random.Generator) -> None:
         self.seen = seen
         self.random = random
         self._ranges: dict[object, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
 
     def size(self, name: str, value: Callable[[KernelInvocation], int], least: int = 1) -> int:
-        """A size drawn from the ranges of ``value`` over the kernels seen, each range as likely as it is wide."""
+        """Size drawn from the ranges of ``value`` over known kernels, each range weighted by its width."""
         if name not in self._ranges:
             self._ranges[name] = _ranges(sorted({value(call) for call in self.seen}), least)
         low, high = self._ranges[name]
@@ -88,11 +84,10 @@ class _Ranges:
 
     @cached_property
     def of_images(self) -> _Ranges:
-        """The ranges of those seen whose results are images."""
         return _Ranges([call for call in self.seen if len(call.output) == 4], self.random)
 
     def like(self) -> KernelInvocation:
-        """One of the kernels seen: where parameters with few values come from."""
+        """Random known kernel: source of parameters with few values."""
         return self.seen[int(self.random.integers(len(self.seen)))]
 
 
@@ -133,7 +128,7 @@ def _outputs(size: int, kernel: int, stride: int, padding: int) -> int:
 
 
 def _image(source: _Ranges) -> tuple[int, int, int]:
-    """Channels, height and width; images are square, as all of the networks' are."""
+    """Channels, height and width; images are square, as in all the networks."""
     channels = source.size("channels", lambda call: call.inputs[0][1])
     side = source.size("side", lambda call: call.inputs[0][2])
     return channels, side, side

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernel invocations from the sizes that tables have."""
+"""Kernel invocations from sizes in tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...twin.measured.mapping import Form
 
 
 def kernel_of(form: Form, kind: str, sizes: Mapping[str, int], dtype: str) -> KernelInvocation:
-    """A kernel from its sizes.
+    """Kernel from its sizes.
 
     Args:
         form: ``convolution``; ``linear``, activation by weight; ``product`` of two activations; ``elements``, pointwise on

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Running a campaign: each step measured, kept, and made into rows of a record.
+"""Run a campaign: measure each step, keep it, and make rows of a record.
 
 All boards share the lowest, a middle and the highest configuration (MIRAGE, SEC '21, sections 3.1 and 6.2), which show
-differences between boards and within one.
+differences between and within boards.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .meters.meter import Meter
 from .meters.notes import Notebook
 
 Progress = Callable[[int, int, str], None]
-"""Called with the units done, the units in all, and what is being measured."""
+"""Called with units done, units in all, and the current measurement."""
 
 _BURST = 32  # calls issued at once to time the host: well under a CUDA launch queue's 1,024
 _SMALLEST = 4  # kernels that are tried to keep the host busy
@@ -42,14 +42,12 @@ def run_campaign(
 ) -> Measurements:
     """Measure everything not yet in ``folder``; return all of it.
 
-    Random choices follow from the campaign's seed and the unit's number, not from interruptions. A meter's noise restarts with
-    the meter.
+    Random choices follow from seed and unit number. A meter's noise restarts with the meter.
 
     Args:
         meter: makes the meter of a board, by number.
         folder: keeps finished units for resuming; None keeps nothing.
         progress: called before each unit and at the end; with ``lasts_s``, in s instead of units.
-        notebook: of the meter; its pages are kept with the units.
         lasts_s: estimated duration of a unit.
 
     Raises:
@@ -74,8 +72,7 @@ def run_units(
     notebook: Notebook | None = None,
     lasts_s: Callable[[Unit], float] | None = None,
 ) -> Measurements:
-    """The same with a meter for each unit, by the numbers of board and unit: with noise that follows from these, nothing
-    depends on interruptions."""
+    """Run a campaign with a meter per unit, so that noise does not depend on interruptions."""
     kept = KeptUnits(folder, campaign.digest, campaign.about)
     finished: list[Tables] = []
     pace = _Pace(campaign, lasts_s)
@@ -94,7 +91,7 @@ def run_units(
 
 
 class _Pace:
-    """How far a campaign is, and how long it still takes: units by how long each is expected to take, at the pace so far."""
+    """Progress and remaining time, by expected durations and the pace so far."""
 
     def __init__(self, campaign: Campaign, lasts_s: Callable[[Unit], float] | None) -> None:
         self._known = lasts_s is not None
@@ -103,15 +100,12 @@ class _Pace:
         self._began_s, self._expected_s = time.monotonic(), 0.0
 
     def measured(self, number: int) -> None:
-        """A unit has been measured, not read."""
         self._expected_s += self._each_s[number]
 
     def so_far(self, number: int) -> tuple[int, int]:
-        """What was done before a unit, and all."""
         return int(self._until_s[number]), int(self._until_s[-1])
 
     def left(self, number: int) -> str:
-        """How long the rest takes, for people."""
         if not self._known:
             return ""
         pace = (time.monotonic() - self._began_s) / self._expected_s if self._expected_s else 1.0
@@ -120,12 +114,10 @@ class _Pace:
 
 
 def measure_unit(campaign: Campaign, number: int, unit: Unit, meter: Meter) -> Tables:
-    """Measure one step, on whichever board; its random choices follow from its number."""
     return _MEASURE[unit.kind](campaign, unit, meter, np.random.default_rng([campaign.seed, 2, number]))
 
 
 def measurements_of(campaign: Campaign, finished: Sequence[Tables]) -> Measurements:
-    """What finished steps have found together."""
     return Measurements(
         board=campaign.board.name,
         silicon_version=campaign.silicon_version,
@@ -141,8 +133,10 @@ def measurements_of(campaign: Campaign, finished: Sequence[Tables]) -> Measureme
 
 
 def fixed_configurations(grid: FrequencyGrid) -> tuple[int, ...]:
-    """Lowest, middle and highest configuration as flat indices (MIRAGE, SEC '21, sections 3.1 and 6.2). The CPU's lowest is a
-    sixth up its clocks: below, the host alone takes the time (its footnote 3)."""
+    """Lowest, middle and highest configuration as flat indices (MIRAGE, SEC '21, sections 3.1 and 6.2).
+
+    The CPU's lowest is a sixth up its clocks: below, the host dominates (footnote 3).
+    """
     cpu, *others = grid.shape
     chosen = (
         ((cpu - 1) // 6, *(0 for _ in others)),
@@ -153,7 +147,7 @@ def fixed_configurations(grid: FrequencyGrid) -> tuple[int, ...]:
 
 
 def fixed_network(board: MeasuredDevice, node: int, what: int, network: Network, observations: int, meter: Meter) -> Tables:
-    """So many observations of a network at each configuration; each is a measurement of its own, and they take turns."""
+    """Observations of a network at each shared configuration, in turn, each measured anew."""
     flat = np.tile(np.array(fixed_configurations(board.grid), np.int64), observations)
     configurations = configurations_at(board.grid, flat)
     tables = {"fixed_network_ms": figure_rows(what, node, flat, meter.network_latency_ms(network, configurations))}
@@ -166,7 +160,7 @@ def fixed_network(board: MeasuredDevice, node: int, what: int, network: Network,
 def fixed_kernels(
     board: MeasuredDevice, node: int, what: Sequence[int], invocations: Sequence[KernelInvocation], meter: Meter
 ) -> Tables:
-    """Each of these kernels once at each configuration."""
+    """Each kernel once at each shared configuration."""
     fixed = np.array(fixed_configurations(board.grid), np.int64)
     index, flat = np.repeat(np.array(what, np.int64), len(fixed)), np.tile(fixed, len(what))
     calls, configurations = [invocations[each] for each in index.tolist()], configurations_at(board.grid, flat)
@@ -203,8 +197,10 @@ def _measure_host_us(campaign: Campaign, unit: Unit, meter: Meter, rng: np.rando
 
 
 def _measure_host_active_mw(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:
-    """CPU power at the smallest kernel, issued more slowly than it runs, so that the host never rests. Calls that launch
-    nothing if the host has no rail of its own."""
+    """CPU power with a fully busy host, which issues the smallest kernel more slowly than it runs.
+
+    Without a host rail, calls that launch nothing are used.
+    """
     grid = campaign.grid
     repeats = max(unit.configurations // 8, 1)
     parts: list[Rows] = []
@@ -230,7 +226,6 @@ def _host_active_rows(campaign: Campaign, unit: Unit, meter: Meter, configuratio
 
 
 def _measure_idle_mw(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:
-    """Over the grid, and at other temperatures at random configurations."""
     grid = campaign.grid
     if (some := campaign.size.idle_configurations) and some < grid.size:
         flat, configurations = _random_configurations(campaign, some, np.random.default_rng([campaign.seed, 6, unit.node]))
@@ -300,7 +295,7 @@ _MEASURE: Mapping[str, Callable[[Campaign, Unit, Meter, np.random.Generator], Ta
 def _pairs(
     campaign: Campaign, unit: Unit, rng: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], list[KernelInvocation], list[FrequencyConfiguration]]:
-    """Each kernel of a unit at random configurations: which kernel, which configuration (flat index), and both themselves."""
+    """Kernel index, flat configuration index, kernels and configurations of a unit."""
     drawn = [_random_configurations(campaign, unit.configurations, rng) for _ in unit.what]
     what = np.repeat(np.array(unit.what, np.int64), [len(flat) for flat, _ in drawn])
     configurations = [configuration for _, each in drawn for configuration in each]
@@ -317,7 +312,6 @@ def _random_configurations(
 
 
 def _flat(grid: FrequencyGrid, configurations: Sequence[FrequencyConfiguration]) -> NDArray[np.int64]:
-    """The flat index of each configuration."""
     return np.array([np.ravel_multi_index(grid.index(one), grid.shape) for one in configurations], np.int64)
 
 

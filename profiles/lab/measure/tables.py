@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Imported tables as records: every row is checked, and an impossible one named by its line.
+"""Imported tables as records, with impossible rows named by line.
 
-Impossible times reveal wrong units: a kernel or listed network faster than the device's rates allow; one a thousand times
-slower, relative to its work, than the others; a median hundreds of times that of its work and a launch.
+Impossible times reveal wrong units: below the device's bound, 1,000 times slower relative to work than the rest, or a median
+hundreds of times the bound.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _NEAR = 0.01  # clocks as tables round them
 
 @dataclass
 class _Found:
-    """Rows of one device; ``distances`` has, if the work is known, line, time in ms, and time relative to that of the work."""
+    """Rows of one device; ``distances`` holds line, time in ms, and time relative to its bound if known."""
 
     device: MeasuredDevice
     invocations: dict[Any, tuple[int, KernelInvocation]] = field(default_factory=dict)
@@ -68,7 +68,7 @@ def import_table(path: Path, mapping: TableMapping, devices: Sequence[str] = ())
         devices: names to keep; empty for all.
 
     Raises:
-        MeasurementError: the table is unreadable, lacks a column of the mapping, or has impossible rows.
+        MeasurementError: unreadable table, a missing column of the mapping, or impossible rows.
     """
     mapping = mapping.of_table(path)
     if not mapping.device:
@@ -105,12 +105,11 @@ def import_table(path: Path, mapping: TableMapping, devices: Sequence[str] = ())
 
 
 def _at(row: Row, mapping: TableMapping) -> tuple[str, ...]:
-    """The texts of a row's clocks."""
     return tuple(row[clock.column] for clock in mapping.clocks.values())
 
 
 def _far(one: _Found) -> Iterator[tuple[int, str]]:
-    """Rows whose time is no device's beside the other rows', by their lines."""
+    """Rows whose time is implausible next to the rest."""
     far = too_far(np.array([distance for *_, distance in one.distances]))
     for (line, time_ms, _), is_far in zip(one.distances, far, strict=True):
         if is_far:
@@ -178,7 +177,7 @@ def _device(called: str, mapping: TableMapping) -> MeasuredDevice:
 
 
 def _nearest(levels: Levels, grid: FrequencyGrid) -> FrequencyConfiguration:
-    """A grid's configuration for clocks as tables round them; clocks that it does not have stay as they are."""
+    """Grid configuration for rounded clocks; clocks without a near level stay unchanged."""
     found = []
     for axis, level in zip(AXES, levels, strict=True):
         nearest = min(grid.levels(axis), key=lambda one: abs(one - level))
@@ -187,7 +186,7 @@ def _nearest(levels: Levels, grid: FrequencyGrid) -> FrequencyConfiguration:
 
 
 def kernel_of_row(row: Row, mapping: TableMapping) -> KernelInvocation:
-    """The kernel of a row, by the table's mapping. Raises ValueError if there is none."""
+    """Kernel of a row, by the table's mapping. Raises ValueError if there is none."""
     launch = mapping.launch
     if launch is not None:
         flops, moved = (round(number_of(row, name)) if name else 0 for name in (launch.flops, launch.bytes))
@@ -215,7 +214,7 @@ def _network(name: str, batch: int, mapping: TableMapping) -> Network:
 def _check_possible(
     launches: Sequence[KernelInvocation], time_ms: float, configuration: FrequencyConfiguration, device: MeasuredDevice
 ) -> None:
-    """Hold a time against the rates of the device, where the table or the network says what was to be done."""
+    """Raise WrongRow if a time is below the bound by the device's rates, if work is known."""
     if not any(call.flops or call.bytes for call in launches):
         return
     _, gpu_mhz, emc_mhz = configuration.mhz
@@ -253,7 +252,6 @@ def _record(one: _Found, path: Path, mapping: TableMapping) -> Measurements:
 
 
 def _added_up(rows: Sequence[tuple[int, int, float]], of: Callable[[Sequence[float]], float]) -> list[tuple[int, int, float]]:
-    """One figure of all rows of a program at a configuration."""
     cells: dict[tuple[int, int], list[float]] = {}
     for what, index, value in rows:
         cells.setdefault((what, index), []).append(value)

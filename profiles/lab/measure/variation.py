@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random kernel invocations around those of given networks, with varied sizes, batches and element types.
 
-MIRAGE (SEC '21, section 4.2) draws sizes from the whole range, of which networks use few combinations. Here each kernel starts
-from one of theirs: most sizes vary by less than a factor of two, some by up to eight.
+MIRAGE (SEC '21, section 4.2) draws sizes from the whole range, of which networks use few combinations. Here most sizes vary by
+less than a factor of two, some by up to eight.
 
-Draws per variety (:mod:`jetdvfs.kernels.cost.region`) follow the square root of the networks' work in it, not their count: most
-convolutions have 1x1 windows, most time goes into others.
+Draws per variety (:mod:`jetdvfs.kernels.cost.region`) follow the square root of its work in the networks: most convolutions
+have 1x1 windows, but most time goes elsewhere.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .remade import MAKERS, WINDOWS, Sizes, UsualSizes, fused, other_window, ren
 from .varieties import varieties_of
 
 MOST_FLOPS, MOST_ELEMENTS = 60e9, 64e6
-"""What no campaign could wait for, or no board has the memory for, is not drawn."""
+"""Limits of a campaign's time and a board's memory."""
 
 _NEAR, _FAR = 1.0, 3.0  # doublings, up and down, of sizes that are varied
 _FAR_SHARE = 0.25
@@ -48,12 +48,12 @@ class Draw:
 
     Attributes:
         batch_alone: only a larger batch and the element type vary.
-        one_at_a_time: of the others, those of batch one.
-        powers: of the larger batches, powers of two.
-        by_intensity: of all, those spread over operations per byte as well.
-        other_windows: of pools and transposed convolutions, those with another window.
-        fused: of convolutions, those with fused outputs.
-        usual: of products, those of common sizes.
+        one_at_a_time: batch one, of the remaining variations.
+        powers: powers of two, of the larger batches.
+        by_intensity: spread over operations per byte as well.
+        other_windows: another window, of pools and transposed convolutions.
+        fused: fused outputs, of convolutions.
+        usual: common sizes, of products.
         dtype: element type; empty mixes types.
     """
 
@@ -69,18 +69,11 @@ class Draw:
 
 FEW = Draw()
 MANY = Draw(batch_alone=0.25, one_at_a_time=2 / 3, powers=0.75, by_intensity=0.25, other_windows=0.3, fused=0.06, usual=0.35)
-"""For campaigns of some thousand kernels, and of tens of thousands: few are of more use near those of networks."""
+"""Shares for campaigns of thousands of kernels; smaller ones stay near the networks."""
 
 
 class Variations:
-    """Draws kernel invocations around those of networks.
-
-    Args:
-        networks: sources of the draws.
-        seed: fixes the draws.
-        draw: shares of the variations.
-        without: networks whose own kernels are not varied; those shared with ``networks`` are.
-    """
+    """Draws kernel invocations around those of networks; kernels of ``without`` alone are not varied."""
 
     def __init__(self, networks: Sequence[Network], seed: int = 0, draw: Draw = FEW, without: Sequence[Network] = ()) -> None:
         self._draw = draw
@@ -93,7 +86,7 @@ class Variations:
         self._work = _work_of(networks)
 
     def own(self, model: str) -> list[KernelInvocation]:
-        """The networks' own kernels that a model is of, or that it serves and that have no other of their own."""
+        """Networks' own kernels of a model, including served kinds without a model."""
         kinds = {model, *(kind for kind in served_by(model) if not kind_of(kind).profiled)}
         return [call for kind in sorted(kinds) for call in self._seen.get(kind, ())]
 
@@ -114,7 +107,7 @@ class Variations:
         return some
 
     def _shared(self, model: str, count: int) -> list[tuple[list[KernelInvocation], int]]:
-        """The networks' kernels by variety, and how many of so many are drawn around those of each."""
+        """Networks' kernels by variety, and the share of ``count`` for each."""
         seen = self.own(model)
         if not seen:
             raise ProfilesError(f"no kernel of kind {model!r} in the networks; valid: {', '.join(sorted(self._seen))}")
@@ -180,7 +173,7 @@ class Variations:
 
 
 def _work_of(networks: Sequence[Network]) -> Mapping[Any, float]:
-    """What part of a network's operations and bytes each kernel is, by signature; the mean of both, added up over networks."""
+    """Share of each kernel in its networks' operations and bytes, by signature, summed over networks."""
     work: defaultdict[Any, float] = defaultdict(float)
     for network in networks:
         operations = max(sum(launch.flops for launch in network.launches), 1)
@@ -191,8 +184,10 @@ def _work_of(networks: Sequence[Network]) -> Mapping[Any, float]:
 
 
 def spread_over_sizes(candidates: Sequence[KernelInvocation], count: int, by_intensity: float = 0.0) -> list[KernelInvocation]:
-    """Choose kernels evenly over octaves of bytes moved and, for a share, of operations per byte within each. Drawing
-    dimensions evenly makes nearly all kernels large and broad; networks also have small ones, and few channels at both ends."""
+    """Choose kernels evenly over octaves of bytes moved and, for a share, of operations per byte.
+
+    Even draws of dimensions give mostly large, broad kernels; networks also have small and narrow ones.
+    """
     chosen = _in_turns(candidates, lambda kernel: (_octave(kernel.bytes),), count - round(by_intensity * count))
     taken = set(map(id, chosen))
     others = [kernel for kernel in candidates if id(kernel) not in taken]
@@ -204,7 +199,7 @@ def spread_over_sizes(candidates: Sequence[KernelInvocation], count: int, by_int
 def _in_turns(
     candidates: Sequence[KernelInvocation], octaves: Callable[[KernelInvocation], tuple[int, ...]], count: int
 ) -> list[KernelInvocation]:
-    """So many of the candidates: one of each octave in turn."""
+    """Choose ``count`` candidates, one of each octave in turn."""
     alike: dict[tuple[int, ...], list[KernelInvocation]] = {}
     for kernel in candidates:
         alike.setdefault(octaves(kernel), []).append(kernel)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernels of a record: their varieties, and the range of sizes that they cover."""
+"""Varieties of a record's kernels, and their size ranges."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ....kernels.cost.region import Span, doublings_of, names_and_sizes, type_of
 
 
 def spans_of(kind: str, rows: NDArray[np.float32]) -> dict[str, Span]:
-    """What kernels with these features cover, by variety; rows as of :func:`jetdvfs.kernels.cost.features.feature_rows`."""
+    """Size ranges by variety, of rows of :func:`jetdvfs.kernels.cost.features.feature_rows`."""
     names, sizes = names_and_sizes(kind)
     found: dict[str, list[list[float]]] = {}
     for row in rows.tolist():
@@ -28,13 +28,12 @@ def spans_of(kind: str, rows: NDArray[np.float32]) -> dict[str, Span]:
 
 
 def varieties_of(kind: str, rows: NDArray[np.float32]) -> list[str]:
-    """The variety of each kernel with these features."""
     names, _ = names_and_sizes(kind)
     return [variety_of(kind, names, row) for row in rows.tolist()]
 
 
 def kinds_of(kernels: Iterable[tuple[str, str]]) -> dict[str, dict[str, int]]:
-    """How many there are of each kind and element type."""
+    """Count by kind and element type."""
     found: dict[str, dict[str, int]] = {}
     for (kind, dtype), count in sorted(Counter(kernels).items()):
         found.setdefault(kind, {})[dtype] = count

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs networks, once warm, on a GPU between the marks that a profiler counts between::
+"""Run networks, once warm, on a GPU between marks for a profiler::
 
     python -m jetdvfs.profiles.lab.measure.meters.counted_run ASKED.json TOLD.json
 
-ASKED has ``name``, ``path`` and ``inputs`` of each; TOLD gets the failures' reasons by name. The last counted launch of each of
-several networks is a mark, a kernel that does nothing.
+ASKED has ``name``, ``path`` and ``inputs`` of each; TOLD receives failures by name. Of several networks, the last counted
+launch of each is a mark, an empty kernel.
 """
 
 from __future__ import annotations
@@ -21,10 +21,7 @@ _WARM_UP = 3
 
 
 class CountedRun(Worker):
-    """A worker that runs networks and says nothing."""
-
     def warmed_up(self, asked: Mapping[str, Any]) -> Run:
-        """A network that has run."""
         run = self._network_of({"path": asked["path"], "inputs": asked["inputs"]})
         for _ in range(_WARM_UP):
             run()
@@ -32,7 +29,7 @@ class CountedRun(Worker):
         return run
 
     def count(self, run: Run, marked: bool) -> None:
-        """Run once between the profiler's marks; an error here ends all, for launches without a mark are of no network."""
+        """Run once between the profiler's marks. An error ends the process: unmarked launches belong to no network."""
         cuda = self.torch.cuda
         cuda.profiler.start()
         run()

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Meter of this processor: PyTorch in a process of its own, at present or set clocks.
+"""Meter of this processor, with PyTorch in its own process.
 
-Kernel time includes issuing, since a processor is its own host, without pauses between kernels. Power is the packages', if
-their counters are readable.
+Kernel time includes issuing, without pauses. Power is that of the packages, if their counters are readable.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from .ticks import Counters
 
 KERNEL_WORKER = Path(__file__).with_name("kernel_worker.py")
 DTYPES = ("float32",)
-"""The element types that processors are measured in: others are emulated on most."""
+"""Measured element types; most processors emulate the rest."""
 
 _UNKNOWN_HZ = 1_000_000_000  # where the system does not say: rates and clock are measured together, only their product counts
 _MEMORY_HZ = 1_000_000_000
@@ -41,11 +40,11 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True)
 class Patience:
-    """Time for one value, in s, and its most timings.
+    """Time per value in s, and its most timings.
 
     Attributes:
         power_timings: timings of a kernel per power measurement.
-        lead_s: run time before power counts; an averaging monitor still shows the past.
+        lead_s: run time before power counts, since averaging monitors lag.
     """
 
     kernel_s: float = 0.3
@@ -57,12 +56,11 @@ class Patience:
 
 
 class Worker(Protocol):
-    """Worker that runs kernels and networks: :class:`~jetdvfs.profiles.adapt.torch_process.TorchProcess` or a simulated
-    board."""
+    """Runs kernels and networks: :class:`~jetdvfs.profiles.adapt.torch_process.TorchProcess` or a simulated board."""
 
     @property
     def about(self) -> Mapping[str, Any]:
-        """What it is, and the ``kinds`` of kernels that it runs."""
+        """Description, with the ``kinds`` of kernels that it runs."""
         ...
 
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -70,34 +68,28 @@ class Worker(Protocol):
 
         Raises:
             RequestRefused: not possible; the worker goes on.
-            MeasurementError: it ended or timed out.
+            MeasurementError: the worker ended or timed out.
         """
         ...
 
 
 class Clocks(Protocol):
-    """What sets the clock of what is measured: :class:`~.cpufreq.Cpufreq` of a processor, :class:`~.gpu.Clocks` of a GPU."""
-
-    def set(self, configuration: FrequencyConfiguration) -> None:
-        """Hold this configuration from now on."""
-        ...
+    def set(self, configuration: FrequencyConfiguration) -> None: ...
 
 
 class AsTheyAre:
-    """Clocks that nobody sets."""
-
     def set(self, configuration: FrequencyConfiguration) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 def processor_hz() -> int:
-    """The processor's top clock, as far as the system knows it."""
+    """Top clock known to the system, in Hz."""
     clock = psutil.cpu_freq() if hasattr(psutil, "cpu_freq") else None
     return round(clock.max or clock.current) * 1_000_000 if clock and (clock.max or clock.current) else _UNKNOWN_HZ
 
 
 def processor(process: Worker, counters: Counters, name: str = "cpu", clocks_mhz: Sequence[int] = ()) -> Device:
-    """This machine's processor, its rates measured: what a product and a copy reach at the highest clock that is set."""
+    """This machine's processor, with measured rates of a product and a copy at its highest set clock."""
     rates = process.ask({"do": "rates"})
     levels = tuple(mhz * 1_000_000 for mhz in sorted(set(clocks_mhz))) or (processor_hz(),)
     hz = levels[-1]
@@ -111,10 +103,9 @@ class CpuMeter:
 
     Args:
         models: files of the networks measured as a whole, by name.
-        counters: of energy.
         clocks: set before each measurement; None leaves clocks alone.
-        wait: passes the time of an idle measurement.
-        notebook: of refused requests, whose values are NaN and not recorded.
+        wait: waits during an idle measurement.
+        notebook: of refused requests; their values are NaN.
     """
 
     def __init__(
@@ -136,7 +127,6 @@ class CpuMeter:
 
     @property
     def rails(self) -> tuple[str, ...]:
-        """Those that are measured."""
         return self._counters.rails
 
     def kernel_times_ms(
@@ -214,7 +204,7 @@ class CpuMeter:
         return _arrays(rails)
 
     def drawn_mw(self, run: Callable[[], Answer]) -> tuple[Answer, dict[str, float]]:
-        """Do something, and each rail's mean power in mW meanwhile."""
+        """Answer of ``run``, and mean power of each rail meanwhile, in mW."""
         before, began = self._counters.read_uj(), time.monotonic()
         answer = run()
         took_s = max(time.monotonic() - began, 1e-9)
@@ -227,7 +217,7 @@ class CpuMeter:
         return self.drawn_mw(lambda: self._wait(self._patience.power_s))[1]
 
     def asked(self, what: str, request: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The worker's answer; None if it refused this for good before, or refuses it now, which is noted."""
+        """Answer of the worker; None if refused, now or earlier."""
         identity = json.dumps({name: value for name, value in request.items() if name not in _HOW}, sort_keys=True)
         if identity not in self._refused:
             try:
@@ -245,7 +235,7 @@ class CpuMeter:
         return None
 
     def repeated(self, what: str, request: Mapping[str, object], rails: Mapping[str, list[float]]) -> dict[str, Any]:
-        """The worker's answer to repeating this; adds each rail's mean power in mW. NaN if it refuses."""
+        """Answer to repeating a request, NaN if refused; extends ``rails`` by mean power in mW."""
         nothing = {"period_ms": math.nan, "count": 0}
         lead = {**request, "do": "repeat", "seconds": self._patience.lead_s}  # operands are made, nothing is measured
         answer: dict[str, Any] | None = None
@@ -275,7 +265,6 @@ class CpuMeter:
 
 
 def kernel_name(call: KernelInvocation) -> str:
-    """A kernel by kind, sizes of its operands, its weight and its output, and element type."""
     weight = call.params.get("weight")
     operands = [*call.inputs, *([weight] if isinstance(weight, (list, tuple)) else [])]
     sizes = ["x".join(map(str, shape)) for shape in (*operands, call.output)]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A processor's clock by Linux's cpufreq (kernel: Documentation/admin-guide/pm/cpufreq.rst).
+"""Processor clock by Linux cpufreq (kernel: Documentation/admin-guide/pm/cpufreq.rst).
 
-Both limits of every policy are set to one clock and restored at the end; the governor is left alone.
+Both limits of every policy are set to one clock and restored at the end; the governor stays.
 """
 
 from __future__ import annotations
@@ -24,14 +24,7 @@ Found = TypeVar("Found")
 
 
 class Cpufreq:
-    """The clock of all cores below a root directory.
-
-    Args:
-        clocks_mhz: clocks to lock; none leaves the clock alone.
-
-    Raises:
-        MeasurementError: cpufreq is missing, not writable, or lacks these clocks.
-    """
+    """Clock of all cores. Raises MeasurementError if cpufreq is missing, not writable, or lacks a clock."""
 
     def __init__(self, clocks_mhz: Sequence[int] = (), root: Path = Path("/")) -> None:
         self._policies = sorted((root / POLICIES).glob("policy*")) if clocks_mhz else []
@@ -44,13 +37,12 @@ class Cpufreq:
         self._found = {policy: (_number(policy / _LOW), _number(policy / _HIGH)) for policy in self._policies}
 
     def set(self, configuration: FrequencyConfiguration) -> None:
-        """Lock the configuration's GPU clock, here the processor's. Raises MeasurementError if it is no longer writable."""
+        """Lock the configuration's GPU clock as the processor's. Raises MeasurementError."""
         for policy in self._policies:
             khz = configuration.gpu_hz // _KHZ
             _asked(policy, functools.partial(_limit, policy, khz, khz))
 
     def close(self) -> None:
-        """Write back what was found; a second time is no harm."""
         policies, self._policies = self._policies, []
         for policy in policies:
             with contextlib.suppress(OSError):
@@ -73,7 +65,7 @@ class Cpufreq:
 
 
 def _limit(policy: Path, low_khz: int, high_khz: int) -> None:
-    """Set both limits, in an order in which the lower one is never above the upper one."""
+    """Set both limits, in an order that keeps low at most high."""
     limits = [(_LOW, low_khz), (_HIGH, high_khz)]
     for name, khz in limits[::-1] if low_khz > _number(policy / _HIGH) else limits:
         (policy / name).write_text(f"{khz}\n")

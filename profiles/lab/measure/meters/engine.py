@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Simulated boards with engines: the silicon's engine runs a network, listed as the front end lists it for predictions."""
+"""Simulated boards that run networks by an engine."""
 
 from __future__ import annotations
 
@@ -11,14 +11,12 @@ from .simulated import TwinMeter
 
 
 def listed(network: Network, compiled: str) -> Network:
-    """Launches of a network as an engine of :data:`ENGINE_TYPES`, unchanged if ``compiled`` is empty. Raises ModelError as
-    :func:`jetdvfs.kernels.engine.fusing.as_engine`."""
+    """Launches of a network by an engine of :data:`ENGINE_TYPES`, unchanged if ``compiled`` is empty. Raises ModelError."""
     return as_engine(network, half=ENGINE_TYPES[compiled] == "float16") if compiled else network
 
 
 def board_of(board: str, node: int | None, compiled: str = "", perturbed: int = 0) -> Silicon:
-    """Simulated board running networks by its engine, by the framework if ``compiled`` is empty. Raises TwinError without an
-    engine."""
+    """Simulated board, without an engine if ``compiled`` is empty. Raises TwinError."""
     engine, dtype = engine_of(compiled)
     return Silicon(node, board, perturbed=perturbed, engine=engine, dtype=dtype)
 
@@ -26,5 +24,4 @@ def board_of(board: str, node: int | None, compiled: str = "", perturbed: int = 
 def engine_meter(
     board: str, node: int, seed: int, compiled: str = "", temperature_c: float = AMBIENT_DIE_C, perturbed: int = 0
 ) -> TwinMeter:
-    """The measuring instrument of such a board, as :func:`.simulated.twin_meter` of one that a framework runs on."""
     return TwinMeter(board_of(board, node, compiled, perturbed), seed + 1000 * node, temperature_c)

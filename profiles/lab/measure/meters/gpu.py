@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Meter of a GPU at set clocks: PyTorch runs the load, timed by GPU events, issuing by the host's clock; counters give
-energy."""
+"""Meter of a GPU at set clocks: PyTorch load, GPU events for time, counters for energy."""
 
 from __future__ import annotations
 
@@ -30,26 +29,20 @@ Found = TypeVar("Found")
 
 
 class Clocks(Protocol):
-    """What sets the clocks of a device that is measured."""
-
     def set(self, configuration: FrequencyConfiguration) -> None:
-        """Hold this configuration from now on, after what was amiss before is over."""
+        """Hold this configuration from now on, once any earlier fault has passed."""
         ...
 
     def amiss(self) -> str:
-        """Why what was measured since the clocks were set does not count; an empty string where it does."""
+        """Reason to reject samples since the clocks were set, or an empty string."""
         ...
 
 
 class GpuMeter:
-    """:class:`~jetdvfs.profiles.lab.measure.meters.meter.Meter` of a GPU. Rejected samples are measured again a few times, then
-    given up: one configuration that a board cannot hold, for heat or current, does not end the campaign.
+    """:class:`~jetdvfs.profiles.lab.measure.meters.meter.Meter` of a GPU.
 
-    Args:
-        torch: measures by PyTorch and reads counters, at present clocks.
-        process: its worker, on the GPU.
-        lowest: lowest clocks; samples rejected there mean a faulty board.
-        notebook: of rejected samples.
+    Rejected samples are measured again a few times. A configuration that the board cannot hold does not end the campaign,
+    except ``lowest``: there the board is faulty.
     """
 
     def __init__(
@@ -126,7 +119,7 @@ class GpuMeter:
         measure: Callable[[int, FrequencyConfiguration], Found],
         nothing: Found,
     ) -> list[Found]:
-        """Measure at each configuration, with its clocks set; ``nothing`` where that does not count."""
+        """Measure at each configuration with its clocks set; ``nothing`` replaces rejected samples."""
         found = []
         for row, at in enumerate(configurations):
             taken: Found | None = self._counted(at, functools.partial(measure, row, at))

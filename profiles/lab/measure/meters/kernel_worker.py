@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs kernels, too, with PyTorch for a parent that measures, as :mod:`jetdvfs.profiles.adapt.torch_worker` runs networks.
+"""Worker that runs single kernels with PyTorch, next to the networks of :mod:`jetdvfs.profiles.adapt.torch_worker`.
 
-Like that a file for Python 3.8 or later with its standard library and torch, which needs nothing else of this product there::
+Needs Python 3.8, its standard library and torch only::
 
     python kernel_worker.py [--device cpu|cuda] [--threads N]
 """
@@ -46,8 +46,6 @@ _WINDOW = ("stride", "padding", "ceil_mode", "dilation")
 
 
 class KernelWorker(Worker):
-    """A worker that runs kernels and calls by themselves, too."""
-
     actions = (*Worker.actions, "rates", "kernel", "repeat", "issue", "gpu_clock", "memory", "reference")
 
     def __init__(self, torch: Any, device: str) -> None:
@@ -55,21 +53,20 @@ class KernelWorker(Worker):
         self._graph: tuple[Run, int] | None = None
 
     def hello(self, request: dict[str, Any]) -> dict[str, Any]:
-        """What runs here, which kinds of kernels it can run, and of a GPU how much memory it has."""
         told = {**super().hello(request), "kinds": sorted(_MAKERS)}
         if self.device == "cuda":
             told["memory_bytes"] = int(self.torch.cuda.get_device_properties(0).total_memory)
         return told
 
     def network(self, request: dict[str, Any]) -> dict[str, Any]:
-        """As of every worker; of a CUDA graph, ``gpu_ms`` is the time of one replay between others."""
+        """Time of a network; for a CUDA graph also ``gpu_ms``, the time of one replay among several."""
         told = super().network(request)
         if self.device == "cuda" and request.get("execution") == "graph":
             told["gpu_ms"] = self._between_replays_ms(self._network_of(request))
         return told
 
     def memory(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Memory of a GPU in MiB that a model file takes at most as it runs eagerly, its weights in it."""
+        """Peak GPU memory of a model file run eagerly, weights included, in MiB."""
         cuda, mib = self.torch.cuda, 1 << 20
         self._last = None
         small = self._random((8, 8))
@@ -85,11 +82,10 @@ class KernelWorker(Worker):
         return {"peak_mib": (cuda.max_memory_allocated() - before) / mib}
 
     def reference(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The median time in ms of host reference work."""
         return {"ms": statistics.median(self._reference_ms() for _ in range(_REFERENCES))}
 
     def rates(self, request: dict[str, Any]) -> dict[str, Any]:
-        """What the device reaches at best: operations in a second of a matrix product, bytes in a second of a copy."""
+        """Peak rates: operations/s of a matrix product, bytes/s of a copy."""
         torch, side = self.torch, _PROBE_SIDE
         source = torch.ones(_PROBE_BYTES // 4, device=self.device)
         copy, limits = functools.partial(torch.empty_like(source).copy_, source), {"timings": 10, "seconds": 2.0}
@@ -106,7 +102,7 @@ class KernelWorker(Worker):
         }
 
     def _product_rates(self) -> dict[str, float]:
-        """Operations in a second of matrix products by element type, with sides that take long enough; types it has."""
+        """Operations/s of large matrix products, by supported element type."""
         torch, found = self.torch, {}
         modes, before = torch.backends.cuda.matmul, torch.backends.cuda.matmul.allow_tf32
         for name, dtype in (("float32",) * 2, ("tf32", "float32"), ("float16",) * 2, ("bfloat16",) * 2, ("int8",) * 2):
@@ -131,8 +127,11 @@ class KernelWorker(Worker):
         return found
 
     def kernel(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Time of one kernel in ms: from call to return; on a GPU in a CUDA graph, after another kernel. There, ``burst_ms`` is
-        its time in a stream, used if it cannot be captured."""
+        """Time of one kernel in ms.
+
+        On a GPU, time is that after another kernel in a CUDA graph, or ``burst_ms``, the time in a stream, if it cannot be
+        captured.
+        """
         run = self._kernel_of(request["kernel"])
         ran = self._ran(run)
         if self.device != "cuda":
@@ -142,10 +141,9 @@ class KernelWorker(Worker):
         return {"ran": ran, **told, "ms": told["ms"] if in_graph_ms is None else in_graph_ms, "burst_ms": told["ms"]}
 
     def repeat(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Run a kernel or network back to back for a number of seconds; the parent reads sensors meanwhile.
+        """Run a kernel or network back to back for some seconds while the parent reads sensors.
 
-        With ``graph``, a GPU repeats a short kernel, slower to issue than to run, in a CUDA graph if it can be captured.
-        The answer then has the graph's launches and the GPU time of each in ms.
+        With ``graph``, short kernels repeat in a CUDA graph; the answer adds its launches and the GPU time of each in ms.
         """
         run = self._kernel_of(request["kernel"]) if "kernel" in request else self._network_of(request)
         runs, gpu_ms, ahead = 0, math.nan, _IN_ORDER
@@ -165,13 +163,13 @@ class KernelWorker(Worker):
         return {**told, "graph": runs, "gpu_ms": gpu_ms} if runs else told
 
     def issue(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Host time in ms of issuing some calls once; on a GPU they are queued, and nobody waits for them meanwhile."""
+        """Host time in ms of issuing calls once, without waiting for the GPU."""
         runs = [self._call(call) for call in request["calls"]]
         burst = [runs[index] for index in request["order"]]
         return self._timed(lambda: [run() for run in burst], request, waiting=False)
 
     def _in_bursts(self, run: Run, request: dict[str, Any]) -> dict[str, Any]:
-        """Time of a kernel in a stream: the median of bursts between two events, the cost of an event taken off."""
+        """Kernel time in a stream: median of bursts between two events, without the cost of an event."""
         event_ms = self._event_ms
         found = self._bursts_ms(run, _RUNS, _BURSTS, request)
         took_ms = (statistics.median(found) - event_ms) / _RUNS
@@ -181,14 +179,14 @@ class KernelWorker(Worker):
 
     @functools.cached_property
     def _event_ms(self) -> float:
-        """Time that an event takes in a stream: by the smallest kernel, one or ten of which run between two events."""
+        """Time of an event in a stream, in ms, by 1 or 10 runs of the smallest kernel between two events."""
         run, limits = self._smallest, {"timings": 200, "seconds": 1.0}
         run()
         one, several = (statistics.median(self._bursts_ms(run, runs, _IN_ORDER // runs, limits)) for runs in (1, _RUNS))
         return max((_RUNS * one - several) / (_RUNS - 1), 0.0)
 
     def _bursts_ms(self, run: Run, runs: int, bursts: int, request: dict[str, Any]) -> list[float]:
-        """Times of so many runs each between two events, issued while the GPU is kept busy."""
+        """Times of ``runs`` runs between two events each, issued while the GPU is busy."""
         found: list[float] = []
         cycles, until = _SLEEP_CYCLES, time.perf_counter() + float(request.get("seconds", 1.0))
         while len(found) * runs < int(request.get("timings", 100)) and (not found or time.perf_counter() < until):
@@ -211,7 +209,7 @@ class KernelWorker(Worker):
         return found
 
     def _repeated_in_graph(self, run: Run) -> tuple[Run, int, float]:
-        """A CUDA graph of a short kernel's launches, how many it has, and the GPU's time for each in ms; else the kernel, 0."""
+        """CUDA graph of a short kernel, its launches, and GPU time of each in ms; else the kernel and 0."""
         if self._graph is None:
             self._graph = run, 0
             took_ms = self._in_bursts(run, {"timings": _RUNS, "seconds": 0.0})["ms"]
@@ -227,8 +225,10 @@ class KernelWorker(Worker):
         return replay, runs, self._between_replays_ms(replay) / runs if runs else math.nan
 
     def _after_another_ms(self, run: Run, took_ms: float) -> float | None:
-        """GPU time in ms of a launch in a CUDA graph after a different kernel, as in a network. A small kernel follows each;
-        half the time of two alternating small ones is subtracted."""
+        """GPU time in ms of a launch in a CUDA graph after a different kernel, as in a network.
+
+        A small kernel follows each launch; half the time of two alternating small ones is subtracted.
+        """
         runs = max(min(math.ceil(_GRAPH_MS / took_ms), _GRAPH_RUNS // 2), _LEAST)
         other = functools.partial(self.torch.neg, self._random((1,)))  # timed each time: clocks may have changed
         try:
@@ -243,13 +243,14 @@ class KernelWorker(Worker):
         return took_ms
 
     def _in_turn_ms(self, run: Run, runs: int) -> float:
-        """The time of a run and of a small kernel after it, in a CUDA graph of so many."""
         small = self._smallest
         return self._between_replays_ms(self._capture(lambda: [(run(), small()) for _ in range(runs)])) / runs
 
     def _between_replays_ms(self, replay: Run) -> float:
-        """Median time of a CUDA graph's replay among others. The GPU starts idle: its queue takes a few thousand launches, and
-        a longer replay waits for it."""
+        """Median time of one CUDA graph replay among several, in ms.
+
+        The GPU starts idle: a replay longer than its queue of a few thousand launches waits for it.
+        """
         event_ms = self._event_ms
         events = [self.torch.cuda.Event(enable_timing=True) for _ in range(_REPLAYS + 1)]
         replay()
@@ -261,7 +262,7 @@ class KernelWorker(Worker):
         return statistics.median(found) - event_ms
 
     def gpu_clock(self, request: dict[str, Any]) -> dict[str, Any]:
-        """A GPU's clock in Hz, by cycles that it counts itself: it may be slowed down without its driver telling."""
+        """GPU clock in Hz by its own cycle counter: it may be throttled without the driver reporting it."""
         before, after = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
         self.torch.cuda._sleep(_SLEEP_CYCLES)  # it may have been off
         before.record()
@@ -271,24 +272,22 @@ class KernelWorker(Worker):
         return {"gpu_hz": 1e3 * _SLEEP_CYCLES / before.elapsed_time(after)}
 
     def weights(self, shape: Sequence[int], dtype: str) -> Iterator[Any]:
-        """Random weights, without end; of a GPU so many in turn that its cache does not have them, as in a network."""
+        """Endless random weights, enough to exceed the GPU's cache, as in a network."""
         first = self._random(shape, dtype)
         return itertools.cycle([first, *(self._random(shape, dtype) for _ in range(self._copies_of(first)))])
 
     def _copies_of(self, tensor: Any) -> int:
-        """How many more of a tensor fill the cache, at most as many as there are launches in a graph."""
         taken = tensor.numel() * tensor.element_size()
         copies: int = math.ceil(_CACHES * self._cache_bytes / max(taken, 1))
         return min(copies, _GRAPH_RUNS // 2)
 
     @functools.cached_property
     def _cache_bytes(self) -> int:
-        """A GPU's largest cache; nothing where PyTorch does not tell it, and of a processor."""
+        """Largest GPU cache in bytes; 0 if unknown and for a processor."""
         told = self.torch.cuda.get_device_properties(0) if self.device == "cuda" else None
         return int(getattr(told, "L2_cache_size", 0))
 
     def _kernel_of(self, kernel: dict[str, Any]) -> Run:
-        """A kernel as a function without arguments."""
         return self._kept(json.dumps(kernel, sort_keys=True), lambda: self._made(kernel))
 
     def _made(self, kernel: dict[str, Any]) -> Run:
@@ -342,7 +341,7 @@ def _matmul(worker: KernelWorker, kernel: dict[str, Any]) -> Run:
 
 
 def _short(arguments: Callable[[list[Any], dict[str, Any]], tuple[Any, ...]], *options: str) -> Callable[..., Run]:
-    """What makes kernels of functions called as their kinds; ``options`` are the parameters that are passed by name."""
+    """Maker of kernels whose functions have the name of their kind; ``options`` are passed by keyword."""
 
     def make(worker: KernelWorker, kernel: dict[str, Any]) -> Run:
         name, params, tensors = kernel["kind"].replace("_scalar", ""), kernel["params"], _tensors(worker, kernel)
@@ -372,7 +371,7 @@ def _norm(worker: KernelWorker, kernel: dict[str, Any]) -> Run:
 
 
 def _clone(worker: KernelWorker, kernel: dict[str, Any]) -> Run:
-    """A copy of what lies otherwise in memory, as networks make them: of heads and tokens, of groups and channels."""
+    """Copy between memory layouts, as networks make: heads and tokens, groups and channels."""
     shape = list(kernel["inputs"][0])
     first, second = (1, 2) if len(shape) > 2 else (0, len(shape) - 1)
     if len(shape) > 1:
@@ -402,7 +401,7 @@ def _upsample(worker: KernelWorker, kernel: dict[str, Any]) -> Run:
 
 
 def _pads(kernel: dict[str, Any]) -> list[int]:
-    """Elements added at the ends of the axes, the last axis first."""
+    """Elements added at both ends of each axis, the last axis first."""
     (shape,) = kernel["inputs"]
     return [side for had, wanted in zip(reversed(shape), reversed(kernel["output"])) for side in (0, wanted - had)]
 
@@ -446,7 +445,7 @@ _MAKERS: dict[str, Callable[..., Run]] = {name: maker for names, maker in _FAMIL
 
 
 def _host_call(torch: Any, name: str, x: Any) -> Run:
-    """A call that launches nothing, on a tensor of 2 x 4 x 4 x 4; what is not known costs what a view does."""
+    """Call that launches nothing, on a tensor of 2 x 4 x 4 x 4."""
     arguments: dict[str, tuple[Any, ...]] = {
         "transpose": (1, 2), "permute": (0, 2, 3, 1), "unsqueeze": (0,), "squeeze": (0,), "expand": (3, 2, 4, 4, 4),
         "select": (1, 0), "split": (2, 1), "split_with_sizes": ([1, 3], 1), "unbind": (0,), "detach": (),

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Protocol of every meter, real or simulated.
+"""Protocol of meters.
 
-Values follow MIRAGE (SEC '21), section 5.3: after warm-up, the median of 100 timings and 50 power readings. Of these, the mean
-is reported: it resolves the coarse steps that a median rounds to.
+After warm-up, a value is the mean of 100 timings or 50 power readings, as in MIRAGE (SEC '21, section 5.3). Its median would
+round to the sensor's steps.
 """
 
 from __future__ import annotations
@@ -23,14 +23,13 @@ POWER_READINGS = 50
 
 @dataclass(frozen=True)
 class KernelPower:
-    """Power of a kernel repeated back to back; arrays have one element per configuration.
+    """Power of a kernel repeated back to back, one element per configuration.
 
     Attributes:
-        rails_mw: mean power of each rail, in mW.
-        period_ms: from one repetition to the next; longer than ``gpu_ms`` if the host issues more slowly.
-        gpu_ms: GPU kernel activity within one repetition.
-        host_ms: issue work within one repetition.
-        in_stream: True if kernels are timed back to back in a stream, pauses and timing cost included.
+        period_ms: time per repetition; above ``gpu_ms`` if the host issues more slowly.
+        gpu_ms: GPU kernel activity per repetition.
+        host_ms: issue work per repetition.
+        in_stream: True if kernels are timed in a stream, pauses and timing cost included.
     """
 
     rails_mw: Mapping[str, NDArray[np.float64]]
@@ -41,42 +40,42 @@ class KernelPower:
 
 
 class Meter(Protocol):
-    """Meter of one board. Arrays are over ``configurations``, in order, NaN if rejected. Any method may raise
-    :class:`~jetdvfs.profiles.errors.MeasurementError`."""
+    """Meter of one board. Arrays are over ``configurations``, NaN if rejected. Methods raise
+    :class:`~jetdvfs.profiles.errors.MeasurementError`.
+    """
 
     def kernel_times_ms(
         self, invocations: Sequence[KernelInvocation], configurations: Sequence[FrequencyConfiguration]
     ) -> NDArray[np.float64]:
-        """GPU activity of each invocation, repeated on the same data, at its configuration, without launch gaps and host
-        work."""
+        """GPU time of each invocation, without launch gaps and host work."""
         ...
 
     def kernel_powers(
         self, invocations: Sequence[KernelInvocation], configurations: Sequence[FrequencyConfiguration], issued: bool = False
     ) -> KernelPower:
-        """Power of each invocation, repeated back to back at its configuration; ``issued`` by the host, or by the GPU alone."""
+        """Power of each invocation, ``issued`` by the host or by the GPU alone."""
         ...
 
     def host_time_ms(self, calls: Sequence[Call], configurations: Sequence[FrequencyConfiguration]) -> NDArray[np.float64]:
-        """Host time of issuing ``calls`` once, timed in bursts shorter than the launch queue so that the GPU never counts."""
+        """Host time of issuing ``calls`` once, in bursts that fit the launch queue."""
         ...
 
     def host_rails_mw(self, configurations: Sequence[FrequencyConfiguration]) -> Mapping[str, NDArray[np.float64]]:
-        """Power of each rail while the host issues calls that launch nothing, one after the other."""
+        """Power of each rail while the host issues calls that launch nothing."""
         ...
 
     def idle_rails_mw(
         self, configurations: Sequence[FrequencyConfiguration], temperature_c: float | None = None
     ) -> Mapping[str, NDArray[np.float64]]:
-        """Power of each rail while nothing runs; with ``temperature_c`` at that of the die, else at that of the campaign."""
+        """Idle power of each rail at a die temperature, by default the campaign's."""
         ...
 
     def network_latency_ms(self, network: Network, configurations: Sequence[FrequencyConfiguration]) -> NDArray[np.float64]:
-        """Latency of one inference from its first call to the end of its last kernel."""
+        """Latency of one inference, from first call to end of last kernel."""
         ...
 
     def network_rails_mw(
         self, network: Network, configurations: Sequence[FrequencyConfiguration]
     ) -> Mapping[str, NDArray[np.float64]]:
-        """Mean power of each rail while inferences run back to back."""
+        """Mean power of each rail during back-to-back inferences."""
         ...

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch worker that measures each network on a processor in a fresh process, forked from one that has loaded PyTorch.
+"""Worker that measures each network on a processor in a fresh process, forked after loading PyTorch.
 
-A shared processor's speed varies by the second: each inference's time is relative to short reference work around it.
+A shared processor's speed varies by the second: inference times are relative to short reference work around them.
 """
 
 from __future__ import annotations
@@ -29,8 +29,6 @@ _PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
 class NetworkWorker(KernelWorker):
-    """A worker that measures networks in processes of their own, too."""
-
     actions = (*KernelWorker.actions, "references", "fresh")
 
     def __init__(self, torch: Any, device: str) -> None:
@@ -40,12 +38,12 @@ class NetworkWorker(KernelWorker):
         self._references = self._work()
 
     def references(self, request: dict[str, Any]) -> dict[str, Any]:
-        """What each of the reference works takes in ms: the median of so many ``timings``."""
+        """Median time of each reference work in ms, over ``timings`` runs."""
         found = [self._taken() for _ in range(int(request["timings"]))]
         return {"ms": {name: statistics.median(one[name] for one in found) for name in REFERENCES}}
 
     def fresh(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Latency in ms and memory in MiB of a model file, in a process of its own, at the speed given by ``references_ms``."""
+        """Latency in ms and memory in MiB of a model file in its own process, scaled by ``references_ms``."""
         reading, writing = os.pipe()
         child = os.fork()
         if not child:
@@ -94,7 +92,7 @@ class NetworkWorker(KernelWorker):
         return {**self._relative(run, request), "peak_mib": (highest - before) / 1024}
 
     def _relative(self, run: Run, request: dict[str, Any]) -> dict[str, Any]:
-        """The median of times, each relative to the references before and after it."""
+        """Median time relative to the references around each run."""
         nominal: Mapping[str, float] = request["references_ms"]
         run()
         self._taken()
@@ -143,7 +141,6 @@ class NetworkWorker(KernelWorker):
 
 
 def _slowness(taken: Mapping[str, float], nominal: Mapping[str, float]) -> float:
-    """How many times as long as they should the references took."""
     return sum(weight * taken[name] / nominal[name] for name, weight in REFERENCES.items())
 
 
@@ -155,7 +152,6 @@ def _memory_kib(name: str) -> int:
 
 
 def start(arguments: Sequence[str]) -> int:
-    """Answer requests until there are no more."""
     return main(arguments, NetworkWorker)
 
 

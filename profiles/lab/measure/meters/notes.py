@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a meter sees beside its figures: samples that do not count, how warm the die is, how fast the GPU really runs."""
+"""Notes of a meter: rejected samples, die temperature, actual GPU clocks."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ class Page:
 
     Attributes:
         given_up: samples rejected at every attempt, by reason.
-        tried_again: rejected measurements, by reason, including those of samples accepted later.
-        die_c: die temperatures.
-        gpu_hz: GPU clocks requested, each with the actual ones.
+        tried_again: rejected attempts by reason, also of samples accepted later.
+        gpu_hz: requested and actual GPU clocks.
         reference_ms: host reference work between inferences, by network.
-        refused: kernels, calls and networks that the worker cannot run, with reasons; not recorded.
+        refused: kernels, calls and networks that the worker cannot run, with reasons.
     """
 
     given_up: Counter[str] = field(default_factory=Counter)
@@ -41,7 +40,6 @@ class Page:
 
     @classmethod
     def of(cls, pages: Iterable[Page]) -> Page:
-        """All of them as one."""
         whole = cls()
         for page in pages:
             whole.given_up.update(page.given_up)
@@ -55,33 +53,29 @@ class Page:
 
 
 class Notebook:
-    """A page for each step of a campaign, in whichever order; they are kept with its figures."""
+    """One page per step of a campaign."""
 
     def __init__(self) -> None:
         self._pages: list[Page] = []
         self.open = Page()
 
     def turn(self) -> Page:
-        """The page of the step that has ended; the next one's is open now."""
+        """Close and return the current page."""
         page, self.open = self.open, Page()
         self._pages.append(page)
         return page
 
     def put_back(self, page: Page) -> None:
-        """Add the page of a step that was kept."""
         self._pages.append(page)
 
     def die_c(self) -> float | None:
-        """The die's mean temperature; None where none was seen."""
         seen = Page.of(self._pages).die_c
         return mean(seen) if seen else None
 
     def refused(self) -> dict[str, str]:
-        """What the worker could not run, each with the reason."""
         return Page.of([*self._pages, self.open]).refused
 
     def told(self) -> dict[str, Any]:
-        """It all, for the environment of a record: what was not seen is not there."""
         whole = Page.of(self._pages)
         found: dict[str, Any] = {"rejected": dict(whole.given_up), "measured_again": dict(whole.tried_again)}
         if whole.refused:
@@ -99,5 +93,4 @@ class Notebook:
 
 
 def category(reason: str) -> str:
-    """What reasons that differ in figures alone have in common: what stands before the colon."""
     return reason.partition(":")[0]

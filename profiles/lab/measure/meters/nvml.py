@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Meter of a workstation's GPU: PyTorch runs the load, NVML counts energy and clocks.
+"""Meter of a workstation's GPU by NVML.
 
-Clocks of a grid of several are locked in turn, which takes root, and released. Functions and units: NVML API reference, "Device
-Queries" and "Device Commands".
+Locking clocks needs root. Functions and units: NVML API reference, "Device Queries" and "Device Commands".
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ Found = TypeVar("Found")
 
 
 class NvmlLibrary(Protocol):
-    """The part of the Python package ``pynvml`` (nvidia-ml-py) that is used, by its own names."""
+    """Used part of the Python package ``pynvml`` (nvidia-ml-py)."""
 
     NVML_CLOCK_SM: int
     NVML_CLOCK_MEM: int
@@ -48,11 +47,11 @@ class NvmlLibrary(Protocol):
     def nvmlDeviceGetHandleByIndex(self, index: int, /) -> Any: ...
 
     def nvmlDeviceGetTotalEnergyConsumption(self, handle: Any, /) -> int:
-        """In mJ since the driver was loaded."""
+        """Energy in mJ since the driver was loaded."""
         ...
 
     def nvmlDeviceGetClockInfo(self, handle: Any, clock: int, /) -> int:
-        """In MHz."""
+        """Clock in MHz."""
         ...
 
     def nvmlDeviceGetSupportedMemoryClocks(self, handle: Any, /) -> Sequence[int]: ...
@@ -66,20 +65,20 @@ class NvmlLibrary(Protocol):
     def nvmlSystemGetDriverVersion(self) -> str | bytes: ...
 
     def nvmlDeviceGetEnforcedPowerLimit(self, handle: Any, /) -> int:
-        """In mW."""
+        """Limit in mW."""
         ...
 
     def nvmlDeviceGetTemperature(self, handle: Any, sensor: int, /) -> int:
-        """In degrees Celsius; sensor 0 is the die's."""
+        """Degrees Celsius; sensor 0 is the die."""
         ...
 
     def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: Any, /) -> int:
-        """The bits of :data:`REASONS`."""
+        """Bits of :data:`REASONS`."""
         ...
 
 
 def installed_library() -> NvmlLibrary:
-    """The package ``pynvml``. Raises MeasurementError if not installed."""
+    """Package ``pynvml``. Raises MeasurementError if not installed."""
     with needing("meter: NVML", "nvml", MeasurementError):
         import pynvml
     library: NvmlLibrary = pynvml
@@ -87,11 +86,7 @@ def installed_library() -> NvmlLibrary:
 
 
 class Nvml:
-    """Energy and clocks of one GPU by NVML; closing releases locked clocks.
-
-    Args:
-        library: ``pynvml`` or a substitute.
-        index: of the GPU.
+    """Energy and clocks of one GPU; closing releases locked clocks.
 
     Raises:
         MeasurementError: no driver, no such GPU, or no energy counter (before Volta).
@@ -117,13 +112,11 @@ class Nvml:
         return {RAIL: (self.read_uj()[RAIL] - before[RAIL]) / 1e3}
 
     def clocks_mhz(self) -> tuple[int, int]:
-        """Those of the GPU and of its memory, now."""
         library, handle = self._library, self._handle
         gpu = self._ask("clocks", lambda: library.nvmlDeviceGetClockInfo(handle, library.NVML_CLOCK_SM))
         return gpu, self._ask("clocks", lambda: library.nvmlDeviceGetClockInfo(handle, library.NVML_CLOCK_MEM))
 
     def described(self) -> dict[str, Any]:
-        """Driver and power limit, if NVML tells them."""
         library, found = self._library, dict[str, Any]()
         with contextlib.suppress(library.NVMLError):
             driver = library.nvmlSystemGetDriverVersion()
@@ -133,13 +126,12 @@ class Nvml:
         return found
 
     def die_c(self) -> float | None:
-        """Temperature of the die; None if NVML does not tell it."""
         with contextlib.suppress(self._library.NVMLError):
             return float(self._library.nvmlDeviceGetTemperature(self._handle, 0))
         return None
 
     def clock_reasons(self) -> list[str]:
-        """Why the clock is what it is now, in words; none if NVML, or a release of pynvml, does not tell it."""
+        """Reasons for the present clock; empty if unknown."""
         with contextlib.suppress(self._library.NVMLError, AttributeError):
             bits = self._library.nvmlDeviceGetCurrentClocksThrottleReasons(self._handle)
             return [reason for bit, reason in REASONS.items() if bits & bit]
@@ -155,13 +147,11 @@ class Nvml:
             raise MeasurementError(f"meter: GPU {self._index} has no clock of {strange[0]} MHz; the nearest: {sorted(near)}")
 
     def lock(self, mhz: int) -> None:
-        """Hold the GPU's clock."""
         if mhz != self._locked_mhz:
             self._ask(f"locking {mhz} MHz", lambda: self._library.nvmlDeviceSetGpuLockedClocks(self._handle, mhz, mhz))
             self._locked_mhz = mhz
 
     def close(self) -> None:
-        """Give locked clocks back; a second time is no harm."""
         if self._handle is None:
             return
         with contextlib.suppress(self._library.NVMLError):
@@ -178,7 +168,7 @@ class Nvml:
 
 
 def gpu_device(process: Worker, nvml: Nvml, name: str, clocks_mhz: Sequence[int] = ()) -> Device:
-    """A GPU by its rates: products of each element type and a copy, at its clock or the highest of those to be locked."""
+    """GPU with measured rates of products and a copy, at its clock or the highest to be locked."""
     if clocks_mhz:
         nvml.check_offered(clocks_mhz)
         nvml.lock(max(clocks_mhz))
@@ -197,8 +187,7 @@ def gpu_device(process: Worker, nvml: Nvml, name: str, clocks_mhz: Sequence[int]
 
 
 class LockedClocks:
-    """A workstation's GPU as clocks of a :class:`~.gpu.GpuMeter`; ``locking`` locks each, ``notebook`` gets die
-    temperatures."""
+    """Clocks of a workstation's GPU for :class:`~.gpu.GpuMeter`; ``notebook`` receives die temperatures."""
 
     def __init__(self, nvml: Nvml, locking: bool, notebook: Notebook) -> None:
         self._nvml, self._locking, self._notebook = nvml, locking, notebook

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Energy of a processor's packages by powercap (RAPL), readable by root since Linux 5.10; files and units: the kernel's
-Documentation/power/powercap/powercap.rst."""
+"""Package energy by powercap (RAPL), readable by root only since Linux 5.10.
+
+Files and units: kernel Documentation/power/powercap/powercap.rst.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,6 @@ POWERCAP = Path("sys/class/powercap")
 
 
 class Rapl:
-    """The packages' counters below a root directory; without any that can be read, it has no rails."""
-
     def __init__(self, root: Path = Path("/")) -> None:
         self._zones: dict[str, tuple[Path, int]] = {}
         for zone in sorted((root / POWERCAP).glob("intel-rapl:*")):
@@ -30,11 +30,11 @@ class Rapl:
         return tuple(self._zones)
 
     def read_uj(self) -> dict[str, int]:
-        """Counters in uJ. Raises OSError if one is no longer readable."""
+        """Counters in uJ. Raises OSError if no longer readable."""
         return {name: _count(path) for name, (path, _) in self._zones.items()}
 
     def since_mj(self, before: Mapping[str, int]) -> dict[str, float]:
-        """What each package has taken since ``before``, in mJ; a counter may have begun again once."""
+        """Energy of each package since ``before``, in mJ, across at most one wrap."""
         now = self.read_uj()
         return {name: (now[name] - before[name]) % self._zones[name][1] / 1e3 for name in now}
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker that is started anew when it ends, so that a campaign goes on without what it ended at."""
+"""Worker restarted after it ends, so that a campaign continues."""
 
 from __future__ import annotations
 
@@ -13,20 +13,11 @@ _MOST = 3  # ends in a row: then it is not what was asked for
 
 
 class EndingWorker(Worker, Protocol):
-    """A worker whose process is ended by closing it."""
-
     def close(self) -> None: ...
 
 
 class Renewed:
-    """A worker restarted after any failure or timeout, counted as a refusal: a GPU error allows nothing else.
-
-    Args:
-        start: starts it.
-
-    Raises:
-        MeasurementError: it cannot start.
-    """
+    """Restarts after a failure or timeout, which counts as a refusal. Raises MeasurementError if it cannot start."""
 
     def __init__(self, start: Callable[[], EndingWorker]) -> None:
         self._start, self._in_a_row = start, 0
@@ -40,8 +31,8 @@ class Renewed:
         """Answer to a request.
 
         Raises:
-            RequestRefused: not possible, or the worker failed and was restarted.
-            MeasurementError: it failed a few times in a row, or cannot restart.
+            RequestRefused: not possible, or the worker was restarted.
+            MeasurementError: repeated failures, or a failed restart.
         """
         try:
             answer = self._worker.ask(request)
@@ -59,5 +50,4 @@ class Renewed:
         return answer
 
     def close(self) -> None:
-        """End it; a second time is no harm."""
         self._worker.close()

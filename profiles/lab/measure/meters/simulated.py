@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measuring the simulated board in virtual time, with the noise, outliers and sensor steps that a real one would add."""
+"""Meter of a simulated board in virtual time, with noise, outliers and sensor steps of a real one."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ _OUTLIERS, _OUTLIER = 0.03, 0.25  # share of frames that something delays, and b
 
 
 class TwinMeter:
-    """:class:`~jetdvfs.profiles.lab.measure.meters.meter.Meter` of one simulated chip; a seed fixes the noise.
-    ``temperature_c`` is the die's for idle power and whole networks."""
+    """:class:`~jetdvfs.profiles.lab.measure.meters.meter.Meter` of one simulated chip; ``seed`` fixes the noise."""
 
     def __init__(self, silicon: Silicon, seed: int = 0, temperature_c: float = AMBIENT_DIE_C) -> None:
         self.silicon = silicon
@@ -72,7 +71,7 @@ class TwinMeter:
     def network_frames_ms(
         self, network: Network, configurations: Sequence[FrequencyConfiguration], frames: int
     ) -> NDArray[np.float64]:
-        """Latencies of single frames, ``(configurations, frames)``, each as :meth:`network_latency_ms` takes the median of."""
+        """Latencies of single frames, ``(configurations, frames)``."""
         run = self._executed(network, configurations)
         shape = (len(configurations), frames)
         drift = _DRIFT * self._frames.standard_normal((len(configurations), 1))
@@ -93,7 +92,7 @@ class TwinMeter:
         return self._active[2]
 
     def _spread(self, run: Execution) -> Array:
-        """Of a frame's logarithm: the host's jitter shows where the GPU waits for it."""
+        """Spread of log frame time: host jitter shows when the GPU waits for the host."""
         waiting = np.clip(1.0 - run.gpu_busy_s / run.latency_s, 0.0, 1.0)
         return np.asarray(0.006 + 0.030 * waiting)
 
@@ -109,7 +108,7 @@ class TwinMeter:
     def _median(
         self, true_ms: Array, *, drift: float, spread: Array | float, outliers: float, outlier: float, step_ms: float
     ) -> Array:
-        """The median of repeated timings: a common drift, jitter, occasional slow outliers, a timer with a step."""
+        """Median of repeated timings with common drift, jitter, slow outliers and timer steps."""
         random = self._random
         common = true_ms * np.exp(drift * random.standard_normal(len(true_ms)))
         spread = np.broadcast_to(spread, true_ms.shape)
@@ -134,7 +133,6 @@ class TwinMeter:
         return KernelPower(self._read_rails(rails), 1e3 * period, self._gpu_ms(activity.seconds), 1e3 * issue_s)
 
     def _read_rails(self, rails_w: dict[str, Array]) -> dict[str, Array]:
-        """What the board's sensors say, mean of the readings; each reading is a whole number of steps."""
         random = self._random
         result = {}
         session = 0.018 * random.standard_normal(len(next(iter(rails_w.values()))))
@@ -153,11 +151,9 @@ class TwinMeter:
 
 
 def _in_chunks(observe: Callable[[slice], Array], count: int) -> Array:
-    """Observe row ranges that fit the caches, one after the other."""
     parts = [observe(slice(start, min(start + _CHUNK, count))) for start in range(0, count, _CHUNK)]
     return np.concatenate(parts) if parts else np.empty(0)
 
 
 def twin_meter(board: str, node: int, seed: int, temperature_c: float = AMBIENT_DIE_C) -> TwinMeter:
-    """The measuring instrument of one simulated board, of that version of the silicon's behaviour, at that temperature."""
     return TwinMeter(Silicon(node, board=board), seed + 1000 * node, temperature_c)

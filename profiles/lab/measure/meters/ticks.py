@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Energy of a counter that moves in ticks, as NVML's of 100 ms: power from the first to the last tick within a run. Otherwise,
-a counter is up to a tick behind at either end, a fifth of a run of half a second."""
+"""Energy of counters that move in ticks (NVML: 100 ms), by power between the first and last tick of a run.
+
+Read directly, such a counter errs by a fifth over 0.5 s.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ class Counters(Protocol):
 
     @property
     def rails(self) -> tuple[str, ...]:
-        """The counted rails; none if no counter can be read."""
+        """Counted rails; empty if no counter is readable."""
         ...
 
     def read_uj(self) -> Mapping[str, int]:
@@ -31,8 +33,7 @@ class Counters(Protocol):
 
 
 class Ticks:
-    """Counters read continuously by their own thread. Energy since a reading is mean power between ticks times elapsed time, so
-    that its mean is that power."""
+    """Counters read continuously by their own thread; energy is mean power between ticks times elapsed time."""
 
     def __init__(self, counters: Counters) -> None:
         self._counters = counters
@@ -48,7 +49,6 @@ class Ticks:
         return self._counters.rails
 
     def read_uj(self) -> Mapping[str, int]:
-        """Every counter now; from here on its ticks are watched."""
         self.close()
         self._ticks, self._failed = {rail: [] for rail in self.rails}, None
         self._last = self._counters.read_uj()
@@ -60,7 +60,7 @@ class Ticks:
         return before
 
     def since_mj(self, before: Mapping[str, int]) -> dict[str, float]:
-        """Energy since the reading, by the power between the first and the last tick; as it reads if those are too few."""
+        """Energy in mJ by power between first and last tick; as read if ticks are too few."""
         until_s, plain = time.monotonic(), self._counters.since_mj(before)
         self.close()
         if self._failed is not None:
@@ -70,7 +70,6 @@ class Ticks:
         return {rail: self._between_ticks_mj(ticks, until_s, plain[rail]) for rail, ticks in within.items()}
 
     def close(self) -> None:
-        """Stop watching; a second time is no harm."""
         self._over.set()
         if self._thread.is_alive():
             self._thread.join()
