@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The simulated Jetson AGX Orin 64GB and a real one: layers at four power modes, kernels, rail power under stress.
+"""Simulated and real Jetson AGX Orin 64GB: layers at four power modes, kernels, rail power under stress.
 
-Layers were timed alone. The GPU takes the time at batch 16 and 64, the host at batch 1: the measuring interpreter costs more
-than issuing, and is taken as a multiple of the host's costs.
+Layers were timed alone: GPU time counts at batch 16 and 64, host time at batch 1. The measuring interpreter costs more than
+issuing: a multiple of host costs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _STRESS_C = 50.0
 
 @dataclass(frozen=True)
 class MeasuredMode:
-    """What a power mode caps, and rail power measured under stress of the GPU and of the CPU (VDD_GPU_SOC, VDD_CPU_CV)."""
+    """Caps of a power mode, and rail power under GPU and CPU stress (VDD_GPU_SOC, VDD_CPU_CV)."""
 
     cpu_hz: float
     gpu_hz: float
@@ -61,7 +61,7 @@ MODES: Mapping[str, MeasuredMode] = {
 
 @dataclass(frozen=True)
 class Layer:
-    """A fused layer as measured alone: its launches, and the mean and least of its times."""
+    """Fused layer measured alone: launches, mean and least time."""
 
     model: str
     calls: tuple[KernelInvocation, ...]
@@ -74,7 +74,7 @@ class Layer:
 
     @property
     def kind(self) -> str:
-        """What takes most of its time: the convolution if it has one."""
+        """Kind that dominates its time: a convolution if present."""
         call = next((call for call in self.calls if call.kind == "conv2d"), self.calls[0])
         if call.kind != "conv2d":
             return call.kind
@@ -85,7 +85,7 @@ class Layer:
 
 @lru_cache(maxsize=64)
 def named_launches(model: str, batch: int) -> dict[str, KernelInvocation]:
-    """A network's launches by the names that torch.fx gives its modules."""
+    """Launches by torch.fx module names."""
     seen: Counter[str] = Counter()
     named = {}
     for launch in reference_network(model, batch).launches:
@@ -96,7 +96,7 @@ def named_launches(model: str, batch: int) -> dict[str, KernelInvocation]:
 
 
 def layers_of(table: Iterable[Mapping[str, str]]) -> list[Layer]:
-    """Layers of :data:`NETWORKS` with their launches."""
+    """Layers of :data:`NETWORKS`."""
     rows = [
         row
         for row in table
@@ -116,7 +116,7 @@ def layers_of(table: Iterable[Mapping[str, str]]) -> list[Layer]:
 
 
 def compare(folder: Path) -> Report:
-    """Compare with the measurements in a folder. Raises ComparisonDataError if they are missing."""
+    """Compare with measurements in a folder. Raises ComparisonDataError."""
     chip = load_chip(BOARD)
     layers = layers_of(read_rows(folder, LAYERS))
     large, small = (_simulated(chip, [layer for layer in layers if layer.batch in batches]) for batches in ((16, 64), (1,)))
@@ -142,7 +142,7 @@ def compare(folder: Path) -> Report:
 
 
 def _simulated(chip: Chip, layers: Sequence[Layer]) -> list[tuple[Layer, float]]:
-    """Each layer with its simulated latency in ms."""
+    """Layers with simulated latency in ms."""
     pairs: list[tuple[Layer, float]] = []
     for name, mode in MODES.items():
         mine = [layer for layer in layers if layer.mode == name]

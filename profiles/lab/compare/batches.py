@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Published batch sizes and GPU clocks of real boards: Inception V3 on a Jetson Nano and a Xavier NX.
+"""Published batch sizes and GPU clocks: Inception V3 on a Jetson Nano and a Xavier NX.
 
-CPU in mode 0, memory at its top clock under load; a batch's energy is the board's mean power times the batch's time.
+CPU in mode 0, memory at its top clock; energy is mean board power times batch time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NEAR = 0.02
 
 @dataclass(frozen=True)
 class Cell:
-    """A measurement: what a batch took and cost at a GPU clock."""
+    """Time and energy of a batch at a GPU clock."""
 
     batch: int
     gpu_hz: float
@@ -45,8 +45,7 @@ class Cell:
 
 
 def cells(data: Path) -> dict[str, list[Cell]]:
-    """The cells of each board at planned batch sizes. Raises ComparisonDataError if the table is missing or not as
-    published."""
+    """Cells of each board at planned batch sizes. Raises ComparisonDataError if the table is missing or changed."""
     mapping = load_mapping("gpu-clock-sweeps")
     named = {board: name for name, board in mapping.boards.items()}
     found: dict[str, list[Cell]] = {}
@@ -63,31 +62,31 @@ def cells(data: Path) -> dict[str, list[Cell]]:
 
 
 def deadlines_ms(measured: Sequence[Cell]) -> list[float]:
-    """Deadlines for a board: multiples of the least that one image takes."""
+    """Deadlines: multiples of the shortest time of one image."""
     least = min((cell.latency_ms for cell in measured if cell.batch == min(SIZES)), default=0.0)
     return [least * slack for slack in SLACK]
 
 
 def best(measured: Sequence[Cell], deadline_ms: float) -> Cell | None:
-    """Of what was measured within a deadline, the batch and clock whose images cost least; None where nothing was."""
+    """Cell of least energy per image within a deadline, if any."""
     within = [cell for cell in measured if cell.latency_ms <= deadline_ms]
     return min(within, key=lambda cell: cell.item_mj, default=None)
 
 
 def at(measured: Sequence[Cell], batch: int, gpu_hz: float) -> Cell | None:
-    """What was measured of a batch at a clock."""
+    """Cell of a batch at a clock, if any."""
     near = [cell for cell in measured if cell.batch == batch and abs(cell.gpu_hz / gpu_hz - 1) < _NEAR]
     return min(near, key=lambda cell: abs(cell.gpu_hz - gpu_hz), default=None)
 
 
 def top(surface: Surface) -> FrequencyConfiguration:
-    """The clocks of CPU and memory that the table was measured at, with the GPU's highest."""
+    """Configuration of the table's CPU and memory clocks, with the GPU's highest."""
     grid = surface.grid
     return FrequencyConfiguration(int(grid.cpu_khz[-1]), int(grid.gpu_hz[-1]), int(grid.emc_hz[-1]))
 
 
 def seen(surface: Surface, measured: Sequence[Cell], batch: int) -> Observation | None:
-    """One of a batch's cells as an observation: the one in the middle of the clocks."""
+    """Observation from a batch's cell at the median clock."""
     own = sorted((cell for cell in measured if cell.batch == batch), key=lambda cell: cell.gpu_hz)
     if not own:
         return None

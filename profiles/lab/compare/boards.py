@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which simulated boards are compared with measurements, and how."""
+"""Comparisons by simulated board."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ COMPARISONS: Mapping[str, Callable[[Path], Report]] = {part.BOARD: part.compare 
 
 
 def not_compared() -> dict[str, str]:
-    """The boards whose simulated ones are compared with nothing, and what their files say of that."""
+    """Boards without a comparison, and their calibration sources."""
     twins = {name: load_board(name).raw.get("twin", {}) for name in list_boards() if name not in COMPARISONS}
     return {name: str(twin.get("calibrated_on", "nothing")) for name, twin in twins.items()}

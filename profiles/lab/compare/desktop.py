@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Single kernels: difficulty of simulated ones compared with the same shapes on desktop GPUs (sitar-lab/NeuSight).
+"""Difficulty of simulated kernels compared with the same shapes on desktop GPUs (sitar-lab/NeuSight).
 
-Both get the gate's model and features: every size, and counts that follow from sizes. The published times are of PyTorch
-repeating an operator, at least the host's issue time, and are simulated as such.
+Model and features are the gate's. Published times are of PyTorch repeating an operator, at least the host's issue time, and are
+simulated as such.
 """
 
 from __future__ import annotations
@@ -26,18 +26,19 @@ from .fit import numbers, read_rows
 FILES = {"conv2d": "conv.csv.gz", "add": "add.csv.gz", "matmul": "linear.csv.gz"}
 GPUS = ("Tesla V100", "Tesla T4", "NVIDIA A100", "Tesla P100", "Tesla P4")
 COMPARED = GPUS[:2]
-"""Those whose shapes are simulated; the others say how far GPUs lie apart."""
+"""GPUs whose shapes are simulated; the rest show how much GPUs differ."""
 MAPPING = "gpu-kernels"
 _LONGEST_S = 0.5  # a kernel of a desktop GPU that would take longer than that here is left out
 _HELD_OUT = 0.2
 
 Learn = Callable[[NDArray[np.float32], NDArray[np.float64]], Callable[[NDArray[np.float32]], NDArray[np.float64]]]
-"""Trains a model on features and times."""
 
 
 def errors(kind: str, board: str, data: Path, learn: Learn, seed: int) -> tuple[dict[str, float], dict[str, float]]:
-    """Mean error, in percent, of held-out kernels on each GPU, and of simulated ones of :data:`COMPARED`'s shapes. Raises
-    ComparisonDataError without the measurements."""
+    """Mean error in percent of held-out kernels, on each GPU and simulated with the shapes of :data:`COMPARED`.
+
+    Raises ComparisonDataError without the measurements.
+    """
     rows = list(read_rows(data, FILES[kind]))
     real, simulated = {}, {}
     for gpu in GPUS:
@@ -52,7 +53,7 @@ def errors(kind: str, board: str, data: Path, learn: Learn, seed: int) -> tuple[
 
 
 def again_s(kind: str, rows: Sequence[Mapping[str, str]], board: str) -> NDArray[np.float64]:
-    """What each kernel takes on a simulated board at top clocks, run again and again: its own time, or the host's."""
+    """Time of each kernel repeated at top clocks: the longer of its own and the host's."""
     silicon, clocks = Silicon(None, board), Clocks.of([load_board(board).grid.top])
     calls = [_call(kind, row) for row in rows]
     busy = silicon.kernels(calls, clocks).seconds + silicon.gap_s(clocks)
@@ -66,7 +67,7 @@ def _held_out(features: NDArray[np.float32], seconds: NDArray[np.float64], learn
 
 
 def _features(call: KernelInvocation) -> tuple[float, ...]:
-    """Every size, the elements that go in and come out, and the multiply-adds; by their logarithm."""
+    """Logarithms of sizes, elements and multiply-adds."""
     return tuple(np.log([*_sizes(call), *map(float, call.output), _elements(call), _work(call)]).tolist())
 
 

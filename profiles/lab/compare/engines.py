@@ -28,8 +28,6 @@ GOAL = 0.15
 
 @dataclass(frozen=True)
 class Engine:
-    """A published engine and its predicted latency."""
-
     board: str
     model: str
     compiled: str
@@ -42,11 +40,7 @@ class Engine:
 
 
 def engines(data: Path) -> Iterator[Engine]:
-    """Every row of the table, predicted.
-
-    Raises:
-        ComparisonDataError: no table, or a row that is not as described above.
-    """
+    """Predict every row of the table. Raises ComparisonDataError if it is missing or malformed."""
     path = find_file(data, TABLE)
     for number, row in enumerate(read_table(path), 1):
         try:

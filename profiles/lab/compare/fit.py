@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Accuracy of each simulated board against measurements of a real one.
+"""Accuracy of simulated boards against measurements, for the nominal chip without noise.
 
-Measurement files are found by name anywhere in a folder. The nominal chip is simulated, without individual variation or noise.
+Measurement files are found by name anywhere in a folder.
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ class Fit:
     """One quantity, simulated and measured.
 
     Attributes:
-        quantity: its name and unit.
-        measured, simulated: of equal shape ``(points,)``.
-        held_out: points to which no parameter was fitted, shape ``(points,)``; None if too few to split.
+        measured, simulated: shape ``(points,)``.
+        held_out: points not used for fitting, shape ``(points,)``; None if too few to split.
         limit: largest acceptable median relative error; None if only reported.
         every: True if the limit holds for every point.
     """
@@ -44,7 +43,7 @@ class Fit:
         return np.asarray(np.abs(self.simulated / self.measured - 1.0))
 
     def quantile(self, share: float, *, held_out: bool) -> float:
-        """Of the relative errors; of the points that were held out, or of the others."""
+        """Quantile of relative errors, of held-out or of fitted points."""
         errors = self.errors
         if self.held_out is not None:
             errors = errors[self.held_out == held_out]
@@ -82,7 +81,6 @@ class Report:
 
     Attributes:
         chip: with all fitted and set parameters.
-        source: of the measurements.
         notes: omissions, in whole sentences.
     """
 
@@ -111,7 +109,7 @@ class Report:
 
 
 def find_file(folder: Path, name: str) -> Path:
-    """Find a file by name anywhere in a folder. Raises ComparisonDataError if missing."""
+    """Find a file by name in a folder. Raises ComparisonDataError."""
     if not folder.is_dir():
         raise ComparisonDataError(f"{folder}: not a folder of measurements")
     found = min(folder.rglob(name), default=None)
@@ -121,12 +119,12 @@ def find_file(folder: Path, name: str) -> Path:
 
 
 def read_rows(folder: Path, name: str) -> Iterator[Mapping[str, str]]:
-    """Rows of a table (CSV, gzipped or not, # for comments). Raises ComparisonDataError if missing or no table."""
+    """Rows of a table (CSV, gzipped or not, # for comments). Raises ComparisonDataError."""
     yield from read_table(find_file(folder, name))
 
 
 def read_table(path: Path) -> Iterator[Mapping[str, str]]:
-    """Rows of one file, as of :func:`read_rows`. Raises ComparisonDataError if unreadable or no table."""
+    """Rows of one file. Raises ComparisonDataError."""
     try:
         yield from (row for _, row in read_lines(path))
     except MeasurementError as error:
@@ -134,7 +132,7 @@ def read_table(path: Path) -> Iterator[Mapping[str, str]]:
 
 
 def numbers(rows: Sequence[Mapping[str, str]], name: str, source: str) -> NDArray[np.float64]:
-    """One column, NaN in empty cells. Raises ComparisonDataError if missing or not numeric."""
+    """One column, NaN for empty cells. Raises ComparisonDataError."""
     try:
         return np.array([float(row[name] or "nan") for row in rows], np.float64)
     except (KeyError, TypeError, ValueError) as error:
@@ -142,15 +140,13 @@ def numbers(rows: Sequence[Mapping[str, str]], name: str, source: str) -> NDArra
 
 
 def held_out(*axes: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """A quarter of the configurations, spread evenly over the axes' grid; shape ``(points,)``. All points of a configuration
-    are held out together."""
+    """A quarter of the configurations, spread evenly over the axes' grid; shape ``(points,)``."""
     ranks = [np.unique(axis, return_inverse=True)[1] for axis in axes]
     steps = (3, 5, 7)
     return np.asarray(sum(step * rank for step, rank in zip(steps, ranks, strict=False)) % 4 == 0)
 
 
 def product(m: int, k: int, n: int, batch: int = 1, dtype: str = "float32") -> KernelInvocation:
-    """A matrix product as an invocation of its own."""
     shape = (m, k) if batch == 1 else (batch, m, k)
     params = {"m": m, "k": k, "n": n, "batch": batch, "bias": False}
     return KernelInvocation("matmul", "", (shape,), (*shape[:-1], n), dtype, params)

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gate: comparison of the simulated AGX Xavier's difficulty with that of real boards.
+"""Gate: difficulty of the simulated AGX Xavier compared with real boards.
 
-Each row is a value with its band, from results of real boards (:mod:`.gate_bands`). All rows pass before other recipes are
-tried on the silicon.
+Each row is a value and its band (:mod:`.gate_bands`). All rows must pass before other recipes are tried.
 
 - *sums*: MIRAGE (SEC '21), Table 1: networks at top clocks, and the sum of their kernels timed alone.
 - *boards*: its Figure 2: spread of thirteen boards.
-- *kernels*: one model and features on kernels of desktop GPUs (sitar-lab/NeuSight), measured and simulated.
-- *kinds*: the plain recipe of :mod:`jetdvfs.profiles.lab.paper.difficulty`, the paper's eight kinds, Tables 4 and 5:
-predictions within 10%. Convolutions of networks and random ones apart; the paper has half of each.
-- *networks*: its Table 6: sum of the plain recipe's kernels and the network's latency, over configurations.
+- *kernels*: one model on kernels of desktop GPUs (sitar-lab/NeuSight), measured and simulated.
+- *kinds*: plain recipe of :mod:`jetdvfs.profiles.lab.paper.difficulty`, Tables 4 and 5: predictions within 10%; convolutions
+of networks and random ones separately.
+- *networks*: Table 6: sum of the plain recipe's kernels and the network's latency.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ Doing = Callable[[str], None]
 
 
 def rows(networks: Sequence[Network], effort: Effort, data: Path | None, doing: Doing = lambda what: None) -> Iterator[Row]:
-    """Each row, as soon as it is known.
+    """Yield each row as soon as it is known.
 
     Args:
         networks: MIRAGE's ten.
@@ -65,7 +64,7 @@ def rows(networks: Sequence[Network], effort: Effort, data: Path | None, doing: 
 
 
 def sums(networks: Sequence[Network], board: BoardDescription) -> Iterator[Row]:
-    """Networks at top clocks, and their kernels timed one by one beside the whole."""
+    """Networks at top clocks, and their kernels timed one by one."""
     runs = {network.name: run_of(network, board) for network in networks}
     apart = [100.0 * abs(run.time_ms / PAPER[name].time_ms - 1.0) for name, run in runs.items()]
     for share, most in bands.RUNTIME_UP_TO.items():
@@ -83,7 +82,7 @@ def sums(networks: Sequence[Network], board: BoardDescription) -> Iterator[Row]:
 
 
 def boards(networks: Sequence[Network], board: BoardDescription) -> Iterator[Row]:
-    """How far the boards lie apart, at low, middle and top clocks."""
+    """Spread of boards at low, middle and top clocks."""
     found = {network.name: network for network in networks}
     three = [*_low_and_middle(board), board.grid.top]
     silicons = [Silicon(node, board) for node in range(NODES)]
@@ -110,7 +109,7 @@ def _low_and_middle(board: BoardDescription) -> list[FrequencyConfiguration]:
 
 
 def kernels(effort: Effort, data: Path, doing: Doing = lambda what: None) -> Iterator[Row]:
-    """The mean error on a fifth of the kernels, of a model that was trained on the others."""
+    """Mean error on a held-out fifth of the kernels."""
     for kind in desktop.FILES:
         doing(f"{kind} beside desktop GPUs")
         real, simulated = desktop.errors(kind, BOARD, data, effort.learn, effort.seed)

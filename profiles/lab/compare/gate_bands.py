@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bands of the gate, from results of real boards or GPUs only.
 
-- *As hard*: :data:`AS_HARD` is the factor between errors of one recipe on one set of kernels on real GPUs. A share within a
-limit may be the paper's at that limit times or divided by it.
-- *Thirteen boards*: the middle nine tenths of results for thirteen other boards of a normally distributed population.
+- *As hard*: :data:`AS_HARD` is the factor between errors of one recipe on real GPUs. A share within a limit may be the
+paper's at that limit times or divided by it.
+- *Thirteen boards*: middle 90% of results for thirteen boards of a normal population.
 - *Ten networks*: likewise a count of ten networks, by the binomial distribution.
 """
 
@@ -21,12 +21,14 @@ from ..paper.difficulty import LIMITS
 from ..paper.published import PAPER, WITHIN_6
 
 AS_HARD = 1.4
-"""A standard deviation of the logarithm of the same model's error over five GPUs (sitar-lab/NeuSight), for convolutions,
-products and additions: 16, 42 and 33%; taken together 32%, a factor of 1.4. The gate trains them where it has the data."""
+"""Deviation factor of one model's error over five GPUs (sitar-lab/NeuSight).
+
+Convolutions, products and additions: 16, 42 and 33%; together 32%, rounded to a factor of 1.4.
+"""
 POWER_RANGE = {"vgg16": 20.0, "shufflenet_v2_x1_0": 30.0}
-"""Figure 2b: over which range thirteen boards' medians go, per cent of their median."""
+"""Figure 2b: range of thirteen boards' medians, in percent of their median."""
 RUNTIME_UP_TO = {0.75: 10.0, 0.9: 25.0}
-"""Figure 2a: how far boards' runtimes lie from their median in the upper quartile and decile, at most, in per cent."""
+"""Figure 2a: largest deviation of runtimes from the median in the upper quartile and decile, in percent."""
 _SPECIALISED = 3.64  # section 6.3: mean error of models of one network each, on boards they were not trained on
 _MEAN_OF_NORMAL = 0.798  # of the absolute value, beside the standard deviation
 _MIDDLE = (0.05, 0.95)
@@ -34,7 +36,7 @@ _RESAMPLED = 20_000
 
 
 class Band(NamedTuple):
-    """From where to where a figure may go, and what says so."""
+    """Range of an acceptable value, and its source."""
 
     low: float
     high: float
@@ -52,15 +54,13 @@ def _share(within: Sequence[float], limit: float) -> float:
 
 
 def network_shapes(within: Sequence[float], source: str) -> Band:
-    """Band of convolutions trained on, at other boards and clocks: no harder than all, no easier than networks with models of
-    their own."""
+    """Band of trained-on convolutions at other boards and clocks: between all and specialised models."""
     easiest = _share_of_normal(_SPECIALISED / _MEAN_OF_NORMAL, 10.0)
     return Band(as_hard(within, 10.0, source).low, easiest, f"{source}, section 6.3")
 
 
 def random_shapes(within: Sequence[float], source: str) -> Band:
-    """Band of the other half of the convolutions: from the remainder if the networks' are as easy as possible, to all
-    together."""
+    """Band of the other half of the convolutions: from the remainder after the easiest networks, to all together."""
     whole = as_hard(within, 10.0, source)
     return Band(2.0 * whole.low - network_shapes(within, source).high, whole.high, f"{source}, section 6.3")
 
@@ -72,7 +72,7 @@ def _share_of_normal(deviation: float, limit: float) -> float:
 
 
 def table_6(limit: float, names: Sequence[str] = tuple(WITHIN_6)) -> tuple[float, Band]:
-    """The paper's mean share of configurations over networks, and where ours may lie."""
+    """The paper's mean share of configurations over networks, and its band."""
     within = np.mean([WITHIN_6[name] for name in names], axis=0)
     return _share(within.tolist(), limit), as_hard(within.tolist(), limit, "MIRAGE, Table 6")
 
@@ -83,7 +83,7 @@ def power_range(name: str) -> Band:
 
 
 def runtime_quantile(share: float) -> Band:
-    """Band of the upper quartile for thirteen other boards; of the decile, from the quartile to its published maximum."""
+    """Band of the upper quartile for thirteen other boards; of the decile, from quartile to published maximum."""
     if share == max(RUNTIME_UP_TO):
         return Band(min(RUNTIME_UP_TO.values()), RUNTIME_UP_TO[share], "MIRAGE, Figure 2a")
     low, high = _thirteen_others(lambda boards: np.quantile(np.abs(boards - np.median(boards, axis=1)[:, None]), share, axis=1))
@@ -91,14 +91,14 @@ def runtime_quantile(share: float) -> Band:
 
 
 def _thirteen_others(statistic: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> tuple[float, float]:
-    """How a statistic of so many boards varies with which they are, beside its median."""
+    """Quantiles of a statistic of thirteen boards, relative to its median."""
     values = statistic(np.random.default_rng(13).standard_normal((_RESAMPLED, NODES)))
     low, middle, high = np.quantile(values, (_MIDDLE[0], 0.5, _MIDDLE[1])).tolist()
     return low / middle, high / middle
 
 
 def over_whole() -> tuple[int, Band]:
-    """Count of the paper's networks whose kernels take longer alone than in the network, and the band for ten others."""
+    """Number of the paper's networks whose kernels take longer alone than in the network, and its band."""
     real = sum(row.all_kernels > 100.0 for row in PAPER.values())
     count, share = len(PAPER), real / len(PAPER)
     summed = np.cumsum([comb(count, n) * share**n * (1.0 - share) ** (count - n) for n in range(count + 1)])
@@ -107,11 +107,11 @@ def over_whole() -> tuple[int, Band]:
 
 
 def sums_apart() -> Band:
-    """How far our shares may lie from the paper's in the mean: no farther than one share for all networks would."""
+    """Band of our mean difference from the paper's shares: at most that of one common share."""
     shares = np.array([row.all_kernels for row in PAPER.values()])
     return Band(0.0, float(np.mean(np.abs(shares - np.median(shares)))), "MIRAGE, Table 1")
 
 
 def of_gpus(errors: Sequence[float]) -> Band:
-    """From the GPU on which it is easiest to that on which it is hardest."""
+    """Band from the easiest to the hardest GPU."""
     return Band(min(errors), max(errors), "NeuSight, five GPUs")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plain recipe's models on simulated silicon: each kind by itself, and networks as the sum of their kernels."""
+"""Plain recipe on simulated silicon: kinds alone, and networks as sums of kernels."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .gate_bands import Band
 TABLES = {"runtime": "MIRAGE, Table 4", "power": "MIRAGE, Table 5"}
 _MORE = {"conv2d": 18, "matmul": 2}  # times the samples of another kind: the paper has 1,400,000 and 150,000 of them
 TESTED = tuple(range(11, 19))
-"""Boards left out: the paper has two, and which two they are says much of how well power is predicted."""
+"""Held-out boards. The paper has two; their choice affects power errors much."""
 _TESTING = 2 / 13  # of all kernels, as in the paper
 _SLOWEST_CPU = 5  # the paper leaves out the lowest CPU clocks, at which the host is all that counts
 _LEARNING_RATE, _DEPTH = 0.1, 8  # of the paper's Table 2 (to 0.1, to 11): of what was tried, what does best on boards left out
@@ -31,11 +31,9 @@ _LEARNING_RATE, _DEPTH = 0.1, 8  # of the paper's Table 2 (to 0.1, to 11): of wh
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the gate.
+    """Row of the gate.
 
     Attributes:
-        part: of the gate.
-        name: of the quantity.
         value: of the silicon.
         real: of real boards.
         low, high: the band.
@@ -83,7 +81,7 @@ class Effort:
 
 
 class KindModels:
-    """The plain recipe's models of one kind, and how they do on boards left out."""
+    """Plain recipe's models of one kind, and their results on held-out boards."""
 
     def __init__(
         self,
@@ -131,7 +129,7 @@ class KindModels:
 def table_6(
     networks: Sequence[Network], board: BoardDescription, models: Mapping[str, KindModels], effort: Effort
 ) -> Iterator[Row]:
-    """Latency of networks on the boards left out, beside the sum of what is predicted of their kernels."""
+    """Latency of networks on held-out boards, compared with the sum of predicted kernels."""
     random = np.random.default_rng([effort.seed, 6])
     drawn = random_configurations(board.grid, 2 * effort.configurations, random)
     slowest = board.grid.cpu_khz[_SLOWEST_CPU]

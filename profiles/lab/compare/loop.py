@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loop on tables of real boards: observations until an unpredicted program is known, and their cost.
+"""Planning loop on tables of real boards: observations until an unpredicted program is known, and their cost.
 
-The planner starts with the flat surface, chooses each configuration, and is told the table's values. Other ways of choosing
-clocks are compared.
+The planner starts with a flat surface, chooses configurations, and observes the table's values.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ from ..train.transfer.shown import overlap_fit
 from .plans import untrained_nodes
 
 STOPS = (3, 5, 10, 20)
-"""After so many observed configurations it is seen how things stand."""
+"""Numbers of observed configurations at which state is recorded."""
 DEADLINES = (1.15, 1.5, 2.5, None)
-"""Targets: the least energy within so many times the shortest latency of the table; None: however long it takes."""
+"""Targets: least energy within this multiple of the table's shortest latency; None for no deadline."""
 CONFIDENCE = 0.95
 TOP, MODES, GOVERNORS, OVERLAP = "top clocks", "best nvpmodel mode", "schedutil + podgov", "overlap fit, 10 random"
 
@@ -75,11 +74,10 @@ class Replay:
     """Result of one target on one program.
 
     Attributes:
-        table, workload, deadline: identify it.
-        observed: configurations observed until none was left to try.
-        late: those that missed the deadline, counted from 1.
+        observed: number of observed configurations.
+        late: observations over the deadline, counted from 1.
         after: states by number of observed configurations.
-        others: regret of other ways of choosing, None if it misses the deadline.
+        others: regret of other methods, None if they miss the deadline.
     """
 
     table: str
@@ -94,8 +92,7 @@ class Replay:
 def replay(
     table: MeasuredTable, start: Surface | None = None, deadlines: Sequence[float | None] = DEADLINES
 ) -> Iterator[Replay]:
-    """Run the loop on one program for each deadline; ``start`` is its predicted surface over the table's grid, flat by
-    default."""
+    """Run the loop on one program for each deadline; ``start`` is its predicted surface, flat by default."""
     for deadline in deadlines:
         yield _Loop(table, deadline, start or flat_surface(table.grid)).run()
 
@@ -103,11 +100,11 @@ def replay(
 def simulated_programs(
     bundle: Bundle, boards: int, perturbed: int = 0, names: Sequence[str] = ()
 ) -> Iterator[tuple[MeasuredTable, Surface]]:
-    """Reference networks on simulated boards held out of a profile's training, and its predictions.
+    """Reference networks on simulated boards held out of training, and a profile's predictions.
 
     Args:
         boards: their number.
-        perturbed: as for :class:`~jetdvfs.profiles.twin.silicon.silicon.Silicon`.
+        perturbed: see :class:`~jetdvfs.profiles.twin.silicon.silicon.Silicon`.
         names: of the networks; empty for all.
     """
     manifest = bundle.manifest
@@ -127,8 +124,6 @@ def simulated_programs(
 
 
 class _Loop:
-    """One target on one program."""
-
     def __init__(self, table: MeasuredTable, deadline: float | None, start: Surface) -> None:
         self.table, self.deadline, self.start = table, deadline, start
         shortest_ms = float(np.nanmin(table.latency_ms))
@@ -201,14 +196,14 @@ class _Loop:
         yield OVERLAP, self._overlap()
 
     def _regret(self, places: Sequence[Index]) -> float | None:
-        """That of running at these configurations in turn; None where one misses the deadline."""
+        """Regret of these configurations in turn; None if one misses the deadline."""
         places = [self._measured(place) for place in places]
         if any(self.table.latency_ms[place] > self.limit_ms for place in places):
             return None
         return float(np.mean([self.table.energy_mj[place] for place in places])) / self.best_mj - 1
 
     def _modes(self) -> Iterator[Index]:
-        """The highest clocks that each of the board's power modes leaves."""
+        """Highest clocks of each power mode."""
         for mode in load_board(self.table.board).modes[0].table:
             places = []
             for axis, cap in zip(AXES, (mode.cpu_khz, mode.gpu_hz, mode.emc_hz), strict=True):
@@ -218,7 +213,7 @@ class _Loop:
             yield places[0], places[1], places[2]
 
     def _governed(self) -> list[Index]:
-        """Where the kernel's governors keep a board on which a frame is due every deadline."""
+        """Configurations chosen by the kernel's governors with a frame due every deadline."""
         shorter = min(1.0, _GOVERNED_MS / float(np.nanmin(self.table.latency_ms)))
         board = replay_board(replace(self.table, latency_ms=self.table.latency_ms * shorter), _OwnTime())
         # Which network it is told to run does not matter on a board that replays a table.
@@ -235,7 +230,7 @@ class _Loop:
         return [(cpu, gpu, emc) for cpu, gpu, emc in places]
 
     def _overlap(self) -> float | None:
-        """The plain overlap fit to random configurations: the middle one of several draws; None where most miss."""
+        """Median regret of an overlap fit to random configurations; None if most draws miss."""
         cells = np.argwhere(self.table.measured)
         regrets = []
         for draw in range(_DRAWS):
@@ -249,7 +244,7 @@ class _Loop:
 
 
 class _OwnTime:
-    """The time of a board on which nobody waits."""
+    """Virtual clock without waiting."""
 
     def __init__(self) -> None:
         self._now_s = 0.0

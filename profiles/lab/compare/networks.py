@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Networks that others measured and that are none of the reference networks, as launches that say what they read."""
+"""Launches of published networks outside the reference set."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ...reference import reference_network
 
 
 def folded(network: Network, dtype: str = "float32") -> Network:
-    """A network whose batch norms are folded into its convolutions, in an element type."""
+    """Network with batch norms folded into convolutions, in an element type."""
     kept = (call for call in network.launches if call.kind != "batch_norm")
     return Network(network.name, network.inputs, tuple(replace(call, dtype=dtype) for call in kept))
 
 
 @lru_cache(maxsize=8)
 def inception_v3(batch: int) -> Network:
-    """Inception V3 as a frozen graph runs it."""
+    """Inception V3 as a frozen graph."""
     return folded(reference_network("inception_v3", batch))

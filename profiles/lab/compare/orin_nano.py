@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The simulated Jetson Orin Nano Super and a real one: four workloads over its clocks, and each rail's power.
+"""Simulated and real Jetson Orin Nano Super: four workloads over its clocks, and rail power.
 
-In ONNX Runtime: chained matrix-vector products (a stream of weights), chained square products, MobileNetV2 and a small vision
-transformer; and a language model's decoding, taken as a stream of its weights.
+In ONNX Runtime: matrix-vector products, square products, MobileNetV2, a small vision transformer; and decoding of a language
+model, as a stream of its weights.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _rowwise(kind: str, *shape: int, inputs: int = 1) -> KernelInvocation:
 
 
 def _transformer(layers: int = 12, tokens: int = 197, width: int = 384, heads: int = 6) -> Network:
-    """ViT-S/16 as the runtime launches it: attention in its parts, biases as additions of their own."""
+    """ViT-S/16 with separate attention parts and bias additions, as the runtime launches it."""
     depth = width // heads
     patches = KernelInvocation(
         "conv2d", "", ((1, 3, 224, 224),), (1, width, 14, 14), "float32",
@@ -70,7 +70,6 @@ def _transformer(layers: int = 12, tokens: int = 197, width: int = 384, heads: i
 
 
 def _folded(network: Network) -> Network:
-    """A network whose batch norms the runtime has folded into convolutions."""
     return Network(network.name, (), tuple(call for call in network.launches if call.kind != "batch_norm"))
 
 
@@ -84,25 +83,25 @@ WORKLOADS: Mapping[str, Network] = {
 
 
 def runtime(chip: Chip) -> Chip:
-    """The chip under ONNX Runtime instead of the framework that its file is about."""
+    """Chip under ONNX Runtime instead of its file's framework."""
     rates = {**chip.rates, "float32": replace(chip.rate("float32"), matrix=_FLOAT32)}
     return replace(chip, rates=rates, library=_LIBRARY, host=replace(chip.host, scale=chip.host.scale * _ISSUE))
 
 
 def _decoding(chip: Chip) -> Pass:
-    """One token of a language model of 1.5 billion 4-bit weights: they are streamed, unpacked and multiplied once."""
+    """One token of a language model of 1.5 billion 4-bit weights: stream, unpack, multiply."""
     cycles = np.array([22.0e6])
     return Pass.of(1, cycles=cycles, l2_bytes=1.05e9, dram_bytes=1.05e9, overlap=2.3, operations=0.55 * cycles * chip.lanes)
 
 
 @dataclass(frozen=True)
 class _Cell:
-    """A measured state.
+    """Measured state.
 
     Attributes:
         workload: ``slm`` is decoding at full speed; empty is idle.
         per_s: runs per second; None is back to back.
-        loaded: True if other programs stressed CPU and memory, with measured traffic.
+        loaded: True if other programs stressed CPU and memory.
     """
 
     workload: str
@@ -111,7 +110,7 @@ class _Cell:
 
 
 def _cell(group: str, name: str) -> _Cell | None:
-    """What the campaign ran, from its scripts; None where that is not known."""
+    """State by the campaign's scripts; None if unknown."""
     if group == ".":  # MobileNetV2 at 100 Hz beside stress-ng
         return _Cell("mobilenet", 100.0, loaded="baseline" not in name and "p3hi" not in name)
     workload = name.removeprefix("gov_").rpartition("_")[2].replace("cnn", "mobilenet")
@@ -131,7 +130,7 @@ def _cell(group: str, name: str) -> _Cell | None:
 
 
 def compare(folder: Path) -> Report:
-    """Compare with the measurements in a folder. Raises ComparisonDataError if they are missing."""
+    """Compare with measurements in a folder. Raises ComparisonDataError."""
     silicon = Silicon(None, BOARD)
     return Report(
         BOARD,
@@ -185,7 +184,7 @@ def _power(folder: Path, silicon: Silicon) -> list[Fit]:
 
 
 def cell_watts(silicon: Silicon, cells: Sequence[_Cell], rows: Sequence[Mapping[str, str]]) -> dict[str, Array]:
-    """Mean power of every rail in each cell: idle, the workload's energy so often a second, and what other programs do."""
+    """Mean power of every rail in each cell: idle, workload, and other programs."""
     names = ("cpu_mhz_mean", "gr3d_mhz_mean", "emc_mhz", "gpu_temp_c", "cpu_util_mean", "emc_util_mean")
     cpu, gpu, emc, celsius, cpu_share, emc_share = (numbers(list(rows), name, POWER) for name in names)
     ours = Silicon(None, BOARD, chip=runtime(silicon.chip))
@@ -213,7 +212,7 @@ def cell_watts(silicon: Silicon, cells: Sequence[_Cell], rows: Sequence[Mapping[
 
 
 def _transitions(folder: Path) -> list[Fit]:
-    """How long the write of a new clock blocks, as the twin of this board has it."""
+    """Blocking time of a clock write."""
     rows = [row for row in read_rows(folder, TRANSITIONS) if row["run"] == "pilot_trans"]
     blocks = installed(load_board(BOARD)).section("twin")["transitions"]
     domains = [row["pair"].partition("_")[0] for row in rows]
@@ -223,7 +222,7 @@ def _transitions(folder: Path) -> list[Fit]:
 
 
 def _kernels(folder: Path, silicon: Silicon) -> list[Fit]:
-    """Half-precision kernels that take long enough to be more than their launch."""
+    """Half-precision kernels longer than their launch."""
     grid = load_board(BOARD).firmware["base"]
     clocks = Clocks.of([grid.top])
     fits = []

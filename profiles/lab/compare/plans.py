@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How well a profile predicts, and how well plans made with it do, on simulated boards that it was not trained on."""
+"""Errors of a profile, and of plans made with it, on unseen simulated boards."""
 
 from __future__ import annotations
 
@@ -28,15 +28,13 @@ TARGETS_IN_WORDS = (
 
 @dataclass(frozen=True)
 class Trial:
-    """One plan on one board, compared with exhaustive search there.
+    """One plan on one board, compared with exhaustive search.
 
     Attributes:
-        target: the request.
-        attainable: True if a configuration of the board meets it.
-        refused: True if the planner held the target to be out of reach.
-        over: share of the limit by which the target is missed; 0 if kept, refused or unlimited.
-        regret: share by which the minimised value is above the best within the target; None if missed, refused, out of reach,
-            or without such a value.
+        attainable: True if a configuration of the board meets the target.
+        refused: True if the planner found it out of reach.
+        over: share of the limit by which the target is missed, else 0.
+        regret: share of the minimised value above the best; None without a plan that meets the target.
     """
 
     target: str
@@ -56,9 +54,8 @@ class Outcome:
 
     Attributes:
         trials: their number.
-        missed, refused: number of missed targets and of refusals.
         worst_over: largest excess, as a share of the limit.
-        mean_regret, worst_regret: of the others; 0 without any.
+        mean_regret, worst_regret: without missed and refused ones; 0 if none remain.
     """
 
     trials: int
@@ -83,13 +80,13 @@ class Outcome:
 
 
 def usual_targets(nominal: Surface) -> tuple[Target, ...]:
-    """Four targets that are within every board's reach and bind, by what the nominal board can do: :data:`TARGETS_IN_WORDS`."""
+    """Four binding targets within every board's reach: :data:`TARGETS_IN_WORDS`."""
     shortest_ms, least_mj = float(nominal.latency_ms.min()), float(nominal.energy_mj.min())
     return LatencyTarget(1.2 * shortest_ms), LatencyTarget(2 * shortest_ms), EnergyTarget(1.2 * least_mj), MinEnergy()
 
 
 def plans_for(surface: Surface, targets: Sequence[Target], confidence: float | None = None) -> tuple[Plan | None, ...]:
-    """A plan for each target; None where the planner holds it to be out of reach."""
+    """Plan for each target; None if out of reach."""
     return tuple(_plan(surface, target, confidence) for target in targets)
 
 
@@ -101,7 +98,7 @@ def _plan(surface: Surface, target: Target, confidence: float | None) -> Plan | 
 
 
 def try_out(target: Target, found: Plan | None, truth: Surface) -> Trial:
-    """What becomes of a plan for a target on a board with this true surface."""
+    """Trial of a plan on a board with this true surface."""
     real = outlook(truth, None)
     met = np.ones(truth.grid.shape, bool)
     for bound in requirements(target, None):
@@ -119,13 +116,12 @@ def try_out(target: Target, found: Plan | None, truth: Surface) -> Trial:
 
 CONFIDENCE = 0.95
 PLAIN, CONFIDENT, FLOOR = "plan", f"plan with confidence {CONFIDENCE:g}", "floor"
-"""Whose plans are tried out: the profile's, with and without confidence, and those of the training boards' mean."""
+"""Planners: the profile's, with and without confidence, and the training boards' mean."""
 
 
 @dataclass(frozen=True)
 class BoardResult:
-    """Results for one network on one board: errors of each method and of the training boards' mean (``FLOOR``), and each
-    planner's trials, one per target."""
+    """Results for one network on one board: errors of each method and of ``FLOOR``, and trials per target."""
 
     node: int
     errors: Mapping[str, NetworkError]
@@ -134,7 +130,7 @@ class BoardResult:
 
 @dataclass(frozen=True)
 class NetworkResult:
-    """Results for one network; ``guessed_share`` is the guessed kernels' part of GPU time, mean over configurations, 0 to 1."""
+    """Results for one network; ``guessed_share`` is guessed kernels' share of GPU time, 0 to 1."""
 
     network: str
     guessed_share: float
@@ -142,7 +138,7 @@ class NetworkResult:
 
 
 def untrained_nodes(bundle: Bundle, count: int) -> tuple[int, ...]:
-    """The first boards, by number, that a profile was not trained on."""
+    """First boards, by number, outside a profile's training."""
     nodes = range(count + len(bundle.manifest.nodes))
     return tuple(node for node in nodes if node not in bundle.manifest.nodes)[:count]
 
@@ -162,12 +158,10 @@ def evaluate_profile(
     """Compare predictions with measurements at random configurations, and plans with exhaustive search, by network.
 
     Args:
-        nodes: boards.
         configurations: per network and board.
         temperature_c: die temperature, known to predictions; by default that of the profile's idle power.
         compiled: one of :data:`jetdvfs.kernels.engine.fusing.ENGINE_TYPES` for engines.
-        perturbed: as for :class:`~jetdvfs.profiles.twin.silicon.silicon.Silicon`.
-        progress: called with steps done, steps in all, and the current one.
+        perturbed: see :class:`~jetdvfs.profiles.twin.silicon.silicon.Silicon`.
 
     Raises:
         TwinError: the silicon lacks one of a network's kinds, or its engine cannot be built.

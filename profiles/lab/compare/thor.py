@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The simulated Jetson AGX Thor beside the GPU power of a real one: a detector at so many frames a second, three GPU clocks."""
+"""Simulated and real Jetson AGX Thor: GPU power of a detector at fixed frame rates and three GPU clocks."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _WARM_C = 55.0
 
 
 def _frame(chip: Chip) -> Pass:
-    """One frame of the detector (RT-DETR in half precision), as the GPU's time and energy per frame show it."""
+    """One frame of RT-DETR in half precision, by the GPU's time and energy per frame."""
     cycles = np.array([5.5e6])
     return Pass.of(1, cycles=cycles, l2_bytes=1.5e9, dram_bytes=0.6e9, overlap=3.0, operations=2.2 * cycles * chip.lanes)
 
 
 def compare(folder: Path) -> Report:
-    """Compare with the measurements in a folder. Raises ComparisonDataError if they are missing."""
+    """Compare with measurements in a folder. Raises ComparisonDataError."""
     silicon = Silicon(None, BOARD)
     rows = list(read_rows(folder, POWER))
     gpu, per_s, offered, watts = (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tokens of language models on real boards, beside two rates of a runtime."""
+"""Tokens of language models on real boards, compared with two rates per runtime."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .fit import find_file, read_rows
 
 @dataclass(frozen=True)
 class Sizes:
-    """A model's, by its config.json; ``tied``: the table of tokens is the last product's weight, too."""
+    """Sizes of a model's config.json; ``tied``: the token table is also the last product's weight."""
 
     layers: int
     width: int
@@ -64,11 +64,11 @@ _IN_ATTENTION = 1.0
 
 @dataclass(frozen=True)
 class Part:
-    """A token's launches of one sort: products of one weight type, attention, or all others.
+    """A token's launches of one sort: products of one weight type, attention, or the rest.
 
     Attributes:
         bytes: weights, keys, values and activations moved.
-        instructions: of attention, and of products that unpack weights as they read.
+        instructions: of attention, and of unpacking weights.
         cache: True if the bytes are keys and values.
     """
 
@@ -79,7 +79,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Token:
-    """Cost of one token on any board: ``parts`` of its launches, and the number of ``launches``."""
+    """Cost of one token on any board."""
 
     parts: tuple[Part, ...]
     launches: int
@@ -95,7 +95,7 @@ class Token:
 
 @cache
 def token(model: str, form: str, context: int) -> Token:
-    """One token of a model in a format at a context of positions. Raises KeyError if either is unknown."""
+    """One token of a model in a format at a context of positions. Raises KeyError if unknown."""
     launches = _network(model, form, context).launches
     parts: dict[str, Part] = {}
     for call in launches:
@@ -144,7 +144,7 @@ def _weights(model: str, form: str) -> Iterator[tuple[str, SizedTensor]]:
 
 
 def _finer(form: str, number: int, layers: int) -> Mapping[str, str]:
-    """The products of a block that llama.cpp keeps in a finer type (``llama_tensor_get_type`` in its llama-quant.cpp)."""
+    """Products that llama.cpp keeps in a finer type (``llama_tensor_get_type`` in its llama-quant.cpp)."""
     eighth = layers // 8
     if form == "Q4_K_M" and (number < eighth or number >= 7 * layers // 8 or (number - eighth) % 3 == 2):
         return {"attn_v": "q6_K", "ffn_down": "q6_K"}
@@ -162,7 +162,7 @@ TRAFFIC = "hydra_table4_gpu_mem_orin.csv"
 
 @dataclass(frozen=True)
 class Clocks:
-    """A board's state in a table: GPU clock, TPCs on (``units``), and peak memory bandwidth at its clock."""
+    """Board state: GPU clock, active TPCs (``units``), and peak memory bandwidth."""
 
     board: str
     units: int
@@ -172,8 +172,7 @@ class Clocks:
 
 @dataclass(frozen=True)
 class Row:
-    """A measurement: ``ms`` and ``mj`` of one token, and memory traffic if measured. Raises KeyError for an unknown model or
-    format."""
+    """Measured time (``ms``) and energy (``mj``) of one token. Raises KeyError for an unknown model or format."""
 
     table: str
     runtime: str
@@ -195,7 +194,7 @@ class Row:
 
     @property
     def group(self) -> tuple[str, str]:
-        """What rates are fitted to: a runtime on a board."""
+        """Board and runtime, which share rates."""
         return self.clocks.board, self.runtime
 
 
@@ -212,7 +211,7 @@ _NX_BYTES_PER_CYCLE = 32
 
 
 def rows(data: Path) -> list[Row]:
-    """All rows of the three tables. Raises ComparisonDataError if one is missing or not as published."""
+    """Rows of all three tables. Raises ComparisonDataError if one is missing or changed."""
     try:
         return [*_power_modes(data), *_llama(data), *_hydra(data)]
     except (AttributeError, KeyError, ValueError, IndexError, TypeError, OSError) as error:
@@ -220,7 +219,7 @@ def rows(data: Path) -> list[Row]:
 
 
 def _power_modes(data: Path) -> Iterator[Row]:
-    """Orin NX, TensorRT Edge-LLM, 4 bits, 128 positions seen before the token."""
+    """Orin NX, TensorRT Edge-LLM, 4 bits, 128 positions before the token."""
     for row in read_rows(data, POWER_MODES):
         memory_hz = float(row["emc_current_mhz"].split()[0]) * 1e6
         clocks = Clocks("orin-nx-16gb", int(row["active_tpcs"]), float(row["gpu_mhz"]) * 1e6, memory_hz * _NX_BYTES_PER_CYCLE)
@@ -244,7 +243,7 @@ def _llama(data: Path) -> Iterator[Row]:
 
 
 def _hydra(data: Path) -> Iterator[Row]:
-    """AGX Xavier, Orin and Thor, llama.cpp and transformers, as their power modes had the clocks; Orin and Thor in one cell."""
+    """AGX Xavier, Orin and Thor, llama.cpp and transformers, at their power modes' clocks."""
 
     moved = {said["Model"]: said for said in read_rows(data, TRAFFIC)}
 
@@ -268,7 +267,7 @@ def _hydra(data: Path) -> Iterator[Row]:
 
 
 WITHIN_MS, WITHIN_MJ = 0.15, 0.20
-"""How far off a prediction may be: of tokens per second, and of the energy of one."""
+"""Goals for relative errors of tokens per second, and of energy per token."""
 
 EAGER = ("transformers",)
 # What rates are before anything is fitted, in the order of `Rates`; and the third under eager execution.
@@ -301,7 +300,6 @@ class Rates:
     instruction_mj: float = 0.0
 
     def ms(self, row: Row) -> float:
-        """What a token of a row takes."""
         clocks, token = row.clocks, row.token
         if row.runtime in EAGER:
             return _longer(1e3 * self.memory * token.bytes / clocks.memory_bytes_s, self.start * token.launches)
@@ -312,7 +310,6 @@ class Rates:
         return shown_ms
 
     def mj(self, row: Row) -> float:
-        """What a token of a row costs."""
         token = row.token
         power_mj = self.unit_mw * row.clocks.units * self.ms(row) / 1e3
         return power_mj + self.byte_mj * token.bytes + self.instruction_mj * token.instructions
@@ -320,29 +317,29 @@ class Rates:
 
 @dataclass(frozen=True)
 class Judged:
-    """A row, and the rates that were fitted to the other rows of its group; None where it stands alone."""
+    """Row, and rates fitted to the rest of its group, if any."""
 
     row: Row
     rates: Rates | None
 
     @property
     def ms(self) -> float:
-        """What a token is predicted to take; no number without rates."""
+        """Predicted time of a token; NaN without rates."""
         return self.rates.ms(self.row) if self.rates else math.nan
 
     @property
     def mj(self) -> float:
-        """What a token is predicted to cost; no number without rates."""
+        """Predicted energy of a token; NaN without rates."""
         return self.rates.mj(self.row) if self.rates else math.nan
 
     @property
     def rate_error(self) -> float:
-        """Of tokens per second, relative."""
+        """Relative error of tokens per second."""
         return self.row.ms / self.ms - 1
 
     @property
     def energy_error(self) -> float:
-        """Of the energy of a token, relative."""
+        """Relative error of energy per token."""
         return self.mj / self.row.mj - 1
 
     @property
@@ -355,7 +352,7 @@ class Judged:
 
 
 def fit(rows: Sequence[Row]) -> Rates:
-    """Rates of a runtime on a board, by least squares of relative errors. Raises ModuleNotFoundError without scipy."""
+    """Rates by least squares of relative errors. Raises ModuleNotFoundError without scipy."""
     from scipy.optimize import least_squares, nnls
 
     eager = rows[0].runtime in EAGER
@@ -387,7 +384,7 @@ def _with(usual: NDArray[np.float64], free: Sequence[int], logs: NDArray[np.floa
 
 
 def judge(rows: Sequence[Row]) -> Iterator[Judged]:
-    """Predict every row from the others of its group, by group.
+    """Predict every row from the rest of its group.
 
     Raises:
         ComparisonDataError: no rows.
@@ -403,5 +400,5 @@ def judge(rows: Sequence[Row]) -> Iterator[Judged]:
 
 
 def _longer(*parts_ms: float) -> float:
-    """What of several parts at once shows: the longest, and a little of the others."""
+    """Time of concurrent parts: the longest, and a little of the rest."""
     return float(sum(part**OVERLAP for part in parts_ms) ** (1 / OVERLAP))

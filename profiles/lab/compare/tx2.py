@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The simulated Jetson TX2 and a real one at 1,144 configurations.
+"""Simulated and real Jetson TX2 at 1,144 configurations.
 
-Sources: mixbench (a stream of 134 MB, varied multiply-adds per element, four element types), rail power during all of it, and
-rail power under a VGG network over GPU clocks.
+Sources: mixbench (a stream of 134 MB, varied multiply-adds per element, four types), rail power during it, and rail power of a
+VGG network over GPU clocks.
 """
 
 from __future__ import annotations
@@ -33,10 +33,9 @@ _ELEMENTS = 32.0 * 2**20
 
 @dataclass(frozen=True)
 class MixbenchType:
-    """One element type of the benchmark's compiled loop.
+    """Element type of the benchmark's compiled loop.
 
     Attributes:
-        dtype: as in the chip's rates.
         bytes_each: read and written per element.
         loop: issue slots per multiply-add, with the loop's own.
         cycles_each: further lane cycles per element.
@@ -61,7 +60,7 @@ MIXBENCH_TYPES = {
 
 
 def mixbench(chip: Chip, element: MixbenchType, iterations: Array) -> Pass:
-    """The benchmark's kernels as work on a chip; ``iterations`` multiply-adds on each 4 bytes (8 for double precision)."""
+    """The benchmark's kernels as work; ``iterations`` multiply-adds on each 4 bytes (8 for double precision)."""
     rate = chip.rate(element.dtype)
     packed = 2.0 if element.dtype == "float16" else 1.0  # two halves in each 4 bytes
     cycles = _ELEMENTS * (packed * element.loop * iterations / rate.vector + element.cycles_each)
@@ -78,7 +77,7 @@ def mixbench(chip: Chip, element: MixbenchType, iterations: Array) -> Pass:
 
 
 def compare(folder: Path) -> Report:
-    """Compare with the measurements in a folder. Raises ComparisonDataError if they are missing."""
+    """Compare with measurements in a folder. Raises ComparisonDataError."""
     silicon = Silicon(None, BOARD)
     return Report(
         BOARD,
@@ -116,7 +115,7 @@ def _times(folder: Path, silicon: Silicon) -> list[Fit]:
 
 
 def _mixbench_power(folder: Path, silicon: Silicon) -> list[Fit]:
-    """Mean power over the samples in which the GPU was busy: every kernel in turn, the host waiting for it actively."""
+    """Mean power over samples with a busy GPU: every kernel in turn, with the host spinning."""
     rows = list(read_rows(folder, POWER))
     cpu, gpu, emc = (numbers(rows, name, POWER) for name in AXES)
     clocks = Clocks(cpu * 1e3, gpu, emc)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The simulated Jetson AGX Xavier beside the paper it was fitted to: ten networks at top clocks."""
+"""Simulated Jetson AGX Xavier and the paper it was fitted to: ten networks at top clocks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BOARD = "agx-xavier"
 
 
 def compare(_: Path) -> Report:
-    """Compare with the published table; it needs no folder of measurements."""
+    """Compare with the published table; no measurements needed."""
     rows = {name: measure(reference_network(name)) for name in PAPER}
     measured = np.array([paper.time_ms for paper in PAPER.values()])
     simulated = np.array([rows[name].time_ms for name in PAPER])

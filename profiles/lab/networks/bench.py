@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Predictors of whole networks beside each other: the same networks to learn from, the same ones to be judged by.
+"""Comparison of whole-network predictors on common training and test sets.
 
-A split leaves out networks, families, the largest networks, boards or clocks; from what is left, so many networks are learnt
-from.
+A split leaves out networks, families, the largest networks, boards or clocks; predictors learn from some of the rest.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ _TESTED = 0.2
 
 @dataclass(frozen=True)
 class Score:
-    """How a predictor did on one split and metric.
+    """Errors of a predictor on one split and metric.
 
     Attributes:
-        networks, tested: networks learnt from; samples judged by.
+        networks, tested: number of training networks, and of test samples.
         mape, rmspe: mean absolute, and root mean square percentage error.
         within_5, within_10: share of predictions off by at most 5 and 10 percent.
         training_s: of all metrics together.
-        parameters: numbers learnt, or trees.
-        prediction_ms: per sample, many at once.
+        parameters: learned numbers, or trees.
+        prediction_ms: per sample, in a batch.
         settings: found by a search, or the features added.
     """
 
@@ -53,9 +52,9 @@ class Score:
 
 
 def split(samples: Sequence[Sample], name: str, seed: int = 0) -> tuple[list[Sample], list[Sample]]:
-    """What may be learnt from, and what is judged by; the second is empty where the record has nothing to leave out.
+    """Training and test samples; no test samples if the record has nothing to leave out.
 
-    Every fourth family, board or GPU clock is left out, the largest fifth of the networks, or a random fifth of them.
+    Every fourth family, board or GPU clock is left out, the largest fifth of the networks, or a random fifth.
     """
     if name == "in distribution":
         names = sorted({sample.name for sample in samples})
@@ -83,7 +82,7 @@ def split(samples: Sequence[Sample], name: str, seed: int = 0) -> tuple[list[Sam
 
 
 def upper_bounds(samples: Sequence[Sample], make: Callable[[], Estimator], seed: int = 0) -> NDArray[np.float64]:
-    """(metrics,) factors on predictions that 95% of the samples stay under, their networks left out in five parts."""
+    """(metrics,) factors that keep 95% of samples below prediction, by five-fold cross-validation over networks."""
     names = np.random.default_rng(seed).permutation(sorted({sample.name for sample in samples}))
     ratios = []
     for part in range(min(5, len(names))):
@@ -96,7 +95,6 @@ def upper_bounds(samples: Sequence[Sample], make: Callable[[], Estimator], seed:
 
 
 def _typed(sample: Sample) -> tuple[str, str]:
-    """Board and element type."""
     return sample.board, sample.graph.network.inputs[0].dtype if sample.graph.network.inputs else ""
 
 
@@ -114,13 +112,13 @@ def evaluate(
     now: Callable[[], float] = time.perf_counter,
     known: Sequence[Score] = (),
 ) -> Iterator[Score]:
-    """Every method on every split with every size of which there are enough networks, all of them counting as the next size.
+    """Scores of every method, split and training size; too few networks count as the next size.
 
     Args:
-        known: what an earlier run found, which is not found again.
+        known: scores of an earlier run, skipped now.
 
     Raises:
-        RecordError: the record has no samples, or a method cannot learn from them.
+        RecordError: no samples, or a method cannot learn from them.
     """
     if not samples:
         raise RecordError("the record holds no network that was measured")
@@ -139,7 +137,7 @@ def evaluate(
 
 
 def _sizes(wanted: Sequence[int], there: int) -> list[int]:
-    """Those that there are, and all there are in place of the first that there are not."""
+    """Possible training sizes; all networks replace the first impossible one."""
     possible = sorted(size for size in set(wanted) if size < there)
     return possible if len(possible) == len(set(wanted)) else [*possible, there]
 

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measuring random networks: made, exported, decomposed, measured and recorded one by one.
+"""Measure random networks one by one on a processor, a GPU or simulated boards.
 
-What is measured is a processor by PyTorch in a process of its own, or simulated boards over their clocks. A network that cannot
-be measured is left out by name; an interrupted campaign goes on where it stopped.
+A network that cannot be measured is recorded by name; an interrupted campaign resumes.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ from .families import FAMILIES
 from .record import DEVICE_FEATURES, GIB, About, MeasuredNetwork, Recorder, Row, add_counted, device_features, read_record
 
 Progress = Callable[[int, int, str], None]
-"""Told how many networks are done, of how many, and a line of text."""
+"""Called with networks done, networks in all, and a line of text."""
 
 MOST_GFLOP, MOST_MIB = 40.0, 1024.0
-"""Networks of more operations, or more memory, are left out: one would take minutes, or the machine's memory."""
+"""Limits: larger networks would take minutes, or the machine's memory."""
 _TIMINGS, _NETWORK_S = 20, 0.4  # of a network, at most
 _REFERENCES = 400  # timings: some seconds' worth
 _COUNTED_TOGETHER = 25  # networks of one run of Nsight Compute, which loads PyTorch anew
@@ -45,25 +44,19 @@ _WORKER = "jetdvfs.profiles.lab.measure.meters.network_worker"
 
 
 class NetworkMeter(Protocol):
-    """Measures whole networks."""
-
     @property
     def about(self) -> About: ...
 
     def rows(self, network: Network, path: Path) -> Sequence[Row]:
-        """What a network does, whose file this is.
-
-        Raises:
-            MeasurementError: it could not be measured.
-        """
+        """Rows of one network, given its file. Raises MeasurementError."""
         ...
 
 
 class ProcessorMeter:
-    """This machine's processor: latency, and the memory that a process grows by until its first inferences are done.
+    """This machine's processor: latency, and memory growth of a process over its first inferences.
 
     Args:
-        speed: at which speed latencies are to be, as an earlier start of the same campaign found it; found now for none.
+        speed: processor speed at the campaign's first start, to which latencies are scaled; measured if None.
     """
 
     def __init__(self, speed: Mapping[str, float] | None = None) -> None:
@@ -106,7 +99,6 @@ class ProcessorMeter:
         return [Row("cpu", device, {"latency_ms": float(found["ms"]), "peak_mib": float(found["peak_mib"])})]
 
     def close(self) -> None:
-        """End its process."""
         self._process.close()
 
 
@@ -115,7 +107,7 @@ def _process() -> TorchProcess:
 
 
 class BoardMeter:
-    """Simulated boards, each at some random configurations: latency, and energy of the rails that count."""
+    """Simulated boards at random configurations: latency, and energy of the relevant rails."""
 
     def __init__(self, boards: Sequence[tuple[BoardDescription, int]], configurations: int, seed: int = 0) -> None:
         self._boards, self._count, self._seed = boards, configurations, seed
@@ -151,15 +143,15 @@ def measure_networks(
     first: int = 0,
     processes: int = 1,
 ) -> Recorder:
-    """Record so many networks, those of the families in turn; what the folder holds already counts.
+    """Record ``count`` networks, families in turn, including those already in the folder.
 
     Args:
-        first: the number of each family's first network.
-        processes: how many make networks; with more than one, those make the next ones while one is measured.
+        first: number of each family's first network.
+        processes: above 1, these prepare networks during measurements.
 
     Raises:
         RecordError: the folder holds another record.
-        MeasurementError: there is no PyTorch here, or no such family.
+        MeasurementError: no PyTorch, or no such family.
     """
     strange = [name for name in families if name not in FAMILIES]
     if strange or not families:
@@ -185,11 +177,11 @@ def measure_networks(
 def measure_again(
     folder: Path, meter: NetworkMeter, count: int, progress: Progress = lambda done, total, text: None
 ) -> dict[str, NDArray[np.float64]]:
-    """So many networks of a record once more: of each metric, by what part the figures now are off those recorded, ``(rows,)``.
+    """Repeat ``count`` networks of a record; return relative differences by metric, ``(rows,)``.
 
     Raises:
-        RecordError: there is no record, or it holds nothing.
-        MeasurementError: a network cannot be measured now.
+        RecordError: no record, or an empty one.
+        MeasurementError: a network cannot be measured.
     """
     networks = read_record(folder).networks
     if not networks:
@@ -218,14 +210,11 @@ def count_networks(
     most: int | None = None,
     processes: int = 1,
 ) -> dict[str, str]:
-    """Count what a host GPU does in each network of a record that was not counted before; those that failed, and why.
+    """Add a host GPU's counters to networks without them; return failures with reasons. Raises RecordError.
 
     Args:
-        most: the most networks that are counted; None for all.
-        processes: how many make networks.
-
-    Raises:
-        RecordError: there is no record.
+        most: number of networks; None for all.
+        processes: number that prepare networks.
     """
     failed: dict[str, str] = {}
     waiting = [one for one in read_record(folder).networks if not one.counters][:most]

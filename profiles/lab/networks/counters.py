@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counters of networks on a host GPU: read from Nsight Compute's tables, or counted by it (Jung et al., section 4.1).
+"""Counters of networks on a host GPU, by Nsight Compute (Jung et al., section 4.1).
 
-Kept are sums in bytes, cycles, ns, instructions, or plain counts, added up over a network's launches; ratios say nothing that
-these do not.
+Kept are sums over launches in bytes, cycles, ns, instructions or counts; ratios add no information.
 """
 
 from __future__ import annotations
@@ -43,13 +42,13 @@ Counted = Mapping[str, float]
 
 
 def read_counters(path: Path, name: str = "") -> dict[str, Counted]:
-    """The counters of each network of a table.
+    """Counters of each network of a table.
 
-    It is what ``ncu --csv --page raw --print-units base`` prints, of the network ``name``; or a table with a row for each
-    launch, a column ``network`` and columns whose names end with their unit: ``_bytes``, ``_cycles``, ``_ns``, ``_inst``.
+    The table is output of ``ncu --csv --page raw --print-units base`` for network ``name``, or has a row per launch, a column
+    ``network`` and columns ending in a unit: ``_bytes``, ``_cycles``, ``_ns``, ``_inst``.
 
     Raises:
-        RecordError: it cannot be read, is neither, has no counter, or a counter is no number.
+        RecordError: unreadable, neither form, no counter, or a non-numeric one.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -60,10 +59,10 @@ def read_counters(path: Path, name: str = "") -> dict[str, Counted]:
 
 
 def counters_of(lines: Iterable[str], name: str, where: str, in_turn: Sequence[str] = ()) -> dict[str, Counted]:
-    """As :func:`read_counters`, of a table's lines; what stands before its header is passed over.
+    """Counters of a table's lines, as :func:`read_counters`; lines before the header are skipped.
 
     Args:
-        in_turn: the networks that it is of, where they are several, each of which a mark follows.
+        in_turn: networks of the table, each ended by a mark.
     """
     rows = [row for row in csv.reader(line for line in lines if not line.startswith("==")) if row]
     start = next((number for number, row in enumerate(rows) if "Kernel Name" in row or _NETWORK in row), None)
@@ -91,7 +90,7 @@ def counters_of(lines: Iterable[str], name: str, where: str, in_turn: Sequence[s
 
 
 def _of_networks(rows: Sequence[list[str]], at: int, in_turn: Sequence[str]) -> tuple[list[str], list[list[str]]]:
-    """Which network each launch is of, by the marks between them, and the launches without the marks."""
+    """Network of each launch by the marks, and the launches without marks."""
     names, kept, turn = [], [], 0
     for row in rows:
         if len(in_turn) > 1 and _MARK in row[at]:
@@ -114,17 +113,16 @@ def _number(row: Sequence[str], at: int, where: str) -> float:
 
 
 class NsightCompute:
-    """Counts what networks' launches do on this machine's GPU, after each has run to warm up.
+    """Counts launches of networks on this machine's GPU after a warm-up.
 
-    The GPU's clocks stay as they are, while Nsight Compute by itself locks them to their base: times counted are those of the
-    clocks at hand.
+    Clocks stay unlocked, so counted times hold at the present clocks.
 
     Args:
         program: Nsight Compute.
-        metrics: what it counts, by its names with commas between; empty for those of :data:`COUNTED` that the GPU has.
+        metrics: comma-separated names; empty for those of :data:`COUNTED` that the GPU has.
 
     Raises:
-        MeasurementError: there is no such program.
+        MeasurementError: no such program.
     """
 
     def __init__(self, program: str = "ncu", metrics: str = "") -> None:
@@ -134,11 +132,7 @@ class NsightCompute:
         self._program, self._metrics = found, metrics
 
     def counters(self, models: Mapping[str, tuple[Path, Network]]) -> tuple[dict[str, Counted], dict[str, str]]:
-        """Those of networks by name, whose files these are, and why the others could not be counted.
-
-        Raises:
-            MeasurementError: none could be counted.
-        """
+        """Counters by network, and reasons of failures. Raises MeasurementError if all fail."""
         self._metrics = self._metrics or self._offered()
         asked = [
             {"name": name, "path": str(path), "inputs": [spec.to_json() for spec in network.inputs]}
@@ -162,7 +156,7 @@ class NsightCompute:
             raise MeasurementError(str(error)) from error
 
     def _offered(self) -> str:
-        """What it is to count of :data:`COUNTED`: all that this GPU has."""
+        """Metrics of :data:`COUNTED` that this GPU has."""
         known = {line.split()[0] for line in self._run("--query-metrics") if line[:1].isalpha()}
         offered = [name for name in COUNTED if name.rpartition(".")[0] in known]
         if not offered:
@@ -170,7 +164,6 @@ class NsightCompute:
         return ",".join(offered)
 
     def _run(self, *arguments: str) -> list[str]:
-        """What it prints."""
         try:
             done = subprocess.run((self._program, *arguments), capture_output=True, text=True, timeout=_PATIENCE_S, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:

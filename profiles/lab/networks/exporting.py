@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random networks as files of TorchScript with what they launch, made in processes of their own.
+"""Random networks as TorchScript files with their launches, made in processes.
 
-Tracing leaves some MiB of each network behind in its process for good; so that a campaign of thousands ends, processes are
-begun anew now and then.
+Tracing leaks some MiB per network, so processes are restarted now and then.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ _OF_ONE_PROCESS = 50
 
 
 class Exports:
-    """Makes networks; a context that ends its processes.
+    """Makes networks; the context ends its processes.
 
     Args:
-        folder: where their files are, until the next is asked for.
-        processes: how many make networks at once; of one, nothing is made while a network is measured.
+        folder: of their files, each kept until the next request.
+        processes: networks made at once; with 1, none during a measurement.
     """
 
     def __init__(self, folder: Path, processes: int = 1) -> None:
@@ -44,10 +43,7 @@ class Exports:
         self._end()
 
     def each(self, wanted: Iterable[tuple[str, int]]) -> Iterator[Made]:
-        """Make networks by family and number, in this order; several processes make the next ones meanwhile.
-
-        A network that could not be made raises as its list is asked for.
-        """
+        """Make networks by family and number, in order; several processes work ahead."""
         left = deque(wanted)
         begun: deque[tuple[str, int, Future[Network | str]]] = deque()
         while left or begun:
@@ -84,22 +80,14 @@ class Exports:
 
 
 class Made:
-    """A network that is being made, and its file.
-
-    Attributes:
-        killed: whether the process that made it was killed, which is known once its list was asked for.
-    """
+    """Network in the making, and its file; ``killed`` is known after :meth:`network`."""
 
     def __init__(self, family: str, number: int, path: Path, future: Future[Network | str]) -> None:
         self.family, self.number, self.name, self.path = family, number, f"{family}-{number}", path
         self._future, self.killed = future, False
 
     def network(self) -> Network:
-        """What it launches, once its file is there.
-
-        Raises:
-            MeasurementError: there is no PyTorch here, it cannot make the network, or the file cannot be followed.
-        """
+        """Launches, once the file exists. Raises MeasurementError without PyTorch, or if making or decomposing fails."""
         try:
             found = self._future.result()
         except BrokenProcessPool as error:
@@ -111,11 +99,11 @@ class Made:
 
 
 def export(family: str, number: int, path: Path) -> Network:
-    """Make a network of a family in this process, save it as TorchScript, and list what it launches.
+    """Make a network in this process, save it as TorchScript, and return its launches.
 
     Raises:
-        MeasurementError: there is no PyTorch here, or it cannot make it.
-        KernelsError: the file cannot be followed.
+        MeasurementError: no PyTorch, or it cannot make the network.
+        KernelsError: the file cannot be decomposed.
     """
     try:
         import torch
@@ -133,7 +121,7 @@ def export(family: str, number: int, path: Path) -> Network:
 
 
 def _exported(family: str, number: int, path: Path) -> Network | str:
-    """The network, or why there is none: not every error survives the way to another process."""
+    """The network, or a reason: not every error can be pickled."""
     try:
         return export(family, number, path)
     except (MeasurementError, KernelsError) as error:

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random networks of known families, as PerfSeer, DNNPerf and DIPPM vary theirs: depth, width, kernels, groups, image, batch.
+"""Random networks of known families, varied as by PerfSeer, DNNPerf and DIPPM: depth, width, kernels, groups, image, batch.
 
-Each is a ``torch.nn.Module`` in eval mode with random weights; the same number makes the same network. PyTorch is loaded when
-one is made.
+Each is a ``torch.nn.Module`` in eval mode with random weights, determined by its number.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _ACTIVATIONS = ("ReLU", "ReLU6", "SiLU", "Hardswish")
 
 
 class _Lazy:
-    """``torch.nn``, loaded when something of it is used."""
+    """``torch.nn``, loaded at first use."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(importlib.import_module("torch.nn"), name)
@@ -29,11 +28,11 @@ nn: Any = _Lazy()
 
 @cache
 def _blocks() -> Any:
-    """The modules that torch.nn does not have; classes cannot be derived before it is loaded."""
+    """Modules that torch.nn lacks; deriving classes needs PyTorch loaded."""
     import torch
 
     class Sum(nn.Module):  # type: ignore[misc]
-        """What branches make of one input, added up."""
+        """Sum of branches."""
 
         def __init__(self, *branches: Any) -> None:
             super().__init__()
@@ -46,7 +45,7 @@ def _blocks() -> Any:
             return total
 
     class Join(nn.Module):  # type: ignore[misc]
-        """What branches make of one input, side by side in the channels."""
+        """Concatenation of branches along channels."""
 
         def __init__(self, *branches: Any) -> None:
             super().__init__()
@@ -56,7 +55,7 @@ def _blocks() -> Any:
             return torch.cat([branch(x) for branch in self.branches], 1)
 
     class Gate(nn.Module):  # type: ignore[misc]
-        """Squeeze and excitation: channels weighed by what the mean of all of them says."""
+        """Squeeze and excitation."""
 
         def __init__(self, channels: int, squeezed: int) -> None:
             super().__init__()
@@ -70,7 +69,7 @@ def _blocks() -> Any:
             return x * torch.sigmoid(self.up(torch.relu(self.down(self.pool(x)))))
 
     class Shuffle(nn.Module):  # type: ignore[misc]
-        """A unit of ShuffleNetV2: one half of the channels passes, the other is worked on, then both are mixed."""
+        """ShuffleNetV2 unit: one half of the channels passes, the other is transformed, then both are mixed."""
 
         def __init__(self, channels: int, kernel: int) -> None:
             super().__init__()
@@ -86,7 +85,7 @@ def _blocks() -> Any:
             return x.view(batch, 2, channels // 2, height, width).transpose(1, 2).reshape(batch, channels, height, width)
 
     class Cell(nn.Module):  # type: ignore[misc]
-        """A cell of NAS-Bench-201's form: four nodes, an operation on each of the six edges between them, sums at the nodes."""
+        """NAS-Bench-201 cell: four nodes, an operation on each of six edges, sums at the nodes."""
 
         def __init__(self, channels: int, rng: Random) -> None:
             super().__init__()
@@ -98,7 +97,7 @@ def _blocks() -> Any:
             return self.edges[3](x) + self.edges[4](one) + self.edges[5](two)
 
     class Attend(nn.Module):  # type: ignore[misc]
-        """Attention of tokens to each other, all or in windows of the image; the windows may be shifted, as Swin's are."""
+        """Attention over all tokens or in image windows, optionally shifted as in Swin."""
 
         def __init__(self, width: int, heads: int, window: int = 0, shift: int = 0) -> None:
             super().__init__()
@@ -124,7 +123,7 @@ def _blocks() -> Any:
             return torch.roll(x, (self.shift, self.shift), (1, 2)) if self.shift else x
 
     class Tokens(nn.Module):  # type: ignore[misc]
-        """An image of channels as a row of tokens, or as an image of tokens, with a position added to each."""
+        """Image to a row or image of tokens, with positions added."""
 
         def __init__(self, channels: int, image: int, flat: bool) -> None:
             super().__init__()
@@ -136,7 +135,7 @@ def _blocks() -> Any:
             return x.flatten(2).transpose(1, 2) if self.flat else x.permute(0, 2, 3, 1)
 
     class Merge(nn.Module):  # type: ignore[misc]
-        """Four tokens next to each other become one of twice the width, as between the stages of Swin."""
+        """Merge of four neighbouring tokens into one of twice the width, as in Swin."""
 
         def __init__(self, width: int) -> None:
             super().__init__()
@@ -147,13 +146,13 @@ def _blocks() -> Any:
             return self.reduce(self.norm(torch.cat(parts, -1)))
 
     class Mean(nn.Module):  # type: ignore[misc]
-        """The mean of all tokens."""
+        """Mean over tokens."""
 
         def forward(self, x: Any) -> Any:
             return x.flatten(1, -2).mean(1)
 
     class Pooling(nn.Module):  # type: ignore[misc]
-        """PoolFormer's mixer: what the neighbours' mean differs by."""
+        """PoolFormer's mixer: mean of neighbours minus the input."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -178,7 +177,7 @@ def _cell_operation(channels: int, rng: Random) -> Any:
 
 
 def _conv(read: int, written: int, kernel: int = 3, stride: int = 1, groups: int = 1, act: str | None = "ReLU") -> list[Any]:
-    """A convolution that keeps the image's size but for its stride, a batch norm, and an activation."""
+    """Convolution with batch norm and activation; only stride changes the image size."""
     layers: list[Any] = [nn.Conv2d(read, written, kernel, stride, kernel // 2, groups=groups, bias=False)]
     layers.append(nn.BatchNorm2d(written))
     return layers + ([getattr(nn, act)()] if act else [])
@@ -189,7 +188,7 @@ def _head(channels: int, rng: Random) -> list[Any]:
 
 
 def _width(base: float, rng: Random) -> int:
-    """A number of channels around a base: half to one and a half times, in eights."""
+    """Channel count of half to one and a half times a base, a multiple of 8."""
     return max(8, round(base * rng.uniform(0.5, 1.5) / 8) * 8)
 
 
@@ -208,7 +207,7 @@ def vgg(rng: Random) -> Any:
 
 
 def resnet(rng: Random) -> Any:
-    """ResNet with basic or bottleneck blocks, or ResNeXt with grouped ones."""
+    """ResNet with basic or bottleneck blocks, or ResNeXt."""
     bottleneck, groups = rng.random() < 0.5, rng.choice((1, 1, 4, 8, 16))
     channels = _width(48, rng)
     layers = [*_conv(3, channels, rng.choice((3, 5, 7)), 2), nn.MaxPool2d(3, 2, 1)]
@@ -230,7 +229,7 @@ def resnet(rng: Random) -> Any:
 
 
 def mobilenet(rng: Random) -> Any:
-    """MobileNet: depthwise and pointwise convolutions in turn."""
+    """MobileNet."""
     channels = _width(32, rng)
     layers = _conv(3, channels, 3, 2, act="ReLU6")
     for base, most, stride in ((64, 2, 1), (128, 3, 2), (256, 3, 2), (512, 6, 2), (1024, 2, 2)):
@@ -359,13 +358,13 @@ def cells(rng: Random) -> Any:
 
 
 def _encoder(width: int, mixer: Any, hidden: int) -> list[Any]:
-    """A block of a transformer: attention and a perceptron of two layers, each normalised before and added to what was."""
+    """Pre-norm transformer block: attention and a two-layer perceptron, with residuals."""
     dense = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, width))
     return [_blocks().Sum(nn.Identity(), nn.Sequential(nn.LayerNorm(width), mixer)), _blocks().Sum(nn.Identity(), dense)]
 
 
 def vit(rng: Random, image: int) -> Any:
-    """Vision transformers: patches as tokens, each attending to all."""
+    """Vision transformer."""
     patch, head = rng.choice((8, 16, 16, 32)), rng.choice((32, 64))
     heads, times = rng.randint(2, 12), rng.choice((2, 3, 4))
     width = head * heads
@@ -376,7 +375,7 @@ def vit(rng: Random, image: int) -> Any:
 
 
 def swin(rng: Random, image: int) -> Any:
-    """Swin transformers: attention in windows, every second time shifted, and fewer, wider tokens from stage to stage."""
+    """Swin transformer: windowed attention, shifted in every second block."""
     width, side, times = rng.choice((48, 64, 96, 128)), image // 4, rng.choice((2, 3, 4))
     layers = [nn.Conv2d(3, width, 4, 4), _blocks().Tokens(width, side, flat=False)]
     stages = rng.randint(2, 4)
@@ -393,7 +392,7 @@ def swin(rng: Random, image: int) -> Any:
 
 
 def poolformer(rng: Random, image: int) -> Any:
-    """PoolFormer: the blocks of a transformer on images, with pooling in place of attention."""
+    """PoolFormer: transformer blocks with pooling instead of attention."""
     channels = _width(64, rng)
     layers: list[Any] = [nn.Conv2d(3, channels, 7, 4, 2)]
     for stage in range(rng.randint(2, 4)):
@@ -424,14 +423,14 @@ FAMILIES: Mapping[str, Callable[[Random, int], Any]] = {
     "swin": swin,
     "poolformer": poolformer,
 }
-"""Every family by name, made with random choices for images of a height and width; MobileNet's two forms are a family each."""
+"""Families by name; MobileNet's two forms are a family each."""
 
 IMAGES = (64, 96, 128, 160, 192, 224)
 BATCHES = (1, 1, 2, 4, 8)
 
 
 def make(family: str, number: int) -> tuple[Any, tuple[int, int, int, int]]:
-    """A network of a family, the same for the same number, and the shape of its input."""
+    """Network of a family and its input shape, determined by number."""
     import torch
 
     rng = Random(f"{family}:{number}")

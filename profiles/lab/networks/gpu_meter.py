@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A meter of whole networks on a workstation's NVIDIA GPU: latency and energy of a CUDA graph, memory, and latency eagerly."""
+"""Meter of whole networks on a workstation's NVIDIA GPU."""
 
 from __future__ import annotations
 
@@ -21,16 +21,15 @@ _REFERENCE = "reference_ms"
 
 
 class GpuNetworkMeter:
-    """Measures networks as CUDA graphs, and eagerly as a file is run.
+    """Measures networks as CUDA graphs and eagerly.
 
-    Latency is the GPU's time of a replay between others, energy what the GPU draws meanwhile, its idle power in it. Memory is
-    what an eager inference takes at most, weights included. The eager latency is relative to host reference work between the
-    inferences, at the speed that it had when the record was begun, and not less than the GPU takes.
+    Latency is GPU time of one replay among several. Energy includes idle power. Memory is the peak of an eager inference,
+    weights included. Eager latency is scaled by host reference work to the host's speed at the record's start, and at least the
+    GPU time.
 
     Args:
-        gpu: the GPU, its clocks as they are.
-        speed: at which speed of the host eager latencies are to be, as an earlier start of the same record found it; found now
-            for none.
+        gpu: the GPU at its present clocks.
+        speed: host speed at the record's first start; measured if None.
     """
 
     def __init__(self, gpu: Workstation, speed: Mapping[str, float] | None = None) -> None:
@@ -72,5 +71,4 @@ class GpuNetworkMeter:
         return [Row(self._gpu.device.name, self._device, values)]
 
     def close(self) -> None:
-        """Stop watching the energy counter; a second time is no harm."""
         self._ticks.close()

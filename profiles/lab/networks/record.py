@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A record of measured networks: a folder that grows network by network, and is whole after every one.
+"""Record of measured networks: a folder that grows network by network and is valid after each.
 
-``about.json`` says what was measured and how; ``networks.jsonl.gz`` has a compressed line for each network, with its calls and
-what was measured of it at each configuration; ``left_out.jsonl`` names those that could not be measured, and why;
-``counters.jsonl`` has what a host GPU counted of them. What an interruption left half written is cut off when the record is
-opened to go on.
+``about.json`` describes it; ``networks.jsonl.gz`` has a line per network, with calls and values at each configuration;
+``left_out.jsonl`` has failures with reasons; ``counters.jsonl`` has a host GPU's counters. Opening it truncates an incomplete
+line.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ DEVICE_FEATURES = ("host_ghz", "gflops_per_s", "gbytes_per_s", "memory_gib")
 def device_features(
     chip: DeviceRates, configurations: Sequence[FrequencyConfiguration], memory_gib: float
 ) -> NDArray[np.float64]:
-    """A device's :data:`DEVICE_FEATURES` at each configuration, ``(n, 4)``: clocks enter by what they make of the rates."""
+    """:data:`DEVICE_FEATURES` at each configuration, ``(n, 4)``: clocks enter as rates."""
     cpu, gpu, emc = (np.array(column, np.float64) for column in zip(*configurations, strict=True))
     flops = chip.flops_per_gpu_cycle["float32"] * gpu / 1e9
     memory = np.full(len(cpu), memory_gib)
@@ -48,7 +47,7 @@ def device_features(
 
 
 def device_levels(chip: DeviceRates, grid: FrequencyGrid) -> list[NDArray[np.float64]]:
-    """What the levels of each of a grid's axes come to: the first three of :data:`DEVICE_FEATURES` follow a clock each."""
+    """Device features of each axis' levels: each of the first three follows one clock."""
     longest = [grid.configuration([min(at, size - 1) for size in grid.shape]) for at in range(max(grid.shape))]
     rates = device_features(chip, longest, 0.0)
     return [rates[:size, axis] for axis, size in enumerate(grid.shape)]
@@ -56,15 +55,12 @@ def device_levels(chip: DeviceRates, grid: FrequencyGrid) -> list[NDArray[np.flo
 
 @dataclass(frozen=True)
 class About:
-    """What a record holds.
+    """Description of a record.
 
     Attributes:
-        source: what was measured, in words.
-        simulated: whether it was a simulated board.
-        metrics: what was measured of each network, by names that have their unit in them.
-        conditions: what a reader must know of how.
-        speed: of a processor that others share: its :data:`DEVICE_FEATURES`, and what the references took, by name with unit,
-            when its campaign began. Not what a record is told apart by.
+        metrics: names with units.
+        conditions: of measurement, for readers.
+        speed: of a shared processor at the start: its :data:`DEVICE_FEATURES` and reference times; not compared.
         format: version of the form.
     """
 
@@ -78,12 +74,11 @@ class About:
 
 @dataclass(frozen=True)
 class Row:
-    """What was measured of a network on one device at one configuration.
+    """Values of a network on one device at one configuration.
 
     Attributes:
-        board: which device, with its number where there are several alike.
+        board: device, numbered among like ones.
         device: its :data:`DEVICE_FEATURES`.
-        values: the metrics.
     """
 
     board: str
@@ -93,7 +88,7 @@ class Row:
 
 @dataclass(frozen=True, eq=False)
 class MeasuredNetwork:
-    """A network, its family and its rows; ``counters`` are a host GPU's, empty where nobody counted."""
+    """Network, family and rows; ``counters`` are a host GPU's, if counted."""
 
     name: str
     family: str
@@ -108,7 +103,7 @@ class MeasuredNetwork:
 
 @dataclass(frozen=True, eq=False)
 class Query:
-    """What a predictor is asked: a network on a device at one configuration; ``counters`` as of a measured network."""
+    """Network on a device at one configuration."""
 
     graph: PerformanceGraph
     device: tuple[float, ...]
@@ -117,8 +112,6 @@ class Query:
 
 @dataclass(frozen=True, eq=False)
 class Sample(Query):
-    """A query with the answer."""
-
     name: str
     family: str
     board: str
@@ -127,15 +120,12 @@ class Sample(Query):
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """What a folder holds."""
-
     about: About
     networks: tuple[MeasuredNetwork, ...]
     left_out: Mapping[str, str]
 
     @property
     def samples(self) -> list[Sample]:
-        """A sample for each row of each network."""
         return [
             Sample(one.graph, row.device, one.name, one.family, row.board, row.values, counters=one.counters)
             for one in self.networks
@@ -144,11 +134,7 @@ class Record:
 
 
 class Recorder:
-    """Adds networks to a record, of which it may hold some already.
-
-    Raises:
-        RecordError: the folder holds a record of something else, or cannot be written.
-    """
+    """Adds networks to a new or existing record. Raises RecordError if the folder holds another, or is not writable."""
 
     def __init__(self, folder: Path, about: About) -> None:
         self._folder = folder
@@ -167,7 +153,7 @@ class Recorder:
 
     @property
     def left_out(self) -> dict[str, str]:
-        """The networks that could not be measured, and why."""
+        """Failed networks, with reasons."""
         return _left_out(self._folder)
 
     def add(self, network: MeasuredNetwork) -> None:
@@ -187,7 +173,7 @@ class Recorder:
         self.done.add(name)
 
     def _cut(self) -> None:
-        """Drop what follows the last whole line."""
+        """Drop a trailing incomplete line."""
         whole = max((end for _, end in _lines(self._folder)), default=0)
         path = self._folder / "networks.jsonl.gz"
         if path.exists() and path.stat().st_size > whole:
@@ -196,20 +182,12 @@ class Recorder:
 
 
 def about_of(folder: Path) -> About | None:
-    """What a folder's record is of; None where there is none yet.
-
-    Raises:
-        RecordError: it is no record.
-    """
+    """Description of a folder's record; None without one. Raises RecordError if invalid."""
     return _about(folder) if (folder / "about.json").exists() else None
 
 
 def read_record(folder: Path) -> Record:
-    """Read a record; of one that was interrupted, what it holds.
-
-    Raises:
-        RecordError: there is none, or it is damaged.
-    """
+    """Read a record, also an interrupted one. Raises RecordError."""
     about = _about(folder)
     counters = read_counted(folder)
     networks = []
@@ -236,8 +214,7 @@ def _about(folder: Path) -> About:
 
 
 def _lines(folder: Path) -> Iterator[tuple[dict[str, Any], int]]:
-    """Every whole line, and where its gzip member ends in the file: each has one of its own, or all have one if it was packed
-    again."""
+    """Every complete line and the end of its gzip member: one each, or one for all after repacking."""
     path = folder / "networks.jsonl.gz"
     if not path.exists():
         return
@@ -259,13 +236,12 @@ def _lines(folder: Path) -> Iterator[tuple[dict[str, Any], int]]:
 
 
 def add_counted(folder: Path, name: str, counters: Mapping[str, float]) -> None:
-    """Add a network's counters to a record; those of the same network before are replaced."""
+    """Add or replace a network's counters."""
     with open(folder / "counters.jsonl", "a", encoding="utf-8") as file:
         file.write(json.dumps({"name": name, "counters": dict(counters)}) + "\n")
 
 
 def read_counted(folder: Path) -> dict[str, dict[str, float]]:
-    """The counters of each network of a record that was counted."""
     return {str(line["name"]): dict(line["counters"]) for line in _whole_lines(folder / "counters.jsonl", "counters")}
 
 
@@ -274,7 +250,7 @@ def _left_out(folder: Path) -> dict[str, str]:
 
 
 def _whole_lines(path: Path, key: str) -> Iterator[dict[str, Any]]:
-    """Lines that name a network and have this; one that was cut short is passed over, and its network is tried again."""
+    """Lines with a network's name and ``key``; truncated ones are skipped, to be measured again."""
     for text in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
         try:
             line = json.loads(text)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real measurements, predicted by models that were trained without them."""
+"""Real measurements, predicted by models trained without them."""

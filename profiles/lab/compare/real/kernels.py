@@ -1,16 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real kernels (sitar-lab/NeuSight): how well the recipe of our profiles predicts those held out, beside the plain recipe.
+"""Real kernels (sitar-lab/NeuSight): our recipe compared with the plain one, on a random fifth held out.
 
-Of each table and GPU a fifth of the kernels is held out at random. The plain recipe learns the logarithm of the time from sizes
-as they stand, as MIRAGE did, with clocks and element types where a table has several; ours learns how far a kernel is from its
-bound, the floor of a launch with it, from the features that profiles have. The floor is that of the GPU's smallest pointwise
-kernels, as a campaign would find it.
+The plain recipe learns log time from raw sizes, as MIRAGE did. Ours learns the distance from a kernel's bound, with the launch
+time of the GPU's smallest pointwise kernels as its floor.
 
-Of products ours is told two things more, which profiles are not. How they fill the waves in which a GPU of so many
-multiprocessors does them; a profile is of one chip, with few. And when among its table's kernels one was measured: what the
-harness adds to a time changed meanwhile. The fastest convolutions of each GPU's last rows take four to six times as long as
-those of its first, whatever their shapes. What is predicted of batched products is the mean of three models that differ in what
-they drew at random.
+For products, ours has two extra features: wave occupancy of multiprocessors, and position in the table. The harness's overhead
+drifts: the fastest convolutions at a table's end take four to six times as long as at its start. Batched products average three
+models.
 """
 
 from __future__ import annotations
@@ -36,13 +32,13 @@ from ..desktop import MAPPING
 from ..fit import find_file
 
 TABLES: Mapping[str, str] = {"linear": "matmul", "bmm": "matmul", "add": "add", "relu": "relu", "conv": "conv2d"}
-"""The kind of each table's kernels."""
+"""Kind of each table's kernels."""
 GOALS: Mapping[tuple[str, str], float] = {
     ("v100", "linear"): 4.5, ("v100", "bmm"): 4.5, ("v100", "add"): 0.5, ("v100", "relu"): 0.5, ("v100", "conv"): 12.0,
 }  # fmt: skip
-"""Mean error in per cent that is aimed at."""
+"""Goal for the mean error, in percent."""
 MULTIPROCESSORS: Mapping[str, int] = {"p4": 20, "p100": 56, "v100": 80, "t4": 40, "a100": 108}
-"""Of each GPU (NVIDIA's data sheets)."""
+"""By GPU (NVIDIA's data sheets)."""
 _TILES = ((32, 32), (64, 32), (32, 64), (64, 64), (128, 32), (32, 128), (128, 64), (64, 128), (128, 128))
 _HELD_OUT = 0.2
 _LEAST_KERNELS = 20
@@ -62,10 +58,9 @@ class Pair:
     """One table and GPU.
 
     Attributes:
-        kind: of its kernels.
         kernels: their number.
         plain_percent, own_percent: mean absolute percentage error on held-out kernels.
-        goal_percent: aim, None without one.
+        goal_percent: None without a goal.
     """
 
     table: str
@@ -78,14 +73,14 @@ class Pair:
 
     @property
     def passed(self) -> bool:
-        """No worse than the plain recipe, and within the goal."""
+        """True if no worse than the plain recipe and within the goal."""
         return self.own_percent <= min(self.plain_percent, self.goal_percent or np.inf)
 
 
 def pairs(
     folder: Path, threads: int, seed: int = 0, progress: Callable[[int, int, str], None] = lambda done, total, text: None
 ) -> Iterator[Pair]:
-    """Every pair of a table and a GPU. Raises ComparisonDataError if tables are missing or no such tables."""
+    """Every pair of a table and a GPU. Raises ComparisonDataError."""
     mapping = load_mapping(MAPPING)
     try:
         records = {name: import_table(find_file(folder, f"{name}.csv.gz"), mapping) for name in TABLES}
@@ -108,14 +103,14 @@ def pairs_of(
     seed: int = 0,
     progress: Callable[[int, int, str], None] = lambda done, total, text: None,
 ) -> Iterator[Pair]:
-    """The same of one table and one device: a pair for each kind of its kernels.
+    """Pairs of one table and device, by kind.
 
     Args:
-        name: what the table's file is called, without endings.
-        others: what other tables have of the device; those of pointwise kernels tell the floor of a launch.
+        name: file name of the table, without endings.
+        others: the device's other tables; pointwise ones give the floor of a launch.
 
     Raises:
-        MeasurementError: it has too few kernels whose sizes are known, of every kind.
+        MeasurementError: too few kernels of known size, of every kind.
     """
     kinds = [kind for kind in _own_kinds(record) if len(kernels_of(record, kind)) >= _LEAST_KERNELS]
     if not kinds:
@@ -129,7 +124,7 @@ def pairs_of(
 
 
 def _own_kinds(record: Measurements) -> list[str]:
-    """The kinds that have models; the family of the pointwise ones where some of its kernels have no model of their own."""
+    """Kinds with models; the pointwise family if some of its kernels have no own model."""
     kinds = measured_kinds(record)
     own = {kernel.kind for kernel in record.invocations}
     return [kind for kind in kinds if kind != ELEMENTWISE or own & served_by(ELEMENTWISE) - set(kinds)]
@@ -144,7 +139,7 @@ def _options(threads: int, seed: int) -> TrainingOptions:
 
 
 def _pair(name: str, kind: str, record: Measurements, beside: Measurements, options: TrainingOptions) -> Pair:
-    """Of a record's kernels of a kind; ``beside`` has them first, and those that the floor of a launch follows from."""
+    """Errors on one kind; ``beside`` holds the record's kernels first, then those that give the launch floor."""
     gpu = record.described.name
     table = table_of(beside, record.described, kind, "time", ())
     table = replace(table, features=np.column_stack([*_of_products(table, kind, gpu), table.features]))
@@ -168,11 +163,9 @@ def _pair(name: str, kind: str, record: Measurements, beside: Measurements, opti
 
 
 def _of_products(table: Table, kind: str, gpu: str) -> Iterator[NDArray[np.float32]]:
-    """Features of products, (n,) each; other kinds have none.
+    """Extra features of products, (n,) each: position in the table, and log wave quantisation per library tile.
 
-    When it was measured among the table's kernels; and for each output tile that libraries use the logarithm of how many times
-    as many places whole waves of tiles have, one tile for each multiprocessor, as the product has outputs (NVIDIA, "Matrix
-    Multiplication Background"); of a GPU whose multiprocessors nobody wrote down, not that.
+    Known multiprocessor count required (NVIDIA, "Matrix Multiplication Background").
     """
     names = feature_names(kind)
     if "log2_m" not in names:
@@ -188,7 +181,7 @@ def _of_products(table: Table, kind: str, gpu: str) -> Iterator[NDArray[np.float
 
 
 def _together(record: Measurements, other: Measurements) -> Measurements:
-    """A record, and after its kernels those of another of the same GPU."""
+    """Record with another's kernels appended, of the same GPU."""
     first, more = record.tables["kernel_ms"], other.tables["kernel_ms"]
     shifted = replace(more, what=more.what + len(record.invocations))
     tables = {**record.tables, "kernel_ms": Rows.joined([first, shifted])}
@@ -196,7 +189,6 @@ def _together(record: Measurements, other: Measurements) -> Measurements:
 
 
 def _sizes(record: Measurements, what: int) -> list[float]:
-    """Every size of a kernel as it stands."""
     kernel = record.invocations[what]
     sizes = [float(size) for shape in (*kernel.inputs[:1], kernel.output) for size in shape]
     for value in kernel.params.values():

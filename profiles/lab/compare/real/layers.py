@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real layers of an AGX Orin 64GB (branes-ai/graphs): each network predicted by models that were trained without it.
+"""Real layers of an AGX Orin 64GB (branes-ai/graphs), each network predicted by models trained without it.
 
-The table has fused layers' times in four power modes and three types, timed one by one through an interpreter, and counts of
-their operations and bytes. What is learned is how far a layer is from two first guesses, by trees for each: its bound, which is
-what its operations and bytes take at the mode's clocks after what an interpreter takes for its nodes; and the time by rates
-(:mod:`.nodes`) of its nodes, whose sizes are known. A layer's time is a geometric mean of both, a network's the sum of its
-layers'.
+Fused layers were timed one by one through an interpreter, in four power modes and three types. Trees learn the distance from
+two estimates: a bound by operations, bytes and interpreter time, and time by rates (:mod:`.nodes`). A layer is their geometric
+mean, a network the sum of its layers.
 """
 
 from __future__ import annotations
@@ -24,9 +22,9 @@ from ..fit import numbers, read_table
 from .nodes import fitted_ms, works
 
 GOALS: Mapping[int, float] = {1: 7.0, 4: 4.0, 16: 10.0, 64: 14.0}
-"""Mean error in per cent that is aimed at, by batch."""
+"""Goal for the mean error in percent, by batch."""
 MAPPING = "orin-agx-layers"
-"""The mapping of tables of this form, among those that are shipped."""
+"""Shipped mapping of such tables."""
 _HEADINGS = (
     "calib_dir", "model", "batch", "precision", "thermal_profile", "date", "fusion_pattern", "flops", "total_bytes",
     "lat_mean_ms", "nodes",
@@ -48,7 +46,7 @@ _BELOW = 0.98  # runs scatter, and of the same scatter the mean relative error i
 
 @dataclass(frozen=True)
 class NetworkRow:
-    """A network at a batch, left out of training.
+    """Held-out network at a batch.
 
     Attributes:
         cases: runs, over modes, types and campaigns.
@@ -67,7 +65,7 @@ class NetworkRow:
 
 @dataclass(frozen=True)
 class BatchMeans:
-    """Means over all networks at a batch: ``percent`` and ``scatter_percent`` over runs, ``together_percent`` over networks."""
+    """Means at a batch: ``percent`` and ``scatter_percent`` over runs, ``together_percent`` over networks."""
 
     percent: float
     together_percent: float
@@ -75,7 +73,7 @@ class BatchMeans:
 
 
 def read_layers(path: Path) -> list[Mapping[str, str]]:
-    """Rows of the table. Raises ComparisonDataError if unreadable or no such table."""
+    """Rows of the table. Raises ComparisonDataError."""
     rows = list(read_table(path))
     if missing := [column for column in _HEADINGS if not rows or column not in rows[0]]:
         raise ComparisonDataError(f"{path}: no column {', '.join(missing)}; expected a table such as {LAYERS}")
@@ -88,8 +86,7 @@ def left_out(
     seed: int = 0,
     progress: Callable[[int, int, str], None] = lambda done, total, text: None,
 ) -> Iterator[NetworkRow]:
-    """Leave out each network in turn, a row per batch, given the rows of :func:`read_layers`. Raises ComparisonDataError if one
-    has no time."""
+    """Leave out each network in turn, one row per batch. Raises ComparisonDataError if a row has no time."""
     measured_ms = np.asarray(numbers(rows, "lat_mean_ms", LAYERS))
     cases, case = np.unique(
         [f"{row['calib_dir']}|{row['model']}|{row['batch']}|{row['precision']}|{row['date']}" for row in rows],
@@ -116,7 +113,6 @@ def left_out(
 def _row(
     name: str, batch: int, predicted_ms: NDArray[np.float64], measured_ms: NDArray[np.float64], modes: NDArray[np.object_]
 ) -> NetworkRow:
-    """Of a network's runs, all of shape ``(runs,)``."""
     ratio = predicted_ms / measured_ms
     middle = np.array([np.median(ratio[modes == mode]) for mode in modes])
     percent, together, scatter = (
@@ -126,7 +122,7 @@ def _row(
 
 
 class _Predictor:
-    """Layers' times from other layers'; arrays are of shape ``(layers,)``."""
+    """Layer times from other layers; arrays of shape ``(layers,)``."""
 
     def __init__(
         self,
@@ -144,7 +140,7 @@ class _Predictor:
         self._sized = np.column_stack([self._features, self._work.described(), batch])
 
     def without_ms(self, out: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """What the layers that are left out of training are predicted to take, in ms, shape ``(layers left out,)``."""
+        """Predicted times of held-out layers in ms, shape ``(layers left out,)``."""
         by_rates_ms = fitted_ms(self._work, self._rows, self._measured_ms, np.where(out, 0.0, self._weight))
         sized = np.column_stack([self._sized, np.log(by_rates_ms)]).astype(np.float32)
         firsts = (("bound", self._features, self._bound_ms), ("rates", sized, by_rates_ms))
@@ -154,7 +150,7 @@ class _Predictor:
     def _learned(
         self, features: NDArray[np.float32], first_ms: NDArray[np.float64], out: NDArray[np.bool_], kind: str
     ) -> NDArray[np.float64]:
-        """The logarithm of the time of those left out: of a first guess, and of what trees find it to be off."""
+        """Log time of held-out layers: an estimate corrected by trees."""
         import xgboost
 
         parameters = {
@@ -167,8 +163,10 @@ class _Predictor:
 
 
 def nearest(rows: Sequence[Mapping[str, str]]) -> dict[int, float]:
-    """By batch, the mean error in percent of the best possible value for networks that several campaigns measured alike. Raises
-    ComparisonDataError if a row has no time."""
+    """By batch, mean error in percent of the best possible value, over networks in several campaigns.
+
+    Raises ComparisonDataError if a row has no time.
+    """
     runs: dict[tuple[str, ...], dict[str, float]] = {}
     for row, took_ms in zip(rows, numbers(rows, "lat_mean_ms", LAYERS), strict=True):
         whole = runs.setdefault(tuple(row[name] for name in ("batch", "model", "precision", "thermal_profile")), {})
@@ -185,7 +183,6 @@ def nearest(rows: Sequence[Mapping[str, str]]) -> dict[int, float]:
 
 
 def means(rows: Sequence[NetworkRow]) -> dict[int, BatchMeans]:
-    """The mean errors of a batch, by batch."""
     found = {}
     for batch in GOALS:
         own = [row for row in rows if row.batch == batch]
@@ -197,8 +194,7 @@ def means(rows: Sequence[NetworkRow]) -> dict[int, BatchMeans]:
 
 
 def _described(rows: Sequence[Mapping[str, str]]) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
-    """Features of each layer, and its bound in ms. Pattern numbers are omitted: networks bring their own, and a pattern's parts
-    say more of a held-out network."""
+    """Features of each layer, and its bound in ms. Pattern numbers are omitted, since networks have their own."""
     features, bounds = [], []
     for row in rows:
         mode, nodes = MODES[row["thermal_profile"]], row["nodes"].split("|")
@@ -218,7 +214,7 @@ def _described(rows: Sequence[Mapping[str, str]]) -> tuple[NDArray[np.float32], 
 
 
 def _terms_ms(row: Mapping[str, str], mode: MeasuredMode, nodes: int) -> tuple[float, float, float]:
-    """What a layer's operations, its bytes and its nodes take, each by itself, in ms."""
+    """Compute, memory and host time of a layer, in ms."""
     half = _BYTES[row["precision"]] / 4
     compute_ms = 1e3 * float(row["flops"]) * half / (mode.sm_count * _LANES * mode.gpu_hz)
     memory_ms = 1e3 * float(row["total_bytes"]) * half / (_BYTES_PER_CYCLE * mode.emc_hz)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Work of a measured layer's nodes, and its time by rates per call, operation and byte.
 
-Published layers name torch.fx nodes of torchvision's networks, described by ``tests/fixtures/make_layer_nodes.py``. Rates are
-non-negative least squares of relative errors: first a common set scaled by clocks, then each mode's own, drawn to these.
+Layers name torch.fx nodes of torchvision, described by ``tests/fixtures/make_layer_nodes.py``. Rates are non-negative least
+squares of relative errors: a common set scaled by clocks, then each mode's own, regularised to it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _BY_HAND = np.array(
         *(1 / 150, 1 / 150),  # ms of 1e6 bytes of activations, of weights, at the highest memory clock
     )
 )
-"""Rates to begin with, set by hand: fits are drawn to them where networks say nothing."""
+"""Prior rates, set by hand."""
 _RIDGE = 1e-3
 _LEAST = 0.02  # of a rate by hand: what a common rate is at least
 
@@ -63,8 +63,7 @@ class LayerWork:
     """Work of layers, each with its batch.
 
     Attributes:
-        calls: of each kind, shape ``(layers, kinds)``.
-        operations: of each kind, shape ``(layers, kinds)``.
+        calls, operations: of each kind, shape ``(layers, kinds)``.
         elements: activations read and written, shape ``(layers,)``.
         weights: shape ``(layers,)``.
         size: of the largest product, its pixels times the batch, shape ``(layers, 5)``.
@@ -79,7 +78,7 @@ class LayerWork:
     widest: NDArray[np.float64]
 
     def described(self) -> NDArray[np.float64]:
-        """Features of each layer, shape ``(layers, features)``."""
+        """Features, shape ``(layers, features)``."""
         convolutions = self.operations[:, [KINDS.index(kind) for kind in ("pointwise", "conv", "depthwise")]]
         products = self.operations[:, [KINDS.index(kind) for kind in ("linear", "attention")]]
         whole = (self.operations.sum(1), self.elements)
@@ -101,8 +100,7 @@ def _table() -> dict[str, dict[str, NodeWork]]:
 
 
 def works(rows: Sequence[Mapping[str, str]]) -> LayerWork:
-    """Work of each row of the published table; a layer of unknown nodes is one convolution with the row's operations and bytes,
-    and views."""
+    """Work of each row; unknown nodes count as one convolution with the row's operations and bytes, and views."""
     cache: dict[tuple[str, ...], tuple[NDArray[np.float64], ...]] = {}
     found = []
     for row in rows:
@@ -137,7 +135,7 @@ def _layer(row: Mapping[str, str]) -> tuple[NDArray[np.float64], ...]:
 
 
 def _costs(work: LayerWork, rows: Sequence[Mapping[str, str]]) -> NDArray[np.float64]:
-    """What rates are multiplied by, each scaled by the clock it follows, shape ``(layers, rates)``."""
+    """Factors of the rates, each scaled by its clock, shape ``(layers, rates)``."""
     most = MODES["MAXN"]
     modes = [MODES[row["thermal_profile"]] for row in rows]
     host, gpu, memory = np.array(
@@ -160,7 +158,7 @@ def _costs(work: LayerWork, rows: Sequence[Mapping[str, str]]) -> NDArray[np.flo
 def fitted_ms(
     work: LayerWork, rows: Sequence[Mapping[str, str]], measured_ms: NDArray[np.float64], weight: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Every layer's time by rates, fitted to the layers whose weight is not 0; all of shape ``(layers,)``."""
+    """Every layer's time by rates, fitted to layers of non-zero weight; shape ``(layers,)``."""
     costs = _costs(work, rows)
     common = np.maximum(_rates(costs, measured_ms, weight, _BY_HAND), _LEAST * _BY_HAND)
     modes = np.array([row["thermal_profile"] for row in rows])
@@ -174,7 +172,7 @@ def fitted_ms(
 def _rates(
     costs: NDArray[np.float64], measured_ms: NDArray[np.float64], weight: NDArray[np.float64], drawn_to: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Least squares of relative errors, none negative, drawn to other rates."""
+    """Non-negative least squares of relative errors, regularised to ``drawn_to``."""
     from scipy.optimize import nnls
 
     root = np.sqrt(weight)

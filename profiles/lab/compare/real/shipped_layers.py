@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Layers of a real AGX Orin, predicted by its shipped profile.
 
-The interpreter's host time is a frame overhead per node, and a mode's part of the GPU is gated. A network's time is the sum of
-its layers', timed alone.
+The interpreter's host time is a frame overhead per node; part of the GPU is gated in a mode.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _SMS = max(mode.sm_count for mode in MODES.values())
 
 @dataclass(frozen=True)
 class Errors:
-    """Mean absolute errors of networks' times in per cent, with and without the interpreter's host time."""
+    """Mean absolute errors of network times in percent, with and without the interpreter's host time."""
 
     percent: float
     alone_percent: float
@@ -34,7 +33,7 @@ class Errors:
 
 
 def shipped(rows: Iterable[Mapping[str, str]]) -> dict[int, Errors]:
-    """Errors of the shipped profile by batch, for rows of :func:`.layers.read_layers`."""
+    """Errors of the shipped profile by batch."""
     cost = load_bundle(f"{BOARD}-sim").cost
 
     predicted: dict[object, tuple[float, float]] = {}

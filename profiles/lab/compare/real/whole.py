@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole networks that others measured on real boards, as records.
+"""Published whole-network measurements of real boards, as records.
 
-``agx-orin-layers`` (branes-ai/graphs): torchvision's networks on an AGX Orin 64GB in four power modes, three element types and
-four batches. Their fused layers were timed one by one, through an interpreter; a network is the sum of its layers.
-``gpu-clock-sweeps`` (iloudaros/LoudVA): Inception V3 at five batches over the GPU's clocks of a Jetson Nano and a Xavier NX.
+``agx-orin-layers`` (branes-ai/graphs): torchvision networks on an AGX Orin 64GB in four power modes, three types and four
+batches; sums of fused layers timed through an interpreter. ``gpu-clock-sweeps`` (iloudaros/LoudVA): Inception V3 at five
+batches over GPU clocks of a Jetson Nano and a Xavier NX.
 """
 
 from __future__ import annotations
@@ -36,12 +36,11 @@ _SWEPT_BOARDS = {"NX": "xavier-nx", "Nano": "nano"}
 
 
 def agx_orin_layers(data: Path) -> Iterator[MeasuredNetwork]:
-    """A network for each model, type and batch; a row, the median run, for each power mode. GFLOP/s are those of the type on
-    the part of the GPU that the mode leaves on.
+    """Network per model, type and batch; a row, the median run, per power mode. GFLOP/s are of the active part of the GPU.
 
     Raises:
-        ComparisonDataError: the table is missing, or not as published.
-        MeasurementError: torchvision, which has the networks, is not installed.
+        ComparisonDataError: the table is missing or changed.
+        MeasurementError: torchvision is not installed.
     """
     rows = list(read_rows(data, LAYERS))
     runs: dict[tuple[str, str, int], dict[str, dict[str, float]]] = {}
@@ -76,7 +75,6 @@ def _orin(mode: MeasuredMode, dtype: str) -> tuple[float, ...]:
 
 
 def _traced(model: str) -> Callable[[int], Network]:
-    """Lists a model's launches for a batch."""
     try:
         import torch
         import torchvision
@@ -97,7 +95,6 @@ def _traced(model: str) -> Callable[[int], Network]:
 
 
 def _of_type(network: Network, name: str, dtype: str) -> Network:
-    """The network with all tensors of a type; float32 as it is listed."""
     if dtype == "float32":
         return replace(network, name=name)
     inputs = tuple(replace(spec, dtype=dtype) for spec in network.inputs)
@@ -109,8 +106,7 @@ def _of_type(network: Network, name: str, dtype: str) -> Network:
 
 
 def gpu_clock_sweeps(data: Path) -> Iterator[MeasuredNetwork]:
-    """Inception V3 by batch, a row per board and GPU clock. Raises ComparisonDataError if the table is missing or not as
-    published."""
+    """Inception V3 by batch, a row per board and GPU clock. Raises ComparisonDataError."""
     rows: dict[int, list[Row]] = {}
     for directory, measured in cells(data).items():
         board = load_board(_SWEPT_BOARDS[directory])

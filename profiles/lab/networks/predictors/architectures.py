@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The graph networks of three papers, SeerNet (PerfSeer), ANEE with its readout (DNNPerf), PMGNS (DIPPM), and ours.
+"""Graph networks of three papers, SeerNet (PerfSeer), ANEE with its readout (DNNPerf), PMGNS (DIPPM), and ours.
 
-Each is the sizes of its layers, how its weights start, and what it makes of a batch. What the papers leave open, and what is
-taken here, stands with each.
+Choices that the papers leave open are stated with each class.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ from .operations import Operations, Segments
 
 _FARTHEST = 6.0  # deviations
 HEAD = "head."
-"""First letters of the weights that one output has for itself."""
+"""Prefix of weights private to one output."""
 
 
 class Architecture(Protocol):
-    """A graph network.
+    """Graph network.
 
     Attributes:
-        encoding: which of :data:`~jetdvfs.profiles.lab.networks.predictors.encodings.ENCODINGS` it is told.
-        scaling: how features are scaled.
+        encoding: one of :data:`~jetdvfs.profiles.lab.networks.predictors.encodings.ENCODINGS`.
+        scaling: method of feature scaling.
     """
 
     encoding: ClassVar[str]
@@ -39,22 +38,19 @@ class Architecture(Protocol):
     @property
     def scaling(self) -> str: ...
 
-    def initial(self, outputs: int, rng: np.random.Generator) -> Initial:
-        """Weights to start from."""
-        ...
+    def initial(self, outputs: int, rng: np.random.Generator) -> Initial: ...
 
     def forward(self, ops: Operations, weights: Weights, batch: Batch, outputs: int) -> Any:
-        """(samples, outputs)"""
+        """(samples, outputs)."""
         ...
 
 
 @dataclass(frozen=True)
 class SeerNet:
-    """PerfSeer, equations 1 to 8: a block that updates edges, nodes, a global node and the whole, and a head for each output.
+    """PerfSeer, equations 1 to 8: a block that updates edges, nodes, a global node and the whole; one head per output.
 
-    Equations 4 and 6 add a node's features, the global node's and updated ones, which have one width only if all are brought to
-    it first: a linear layer each does that here. The parameters then come to about the 1.02 million that the paper counts.
-    ``without`` names groups of features that it is not told (:data:`~.encodings.PERFSEER_GROUPS`), for the paper's table 1.
+    Equations 4 and 6 add features of different widths: a linear layer each makes them equal here, which gives the paper's 1.02
+    million parameters. ``without`` omits feature groups (:data:`~.encodings.PERFSEER_GROUPS`), as in table 1.
     """
 
     width: int = 256
@@ -110,7 +106,7 @@ class SeerNet:
         return _heads(ops, weights, u, outputs)
 
     def _masks(self) -> list[NDArray[np.float32]]:
-        """0 for the columns of nodes, edges and the whole that are left out; the device's stay."""
+        """0 for omitted columns of nodes, edges and the whole."""
         masks = [np.ones(size, np.float32) for size in PERFSEER.sizes]
         places = (("node", PERFSEER.node), ("edge", PERFSEER.edge), ("global graph batch", PERFSEER.whole))
         for group in self.without:
@@ -123,16 +119,15 @@ class SeerNet:
 
 @dataclass(frozen=True)
 class Anee:
-    """DNNPerf: rounds of its node-edge encoder with shared weights, all nodes added up, layers of 512, 128 and 16.
+    """DNNPerf: rounds of a node-edge encoder with shared weights, sum over nodes, layers of 512, 128 and 16.
 
-    The device's figures stand in nodes and edges as in its tables; the host's clock is added to them. The formula makes a node
-    of its predecessors alone. So of an inference graph it does not see the last launches (:func:`unseen`), and an edge counts
-    only where another one leads to the same node: its softmax is 1 otherwise. The paper's graphs are of training, where an
-    input node leads in and the backward half follows. ``own`` is ours: an edge of no bytes from each launch to itself.
+    Device features are added to nodes and edges as in its tables, with the host's clock. In the formula a node depends on its
+    predecessors alone: an inference graph's last launches have no effect (:func:`unseen`), and a single incoming edge has
+    softmax 1. ``own`` is our addition: an edge of no bytes from each launch to itself.
 
     Attributes:
-        encoder, readout, scaling, costs: for its ablations: ``gat``; ``mean`` of the nodes, or ``edges``, the sums of nodes and
-            edges side by side; ``zscore``; False for no sizes of tensors and no operations.
+        encoder, readout, scaling, costs: for ablations: ``gat``; ``mean`` of the nodes, or ``edges``, sums of nodes and edges
+            side by side; ``zscore``; False for no tensor sizes and operations.
     """
 
     rounds: int = 3
@@ -186,7 +181,7 @@ class Anee:
 
 
 def unseen(graph: PerformanceGraph, rounds: int) -> NDArray[np.bool_]:
-    """(launches,) True for those that the published ANEE does not see: no path of ``rounds`` edges begins there."""
+    """(launches,) True for those that the published ANEE ignores: no path of ``rounds`` edges begins there."""
     seen = np.ones(len(graph.nodes), bool)
     sources, targets = ([getattr(edge, end) for edge in graph.edges] for end in ("source", "target"))
     for _ in range(rounds):
@@ -197,10 +192,10 @@ def unseen(graph: PerformanceGraph, rounds: int) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True)
 class Pmgns:
-    """DIPPM: three GraphSAGE blocks, the mean of all nodes with the static features, three dense blocks.
+    """DIPPM: three GraphSAGE blocks, mean of nodes with static features, three dense blocks.
 
-    The paper does not say how nodes become one row; the mean is taken, as SAGE's own. The device's figures are added to the
-    static features. ``conv`` is for its ablation: ``gcn``, ``gin``, ``gat`` or ``mlp`` in place of ``sage``.
+    The paper does not give the readout; we take the mean. Device features join the static ones. ``conv`` is for ablations:
+    ``gcn``, ``gin``, ``gat`` or ``mlp`` instead of ``sage``.
     """
 
     width: int = 512
@@ -235,10 +230,10 @@ class Pmgns:
 
 @dataclass(frozen=True)
 class Launches:
-    """Ours: each launch's part by itself; a network is their sum. Kernel-level prediction, learnt from whole networks alone.
+    """Ours: sum over launches, learned from whole networks alone.
 
-    A part is a power law of the features times the exponential of three layers, which is 1 at first. Features far from those
-    learnt are cut off.
+    A launch's part is a power law of its features times the exponential of three layers, which starts at 1. Features are
+    clipped to the learned range.
     """
 
     width: int = 48
@@ -273,7 +268,7 @@ def _add_heads(weights: Initial, read: int, width: int, outputs: int, rng: np.ra
 
 
 def _heads(ops: Operations, weights: Weights, x: Any, outputs: int) -> Any:
-    """Two layers for each output."""
+    """Two layers per output."""
     found = [
         linear(weights, f"{HEAD}{number}.second", ops.relu(linear(weights, f"{HEAD}{number}.first", x)))
         for number in range(outputs)

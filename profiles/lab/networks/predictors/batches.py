@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several graphs as one: rows below each other, and which belong to which graph and sample.
+"""Several graphs as one: stacked rows with graph and sample indices.
 
-Where a device's figures stand in the whole alone, all configurations of a network share its rows; where they stand in nodes or
-edges, each configuration has rows of its own.
+If only the whole has device features, configurations of a network share its rows; else each has its own.
 """
 
 from __future__ import annotations
@@ -22,16 +21,14 @@ Matrix = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Rows in float32, scaled.
+    """Scaled rows in float32.
 
     Attributes:
-        nodes, edge_rows: of all graphs.
-        edges: their ends.
-        graphs: to which graph each node belongs.
-        whole: a row for each sample.
-        graph_of: (samples,) the graph of each.
-        spread: (m,) nodes, each as often as its graph has samples; ``samples`` says whose.
-        samples: to which sample each of those belongs.
+        graphs: graph of each node.
+        whole: one row per sample.
+        graph_of: (samples,) graph of each.
+        spread: (m,) nodes, repeated for each sample of their graph.
+        samples: sample of each of those.
     """
 
     nodes: NDArray[np.float32]
@@ -46,7 +43,7 @@ class Batch:
 
 @dataclass(frozen=True, eq=False)
 class Scaling:
-    """How columns become numbers around one: ``(x - offset) * scale``, of logarithms of one more if ``log``."""
+    """Scaling of columns: ``(x - offset) * scale``, of ``log1p(x)`` if ``log``."""
 
     log: bool
     offset: Matrix
@@ -54,7 +51,7 @@ class Scaling:
 
     @classmethod
     def fit(cls, how: str, rows: Matrix) -> Scaling:
-        """``standard``: logarithms of mean 0 and deviation 1; ``zscore``: no logarithms; ``minmax``: from 0 to 1 (DNNPerf)."""
+        """``standard``: logarithms of mean 0 and deviation 1; ``zscore``: no logarithms; ``minmax``: 0 to 1 (DNNPerf)."""
         log = how == "standard"
         x = np.log1p(np.maximum(rows, 0)) if log else rows
         if not len(x):
@@ -63,7 +60,7 @@ class Scaling:
         return cls(log, offset, 1 / np.where(width > 1e-9, width, 1.0))
 
     def __call__(self, rows: Matrix, first: int = 0) -> NDArray[np.float32]:
-        """Rows of its columns, or of some of them, from the ``first`` on."""
+        """Scaled rows; they hold the columns from ``first`` on."""
         own = slice(first, first + rows.shape[1])
         x = np.log1p(np.maximum(rows, 0)) if self.log else rows
         return np.asarray((x - self.offset[own]) * self.scale[own], np.float32)
@@ -71,7 +68,7 @@ class Scaling:
 
 @dataclass(frozen=True, eq=False)
 class Scalings:
-    """The scalings of nodes, edges and the whole, the device's columns included."""
+    """Scalings of nodes, edges and the whole, with device columns."""
 
     nodes: Scaling
     edges: Scaling
@@ -79,7 +76,7 @@ class Scalings:
 
     @classmethod
     def fit(cls, how: str, encoding: Encoding, encoded: Sequence[Encoded], devices: Matrix) -> Scalings:
-        """From the samples of a training set: the graph and the device of each."""
+        """Fit to a training set: graph and device of each sample."""
         distinct = list({id(one): one for one in encoded}.values())
         nodes, edges = np.concatenate([one.nodes for one in distinct]), np.concatenate([one.edges for one in distinct])
         whole = np.stack([one.whole for one in encoded])
@@ -91,7 +88,7 @@ class Scalings:
         )
 
     def scaled(self, encoded: Sequence[Encoded]) -> list[Encoded]:
-        """Graphs with their own columns scaled; what was one stays one."""
+        """Graphs with scaled columns; shared graphs stay shared."""
         kept = {
             id(one): replace(
                 one, nodes=self.nodes(one.nodes), edges=self.edges(one.edges), whole=self.whole(one.whole[None])[0]
@@ -110,11 +107,11 @@ def _with(rows: Matrix, devices: Matrix, columns: Sequence[int]) -> Matrix:
 
 
 def make_batch(encoding: Encoding, scalings: Scalings, encoded: Sequence[Encoded], devices: Matrix) -> Batch:
-    """A batch of samples.
+    """Batch of samples.
 
     Args:
-        encoded: the graph of each, scaled.
-        devices: (samples, figures) the device of each.
+        encoded: scaled graph of each.
+        devices: (samples, figures) device of each.
     """
     own = bool(encoding.node_device or encoding.edge_device)
     places: dict[int, int] = {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ours: rates and launches together; and any predictor at the best of a search that is given a time."""
+"""Rates and launches combined, and a timed hyperparameter search for any predictor."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _HELD = 0.2
 
 
 class RatesAndLaunches:
-    """Geometric mean of rates, which hold for unseen families, and of launches, which hold for unseen sizes; memory by rates.
+    """Geometric mean of rates, good at unseen families, and launches, good at unseen sizes; memory by rates.
 
     Args:
-        networks: of launches, each from other first weights.
+        networks: ensemble size of launches.
     """
 
     def __init__(self, networks: int = 2) -> None:
@@ -62,7 +62,6 @@ class RatesAndLaunches:
 
 
 def set_to(made: Estimator, settings: Mapping[str, float]) -> Estimator:
-    """A predictor with settings of its space."""
     learner = made.learner if isinstance(made, Stack) else made
     if isinstance(learner, GraphNetwork):
         whole = {name: value if name == "rate" else int(value) for name, value in settings.items()}
@@ -73,15 +72,14 @@ def set_to(made: Estimator, settings: Mapping[str, float]) -> Estimator:
 
 
 def space_of(made: Estimator) -> Mapping[str, Sequence[float]]:
-    """The settings that a search of it draws; empty if it has none."""
+    """Search space; empty if there is none."""
     return SPACES.get(type(made.learner if isinstance(made, Stack) else made), {})
 
 
 class Searched:
-    """The best of a random search that may take some processor time, fitted again to all samples.
+    """Best of a random search within some processor time, fitted again to all samples.
 
-    A trial learns from four fifths of the networks and is judged by the mean error of logarithms of the others. A predictor
-    without settings is fitted as it is.
+    A trial learns from four fifths of the networks; its score is the mean log error on the rest.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each paper tells its predictor of a network: rows of numbers for nodes and edges, and one for the whole.
+"""Encodings of networks by paper: rows of numbers for nodes, edges and the whole.
 
-PerfSeer, section 3.1; DNNPerf, tables I and II; DIPPM, sections 3.2 and 3.3; Jung et al., table 1. The device's figures at a
-configuration are columns of the whole, or of nodes and edges, as each paper has its device's.
+PerfSeer, section 3.1; DNNPerf, tables I and II; DIPPM, sections 3.2 and 3.3; Jung et al., table 1. Device features are columns
+of the whole, or of nodes and edges, as in each paper.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _NAMED = {
 
 
 def operator_of(node: Node) -> str:
-    """Which of :data:`OPERATORS` a node is; empty where it is none."""
+    """One of :data:`OPERATORS`, or empty."""
     named = _NAMED.get(node.kind, "")
     if named == "conv2d":
         if node.groups > 1:
@@ -62,7 +62,7 @@ def operator_of(node: Node) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """A graph in numbers: ``nodes (n, p)``, ``edges (m, q)`` with their ends, ``whole (g,)``; float32 once they are scaled."""
+    """Graph in numbers: ``nodes (n, p)``, ``edges (m, q)`` with their ends, ``whole (g,)``; float32 once scaled."""
 
     nodes: NDArray[Any]
     edges: NDArray[Any]
@@ -73,12 +73,11 @@ class Encoded:
 
 @dataclass(frozen=True)
 class Encoding:
-    """How a graph becomes numbers.
+    """Map from a graph to numbers.
 
     Attributes:
-        node, edge, whole: the features' names, without the device's.
-        encode: makes them.
-        node_device, edge_device, whole_device: which of the device's figures are added to each row.
+        node, edge, whole: feature names, without the device's.
+        node_device, edge_device, whole_device: indices of device features added to each row.
     """
 
     node: tuple[str, ...]
@@ -91,7 +90,7 @@ class Encoding:
 
     @property
     def sizes(self) -> tuple[int, int, int]:
-        """Columns of nodes, edges and the whole, the device's included."""
+        """Columns of nodes, edges and the whole, with device features."""
         parts = ((self.node, self.node_device), (self.edge, self.edge_device), (self.whole, self.whole_device))
         nodes, edges, whole = (len(names) + len(device) for names, device in parts)
         return nodes, edges, whole
@@ -110,7 +109,7 @@ def _window(node: Node) -> list[float]:
 
 
 def _unfolded_bytes(node: Node) -> float:
-    """One image's input with a column for each place of the window: the copy that a convolution by a product works on."""
+    """Bytes of one image's unfolded input (im2col) of a convolution."""
     if not node.weight_bytes or max(node.kernel) == 1:
         return 0.0
     places = node.output_bytes / max(node.out_channels * node.output[0], 1)
@@ -174,7 +173,7 @@ def _dippm(graph: PerformanceGraph) -> Encoded:
 
 
 def _tiles(node: Node) -> tuple[float, float]:
-    """A launch as a product: multiplications one after another for each output, and tiles of outputs that run side by side."""
+    """Launch as a matrix product: its depth, and its count of parallel output tiles."""
     depth = node.kernel[0] * node.kernel[1] * node.in_channels / max(node.groups, 1)
     pixels = node.output_bytes / max(node.out_channels, 1) / 4
     return depth, -(-pixels // _OUTPUTS) * -(-node.out_channels // _OUTPUTS)
@@ -204,7 +203,7 @@ _JUNG_FIGURES = ("layers", "ops", "inputs", "outputs", "weights")
 
 
 def jung_features(graph: PerformanceGraph) -> Matrix:
-    """The baseline features of table 1, as :data:`JUNG` names them; sizes are in bytes."""
+    """Baseline features of table 1, as named in :data:`JUNG`; sizes in bytes."""
     found = dict.fromkeys(JUNG, 0.0)
     for node in graph.nodes:
         own = operator_of(node)
@@ -241,7 +240,7 @@ DNNPERF = Encoding(
     edge_device=(2,),
 )
 DNNPERF_COSTS = ("weight_bytes", "input_bytes", "output_bytes", "temporary_bytes", "flops", "bytes")
-"""Sizes of tensors and operations in DNNPerf's tables I and II."""
+"""Tensor sizes and operations in DNNPerf's tables I and II."""
 DIPPM = Encoding(
     (*OPERATORS, *_WINDOW[:6], "groups", "dilation", *_IMAGE),
     (),

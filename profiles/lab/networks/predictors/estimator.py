@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every predictor of whole networks can do, and those there are by name."""
+"""Interface of whole-network predictors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Told = Callable[[int, int, str], None]
 
 
 def silent(done: int, total: int, text: str) -> None:
-    """Tells nobody how far training is."""
+    """Ignore training progress."""
 
 
 class Estimator(Protocol):
@@ -24,33 +24,29 @@ class Estimator(Protocol):
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """What it predicts, by the names of its record; empty until it is fitted."""
+        """Predicted metrics, by their record's names; empty before fitting."""
         ...
 
     @property
     def parameters(self) -> int:
-        """How many numbers it has learnt; of trees, how many trees."""
+        """Number of learned values, or of trees."""
         ...
 
     def fit(self, samples: Sequence[Sample], told: Told = silent) -> None:
         """Learn from samples.
 
         Raises:
-            RecordError: there are none, they do not all have the same metrics, or a library is missing.
+            RecordError: no samples, different metrics, or a missing library.
         """
         ...
 
     def predict(self, queries: Sequence[Query]) -> NDArray[np.float64]:
-        """(queries, metrics), in the metrics' own units.
-
-        Raises:
-            RecordError: it was not fitted.
-        """
+        """(queries, metrics), in the metrics' units. Raises RecordError before fitting."""
         ...
 
 
 class Targets:
-    """Metrics as logarithms of mean 0 and deviation 1, and back: their errors are relative, and they range over decades."""
+    """Metrics as logarithms of mean 0 and deviation 1, for relative errors over decades."""
 
     def __init__(self, mean: NDArray[np.float64], deviation: NDArray[np.float64]) -> None:
         self.mean, self.deviation = mean, deviation
@@ -70,10 +66,10 @@ class Targets:
 
 
 def table_of(samples: Sequence[Sample]) -> tuple[tuple[str, ...], NDArray[np.float64]]:
-    """The metrics of samples, and their values, (samples, metrics).
+    """Metrics of samples, and values (samples, metrics).
 
     Raises:
-        RecordError: there are no samples, they have not all the same metrics, or a value is not above 0.
+        RecordError: no samples, different metrics, or a value not above 0.
     """
     if not samples:
         raise RecordError("there are no samples to learn from")
@@ -89,6 +85,6 @@ def table_of(samples: Sequence[Sample]) -> tuple[tuple[str, ...], NDArray[np.flo
 
 
 def check_fitted(metrics: Sequence[str]) -> None:
-    """Refuse an empty list of metrics with a RecordError."""
+    """Raise RecordError if metrics are empty."""
     if not metrics:
         raise RecordError("the predictor was not fitted; fit it first")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Graph networks as estimators: trained by PyTorch, run by NumPy alone."""
+"""Graph networks as estimators: trained by PyTorch, run by NumPy."""
 
 from __future__ import annotations
 
@@ -28,9 +28,7 @@ class GraphNetwork:
     """An :class:`~jetdvfs.profiles.lab.networks.predictors.estimator.Estimator`.
 
     Args:
-        architecture: the network.
-        options: how it is trained.
-        together: one network for all metrics, or one for each.
+        together: one network for all metrics instead of one each.
     """
 
     def __init__(self, architecture: Architecture, options: TrainingOptions, together: bool = False) -> None:
@@ -45,7 +43,7 @@ class GraphNetwork:
         return sum(array.size for weights in self._weights for array in weights.values())
 
     def setting(self, metrics: int) -> tuple[Architecture, TrainingOptions, bool]:
-        """All that tells its training on this number of metrics apart: one alone has none to share or conflict with."""
+        """Everything that distinguishes its training on this number of metrics."""
         together = self.together and metrics > 1
         return self.architecture, replace(self.options, pcgrad=self.options.pcgrad and together), together
 
@@ -97,12 +95,12 @@ class GraphNetwork:
 
 
 def seernet(**changes: Any) -> GraphNetwork:
-    """PerfSeer's SeerNet, a network for each metric, with the paper's settings (section 4.1)."""
+    """PerfSeer's SeerNet, one network per metric, with the paper's settings (section 4.1)."""
     return GraphNetwork(SeerNet(), replace(TrainingOptions(), **changes))
 
 
 def seernet_multi(**changes: Any) -> GraphNetwork:
-    """SeerNet-Multi: one network with a head for each metric, trained with PCGrad."""
+    """SeerNet-Multi: one network with a head per metric, trained with PCGrad."""
     return GraphNetwork(SeerNet(), replace(TrainingOptions(pcgrad=True), **changes), together=True)
 
 
@@ -112,19 +110,19 @@ def dnnperf(**changes: Any) -> GraphNetwork:
 
 
 def dnnperf_own(**changes: Any) -> GraphNetwork:
-    """Ours: DNNPerf's with an edge from each launch to itself, so that none is unseen."""
+    """DNNPerf with an edge from each launch to itself."""
     made = dnnperf(**changes)
     made.architecture = Anee(own=True)
     return made
 
 
 def dippm(**changes: Any) -> GraphNetwork:
-    """DIPPM's PMGNS with the paper's settings (table 3), all metrics together; the batch is not said there."""
+    """DIPPM's PMGNS with the paper's settings (table 3, which omits the batch size), all metrics together."""
     options = TrainingOptions(epochs=500, batch=64, rate=2.754e-5, patience=0, loss="huber")
     return GraphNetwork(Pmgns(), replace(options, **changes), together=True)
 
 
 def launches(**changes: Any) -> GraphNetwork:
-    """Each launch by itself, added up; a network for each metric."""
+    """Sum over launches; one network per metric."""
     options = TrainingOptions(epochs=120, batch=32, rate=3e-3, cycle=True, loss="huber", knee=0.05, validation=0.0)
     return GraphNetwork(Launches(), replace(options, **changes))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What needs no networks to learn from, as estimators: the product's own kernel-level method, and a roofline.
+"""Estimators without networks in training: the kernel-level method, and a roofline.
 
-Both learn one factor for each metric, so that they are judged as they would be used once some networks have been measured.
+Both fit one factor per metric, as in use once some networks are measured.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .estimator import Estimator, Told, silent
 
 
 class Scaled:
-    """An estimator whose figures are somebody's times a factor for each metric: the median of what they were off by."""
+    """Estimator that scales given predictions by a median factor per metric."""
 
     def __init__(self) -> None:
         self.metrics: tuple[str, ...] = ()
@@ -47,11 +47,7 @@ class Scaled:
 
 
 class KernelLevel(Scaled):
-    """A bundle's surfaces, at the configuration of its grid that a query's figures are nearest to.
-
-    Raises:
-        RecordError: it is asked for a metric that no surface has.
-    """
+    """Surfaces of a bundle, at the nearest configuration of its grid. Raises RecordError for metrics without a surface."""
 
     def __init__(self, bundle: Bundle) -> None:
         super().__init__()
@@ -76,7 +72,7 @@ class KernelLevel(Scaled):
 
 
 class Roofline(Scaled):
-    """The least that a network takes: each launch's operations or transfers, whichever are longer; the memory of its graph."""
+    """Lower bound: the longer of each launch's operations or transfers; memory of the graph."""
 
     def _bare(self, queries: Sequence[Query], metrics: Sequence[str]) -> NDArray[np.float64]:
         found = np.empty((len(queries), len(metrics)))
@@ -89,11 +85,11 @@ class Roofline(Scaled):
 
 
 class Stack:
-    """An estimator that learns by what factor another one is off, which varies less than what both predict.
+    """Estimator that learns the correction factor of another, which varies less than either prediction.
 
     Args:
-        base: what is corrected: a roofline, or the kernel-level method.
-        learner: what learns the factors.
+        base: corrected predictor: a roofline, or the kernel-level method.
+        learner: of the factors.
     """
 
     def __init__(self, base: Scaled, learner: Estimator) -> None:

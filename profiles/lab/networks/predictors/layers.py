@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The layers of graph networks, as functions of their weights: for NumPy and PyTorch alike.
+"""Layers of graph networks as functions of their weights, for NumPy and PyTorch.
 
-Weights are a mapping from names to matrices ``(read, written)`` and rows ``(1, written)``; a layer's are ``NAME.PART``.
+Weights map names ``NAME.PART`` to matrices ``(read, written)`` and rows ``(1, written)``.
 """
 
 from __future__ import annotations
@@ -22,26 +22,23 @@ Initial: TypeAlias = dict[str, NDArray[np.float32]]
 
 @dataclass(frozen=True, eq=False)
 class Edges:
-    """From which node to which."""
-
     sources: NDArray[np.int64]
     targets: NDArray[np.int64]
     nodes: int
 
     @cached_property
     def into(self) -> Segments:
-        """Edges by the node that they lead to."""
         return Segments(self.targets, self.nodes)
 
     @cached_property
     def looped(self) -> Edges:
-        """With one more edge at each node, to itself."""
+        """With a self-edge at each node."""
         own = np.arange(self.nodes)
         return Edges(np.concatenate([self.sources, own]), np.concatenate([self.targets, own]), self.nodes)
 
 
 def add_linear(weights: Initial, name: str, read: int, written: int, rng: np.random.Generator, bias: bool = True) -> None:
-    """Weights as PyTorch starts its linear layers: uniform within one over the root of what is read."""
+    """Initial weights as of PyTorch's linear layers: uniform within 1/sqrt(read)."""
     bound = 1 / np.sqrt(max(read, 1))
     weights[f"{name}.weight"] = rng.uniform(-bound, bound, (read, written)).astype(np.float32)
     if bias:
@@ -58,29 +55,29 @@ def segment_mean(ops: Operations, x: Any, segments: Segments) -> Any:
 
 
 def segment_softmax(ops: Operations, x: Any, segments: Segments) -> Any:
-    """Each row's share of its group, column by column."""
+    """Softmax within each group, by column."""
     raised = ops.exp(x - ops.take(ops.segment_max(x, segments), segments.index))
     return raised / ops.take(ops.segment_sum(raised, segments), segments.index)
 
 
 def softmax_sum(ops: Operations, x: Any, segments: Segments) -> Any:
-    """The rows of each group weighed by their softmax: between their mean and their largest."""
+    """Softmax-weighted sum of each group, between mean and maximum."""
     return ops.segment_sum(segment_softmax(ops, x, segments) * x, segments)
 
 
 def synmm(ops: Operations, weights: Weights, name: str, x: Any, segments: Segments) -> Any:
-    """PerfSeer's synergistic max-mean aggregation: largest and mean side by side, and a linear layer."""
+    """PerfSeer's synergistic max-mean aggregation: maximum and mean, then a linear layer."""
     return linear(weights, name, ops.concat([ops.segment_max(x, segments), segment_mean(ops, x, segments)]))
 
 
 def sage(ops: Operations, weights: Weights, name: str, x: Any, edges: Edges) -> Any:
-    """GraphSAGE's layer with the mean: what a node is, and the mean of what leads to it (Hamilton et al., 2017)."""
+    """GraphSAGE layer with mean aggregation (Hamilton et al., 2017)."""
     near = segment_mean(ops, ops.take(x, edges.sources), edges.into)
     return linear(weights, f"{name}.near", near) + linear(weights, f"{name}.own", x)
 
 
 def gcn(ops: Operations, weights: Weights, name: str, x: Any, edges: Edges) -> Any:
-    """Graph convolution, normalised on both sides, each node its own neighbour too (Kipf and Welling, 2017)."""
+    """Graph convolution with symmetric normalisation and self-edges (Kipf and Welling, 2017)."""
     looped = edges.looped
     scale = (1 / np.sqrt(looped.into.sizes)).astype(np.float32)
     scaled = ops.array(scale[looped.sources] * scale[looped.targets])
@@ -89,13 +86,13 @@ def gcn(ops: Operations, weights: Weights, name: str, x: Any, edges: Edges) -> A
 
 
 def gin(ops: Operations, weights: Weights, name: str, x: Any, edges: Edges) -> Any:
-    """Graph isomorphism: what a node is and the sum of what leads to it, through two layers (Xu et al., 2019; eps 0)."""
+    """Graph isomorphism layer with two layers (Xu et al., 2019; eps 0)."""
     total = x + ops.segment_sum(ops.take(x, edges.sources), edges.into)
     return linear(weights, f"{name}.second", ops.relu(linear(weights, f"{name}.first", total)))
 
 
 def gat(ops: Operations, weights: Weights, name: str, x: Any, edges: Edges) -> Any:
-    """Graph attention with one head, each node its own neighbour too (Velickovic et al., 2018)."""
+    """Graph attention with one head and self-edges (Velickovic et al., 2018)."""
     looped = edges.looped
     sent = x @ weights[f"{name}.weight"]
     from_, to = sent @ weights[f"{name}.source"], sent @ weights[f"{name}.target"]
@@ -105,10 +102,7 @@ def gat(ops: Operations, weights: Weights, name: str, x: Any, edges: Edges) -> A
 
 
 def anee(ops: Operations, weights: Weights, name: str, nodes: Any, edge_rows: Any, edges: Edges) -> tuple[Any, Any]:
-    """One round of DNNPerf's attention-based node-edge encoder: nodes and edges anew.
-
-    The softmax goes over the edges that lead to a node. A node to which none leads becomes 0, as the formula says.
-    """
+    """One round of DNNPerf's attention-based node-edge encoder; a node without incoming edges becomes 0."""
     local = ops.leaky_relu(nodes @ weights[f"{name}.node"], 0.01)
     ends = ops.concat([ops.take(local, edges.sources), ops.take(local, edges.targets)])
     edge_rows = ops.sigmoid((ends @ weights[f"{name}.attention"]) * (edge_rows @ weights[f"{name}.edge"]))
@@ -117,7 +111,7 @@ def anee(ops: Operations, weights: Weights, name: str, nodes: Any, edge_rows: An
 
 
 def add_layer(weights: Initial, kind: str, name: str, read: int, written: int, rng: np.random.Generator) -> None:
-    """The weights of a layer by its name: ``sage``, ``gcn``, ``gin``, ``gat``, or ``mlp``, which has no edges."""
+    """Weights of a layer: ``sage``, ``gcn``, ``gin``, ``gat``, or ``mlp`` without edges."""
     if kind == "sage":
         add_linear(weights, f"{name}.near", read, written, rng)
         add_linear(weights, f"{name}.own", read, written, rng, bias=False)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every predictor there is by name."""
+"""Predictors by name."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PREDICTORS: Mapping[str, Callable[[], Estimator]] = {
     "roofline+xgboost": lambda: Stack(Roofline(), GlobalTrees("xgb")),
     "roofline+seernet": lambda: Stack(Roofline(), seernet()),
 }
-"""With the settings of their papers; the stacks learn what rates or a roofline are off by."""
+"""Predictors with their papers' settings; stacks correct rates or a roofline."""
 
 #: Those that need a host GPU's counters of every network.
 COUNTED: Mapping[str, Callable[[], Estimator]] = {
@@ -49,13 +49,12 @@ COUNTED: Mapping[str, Callable[[], Estimator]] = {
 
 
 def _with(made: GraphNetwork, **changes: Any) -> GraphNetwork:
-    """A predictor with another architecture's settings."""
     made.architecture = replace(made.architecture, **changes)  # type: ignore[type-var]
     return made
 
 
 def _up_to(number: int) -> GraphNetwork:
-    """A row of PerfSeer's table 1: groups of features up to this one, without SynMM and GNPB."""
+    """Row of PerfSeer's table 1: feature groups up to this one, without SynMM and GNPB."""
     return _with(seernet(), synmm=False, gnpb=False, without=tuple(PERFSEER_GROUPS)[number + 1 :])
 
 
@@ -86,7 +85,7 @@ ABLATIONS: Mapping[str, Callable[[], Estimator]] = {
 def trained_as(
     make: Callable[[], Estimator], *, epochs: int | None = None, batch: int | None = None, rate: float | None = None
 ) -> Callable[[], Estimator]:
-    """The same predictor, but trained for at most so many epochs, in other batches or at another rate; trees know of none."""
+    """Predictor with other training settings; trees ignore them."""
 
     def made() -> Estimator:
         one = make()
@@ -102,7 +101,7 @@ def trained_as(
 
 
 def duplicates(methods: Mapping[str, Callable[[], Estimator]], metrics: int) -> dict[str, str]:
-    """Graph networks that are, on this number of metrics, the same as one before them: its name by theirs."""
+    """Graph networks equal to an earlier one on this number of metrics: its name by theirs."""
     found: dict[str, str] = {}
     first: dict[Any, str] = {}
     for name, make in methods.items():
@@ -113,7 +112,7 @@ def duplicates(methods: Mapping[str, Callable[[], Estimator]], metrics: int) -> 
 
 
 def unseen_share(estimator: Estimator, graphs: Sequence[PerformanceGraph]) -> float:
-    """Mean share of networks' operations in launches that DNNPerf's published formula does not see; 0 for others."""
+    """Mean share of operations in launches that DNNPerf's formula ignores; 0 for other predictors."""
     own = estimator.architecture if isinstance(estimator, GraphNetwork) else None
     if not isinstance(own, Anee) or own.own or own.encoder != "anee":
         return 0.0

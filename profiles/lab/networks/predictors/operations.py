@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What graph networks are made of, for NumPy; PyTorch has the same operations (:mod:`.torch_operations`).
+"""Operations of graph networks for NumPy; :mod:`.torch_operations` has the same for PyTorch.
 
-A network is written once, as a function of its weights and a batch, in terms of these. PyTorch runs it where it is trained,
-NumPy where it predicts.
+A network is one function of weights and a batch: PyTorch runs it for training, NumPy for prediction.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from numpy.typing import NDArray
 
 
 class Segments:
-    """Rows in groups: to which of ``count`` groups each row belongs; a group may have none.
+    """Rows in groups, which may be empty.
 
     Attributes:
-        index: (n,) the group of each row.
-        count: how many groups there are.
+        index: (n,) group of each row.
+        count: number of groups.
     """
 
     def __init__(self, index: NDArray[np.int64], count: int) -> None:
@@ -28,27 +27,27 @@ class Segments:
 
     @cached_property
     def sizes(self) -> NDArray[np.float32]:
-        """(count, 1) rows of each group."""
+        """(count, 1) rows per group."""
         return np.bincount(self.index, minlength=self.count).astype(np.float32)[:, None]
 
     @cached_property
     def order(self) -> NDArray[np.int64]:
-        """Puts the rows in order of their groups."""
+        """Permutation that sorts rows by group."""
         return np.argsort(self.index, kind="stable")
 
     @cached_property
     def present(self) -> NDArray[np.int64]:
-        """The groups that have rows."""
+        """Non-empty groups."""
         return np.flatnonzero(self.sizes[:, 0])
 
     @cached_property
     def starts(self) -> NDArray[np.int64]:
-        """Where each of those begins among the rows in order."""
+        """First sorted row of each non-empty group."""
         return np.searchsorted(self.index[self.order], self.present)
 
 
 class Operations(Protocol):
-    """Operations on rows of numbers: arrays of shape (n, columns), or tensors."""
+    """Operations on arrays or tensors of shape (n, columns)."""
 
     def array(self, values: NDArray[np.float32]) -> Any: ...
 
@@ -62,30 +61,22 @@ class Operations(Protocol):
 
     def log(self, x: Any) -> Any: ...
 
-    def concat(self, parts: Sequence[Any]) -> Any:
-        """Columns side by side."""
-        ...
+    def concat(self, parts: Sequence[Any]) -> Any: ...
 
-    def take(self, x: Any, index: NDArray[np.int64]) -> Any:
-        """The rows of these numbers."""
-        ...
+    def take(self, x: Any, index: NDArray[np.int64]) -> Any: ...
 
     def segment_sum(self, x: Any, segments: Segments) -> Any:
-        """(groups, columns) the sum of each group's rows; 0 of none."""
+        """(groups, columns) sums; 0 for empty groups."""
         ...
 
     def segment_max(self, x: Any, segments: Segments) -> Any:
-        """The largest of each group's rows, column by column; 0 of none."""
+        """(groups, columns) maxima; 0 for empty groups."""
         ...
 
-    def dropout(self, x: Any, share: float) -> Any:
-        """In training some values are left out at random."""
-        ...
+    def dropout(self, x: Any, share: float) -> Any: ...
 
 
 class NumpyOperations:
-    """:class:`Operations` in float32."""
-
     def array(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
         return np.asarray(values, np.float32)
 

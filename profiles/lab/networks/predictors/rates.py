@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rate for each kind of work of each operator, fitted to whole networks: physics alone, with few numbers.
+"""Rates per operator and kind of work, fitted to whole networks.
 
-None of the papers'. Latency is a sum: of launches, operations and bytes, each by the operator and divided by the device's own
-rate, so what is fitted are how many cycles of the host a launch takes, and which part of the device's peaks an operator misses.
-Energy is such a sum, which is what power at rest and leakage come to, and of all operators' work what switching takes, by
-powers of the device's rates, since voltage rises with clocks. Memory is weights, inputs, something for each launch, and the
-greatest moment: what is live there, and what the product that runs there takes besides, a library's copies in layouts of its
-own.
+Our own. Latency is a sum over launches, operations and bytes of each operator, divided by device rates; the fit gives host
+cycles per launch and the attained part of peaks. Energy is such a sum, for idle power and leakage, plus all operators' work
+times powers of the device rates, since voltage rises with clocks. Memory is weights, inputs, a share per launch, and the peak
+of live tensors and layout copies of libraries.
 """
 
 from __future__ import annotations
@@ -53,7 +51,7 @@ _COPYING = tuple(
     for stride in ("", " strided")
 )
 _SHARES = np.linspace(0, 3, 31)
-"""Copies, as shares of those bytes, that a fit tries."""
+"""Copied shares of bytes that a fit tries."""
 _WHOLE = ("weights", "inputs", "always", "launches")
 # Of what a column explains in the mean, squared: what few networks tell apart is divided evenly. Of 1e-2 to 1e-6, the best on
 # each family left out in turn of the networks of an H200.
@@ -63,7 +61,6 @@ _MIB = 1 << 20
 
 
 def part_of(node: Node) -> str:
-    """Which of :data:`PARTS` a node is."""
     name = operator_of(node)
     if name == "conv2d":
         return "grouped_conv" if node.groups > 1 else f"conv2d {min(max(node.kernel), _LARGEST_WINDOW)}"
@@ -75,11 +72,11 @@ class _Counted:
     """A network's work.
 
     Attributes:
-        work: (parts, work) sums over launches; in 1e9, which GFLOP/s and GB/s go with, launches in thousands: times are ms.
+        work: (parts, work) sums over launches; in 1e9, launches in 1e3, so that rates in GFLOP/s and GB/s give ms.
         whole: (4,) MiB of weights and inputs, 1, launches.
-        live: (launches,) MiB live while each runs.
-        copies: (launches,) MiB that it reads and writes, its weights included, if it may copy them.
-        copying: (launches,) its number in :data:`_COPYING`; 0 for all others, whose copies are nothing.
+        live: (launches,) live MiB during each.
+        copies: (launches,) MiB read and written with weights, if it may copy them.
+        copying: (launches,) index in :data:`_COPYING`; 0 for launches without copies.
     """
 
     work: Matrix
@@ -108,7 +105,7 @@ def _counted(graph: PerformanceGraph) -> _Counted:
 class Rates(Scaled):
     """An :class:`~jetdvfs.profiles.lab.networks.predictors.estimator.Estimator` of latency, energy and memory.
 
-    Least squares of relative errors with no rate below 0. An operator that no network had takes the rates of all together.
+    Non-negative least squares of relative errors. Unseen operators take the common rates.
     """
 
     def __init__(self) -> None:
@@ -144,7 +141,7 @@ class Rates(Scaled):
 
 
 def _terms(own: _Counted, rates: Matrix) -> Matrix:
-    """(1, work) what to divide by the device's rates; of energy with a row more for each of the powers to multiply with."""
+    """(1, work) divisors by device rates; for energy with a row per power to multiply with."""
     bare = (own.work * rates[: len(PARTS)]).sum(0)
     return np.concatenate([bare[None], own.work.sum(0) * rates[len(PARTS) :]])
 
@@ -156,12 +153,12 @@ def _of_graphs(queries: Sequence[Query]) -> list[_Counted]:
 
 
 def _fit_time(counted: Sequence[_Counted], devices: Matrix, values: Matrix) -> Matrix:
-    """(parts, work) by what the time at the device's rates is to be multiplied."""
+    """(parts, work) factors of time at the device's rates."""
     return _fit_work(_times(counted, devices), values)
 
 
 def _fit_energy(counted: Sequence[_Counted], devices: Matrix, values: Matrix) -> Matrix:
-    """(parts + powers, work) the same, then by what all work times powers of the rates is."""
+    """(parts + powers, work) factors of time, then of all work times powers of rates."""
     times, rates = _times(counted, devices), devices[:, None, list(_RATE_OF)]
     work = np.stack([own.work.sum(0) for own in counted])[:, None]
     return _fit_work(np.concatenate([times, *(work * rates**power for power in _POWERS)], axis=1), values)
@@ -183,10 +180,10 @@ def _fit_work(columns: Matrix, values: Matrix) -> Matrix:
 
 
 def _fit_memory(counted: Sequence[_Counted], devices: Matrix, values: Matrix) -> Matrix:
-    """(4 + 1 + copying,) what memory that stays is multiplied by, then the greatest moment, and shares of copies in it.
+    """(4 + 1 + copying,) factors of permanent memory and of the peak, and copied shares.
 
-    Which moment is the greatest follows from the shares. So they are searched one by one, from one common share on, by the
-    mean error of logarithms, which a few networks with other algorithms do not move; a share stays where none is better.
+    The peak's place depends on the shares, so they are searched one by one from a common start. Mean log error is robust to a
+    few networks with other algorithms.
     """
     whole = np.stack([own.whole for own in counted])
     starts = np.cumsum([0, *(len(own.live) for own in counted[:-1])])
@@ -223,7 +220,7 @@ def _memory(own: _Counted, found: Matrix) -> float:
 
 
 def _least(columns: Matrix, values: Matrix) -> Matrix:
-    """Factors of columns, least squares of relative errors, none negative; 0 of empty ones; RecordError without SciPy."""
+    """Non-negative least squares of relative errors; 0 for empty columns. Raises RecordError without SciPy."""
     try:
         from scipy.optimize import nnls
     except ImportError as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operations of graph networks, for PyTorch: what training runs."""
+"""Operations of graph networks for PyTorch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .operations import Segments
 
 
 class TorchOperations:
-    """:class:`~jetdvfs.profiles.lab.networks.predictors.operations.Operations` on tensors; dropout needs ``training``."""
+    """:class:`~jetdvfs.profiles.lab.networks.predictors.operations.Operations` on tensors."""
 
     def __init__(self, training: bool = False) -> None:
         import torch

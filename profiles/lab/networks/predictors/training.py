@@ -23,17 +23,15 @@ Batches = Callable[[NDArray[np.int64]], Batch]
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """How to train.
+    """Training settings.
 
     Attributes:
-        epochs, batch, rate: as usual, with Adam.
-        patience: epochs without improvement in validation after which the rate is halved; 0 to keep it.
-        lowest_rate: where halving ends, and training with it.
-        cycle: raise the rate to ``rate`` and lower it to nothing over all epochs (Smith, 2018), in place of halving.
+        patience: epochs without improvement in validation before the rate is halved; 0 to keep it.
+        lowest_rate: training ends below it.
+        cycle: raise the rate to ``rate`` and lower it to 0 over all epochs (Smith, 2018), instead of halving.
         loss: ``mse``, or ``huber`` with a threshold of ``knee`` deviations.
-        validation: the part of the networks that training does not see, to choose the best epoch by.
-        pcgrad: project conflicting gradients of several outputs (:func:`project`).
-        seed: what random choices follow from.
+        validation: share of networks left out to choose the best epoch.
+        pcgrad: project conflicting gradients (:func:`project`).
     """
 
     epochs: int = 500
@@ -57,14 +55,14 @@ def train(
     groups: Sequence[str],
     told: Told = silent,
 ) -> Initial:
-    """Weights of the epoch that did best on the networks left for validation.
+    """Weights of the best epoch on the validation networks.
 
     Args:
-        targets: (samples, outputs) what is to be predicted, scaled.
-        groups: the network of each sample: one is wholly in training or in validation.
+        targets: (samples, outputs), scaled.
+        groups: network of each sample, wholly in training or validation.
 
     Raises:
-        RecordError: there is no PyTorch here.
+        RecordError: no PyTorch.
     """
     try:
         import torch
@@ -127,7 +125,6 @@ def _split(groups: Sequence[str], share: float, rng: np.random.Generator) -> tup
 
 
 def _losses(torch: Any, options: TrainingOptions, found: Any, wanted: Any) -> Any:
-    """(outputs,) the loss of each."""
     if options.loss == "huber":
         return torch.nn.functional.huber_loss(found, wanted, reduction="none", delta=options.knee).mean(0)
     return ((found - wanted) ** 2).mean(0)
@@ -153,10 +150,10 @@ def _error(
 
 
 def project(gradients: Sequence[Mapping[str, Any]], rng: np.random.Generator) -> dict[str, Any]:
-    """Mean over outputs of their losses' gradients, by weight.
+    """Mean over outputs of their gradients, by weight.
 
-    Over the weights that all outputs share, each gradient first loses its part along those that it conflicts with, in random
-    order (PCGrad; Yu et al., 2020, algorithm 1). An output's own head has no other gradient to conflict with.
+    On shared weights each gradient first loses its part along conflicting ones, in random order (PCGrad; Yu et al., 2020,
+    algorithm 1).
     """
     shared = [name for name in gradients[0] if not name.startswith(HEAD)]
     projected = []

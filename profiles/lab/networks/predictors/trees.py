@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trees on global features, as Jung et al. have them: random forest, gradient boosting, XGBoost; features added recursively.
+"""Trees on global features (Jung et al.): random forest, gradient boosting, XGBoost; recursive feature addition.
 
-All three are grown by XGBoost: a forest is one round of many trees, each on a part of the samples and features; plain gradient
-boosting is XGBoost without its regularisation.
+XGBoost grows all three: a forest is one round of many subsampled trees, plain boosting is unregularised.
 """
 
 from __future__ import annotations
@@ -31,16 +30,15 @@ _METHODS: Mapping[Method, tuple[int, Mapping[str, float]]] = {
     "xgb": (100, {"learning_rate": 0.3, "max_depth": 6, "reg_lambda": 1.0, "min_child_weight": 1.0}),
 }  # fmt: skip
 NAMES = (*JUNG, *DEVICE_FEATURES)
-"""All features, in order."""
 
 
 @dataclass(frozen=True)
 class Addition:
-    """Recursive feature addition: features in order of importance, one more each time, kept where it helps.
+    """Recursive feature addition in order of importance.
 
     Attributes:
-        runs: so many times with other random choices; the union of what they keep is taken.
-        least: by how much the coefficient of determination must rise for a feature to be kept.
+        runs: with different seeds; the union of kept features is taken.
+        least: least rise of the coefficient of determination to keep a feature.
     """
 
     runs: int = 5
@@ -48,16 +46,14 @@ class Addition:
 
 
 class GlobalTrees:
-    """An :class:`~jetdvfs.profiles.lab.networks.predictors.estimator.Estimator`, a model for each metric.
+    """An :class:`~jetdvfs.profiles.lab.networks.predictors.estimator.Estimator`, one model per metric.
 
     Args:
-        method: which trees.
-        addition: how features are chosen; all are taken for None.
-        counted: whether a host GPU's counters are features too.
-        seed: what random choices follow from.
+        addition: choice of features; None for all.
+        counted: True to use a host GPU's counters as features.
 
     Attributes:
-        growth: settings of XGBoost, in place of the method's; ``rounds`` is their number.
+        growth: XGBoost settings instead of the method's; ``rounds`` is their number.
     """
 
     def __init__(
@@ -72,7 +68,7 @@ class GlobalTrees:
 
     @property
     def settings(self) -> str:
-        """The features that were added; empty if all are taken."""
+        """Added features; empty if all are taken."""
         return f"features {', '.join(self.features)}" if self.addition is not None else ""
 
     @property
@@ -113,7 +109,7 @@ class GlobalTrees:
         return xgboost.train(settings, xgboost.DMatrix(rows, column, nthread=1), rounds)
 
     def _added(self, rows: NDArray[np.float32], column: NDArray[np.float64], groups: Sequence[str]) -> set[int]:
-        """The union of the features that each run keeps."""
+        """Union of the features that each run keeps."""
         assert self.addition is not None
         kept: set[int] = set()
         for run in range(self.addition.runs):
@@ -149,7 +145,6 @@ def _rows(queries: Sequence[Query], names: Sequence[str]) -> NDArray[np.float32]
 
 
 def _common_counters(samples: Sequence[Sample]) -> list[str]:
-    """The counters that every network has."""
     common = set.intersection(*(set(sample.counters) for sample in samples))
     if not common:
         raise RecordError("not all networks of the record were counted on a host GPU; 'jetdvfs-lab networks counters' does")
