@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far predictions are off, in the six figures of MIRAGE (SEC '21), section 6."""
+"""Prediction errors in the six figures of MIRAGE (SEC '21), section 6."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 LIMITS = (5.0, 10.0, 15.0, 20.0)
-"""Per cent."""
+"""In percent."""
 
 
 @dataclass(frozen=True)
 class Accuracy:
-    """How far n predictions are off.
+    """Errors of n predictions.
 
     Attributes:
-        within: per cent of them whose relative error is below each of :data:`LIMITS`.
-        rmse, mae: root mean square and mean absolute error, in the unit of what is predicted.
-        mean_percent: mean absolute relative error, per cent.
+        within: percent of them with a relative error below each of :data:`LIMITS`.
+        rmse, mae: root mean square and mean absolute error, in the predicted unit.
+        mean_percent: mean absolute relative error.
         count: n.
     """
 
@@ -32,11 +32,11 @@ class Accuracy:
 
 @dataclass(frozen=True)
 class Compared:
-    """Predictions beside observations.
+    """Predicted and observed values.
 
     Attributes:
         predicted, observed: (n,), in one unit.
-        board: on which each was observed, (n,).
+        board: of each observation, (n,).
     """
 
     predicted: NDArray[np.float64]
@@ -45,7 +45,7 @@ class Compared:
 
     @property
     def error_percent(self) -> NDArray[np.float64]:
-        """Absolute relative error of each, (n,)."""
+        """Absolute relative errors, (n,)."""
         return np.asarray(100.0 * np.abs(self.predicted / self.observed - 1.0))
 
     def where(self, mask: NDArray[np.bool_]) -> Compared:
@@ -57,7 +57,7 @@ class Compared:
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
     def accuracy(self, weight: ArrayLike | None = None) -> Accuracy:
-        """The six figures, each prediction as heavy as ``weight`` (n,) says, by default all alike."""
+        """Errors, with prediction weights (n,)."""
         heavy = np.ones(len(self.observed)) if weight is None else np.asarray(weight, np.float64)
         error, off = self.error_percent, self.predicted - self.observed
         return Accuracy(
@@ -70,7 +70,7 @@ class Compared:
 
 
 def mean_of(rows: list[Accuracy]) -> Accuracy:
-    """The mean of each figure, as in the last rows of the paper's tables."""
+    """Mean of each figure, as in the last rows of the paper's tables."""
     return Accuracy(
         within=tuple(float(share) for share in np.mean([row.within for row in rows], axis=0)),
         rmse=float(np.mean([row.rmse for row in rows])),

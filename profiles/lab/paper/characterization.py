@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A workload study as in MIRAGE (SEC '21, section 3.2): which kernels networks spend their inference time in.
+"""Workload study as in MIRAGE (SEC '21, section 3.2): kernel kinds by their share of inference time.
 
-For each network: T, the time of one inference from end to end; T_K, the time of its launches of selected kinds, each timed by
-itself; T_K', that of the others. A kind is selected if it is *significant*, among the largest kinds that together make 95% of
-some network's kernel time, and *common*, launched by 40% of the networks. The figures come from a simulated board, where they
-are measured, or from a profile, which predicts them.
+For each network: T, end-to-end inference time; T_K, summed time of launches of selected kinds, each timed alone; T_K', that of
+the rest. A selected kind is *significant*, among the largest that together make 95% of some network's kernel time, and
+*common*, launched by 40% of the networks. Values are measured on a simulated board or predicted by a profile.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from ...twin.silicon.silicon import Silicon, execute
 SIGNIFICANT = 0.95
 COMMON = 0.4
 NODES = 13
-"""As many boards as the paper measured."""
+"""Boards in the paper."""
 
 
 @dataclass(frozen=True)
@@ -38,16 +37,15 @@ class NetworkRun:
     """One inference of a network at one configuration.
 
     Attributes:
-        network: its name.
-        launches: how many kernels it launches; ``distinct`` of them differ.
-        time_ms: from end to end.
-        kernel_ms: the GPU time of its launches, by kind, each kernel by itself.
-        host_ms: how long the host works.
+        launches: kernel launches; ``distinct`` of them differ.
+        time_ms: end to end.
+        kernel_ms: GPU time of its launches, by kind, each timed alone.
+        host_ms: host work.
         power_mw: mean power of the board's energy rails.
-        busy_ms: how long the GPU runs kernels within the inference, where weights come from memory.
-        unmodelled: the kinds that were bounded by the roofline for want of a model.
-        guessed_share: the part of the GPU's time that guessed kernels take, 0 to 1.
-        boundary: where the list of its launches ends, if before its end.
+        busy_ms: GPU time within the inference, with weights from memory.
+        unmodelled: kinds bounded by the roofline.
+        guessed_share: share of GPU time in guessed kernels, 0 to 1.
+        boundary: end of an incomplete launch list.
     """
 
     network: str
@@ -64,28 +62,28 @@ class NetworkRun:
 
     @property
     def label(self) -> str:
-        """Its name, and where it is but a part of a network, what the part ends at."""
+        """Network, and boundary if incomplete."""
         return f"{self.network} (up to {self.boundary.operator})" if self.boundary else self.network
 
     def share(self, kind: str) -> float:
-        """A kind's part of the inference time."""
+        """Share of inference time."""
         return self.kernel_ms.get(kind, 0.0) / self.time_ms
 
     @property
     def all_ms(self) -> float:
-        """T_K + T_K': every kernel by itself. Above T where timing each one costs more, below it where the GPU waits."""
+        """T_K + T_K': above T because of timing costs, below it if the GPU waits."""
         return sum(self.kernel_ms.values())
 
     def selected_ms(self, selected: Iterable[str]) -> float:
-        """T_K for a selection of kinds."""
+        """T_K of a selection."""
         return sum(self.kernel_ms.get(kind, 0.0) for kind in selected)
 
     def others_ms(self, selected: Iterable[str]) -> float:
-        """T_K' for a selection of kinds."""
+        """T_K' of a selection."""
         return self.selected_ms(set(self.kernel_ms) - set(selected))
 
     def significant(self) -> tuple[str, ...]:
-        """The fewest kinds that make :data:`SIGNIFICANT` of its kernel time, the largest first."""
+        """Fewest kinds that make :data:`SIGNIFICANT` of its kernel time, the largest first."""
         kinds: list[str] = []
         for kind in sorted(self.kernel_ms, key=lambda kind: -self.kernel_ms[kind]):
             if self.selected_ms(kinds) >= SIGNIFICANT * self.all_ms:
@@ -94,7 +92,6 @@ class NetworkRun:
         return tuple(kinds)
 
     def to_json(self, selected: Sequence[str]) -> dict[str, Any]:
-        """Its figures, with T_K, T_K' and the shares of T."""
         return {
             "network": self.network,
             "unique_kernels": len(self.kernel_ms),
@@ -118,9 +115,9 @@ class KindFigures:
     """One kind over all networks of a study.
 
     Attributes:
-        mean_share: its part of the inference time, averaged over the networks that launch it.
-        networks: how many launch it; in ``significant`` of them it is needed for 95% of the kernel time.
-        selected: whether it is significant somewhere, and common.
+        mean_share: of inference time, over networks that launch it.
+        networks: number that launch it; ``significant`` need it for 95% of kernel time.
+        selected: True if significant somewhere, and common.
     """
 
     kind: str
@@ -131,7 +128,7 @@ class KindFigures:
 
 
 def select(runs: Sequence[NetworkRun]) -> tuple[KindFigures, ...]:
-    """Every kind of a study by the two criteria, the largest mean share first."""
+    """Kinds by the two criteria, the largest mean share first."""
     needed = Counter(kind for run in runs for kind in run.significant())
     figures = []
     for kind in dict.fromkeys(kind for run in runs for kind in run.kernel_ms):
@@ -144,16 +141,13 @@ def select(runs: Sequence[NetworkRun]) -> tuple[KindFigures, ...]:
 def measured(
     network: Network, board: BoardDescription, configuration: FrequencyConfiguration | None = None, nodes: int = NODES
 ) -> NetworkRun:
-    """Run a network on simulated boards: the medians over ``nodes`` of them, without measurement noise.
+    """Run a network on simulated boards: medians over ``nodes``, without noise.
 
     Args:
-        network: what to run.
-        board: whose boards.
-        configuration: the clocks; the top ones by default.
-        nodes: how many boards.
+        configuration: the top clocks by default.
 
     Raises:
-        TwinError: there is no silicon for the board.
+        TwinError: no silicon for the board.
     """
     clocks = Clocks.of([configuration or board.grid.top])
     counts = Counter(launch.signature for launch in network.launches)
@@ -186,11 +180,7 @@ def measured(
 def predicted(
     network: Network, cost: BoardCost, configuration: FrequencyConfiguration, method: Method = "timeline"
 ) -> NetworkRun:
-    """The same figures as a profile predicts them.
-
-    Raises:
-        CostModelError, GridError: as :func:`jetdvfs.kernels.cost.explain.explain`.
-    """
+    """The same values predicted by a profile. Raises CostModelError, GridError."""
     whole = explain(network, cost, configuration, method)
     return NetworkRun(
         network=network.name,

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plain recipe of MIRAGE (SEC '21), sections 4.2 and 4.3, on simulated boards, and the shares that its paper printed.
+"""Plain recipe of MIRAGE (SEC '21), sections 4.2 and 4.3, on simulated boards, and the paper's published shares.
 
-Features are raw shapes, parameters and the three clocks, labels the logarithm of the measurement; XGBoost is within the ranges
-of the paper's Table 2; configurations are uniformly random. The gate of the simulated silicon (:mod:`..compare.gate`) and
-studies of real kernels train it. Needs XGBoost.
+Features are raw shapes, parameters and clocks, labels log measurements; XGBoost is within the ranges of Table 2; configurations
+are uniformly random. The gate (:mod:`..compare.gate`) and studies of real kernels train it.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from ..measure.sampling import random_configurations
 TRAINING_NODES = tuple(range(11))
 KINDS = ("conv2d", "batch_norm", "matmul")
 ALL_KINDS = (*KINDS, "relu", "max_pool2d", "adaptive_avg_pool2d", "add", "cat")
-"""The kinds that the gate judges."""
+"""Kinds of the gate."""
 LIMITS = (5.0, 10.0, 15.0, 20.0)
 PAPER_WITHIN: Mapping[str, Mapping[str, tuple[float, ...]]] = {
     "conv2d": {"runtime": (65.15, 82.11, 89.97, 93.89), "power": (47.08, 78.57, 91.06, 95.61)},
@@ -37,7 +36,7 @@ PAPER_WITHIN: Mapping[str, Mapping[str, tuple[float, ...]]] = {
     "add": {"runtime": (79.69, 92.07, 95.85, 97.56), "power": (45.39, 78.43, 91.44, 96.68)},
     "cat": {"runtime": (49.36, 77.00, 88.55, 93.66), "power": (46.28, 74.14, 85.80, 92.50)},
 }
-"""MIRAGE, Tables 4 and 5: per cent of predictions whose error is within :data:`LIMITS`, in per cent."""
+"""MIRAGE, Tables 4 and 5: percent of predictions within each of :data:`LIMITS`."""
 PAPER_WITHIN_10 = {
     kind: {target: shares[LIMITS.index(10.0)] for target, shares in targets.items()} for kind, targets in PAPER_WITHIN.items()
 }
@@ -46,7 +45,7 @@ PAPER_WITHIN_10 = {
 def plain_features(
     kind: str, invocations: Sequence[KernelInvocation], configurations: Sequence[FrequencyConfiguration]
 ) -> NDArray[np.float32]:
-    """Raw features: sizes and parameters as they stand, then CPU, GPU and memory clock in MHz."""
+    """Raw sizes and parameters, then CPU, GPU and memory clock in MHz."""
     columns = [_plain(kind, call) for call in invocations]
     clocks = np.array([tuple(configuration) for configuration in configurations], np.float64) / [per_mhz(axis) for axis in AXES]
     return np.concatenate([np.array(columns, np.float32), clocks.astype(np.float32)], axis=1)
@@ -75,7 +74,7 @@ _WINDOW = ("kernel_size", "stride", "padding")
 
 
 def _four(shape: Sequence[int]) -> tuple[float, ...]:
-    """A shape's sizes, as many as an image has; the last of more."""
+    """Last four sizes, padded with 1."""
     return (*map(float, shape[-4:]), *(1.0,) * (4 - len(shape)))
 
 
@@ -86,7 +85,7 @@ def _pair(value: object) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Part:
-    """Kernels of one kind, measured on one board; ``real`` says which of them are the networks' own."""
+    """Kernels of one kind on one board; ``real`` marks the networks' own."""
 
     node: int
     features: NDArray[np.float32]
@@ -97,7 +96,7 @@ class Part:
 def measured(
     kind: str, calls: Sequence[KernelInvocation], board: BoardDescription, node: int, seed: int, real: int = 0
 ) -> Part:
-    """Measure calls of one kind, each at a configuration drawn at random; the first ``real`` are the networks' own."""
+    """Measure calls of one kind at random configurations; the first ``real`` are the networks' own."""
     configurations = random_configurations(board.grid, len(calls), np.random.default_rng([seed, node, 7]))
     meter = TwinMeter(Silicon(node, board), seed)
     runtime = meter.kernel_times_ms(calls, configurations)
@@ -117,7 +116,7 @@ def trained(
     learning_rate: float = 0.05,
     depth: int = 11,
 ) -> Callable[[NDArray[np.float32]], NDArray[np.float64]]:
-    """The plain recipe's model of what was measured: what predicts the same of other features."""
+    """Predictor by the plain recipe."""
     import xgboost
 
     settings = {

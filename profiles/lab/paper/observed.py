@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums of observed kernels beside the network that is made of them (MIRAGE, SEC '21, section 6.2, Figure 4).
+"""Sums of observed kernels compared with their network (MIRAGE, SEC '21, section 6.2, Figure 4).
 
-What the sum of predicted kernels is off, the sum of observed ones is off in part as well: some kinds are left out, and timing
-each kernel by itself is not running the network.
+They share part of the error of predicted sums: some kinds are left out, and kernels timed alone differ from a network's.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from .rotation import middle, total_mw
 
 @dataclass(frozen=True)
 class Observed:
-    """One network on every board at the configurations that boards have in common.
+    """One network on every board at the shared configurations.
 
     Attributes:
-        selected, all_kernels: the sum of its kernels' observed times, of the eight kinds and of all, beside its own, ms.
-        selected_j, all_j: the same of energy, J; None where power was not measured.
-        unmeasured: the share of its launches whose kernels were not measured there.
+        selected, all_kernels: summed kernel times, of the eight kinds and of all, and its own, in ms.
+        selected_j, all_j: likewise energy in J; None without measured power.
+        unmeasured: share of its launches without measured kernels.
     """
 
     network: str
@@ -41,11 +40,7 @@ class Observed:
 
 
 def observed(record: Measurements) -> list[Observed]:
-    """Every network whose kernels were measured at the configurations that boards have in common.
-
-    Raises:
-        MeasurementError: nothing was.
-    """
+    """Networks with kernels at the shared configurations. Raises MeasurementError without any."""
     number = {kernel.signature: what for what, kernel in reversed(list(enumerate(record.invocations)))}
     times, powers = (middle(record.tables[f"fixed_kernel_{unit}"]) for unit in ("ms", "mw"))
     ms = _by_place(times)
@@ -85,7 +80,7 @@ def observed(record: Measurements) -> list[Observed]:
 def _sums(
     network: Network, whole: Rows, number: dict[Any, int], of: dict[Any, float], kinds: tuple[str, ...] | None
 ) -> NDArray[np.float64]:
-    """The sum over a network's launches at each place of ``whole``; those that were not measured are none."""
+    """Sum over a network's launches at each place of ``whole``; 0 for unmeasured ones."""
     counts = Counter(
         number[launch.signature]
         for launch in network.launches
@@ -98,8 +93,10 @@ def _sums(
 
 
 def _whole(record: Measurements, times: Rows, above: Rows) -> Rows:
-    """Power while kernels run, mW: idle power of their board, and what they draw above. Where a kernel ran for too small a part
-    of the time to see that, the median of its kind there."""
+    """Power while kernels run, in mW: idle power and that above it.
+
+    A kernel too short to show power takes the median of its kind.
+    """
     board, kinds = record.described, [kernel.kind for kernel in record.invocations]
     own = _by_place(above)
     of_kind: dict[Any, list[float]] = {}

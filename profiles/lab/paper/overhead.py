@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a prediction costs beside the kernel that it is about (MIRAGE, SEC '21, section 6.5, Figures 6 and 7).
+"""Cost of a prediction relative to its kernel (MIRAGE, SEC '21, section 6.5, Figures 6 and 7).
 
-The paper timed predictions on the board's own processor; these are timed on the one that this runs on, by the code that the
-daemon runs. Times are the shortest of a few repetitions: what a busy machine adds is not the models'.
+The paper timed predictions on the board; these run on this machine, by the daemon's code. Times are the shortest of a few
+repetitions.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _REPETITIONS = 3
 
 @dataclass(frozen=True)
 class Overhead:
-    """What predicting one kind's time or power costs.
+    """Cost of predicting one kind's time or power.
 
     Attributes:
-        kind, target: which model ("time" or "power").
-        relative: time of one prediction by itself over the predicted runtime, of random kernels at random clocks, (n,).
-        batch_us: time per prediction where so many are made at once, us, in the order of :data:`BATCHES`.
-        sweep_us: time per prediction where a kernel is predicted at every configuration of the grid at once, us.
+        kind, target: model ("time" or "power").
+        relative: time of one prediction over the predicted runtime, of random kernels and clocks, (n,).
+        batch_us: time per prediction in batches of :data:`BATCHES`.
+        sweep_us: time per prediction over the whole grid at once.
     """
 
     kind: str
@@ -46,7 +46,7 @@ class Overhead:
 
 
 def overheads(record: Measurements, trained: Mapping[str, TrainedKind], seed: int = 0) -> list[Overhead]:
-    """Of each of the eight kinds that a record has models and kernels of."""
+    """Overheads of each of the eight kinds with models and kernels."""
     board, found = record.described, []
     for kind in NAMES:
         calls = [kernel for kernel in record.invocations if kernel.kind == kind]
@@ -83,7 +83,7 @@ def _shortest_ms(model: TreeEnsemble, rows: NDArray[np.float32]) -> float:
 
 
 def _shortest(work: Callable[[], object]) -> float:
-    """Milliseconds."""
+    """In ms."""
     took = []
     for _ in range(_REPETITIONS):
         began = perf_counter()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What MIRAGE (SEC '21) printed, beside which a record's own figures stand. All of it was measured on AGX Xavier boards."""
+"""Published values of MIRAGE (SEC '21), all measured on AGX Xavier boards."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NAMES: Mapping[str, str] = {
     "add": "Add",
     "cat": "Cat",
 }
-"""The eight kinds, as its Tables 4 and 5 name them."""
+"""The eight kinds, as named in its Tables 4 and 5."""
 
 WITHIN_6: Mapping[str, tuple[float, ...]] = {
     "alexnet": (59.11, 92.76, 94.86, 96.90),
@@ -37,7 +37,7 @@ WITHIN_6: Mapping[str, tuple[float, ...]] = {
     "squeezenet1_0": (62.73, 77.63, 80.76, 83.87),
     "vgg16": (90.95, 93.05, 94.90, 96.10),
 }
-"""MIRAGE (SEC '21), Table 6: per cent of configurations at which the sum of kernels is within :data:`LIMITS` of the network."""
+"""MIRAGE (SEC '21), Table 6: percent of configurations at which the sum of kernels is within :data:`LIMITS` of the network."""
 
 _ERRORS_4 = {
     "conv2d": (12.615, 2.785), "batch_norm": (0.309, 0.121), "matmul": (0.091, 0.048), "relu": (0.322, 0.135),
@@ -81,12 +81,12 @@ MEANS = {
     "table-6": Accuracy((36.32, 60.68, 68.05, 73.83), 6.38, 4.57, 15.4, 0),
     "table-7": Accuracy((30.12, 53.52, 67.76, 76.14), 0.05, 0.03, 14.9, 0),
 }
-"""The last rows of these tables; the mean errors of networks are those of its abstract."""
+"""Last rows of these tables; the mean errors of networks are from its abstract."""
 assert set(NAMES) == set(ALL_KINDS)
 
 
 class Generality(NamedTuple):
-    """Mean relative errors in per cent (section 6.3): of the sum of kernels, and of models of one network each."""
+    """Mean relative errors in percent (section 6.3): of the sum of kernels, and of models of one network each."""
 
     generic: float
     specialised: float
@@ -96,14 +96,14 @@ FIGURE_5 = {"runtime": Generality(15.4, 3.64), "energy": Generality(14.71, 4.94)
 
 
 class Range(NamedTuple):
-    """From the least to the largest improvement of one figure, per cent."""
+    """Least and largest improvement, in percent."""
 
     low: float
     high: float
 
 
 class Improvement(NamedTuple):
-    """One row of Table 8: of the share within 5 and 10%, of the root mean square and of the mean absolute error."""
+    """Row of Table 8: share within 5 and 10%, root mean square and mean absolute error."""
 
     within_5: Range
     within_10: Range
@@ -141,10 +141,10 @@ TABLE_8: Mapping[str, Mapping[str, Improvement]] = {
         "mean": _improvement(-25.5, 13476.0, -5.3, 184.9, -67.5, 52.5, -67.6, 58.3),
     },
 }
-"""The paper's row of VGG is not among what is known of its table; neither is it here."""
+"""Without VGG, whose row is unknown."""
 
 MEAN_IMPROVEMENT = {"runtime": (6.7, "within 5%"), "power": (31.9, "within 10%")}
-"""Section 6.4: the mean relative improvement of these shares, per cent."""
+"""Section 6.4: mean relative improvement of these shares, in percent."""
 
 TABLE_2: Mapping[str, tuple[float, float]] = {
     "n_estimators": (100, 3000),
@@ -156,10 +156,10 @@ TABLE_2: Mapping[str, tuple[float, float]] = {
     "reg_alpha": (0.0001, 0.01),
     "reg_lambda": (0.0001, 0.01),
 }
-"""The ranges that its hyperparameters were tuned in."""
+"""Ranges of tuned hyperparameters."""
 
 SAMPLES = {"conv2d": 1_400_000, "matmul": 150_000}
-"""Section 4.3: as many data records of these kinds' runtime it collected; of the others it does not say."""
+"""Section 4.3: runtime records of these kinds; unknown for the rest."""
 
 
 TOLERANCE = 0.17
@@ -170,7 +170,7 @@ KINDS = ("conv2d", "batch_norm", "matmul", "relu", "cat", "max_pool2d", "add", "
 
 @dataclass(frozen=True)
 class PaperRow:
-    """One row of the paper's table: T in ms, the selected kernels' share of T in per cent each, and all kernels' share of T."""
+    """Row of the paper's table: T in ms, each selected kind's share of T in percent, and all kernels' share."""
 
     time_ms: float
     shares: tuple[float, ...]
@@ -194,7 +194,7 @@ PAPER = {
 
 @dataclass(frozen=True)
 class TwinRow:
-    """The same figures of the simulated board: medians over its nodes, without measurement noise."""
+    """The same for the simulated board: medians over its nodes, without noise."""
 
     time_ms: float
     shares: tuple[float, ...]
@@ -207,7 +207,6 @@ class TwinRow:
 
 
 def measure(network: Network, nodes: int = NODES) -> TwinRow:
-    """Run a network at top clocks on every node."""
     run = measured(network, load_board(BOARD), nodes=nodes)
     shares = tuple(100 * run.share(kind) for kind in KINDS)
     return TwinRow(run.time_ms, shares, 100 * run.busy_ms / run.time_ms, run.host_ms, run.power_mw / 1e3)

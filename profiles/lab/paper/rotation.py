@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each board of a record left out in turn: what models of the others predict of its kernels and of its networks.
+"""Each board of a record held out in turn: errors of models trained on the rest.
 
-MIRAGE (SEC '21) left out two boards of thirteen (section 6.1), and one at a time to tune (4.3). Kernels are judged as they were
-measured, each by itself, so that what timing one adds is part of their time here; networks as in sections 6.2 and 6.3. Of an
-only board, networks and kernels are left out in parts.
+MIRAGE (SEC '21) held out two boards of thirteen (section 6.1), and one at a time for tuning (4.3). Kernel times include timing
+cost, as measured; networks follow sections 6.2 and 6.3. With one board, parts of its networks and kernels are held out.
 """
 
 from __future__ import annotations
@@ -40,14 +39,13 @@ _NETWORKS = ("network_ms", "network_mw", "fixed_network_ms", "fixed_network_mw")
 
 @dataclass(frozen=True)
 class Part:
-    """What is left out at once.
+    """Held-out part.
 
     Attributes:
-        name: of it, for people.
-        known: what is trained on.
-        judged: what is predicted.
-        networks: those of it, by position.
-        fold: networks whose own kernels are not trained on either; None where other boards know all of them.
+        known: training record.
+        judged: test record.
+        networks: test networks, by position.
+        fold: networks whose own kernels are also left out; None if other boards know all.
     """
 
     name: str
@@ -58,13 +56,13 @@ class Part:
 
 
 def parts_of(record: Measurements, left_out: Sequence[int]) -> list[Part]:
-    """What is left out of a record, one after the other.
+    """Held-out parts of a record, in turn.
 
     Args:
-        left_out: the boards, where there are several.
+        left_out: boards, if there are several.
 
     Raises:
-        MeasurementError: there is one board, and less than two networks whose launches are known.
+        MeasurementError: one board, and fewer than two networks of known launches.
     """
     if len(record.nodes) > 1:
         every = tuple(range(len(record.networks)))
@@ -92,14 +90,13 @@ def parts_of(record: Measurements, left_out: Sequence[int]) -> list[Part]:
 
 
 def on_boards(record: Measurements, nodes: set[int]) -> Measurements:
-    """The record with the rows of these boards alone."""
     return replace(record, tables={name: rows.where(np.isin(rows.node, list(nodes))) for name, rows in record.tables.items()})
 
 
 def _without(
     record: Measurements, networks: tuple[int, ...], random: set[int], signatures: Sequence[Collection[object]]
 ) -> Part:
-    """These networks with the kernels that are theirs alone, and some random kernels."""
+    """Part with these networks, the kernels only they have, and some random kernels."""
     others: set[object] = set().union(*(own for what, own in enumerate(signatures) if what not in networks))
     theirs = set().union(*(signatures[what] for what in networks)) - others
     kernels = random | {what for what, kernel in enumerate(record.invocations) if kernel.signature in theirs}
@@ -123,17 +120,17 @@ Progress = Callable[[int, int, str], None]
 
 _LEAST_OF_TIMED = 0.1  # of a predicted time, what timing adds left in
 DTYPE = "float32"
-"""Kernels are judged in single precision, as the paper's."""
+"""Single precision, as in the paper."""
 
 
 @dataclass(frozen=True)
 class KernelRows:
-    """Kernels of one kind on boards that were left out.
+    """Kernels of one kind on held-out boards.
 
     Attributes:
         compared: predicted and observed, ms or W.
-        own: whether a network has this kernel, so that others like it were trained on; the rest are random ones, (n,).
-        plain: the same predicted by the paper's own recipe (:mod:`.difficulty`), trained on the same rows.
+        own: True for a network's kernel, False for a random one, (n,).
+        plain: predictions of the paper's recipe (:mod:`.difficulty`) on the same rows.
     """
 
     compared: Compared
@@ -142,12 +139,11 @@ class KernelRows:
 
     @property
     def weight(self) -> NDArray[np.float64]:
-        """As heavy as the paper drew them: its convolutions are half random and half of the networks, all others are random
-        (section 4.2). Without random kernels, all alike."""
+        """Weights as in the paper (section 4.2): random kernels only, if there are any."""
         return np.where(self.own, 0.0, 1.0) if (~self.own).any() else np.ones(len(self.own))
 
     def weighed(self, kind: str) -> NDArray[np.float64]:
-        """:attr:`weight`, of convolutions half and half."""
+        """:attr:`weight`, but half and half for convolutions, as in the paper."""
         share = float(self.own.mean())
         if kind != "conv2d" or share in (0.0, 1.0):
             return self.weight
@@ -161,11 +157,11 @@ class KernelRows:
 
 @dataclass(frozen=True)
 class NetworkRows:
-    """One network on boards that were left out: latency in ms and energy in J, by the timeline and by the plain sum.
+    """One network on held-out boards: latency in ms and energy in J, by method.
 
     Attributes:
-        latency, energy: by method; energy is empty where power was not measured.
-        configuration: at which each was observed, flat indices of the grid, (n,).
+        energy: empty without measured power.
+        configuration: of each observation, flat grid indices, (n,).
     """
 
     latency: Mapping[Method, Compared]
@@ -175,16 +171,16 @@ class NetworkRows:
 
 @dataclass(frozen=True)
 class Rotation:
-    """What came of leaving boards out.
+    """Result of holding out boards.
 
     Attributes:
-        left_out: the boards, one at a time; none where an only board's networks and kernels were left out, in ``parts``.
-        samples: rows that models of a kind were trained on, by kind and target, in the mean.
+        left_out: boards, one at a time; empty if one board was split into ``parts``.
+        samples: mean training rows, by kind and target.
         kernels: by kind and target ("time" in ms, "power" in W).
         networks: by name, at random configurations.
-        fixed: the same at the configurations that all boards have in common; of each configuration and board the median.
-        trained: the models of the first rotation.
-        cost: the cost models that predicted the last one.
+        fixed: at the shared configurations, medians per configuration and board.
+        trained: models of the first rotation.
+        cost: cost models of the last one.
     """
 
     left_out: tuple[int, ...]
@@ -198,12 +194,12 @@ class Rotation:
 
 
 def rotate(record: Measurements, left_out: Sequence[int], options: TrainingOptions, progress: Progress) -> Rotation:
-    """Leave each of these boards out, train on the others, and predict it; of an only board, some networks and kernels.
+    """Hold out each of these boards, train on the rest, and predict it; of one board, networks and kernels.
 
-    Hyperparameters are chosen in the first rotation, by boards and kernels that are left out there as well.
+    The first rotation chooses hyperparameters, by boards and kernels held out within it.
 
     Raises:
-        MeasurementError: the record has no kernels with known sizes, or is of one board and less than two networks.
+        MeasurementError: no kernels of known sizes, or one board and fewer than two networks.
     """
     board, kinds, parts = record.described, measured_kinds(record), parts_of(record, left_out)
     kernels: dict[tuple[str, str], list[KernelRows]] = {}
@@ -251,7 +247,7 @@ def rotate(record: Measurements, left_out: Sequence[int], options: TrainingOptio
 
 
 def total_mw(record: Measurements, nodes: set[int], board: MeasuredDevice) -> NDArray[np.float64]:
-    """Idle power over the grid of these boards, flattened, (n,) in mW: what kernels draw comes on top."""
+    """Idle power of these boards over the flat grid, (n,) in mW."""
     rows = record.tables["idle_mw"]
     return np.asarray(fit_idle_mw(rows.where(np.isin(rows.node, list(nodes))), board.grid), np.float64).ravel()
 
@@ -265,7 +261,7 @@ def _kernels(
     cost: BoardCost,
     options: TrainingOptions,
 ) -> dict[str, KernelRows]:
-    """One kind's kernels that were left out: of networks, and random ones that no other board happened to have."""
+    """Held-out kernels of one kind, of networks and random ones unknown to other boards."""
     known, judged = part.known, part.judged
     of_kind = [what for what, kernel in enumerate(record.invocations) if kernel.kind == kind and kernel.dtype == DTYPE]
     if not of_kind or (model := cost.model_for(record.invocations[of_kind[0]])) is None:
@@ -304,7 +300,7 @@ def _kernels(
 def _plain(
     record: Measurements, known: Measurements, of_kind: Sequence[int], table: str, judged: Rows, options: TrainingOptions
 ) -> NDArray[np.float64]:
-    """Kernels left out by the paper's recipe, raw features and no roofline: ms of each row, or mW with the idle board's."""
+    """Held-out kernels by the paper's recipe, from raw features: ms, or mW with idle power."""
     rows = known.tables[table]
     rows = rows.where(np.isin(rows.what, of_kind))
     grid, kind = record.described.grid, record.invocations[of_kind[0]].kind
@@ -328,15 +324,14 @@ def _alone_ms(
     rows: Rows,
     logarithm: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """A kernel's time as it is measured by itself: what the model says of it in a network, without the pause that follows it
-    there, and with what timing it adds."""
+    """Time of a kernel measured alone: model time in a network, without its pause, with timing cost."""
     in_stream = np.exp(logarithm) * bounds_at_ms(calls, of_row, clocks, board, floor_of(known, board))
     timing_ms, gap_ms = stream_parts_ms(known, board, rows.configuration)
     return np.asarray(np.maximum(in_stream - gap_ms, _LEAST_OF_TIMED * in_stream) + timing_ms)
 
 
 def _network(judged: Measurements, what: int, surfaces: Mapping[Method, Surface], table: str) -> list[NetworkRows]:
-    """A network as it was left out; none where it was not measured there."""
+    """A held-out network, if measured."""
     latency, power = (
         middle(rows.where(rows.what == what)) for rows in (judged.tables[f"{table}_ms"], judged.tables[f"{table}_mw"])
     )
@@ -354,7 +349,7 @@ def _network(judged: Measurements, what: int, surfaces: Mapping[Method, Surface]
 
 
 def middle(rows: Rows) -> Rows:
-    """Of what was measured more than once, one thing on one board at one configuration, the median; in order of those."""
+    """Median of repeated measurements, sorted by item, board and configuration."""
     if not len(rows):
         return rows
     keys = np.stack([rows.what, rows.node, rows.configuration], axis=1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models of one network each, which know nothing but the clocks: what generality costs, and what knowing one board alone.
+"""Models of one network each, by clocks only: the cost of generality and of knowing one board.
 
 MIRAGE (SEC '21), sections 6.3 (Figure 5) and 6.4 (Table 8).
 """
@@ -21,7 +21,7 @@ from .published import Improvement, Range
 
 Progress = Callable[[int, int, str], None]
 FIGURES: Mapping[str, str] = {"runtime": "network_ms", "power": "network_mw"}
-"""What is predicted, and the table it stands in."""
+"""Predicted figures, and their tables."""
 
 _DEGREE = 2
 _ROUNDS, _DEPTH, _RATE, _LEAST_IN_LEAF = 150, 4, 0.05, 4.0
@@ -29,10 +29,9 @@ _RIDGE = 1e-3
 
 
 class Specialised:
-    """A model of one network's latency or power over the clocks: a polynomial of their logarithms, and trees for what is left.
+    """One network's latency or power over the clocks: a polynomial of their logarithms, and trees for the residual.
 
-    Trees alone, as in the paper, would take far more configurations than a record has (it measured 3,000 of each network on
-    each board).
+    Trees alone, as in the paper, need far more configurations than a record has (3,000 per network and board there).
     """
 
     def __init__(self, rows: Rows, grid: FrequencyGrid, seed: int = 0) -> None:
@@ -52,7 +51,7 @@ class Specialised:
         )
 
     def predict(self, configuration: NDArray[np.int64]) -> NDArray[np.float64]:
-        """At configurations (flat indices of the grid, (n,)), in the unit of what it was trained on."""
+        """Predictions at flat grid indices (n,), in the trained unit."""
         left = np.asarray(self._trees.predict(self._data(configuration)), np.float64)
         return np.asarray(np.exp(self._terms(configuration) @ self._weights + left))
 
@@ -60,7 +59,7 @@ class Specialised:
         return np.stack(clocks_mhz(configuration, self._grid), axis=1)
 
     def _terms(self, configuration: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Powers of the clocks' logarithms, and their products, up to a degree."""
+        """Products of the clocks' logarithms up to a degree."""
         highest = np.array([float(levels[-1]) for levels in self._grid.levels_mhz()])
         logs = np.log(self._clocks(configuration) / highest)
         powers = [(a, b, c) for a in range(_DEGREE + 1) for b in range(_DEGREE + 1 - a) for c in range(_DEGREE + 1 - a - b)]
@@ -70,11 +69,10 @@ class Specialised:
 def left_out_boards(
     record: Measurements, left_out: Sequence[int], progress: Progress, seed: int = 0
 ) -> dict[str, dict[str, Compared]]:
-    """What models of one network each, of all other boards, predict of boards left out: "runtime" in ms and "energy" in J, by
-    network.
+    """Predictions for held-out boards by one-network models of the rest: "runtime" in ms and "energy" in J, by network.
 
     Raises:
-        MeasurementError: the record is of one board.
+        MeasurementError: the record has one board.
     """
     _check(record)
     found: dict[str, dict[str, list[Compared]]] = {}
@@ -103,14 +101,13 @@ def left_out_boards(
 
 @dataclass(frozen=True)
 class OneAgainstMany:
-    """What training on several boards instead of one improves, of one network: relative, per cent, the least and the largest
-    over all boards trained on and tested on.
+    """Relative improvement for one network by training on several boards, in percent: range over training and test boards.
 
     Attributes:
-        network, figure: what is predicted ("runtime" in ms or "power" in W).
-        with_all: trained on everything that the other boards have, as the paper did.
-        as_many: on as many measurements as one board has, drawn from all others: what is left is due to knowing several boards.
-        mean: the mean improvements with everything, in the order of :class:`~.published.Improvement`.
+        figure: "runtime" in ms or "power" in W.
+        with_all: trained on all data of the other boards, as in the paper.
+        as_many: on as many measurements as one board has, which isolates board diversity.
+        mean: mean improvements with all data, in the order of :class:`~.published.Improvement`.
         mean_as_many: with as many.
     """
 
@@ -123,10 +120,10 @@ class OneAgainstMany:
 
 
 def one_against_many(record: Measurements, tested: Sequence[int], progress: Progress, seed: int = 0) -> list[OneAgainstMany]:
-    """Models trained on one board against models trained on all others, both tested on boards that neither knows.
+    """Models of one board and of all others, tested on boards unknown to both.
 
     Raises:
-        MeasurementError: the record is of less than three boards.
+        MeasurementError: the record has fewer than three boards.
     """
     if len(record.nodes) < 3:
         raise MeasurementError(
@@ -156,7 +153,7 @@ def one_against_many(record: Measurements, tested: Sequence[int], progress: Prog
 
 
 def improvement(single: Accuracy, many: Accuracy) -> tuple[float, float, float, float]:
-    """By how many per cent of the single one the shares within 5 and 10% are larger, and the errors smaller."""
+    """Relative gain in percent of the shares within 5 and 10%, and of the errors."""
     least = 100.0 / single.count  # one prediction: where none is within, an improvement would be without bound
     shares = [100.0 * (better - worse) / max(worse, least) for worse, better in zip(single.within, many.within, strict=True)]
     rmse, mae = (100.0 * (1.0 - better / worse) for worse, better in ((single.rmse, many.rmse), (single.mae, many.mae)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All tables and figures of MIRAGE (SEC '21) of one record, as far as the record goes."""
+"""Tables and figures of MIRAGE (SEC '21) that a record allows."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ PARTS = (
     "table-2", "table-4", "table-5", "table-6", "table-7", "table-8",
     "figure-1", "figure-2", "figure-3", "figure-4", "figure-5", "figure-6", "figure-7",
 )  # fmt: skip
-"""What can be asked for: tables and figures by the paper's numbers."""
+"""Tables and figures by the paper's numbers."""
 _POWER = ("table-5", "table-7")
 _FEW_ROUNDS, _FAST = 150, 0.15  # a few trees that learn fast do for few kernels
 _MANY_ROUNDS, _SLOW = 500, 0.05
 
 
 def options_for(record: Measurements, threads: int, seed: int, tuned: Tuned | None = None) -> TrainingOptions:
-    """How a report's models are trained: as a profile's, but sooner done; where a search found how, as it found."""
+    """Training options of a report: faster than a profile's, or tuned."""
     few = len(record.invocations) <= FEW_KERNELS
     rounds, rate, least = (_FEW_ROUNDS, _FAST, 1.0) if few else (_MANY_ROUNDS, _SLOW, 5.0)
     deep = dict.fromkeys(("conv2d", "matmul"), (Recipe(8, rate, min_child_weight=least),))
@@ -49,17 +49,14 @@ def options_for(record: Measurements, threads: int, seed: int, tuned: Tuned | No
 
 @dataclass(frozen=True)
 class Study:
-    """What there is of the paper's tables and figures.
+    """Tables and figures of a record; None if not requested or missing.
 
     Attributes:
-        board: what was measured; ``simulated`` and of which silicon, if so.
-        nodes: the individuals.
-        samples: measurements of kernels' runtime in the record, by kind.
-        grid: the configurations.
-        missing: what could not be made, and why.
-        tuned: the search that hyperparameters are from; None where they were set.
-
-    The rest is as the functions of this package return it; None where it was not asked for, or is missing.
+        silicon_version: of simulated boards.
+        nodes: boards.
+        samples: kernel runtime measurements, by kind.
+        missing: reasons, by table or figure.
+        tuned: search behind the hyperparameters, if any.
     """
 
     board: str
@@ -88,15 +85,12 @@ def study(
     progress: Progress,
     tuned: Tuned | None = None,
 ) -> Study:
-    """Make tables and figures of a record.
+    """Make tables and figures of a record; impossible ones are listed as missing.
 
     Args:
-        wanted: which of :data:`PARTS`.
-        left_out: the boards that are left out, one after the other.
-        options: how models are trained.
-        tuned: the search that their recipes are from.
-
-    What the record is not enough for is among what is missing.
+        wanted: some of :data:`PARTS`.
+        left_out: held-out boards, in turn.
+        tuned: search behind the recipes, if any.
     """
     missing: dict[str, str] = {}
 
@@ -143,7 +137,7 @@ def study(
 
 
 def some_of(nodes: Sequence[int], count: int) -> tuple[int, ...]:
-    """So many of these boards, spread evenly over them; all where there are no more."""
+    """Evenly spread choice of boards."""
     if count >= len(nodes):
         return tuple(nodes)
     return tuple(nodes[int(at)] for at in np.floor((np.arange(count) + 0.5) * len(nodes) / count))

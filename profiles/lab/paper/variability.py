@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How boards of one kind differ, and one board from itself (MIRAGE, SEC '21, sections 2.1 and 3.1, Figures 1 to 3)."""
+"""Differences between boards and within one (MIRAGE, SEC '21, sections 2.1 and 3.1, Figures 1 to 3)."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ _TABLES = {"time": "fixed_kernel_ms", "power": "fixed_kernel_mw"}
 
 
 def means_of_others(record: Measurements, left_out: Sequence[int]) -> Mapping[tuple[str, str], Compared]:
-    """Networks' kernels at the configurations that all boards have in common, by kind and target ("time" in ms, "power" in W);
-    empty where the record has none."""
+    """Networks' kernels at the shared configurations, by kind and target ("time" in ms, "power" in W)."""
     board, found = record.described, dict[tuple[str, str], list[Compared]]()
     for target, table in _TABLES.items():
         for kind in NAMES:
@@ -45,12 +44,11 @@ def means_of_others(record: Measurements, left_out: Sequence[int]) -> Mapping[tu
 
 
 def _asked(rows: Rows, configurations: int) -> NDArray[np.int64]:
-    """A number for each kernel and configuration."""
     return rows.what * configurations + rows.configuration
 
 
 SIGNIFICANCE = 0.01
-"""Samples are held to be of different distributions where a test gives less."""
+"""Significance level of the tests."""
 TABLES = {"runtime": "fixed_network_ms", "power": "fixed_network_mw"}
 
 Samples = Sequence[NDArray[np.float64]]
@@ -59,11 +57,11 @@ _LEAST = 4  # observations of one board that a test is made of
 
 @dataclass(frozen=True)
 class Differences:
-    """How often tests hold samples to be of different distributions.
+    """Counts of tests, and of differences found.
 
     Attributes:
-        anderson_darling: k-sample Anderson-Darling tests (Scholz and Stephens 1987), and how many of them found a difference.
-        kolmogorov_smirnov: two-sample Kolmogorov-Smirnov tests of pairs, likewise.
+        anderson_darling: k-sample Anderson-Darling tests (Scholz and Stephens 1987).
+        kolmogorov_smirnov: two-sample Kolmogorov-Smirnov tests of pairs.
     """
 
     anderson_darling: tuple[int, int]
@@ -84,11 +82,11 @@ class Spread:
     """One network at one configuration on every board.
 
     Attributes:
-        network, figure: what was observed ("runtime" in ms or "power" in mW).
+        figure: "runtime" in ms or "power" in mW.
         configuration: flat index of the grid.
-        reference: the median of the boards' medians.
-        boards: their observations' relative difference from it, per cent, by board.
-        within: each board's from its own median, per cent, by board.
+        reference: median of the boards' medians.
+        boards: relative differences from it in percent, by board.
+        within: relative differences from the board's own median in percent, by board.
         over_boards, within_boards: tests over all boards; and of each board's first half against its second.
     """
 
@@ -103,23 +101,19 @@ class Spread:
 
     @property
     def range_percent(self) -> float:
-        """From the lowest board's median to the highest."""
+        """Range of the boards' medians."""
         medians = [float(np.median(each)) for each in self.boards.values()]
         return max(medians) - min(medians)
 
     @property
     def within_percent(self) -> float:
-        """From the lower to the upper decile of observations of one board, over all boards."""
+        """Decile range of observations of one board, over all boards."""
         low, high = np.quantile(np.concatenate(list(self.within.values())), (0.1, 0.9))
         return float(high - low)
 
 
 def spreads(record: Measurements) -> list[Spread]:
-    """Every network at every configuration that all boards have in common.
-
-    Raises:
-        MeasurementError: nothing was observed at such configurations.
-    """
+    """Every network at every shared configuration. Raises MeasurementError without any."""
     found = []
     for figure, table in TABLES.items():
         rows = record.tables[table]
@@ -158,14 +152,13 @@ def _spread(network: str, figure: str, configuration: int, samples: dict[int, ND
 
 
 def differing(samples: Samples) -> Differences:
-    """Test two or more samples against each other: all at once, and every pair."""
+    """Test samples all at once, and every pair."""
     pairs = [kolmogorov_smirnov(first, second) < SIGNIFICANCE for first, second in combinations(samples, 2)]
     return Differences((1, int(anderson_darling(samples) < SIGNIFICANCE)), (len(pairs), sum(pairs)))
 
 
 def anderson_darling(samples: Samples) -> float:
-    """The probability of samples so different from one distribution; 0.001 to 0.25, as far as its tables go. 1 where all
-    observations are the same."""
+    """p-value from 0.001 to 0.25, the range of its tables; 1 if all observations are equal."""
     from scipy import stats
 
     if len(np.unique(np.concatenate(list(samples)))) < 2:
@@ -178,7 +171,7 @@ def anderson_darling(samples: Samples) -> float:
 
 
 def kolmogorov_smirnov(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
-    """The probability that two samples of one distribution are so different."""
+    """p-value."""
     from scipy import stats
 
     with warnings.catch_warnings():
@@ -188,11 +181,11 @@ def kolmogorov_smirnov(first: NDArray[np.float64], second: NDArray[np.float64]) 
 
 @dataclass(frozen=True)
 class OverGrid:
-    """A network's latency over the configurations it was measured at, in the order of CPU, GPU and memory clock.
+    """A network's latency over its measured configurations, sorted by CPU, GPU and memory clock.
 
     Attributes:
-        configuration: flat indices of the grid, which are in that order, (n,).
-        latency_ms: the median over boards, (n,).
+        configuration: flat grid indices, (n,).
+        latency_ms: median over boards, (n,).
     """
 
     network: str
@@ -201,16 +194,12 @@ class OverGrid:
 
     @property
     def times(self) -> float:
-        """How many times the slowest takes of the fastest."""
+        """Ratio of slowest to fastest."""
         return float(self.latency_ms.max() / self.latency_ms.min())
 
 
 def over_grid(record: Measurements) -> list[OverGrid]:
-    """Every network that was measured as a whole.
-
-    Raises:
-        MeasurementError: none was.
-    """
+    """Every network measured as a whole. Raises MeasurementError without any."""
     found = []
     for what, network in enumerate(record.networks):
         rows = record.tables["network_ms"]

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What profilers of frameworks recorded of a network's run, beside the list of its launches."""
+"""Profiler traces of a network's run, compared with its launches."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many arguments PyTorch's operators take, by their schemas: overloads of one name may differ."""
+"""Argument counts of PyTorch's operators by schema; overloads of one name may differ."""
 
 from __future__ import annotations
 

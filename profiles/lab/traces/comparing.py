@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run that a profiler recorded beside the launches that a network lists: what is there, what is missing, what is besides."""
+"""Comparison of a profiled run with a network's launches: matched, missing and further calls."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from statistics import median
 from ....kernels.network import KernelInvocation, Network
 
 Size = int | None
-"""Elements of the largest of the tensors that a call reads first; None where the profiler did not record shapes."""
+"""Elements of the largest tensor among a call's first inputs; None without recorded shapes."""
 _Key = tuple[str, Size]
 _CAST = "to"
 _FLOATS = frozenset(("float16", "bfloat16", "float32", "float64"))
@@ -20,7 +20,7 @@ _FLOATS = frozenset(("float16", "bfloat16", "float32", "float64"))
 
 @dataclass(frozen=True)
 class TracedCall:
-    """A recorded call of a known kind.
+    """Recorded call of a known kind.
 
     Attributes:
         name: in the profiler.
@@ -48,8 +48,7 @@ class Comparison:
     Attributes:
         recorder: recorder and source of the times, for display.
         inferences: number recorded.
-        measured_ms: per launch, median time of one inference; None if missing. The first launch of a node has the time of all,
-            the others 0.
+        measured_ms: per launch, median time of one inference; None if missing. A node's first launch has its whole time.
         others: further calls by name: count per inference, and total time, in ms.
         retyped: launches whose call reads other floating-point types, with these.
     """
@@ -62,16 +61,15 @@ class Comparison:
 
     @property
     def missing(self) -> tuple[int, ...]:
-        """The launches that the run does not have, by their places in the list."""
+        """Indices of launches missing from the run."""
         return tuple(place for place, took in enumerate(self.measured_ms) if took is None)
 
 
 def compare(network: Network, calls: Sequence[TracedCall], recorder: str) -> Comparison:
-    """Match calls to launches of their kind that read as much, in the order of both among equals, since independent calls may
-    be reordered.
+    """Match calls to launches of the same kind and read size, in order among equals: independent calls may be reordered.
 
-    Most launches' counts tell the number of inferences. Launches without a call are sought within others, then among the
-    calls of their kind with uncertain shapes.
+    The most common count per launch gives the number of inferences. Unmatched launches are sought within other calls, then
+    among calls with uncertain shapes.
     """
     sized = any(call.shapes is not None for call in calls)
     order = {id(call): place for place, call in enumerate(calls)}
@@ -132,7 +130,7 @@ def compare(network: Network, calls: Sequence[TracedCall], recorder: str) -> Com
 
 
 class _Found:
-    """A call, or one inside of another, and how much of its time is its own."""
+    """Call, possibly within another, and its own time."""
 
     def __init__(self, call: TracedCall, outer: _Found | None = None) -> None:
         self.call, self.outer, self.took_ms = call, outer, call.took_ms
@@ -142,7 +140,7 @@ class _Found:
         return self.outer or self
 
     def counts_apart(self) -> None:
-        """Take its time off the call that it is inside of."""
+        """Subtract its time from the outer call."""
         if self.outer is not None:
             self.outer.took_ms = max(self.outer.took_ms - self.took_ms, 0.0)
 
@@ -150,7 +148,7 @@ class _Found:
 def _match(
     wanted: Mapping[_Key, Sequence[int]], found: Mapping[_Key, Sequence[_Found]], matched: list[list[_Found]], inferences: int
 ) -> list[_Found]:
-    """Assign calls to launches of the same key, in the order of both, alike in each inference; return the calls left."""
+    """Assign calls to launches of equal key, in order, alike in each inference; return the rest."""
     left = []
     each = max(inferences, 1)
     for key, own in found.items():
@@ -169,8 +167,7 @@ def _match(
 
 
 def compare_nodes(network: Network, nodes: Iterable[tuple[str, str, float]], recorder: str) -> Comparison:
-    """Match a run's nodes to their launches, whose scopes are node names; ``nodes`` are node name, operator name and time in
-    ms."""
+    """Match nodes (name, operator, time in ms) to launches, whose scopes are node names."""
     launches: dict[str, list[int]] = defaultdict(list)
     for place, launch in enumerate(network.launches):
         launches[launch.scope].append(place)
@@ -193,7 +190,7 @@ def compare_nodes(network: Network, nodes: Iterable[tuple[str, str, float]], rec
 
 
 def label(launches: Sequence[KernelInvocation], place: int, nodes: bool) -> str:
-    """Kinds under which a launch's time counts: its own, or those of its node's launches if nodes were timed."""
+    """Kinds under which a launch's time counts: its own, or its node's if nodes were timed."""
     scope = launches[place].scope
     if not nodes or not scope:
         return launches[place].kind

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Traces of PyTorch's profiler (Kineto): operators called by the CPU, and their GPU kernels.
+"""Traces of PyTorch's profiler (Kineto): operators on the CPU, and their GPU kernels.
 
-Of nested operators the outermost of a launch's kind counts, with all inside; copies and activations inside are kept, since the
-list may have them. If the trace has GPU kernels, their times count, and an operator without any launched nothing.
+Of nested operators the outermost of a launch's kind counts, with its copies and activations kept. If the trace has GPU kernels,
+their times count, and operators without one launched nothing.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _BY_WHAT_THEY_CALL = (
 
 @dataclass
 class _Open:
-    """An operator whose end has not come yet; ``counted`` is the call that it is part of, ``inner`` the one inside of that."""
+    """Operator not yet ended; ``counted`` is the outer call, ``inner`` the one inside it."""
 
     name: str
     end_us: float
@@ -61,7 +61,7 @@ class _Open:
 
 
 class Kineto:
-    """Takes in a trace's events; :meth:`calls` then tells what they are."""
+    """Collects trace events."""
 
     def __init__(self) -> None:
         self._operators: dict[tuple[Any, Any], list[Event]] = {}
@@ -127,18 +127,16 @@ class Kineto:
 
 
 class _Taken:
-    """A call that counts, while what is inside of it is gathered."""
+    """Counted call and its inner calls."""
 
     def __init__(self, began: float, call: TracedCall) -> None:
         self.began, self.call, self.inner = began, call, list(call.inner)
 
     def corrected(self, call: TracedCall | None) -> None:
-        """Take over the shapes of a call."""
         if call is not None and call.kind == self.call.kind:
             self.call = replace(self.call, shapes=call.shapes, sure=True)
 
     def retyped(self, types: tuple[str, ...]) -> None:
-        """Take over the element types of a call."""
         self.call = replace(self.call, types=types or self.call.types)
 
     def whole(self, took_ms: float | None = None) -> TracedCall:
@@ -146,13 +144,13 @@ class _Taken:
 
 
 def _link(event: Event) -> str:
-    """What joins a kernel to the operator that launched it; empty where nothing does."""
+    """Id that joins a kernel to its operator, or empty."""
     value = event.get("args", {}).get("External id")
     return "" if value is None else str(value)
 
 
 def _call(event: Event, alone: bool = False) -> TracedCall | None:
-    """An operator as a kind of launch; ``alone`` if nothing but its own inputs was recorded."""
+    """Operator as a call of a known kind; ``alone`` if only its own inputs were recorded."""
     if event["name"].startswith(_FUSED):
         return _fused(event)
     name: str = event["name"].removeprefix("aten::")
@@ -184,13 +182,13 @@ def _call(event: Event, alone: bool = False) -> TracedCall | None:
 
 
 def _types(event: Event) -> tuple[str, ...]:
-    """The floating-point types of the tensors that an operator reads."""
+    """Floating-point types of the tensors read."""
     names = event.get("args", {}).get("Input type")
     return tuple(sorted({_TYPES[str(name)] for name in names if str(name) in _TYPES})) if isinstance(names, list) else ()
 
 
 def _fused(event: Event) -> TracedCall | None:
-    """A kernel of TorchScript's fusers: its name lists what it does, in order; of which sizes was not recorded."""
+    """Kernel of TorchScript's fusers, whose name lists its operators; sizes are not recorded."""
     words, kinds = event["name"].removeprefix(_FUSED).split("_"), []
     while words:
         length = next((length for length in range(len(words), 0, -1) if "_".join(words[:length]) in KINDS), 0)
@@ -207,8 +205,10 @@ def _is_transposed(values: Any) -> bool:
 
 
 def _own(name: str, dims: Any) -> tuple[int | None, bool]:
-    """Number of an operator's own inputs, from the last (None: all), and True if sure: TorchScript records its whole stack, an
-    operator's own inputs last."""
+    """Number of an operator's own inputs (None: all), and True if sure.
+
+    TorchScript records its whole stack, an operator's own inputs last.
+    """
     counts = ARGUMENTS.get(name.rstrip("_"), ())
     if not isinstance(dims, list):
         return None, True
@@ -219,7 +219,7 @@ def _own(name: str, dims: Any) -> tuple[int | None, bool]:
 
 
 def _shapes(dims: Any) -> tuple[tuple[int, ...], ...] | None:
-    """Shapes of the tensors among an operator's inputs and lists; None if not traced. Raises ModelError for invalid shapes."""
+    """Input shapes, lists included; None if not traced. Raises ModelError for invalid shapes."""
     if dims is None:
         return None
     if not isinstance(dims, list):

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Profiles of ONNX Runtime (``SessionOptions.enable_profiling``): time of each node run.
 
-Node names are those of the optimised model (``SessionOptions.optimized_model_filepath``), which may differ from the given
-one's.
+Node names are those of the optimised model (``SessionOptions.optimized_model_filepath``).
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ _ENDING = "_kernel_time"
 
 
 class OnnxRuntime:
-    """Takes in a profile's events."""
+    """Collects profile events."""
 
     def __init__(self) -> None:
         self.nodes: list[tuple[str, str, float]] = []

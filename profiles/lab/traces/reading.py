@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trace in Chrome's trace format, event by event, with the bounds of every other file that is read."""
+"""Bounded reader of Chrome's trace format."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def read_events(stream: BinaryIO, account: Account, keep: Callable[[Event], None
     """Pass on each complete event (``"ph": "X"``) of the file's list or its ``traceEvents``.
 
     Raises:
-        ModelError: it is no such file.
+        ModelError: invalid file.
         BudgetExceeded: too large, or too many events.
     """
     text = read_text(stream, account)

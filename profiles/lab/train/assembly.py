@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From measurements to a bundle: models of every kind, host costs, and uncertainty from cross-validation.
+"""Bundle from measurements: models of every kind, host costs, and uncertainty by cross-validation.
 
-Each fold trains without some networks' kernels and without some boards, and predicts those networks on those boards.
+Each fold trains without some networks' kernels and some boards, and predicts those.
 """
 
 from __future__ import annotations
@@ -67,13 +67,12 @@ class Uncertainty:
 
 @dataclass(frozen=True)
 class Fold:
-    """What one fold trains without; where no board is left out, it is judged on all of them."""
+    """Networks and boards left out of one fold; without boards, all are tested."""
 
     networks: tuple[Network, ...]
     nodes: tuple[int, ...]
 
     def judged_on(self, measurements: Measurements) -> tuple[int, ...]:
-        """The boards whose measurements show how well it predicts."""
         return self.nodes or measurements.nodes
 
 
@@ -88,8 +87,10 @@ def train_all(
     fold: Fold | None = None,
     recipes: Mapping[str, TrainedKind] | None = None,
 ) -> dict[str, TrainedKind]:
-    """Train every kind; with ``fold``, without its networks' own kernels and its boards; with ``recipes``, by theirs. A kind
-    left without kernels gets no model."""
+    """Train every kind without a fold's kernels and boards, or by given recipes.
+
+    A kind without kernels gets no model.
+    """
     kept = [network for network in networks if fold is None or network not in fold.networks]
     familiar = _signatures(kept)
     without = _signatures(networks) - familiar
@@ -117,7 +118,7 @@ def board_cost(
     without_nodes: Collection[int] = (),
     inside: Inside = ALONE,
 ) -> BoardCost:
-    """Trained models and fitted host costs as cost models; without ``uncertainty`` their sigmas are zero."""
+    """Cost models of trained models and fitted host costs; sigmas are zero without ``uncertainty``."""
     tables = {name: rows.where(~np.isin(rows.node, list(without_nodes))) for name, rows in measurements.tables.items()}
     measurements = replace(measurements, tables=tables)
     kernels = {
@@ -163,7 +164,7 @@ def inside_networks(
     trained: Mapping[str, TrainedKind],
     fold: Fold | None = None,
 ) -> Inside:
-    """What kernels and calls take inside of the networks that were measured as a whole; with ``fold``, without its own."""
+    """Time of kernels and calls inside the measured networks; with ``fold``, without its own."""
     left_out: Collection[int] = fold.nodes if fold else ()
     cost = board_cost(measurements, board, trained, without_nodes=left_out)
     nodes = [node for node in measurements.nodes if node not in left_out]
@@ -172,7 +173,7 @@ def inside_networks(
 
 
 def make_folds(networks: Sequence[Network], nodes: Sequence[int], count: int, seed: int) -> list[Fold]:
-    """Split networks and boards at random into ``count`` folds; every network is left out once, and an only board never."""
+    """Random folds: every network is left out once, an only board never."""
     rng = np.random.default_rng([seed, 3])
     order = rng.permutation(len(networks))
     boards = rng.permutation(np.asarray(nodes))
@@ -194,7 +195,7 @@ def left_out_uncertainty(
     options: TrainingOptions,
     progress: Progress,
 ) -> Uncertainty:
-    """Train once per fold, on the terms chosen for ``trained``, and see how far the left-out networks' measurements lie off."""
+    """Train once per fold on recipes of ``trained``; errors of the left-out networks."""
     kinds = tuple(trained)
     residuals: dict[str, dict[str, list[NDArray[np.float64]]]] = {
         target: {kind: [] for kind in kinds} for target in ("time", "power")
@@ -250,7 +251,7 @@ def left_out_uncertainty(
 def whole_network(
     measurements: Measurements, networks: Sequence[Network], network: Network, nodes: Collection[int]
 ) -> list[NetworkMeasurement]:
-    """A network as the campaign measured it as a whole on some boards, one item per board."""
+    """Whole-network measurements of the campaign, one per board."""
     what = [other.name for other in networks].index(network.name)
     found = []
     for node in nodes:
@@ -267,7 +268,6 @@ def whole_network(
 
 
 def models_of(trained: Mapping[str, TrainedKind], inside: Inside = ALONE) -> dict[str, tuple[bytes, ...]]:
-    """The models of each kind, as a bundle keeps them."""
     return {
         kind: (compact_bytes(models.time, inside.time), *((compact_bytes(models.power, inside.power),) if models.power else ()))
         for kind, models in trained.items()
@@ -285,7 +285,7 @@ def manifest_of(
     tools: Mapping[str, str],
     cost: BoardCost,
 ) -> Manifest:
-    """The manifest of a bundle, without evaluation and checksums."""
+    """Manifest of a bundle, without evaluation and checksums."""
     dtypes = {kind: _types_of(measurements, kind) for kind in trained}
     return Manifest(
         name=name,
@@ -331,7 +331,7 @@ def regions_of(
     options: TrainingOptions,
     progress: Progress,
 ) -> dict[str, Region]:
-    """Where every kind was trained, and how much less its models know beyond."""
+    """Training regions by kind, with uncertainty beyond them."""
     familiar, regions = _signatures(networks), {}
     for number, (kind, models) in enumerate(trained.items()):
         progress(number, len(trained), f"beyond what was measured: {kind}")
@@ -346,7 +346,6 @@ def _entry_of(kind: str, region: Region) -> RegionEntry:
 
 
 def _types_of(measurements: Measurements, kind: str) -> tuple[str, ...]:
-    """The element types of the kernels that a kind's models are trained on."""
     return tuple(sorted({kernel.dtype for kernel in measurements.invocations if kernel.kind in {kind, *served_by(kind)}}))
 
 
@@ -355,7 +354,7 @@ def _signatures(networks: Sequence[Network]) -> set[Any]:
 
 
 def _deviation(parts: Sequence[NDArray[np.float64]], model: TrainedModel | None) -> float:
-    """Root mean square of residuals; what validation found where no fold left anything out; nothing without a model."""
+    """Root mean square of residuals, or validation sigma without any; 0 without a model."""
     together = np.concatenate(parts) if parts else np.zeros(0)
     if model is None:
         return 0.0

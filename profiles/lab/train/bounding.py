@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bounds on unseen networks: errors of predictions for families and boards held out of training.
+"""Bounds for unseen networks, from errors on held-out families and boards.
 
-A board or network errs partly alike at all configurations, so pooled errors cannot show the necessary bound: half of the
-networks might miss it. Each network's quantiles are therefore taken over boards, configurations and frames, and all but one of
-twenty networks keep the bound as often as stated. Their families (:func:`.listed_networks.calibrating_networks`) are used
-neither to train nor to evaluate.
+Errors of one board or network are correlated over configurations, so pooled errors cannot give a bound: half of the networks
+might miss it. Quantiles are taken per network over boards, configurations and frames; 19 of 20 networks keep the bound as often
+as stated. Their families (:func:`.listed_networks.calibrating_networks`) serve neither training nor evaluation.
 
-Bounds are on a frame as the application sees it, with jitter, not on a median.
+Bounds are on single frames with jitter, not on a median.
 """
 
 from __future__ import annotations
@@ -41,10 +40,11 @@ from .making import copy_bundle
 from .production import EVALUATION_NODES, evaluate_simulated, evaluated
 
 NODES = tuple(range(100, 132))
-"""The simulated boards whose errors bounds are fitted to: neither trained on nor judged by.
+"""Simulated boards for fitting bounds, in neither training nor evaluation.
 
-They are many because a board differs from others at all of its configurations alike; the first eight lie little more than half
-as far apart in energy as boards do."""
+Many are needed, since a board's error is common to its configurations: the first eight spread little over half as far in energy
+as all do.
+"""
 
 CONFIGURATIONS = 10
 _KEPT_BY = 19 / 20  # of networks: of 25, all but one
@@ -66,7 +66,6 @@ class _Seen:
     """Components of a network's errors in latency or energy, over the flat grid.
 
     Attributes:
-        predicted: the value.
         own: variance of its kernels' own errors.
         guessed: variance of guessed kernels.
         parts: squared shares of host, computation and memory traffic, (3, configurations).
@@ -79,10 +78,10 @@ class _Seen:
 
 
 def fit_bounds(cost: BoardCost, measured: Sequence[NetworkMeasurement], kept_by: float = _KEPT_BY) -> BoardCost:
-    """The cost with uncertainties and tails of unseen networks.
+    """Cost with uncertainties and tails of unseen networks.
 
     Args:
-        measured: whole networks, of families and boards used neither to train nor to evaluate; frames show single errors.
+        measured: whole networks, of families and boards in neither training nor evaluation; frames show single errors.
         kept_by: share of the networks that keep a bound as often as stated.
 
     Raises:
@@ -127,7 +126,7 @@ def _seen(network: Network, cost: BoardCost) -> dict[Figure, _Seen]:
 def _explained(
     seen: dict[str, dict[Figure, _Seen]], measured: Sequence[NetworkMeasurement], figure: Figure
 ) -> tuple[float, Shares, float]:
-    """Non-negative least squares of squared errors: scale of the kernels' own, shares, common term; networks weigh alike."""
+    """Non-negative least squares of squared errors: scale of kernel errors, shares, common term; equal weight per network."""
     from scipy.optimize import nnls
 
     rows, squares = [], []
@@ -142,7 +141,7 @@ def _explained(
 
 
 def _tail(made: Mapping[str, Surface], measured: Sequence[NetworkMeasurement], figure: Figure, kept_by: float) -> Tail:
-    """How far errors go in units of their sigma, for so many networks at least; surfaces by the networks' digests."""
+    """Tail of errors in units of sigma for ``kept_by`` of the networks; surfaces by network digest."""
     by_network: dict[str, list[NDArray[np.float64]]] = {digest: [] for digest in made}
     for item in measured:
         predicted, sigma = (getattr(made[item.network.digest], name).ravel()[item.index] for name in _NAMES[figure])
@@ -153,7 +152,7 @@ def _tail(made: Mapping[str, Surface], measured: Sequence[NetworkMeasurement], f
 
 
 def _jitter(measured: Sequence[NetworkMeasurement]) -> Tail:
-    """How single frames exceed their median; as far as nothing where none were measured."""
+    """Tail of single frames above their median; zero without frames."""
     kept = [item.frames_ms for item in measured if item.frames_ms is not None]
     ratios = [np.log(frames_ms / np.median(frames_ms, axis=1, keepdims=True)).ravel() for frames_ms in kept]
     every = np.concatenate(ratios) if ratios else np.zeros(1)
@@ -161,7 +160,7 @@ def _jitter(measured: Sequence[NetworkMeasurement]) -> Tail:
 
 
 def _with_peaks(quantiles: NDArray[np.float64], every: NDArray[np.float64]) -> Tail:
-    """Quantiles, continued by the peaks of all errors over the last: those of one network would be too few."""
+    """Quantiles continued by the pooled excess over the last; one network has too few."""
     from scipy.stats import genpareto
 
     quantiles = np.maximum.accumulate(np.maximum(quantiles, 0.0))
@@ -179,7 +178,7 @@ def _with_peaks(quantiles: NDArray[np.float64], every: NDArray[np.float64]) -> T
 def _errors(
     item: NetworkMeasurement, figure: Figure, predicted: NDArray[np.float64], sigma: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Errors over their sigma; of latency those of each frame, where frames were measured."""
+    """Errors over sigma; of latency per frame, if measured."""
     if figure == "energy":
         return np.asarray(np.log(_measured(item, figure) / predicted) / sigma)
     frames_ms = item.latency_ms[:, None] if item.frames_ms is None else item.frames_ms
@@ -199,7 +198,7 @@ def _command(name: str) -> str:
 
 
 def bound(bundle: Bundle, directory: Path, seed: int, progress: Callable[[int, int, str], None]) -> Bundle:
-    """Measure networks on simulated boards, fit a finished bundle's bounds to them, and write it.
+    """Measure networks on simulated boards, fit a finished bundle's bounds, and write it.
 
     Args:
         directory: a new folder, or the bundle's own.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much whole networks and boards err beyond their kernels' own errors, by what latency and energy are spent on."""
+"""Errors of whole networks and boards beyond their kernels', by component of latency and energy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SOURCES = tuple(field.name for field in fields(Shares))
 
 @dataclass(frozen=True)
 class Observation:
-    """A network's errors at n configurations and their causes.
+    """A network's errors at n configurations.
 
     Attributes:
         error: log(measured / predicted), (n,).
@@ -37,8 +37,7 @@ class Observation:
 def squared_parts(
     network: Network, cost: BoardCost, costs: KernelCosts | None = None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Squared shares of host, computation and memory traffic in latency and in energy, each ``(3, configurations)``; ``costs``
-    are the network's kernels', if known."""
+    """Squared shares of host, computation and memory traffic in latency and in energy, each ``(3, configurations)``."""
     costs, way = costs or kernel_costs(network, cost), check_execution(None, network)
     bare = assemble(network, cost, costs, "timeline", way)
     latency, energy = [], []
@@ -52,8 +51,7 @@ def squared_parts(
 
 
 def fit_shares(observations: Sequence[Observation]) -> Shares:
-    """Non-negative least-squares shares that, with the kernels' own errors, explain all squared errors; networks weigh
-    alike."""
+    """Non-negative least-squares shares that, with kernel errors, explain squared errors; equal weight per network."""
     from scipy.optimize import nnls
 
     weights = [1 / np.sqrt(len(one.error)) for one in observations]

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Adding engine costs to a finished bundle without changing its models.
+"""Engine costs for a finished bundle, without new models.
 
-The simulated silicon's engine runs networks that are listed as the front end lists engines (``decompose --as engine``); factors
-absorb the differences. They are fitted to known networks and boards, uncertainty to unseen boards and also unseen families.
-Reference networks are included, since two of them show the largest difference: TensorRT merges parallel convolutions, the
-silicon's engine does not.
+The simulated engine runs networks decomposed as engines (``decompose --as engine``); factors absorb the differences. Factors
+fit known networks and boards, uncertainty unseen boards and families. Reference networks are included: two show the largest
+difference, since TensorRT merges parallel convolutions and the simulated engine does not.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ _POWERS = ("product_power", "other_power")
 
 
 def fit_start(host: HostModel, us: Rows, launches: NDArray[np.int64], grid: FrequencyGrid) -> HostModel:
-    """The host with the time to start an engine and to issue each of its kernels.
+    """Host model with the time to start an engine and to issue each kernel.
 
     Args:
         us: start times, in microseconds.
@@ -66,13 +65,13 @@ def fit_start(host: HostModel, us: Rows, launches: NDArray[np.int64], grid: Freq
 
 
 def fit_rates(cost: BoardCost, measured: Sequence[NetworkMeasurement]) -> EngineRates:
-    """Factors of one element type's kernels that best explain latencies and energies of engines.
+    """Factors of one element type's kernels by latencies and energies of engines.
 
     Least squares of relative errors, factors between :data:`_LEAST` and :data:`_MOST`, 1 without data.
 
     Args:
         cost: kernels under a framework, and engine starts.
-        measured: networks run by engines, listed as the front end lists them.
+        measured: networks run by engines, decomposed as engines.
 
     Raises:
         MeasurementError: nothing measured, or no power.
@@ -93,7 +92,7 @@ def fit_rates(cost: BoardCost, measured: Sequence[NetworkMeasurement]) -> Engine
 
 
 def unchanged() -> Engines:
-    """Engines in which kernels take what they do under a framework without the bias of products, and nothing is uncertain."""
+    """Engines with framework costs, without product bias and uncertainty."""
     return Engines({"": EngineRates()}, UNSCALED, NO_SHARES, NO_SHARES, 0.0, 0.0, None)
 
 
@@ -104,7 +103,7 @@ def _factors(rates: EngineRates, names: Sequence[str]) -> NDArray[np.float64]:
 def _fitted(
     names: Sequence[str], columns: NDArray[np.float64], goal: NDArray[np.float64], scale: NDArray[np.float64]
 ) -> dict[str, float]:
-    """What of each column makes up the goal; errors count as shares of the scale."""
+    """Factors of columns that sum to the goal; errors are relative to ``scale``."""
     from scipy.optimize import lsq_linear
 
     there = [place for place, column in enumerate(columns.T) if column.any()]
@@ -145,7 +144,7 @@ class _Seen:
 
     @classmethod
     def of(cls, cost: BoardCost, item: NetworkMeasurement) -> _Seen:
-        """A measurement with the framework models' predictions. Raises MeasurementError without measured power."""
+        """Measurement with the framework models' predictions. Raises MeasurementError without power."""
         if item.energy_mj is None:
             raise MeasurementError(f"engines: power of network {item.network.name} was not measured")
         costs, at = kernel_costs(item.network, cost), item.index
@@ -169,16 +168,16 @@ class _Seen:
 
     @property
     def launches(self) -> NDArray[np.int64]:
-        """How often each kernel is launched, (k,)."""
+        """Launches of each kernel, (k,)."""
         return np.bincount(self.order, minlength=len(self.sorts))
 
     def times_ms(self, rates: EngineRates) -> NDArray[np.float64]:
-        """Of each kernel in an engine of such rates, (k, n)."""
+        """(k, n)."""
         kernels = zip(self.gpu_ms, self.images_ms, self.sorts, strict=True)
         return np.array([time_in_engine(own_ms, self.floor_ms, images, sort, rates) for own_ms, images, sort in kernels])
 
     def time_columns(self) -> NDArray[np.float64]:
-        """What each factor of time is multiplied with, all launches together, (n, factors)."""
+        """Contribution of each time factor, over all launches, (n, factors)."""
         copied = self._are("copy")
         least = np.where(copied, 0.0, np.minimum(self.gpu_ms, self.floor_ms))
         beyond = self.gpu_ms - least
@@ -187,29 +186,27 @@ class _Seen:
         return np.stack([self.launches @ part for part in parts], axis=1)
 
     def power_columns(self, rates: EngineRates) -> NDArray[np.float64]:
-        """Energy above idle of products and of other kernels in engines, by their power under the framework, in mJ, (n, 2)."""
+        """Energy above idle of products and of other kernels, at framework power, in mJ, (n, 2)."""
         each_mj = self.launches[:, None] * self.times_ms(rates) * self.dynamic_mw / 1e3
         product = self._are("product") | self._are("window")
         return np.stack([(each_mj * product).sum(axis=0), (each_mj * ~product).sum(axis=0)], axis=1)
 
     def _are(self, sort: Sort) -> NDArray[np.bool_]:
-        """Which kernels are of a sort, (k, 1)."""
         return np.array([own == sort for own in self.sorts])[:, None]
 
     def latency_at(self, rates: EngineRates) -> NDArray[np.float64]:
-        """The latency in an engine of such rates, (n,)."""
         gpu_ms = self.times_ms(rates)[:, :, None, None]
         return play(self.issued_ms[:, :, None], gpu_ms, self.order).latency_ms[:, 0, 0] + self.once_ms
 
     def rest_mj(self) -> NDArray[np.float64]:
-        """The measured energy without that of kernels above idle: idle for as long as it took, and the host, in mJ, (n,)."""
+        """Measured energy without kernels above idle, in mJ, (n,)."""
         return np.asarray((self.idle_mw * self.latency_ms + self.host_mw * (self.issued_ms[-1] + self.once_ms)) / 1e3)
 
 
 FITTED_NODES = 3
-"""So many of the boards that the profile was trained on have their engines measured."""
+"""Number of training boards whose engines are measured."""
 JUDGED_NODES = NODES[:12]
-"""The boards by whose errors the uncertainty is fitted."""
+"""Boards for fitting uncertainty."""
 CONFIGURATIONS = 8
 _KEPT_BY = 1.0  # all of them: what an engine makes of a network is of one piece, and off for all of it alike
 _EACH = 4  # of the networks that profiles are trained on, every fourth
@@ -217,7 +214,7 @@ _STARTS = 12  # configurations at which each network's start is timed
 
 
 def add_engines(bundle: Bundle, directory: Path, seed: int, progress: Callable[[int, int, str], None]) -> Bundle:
-    """Measure engines on simulated boards, fit their costs, and write the bundle with them.
+    """Measure engines on simulated boards, fit their costs, and write the bundle.
 
     Args:
         directory: a new folder, or the bundle's own.

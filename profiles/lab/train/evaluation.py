@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How well surfaces predict whole networks: predicted against measured latency and energy at random configurations."""
+"""Errors of surfaces: predicted and measured latency and energy of networks at random configurations."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ from ..measure.meters.meter import Meter
 def true_surface(
     network: Network, silicon: Silicon, grid: FrequencyGrid, rails: Sequence[str], temperature_c: float = AMBIENT_DIE_C
 ) -> Surface:
-    """Latency, and power and energy at the board's shunts, at every configuration. Raises TwinError if the silicon lacks a
-    kind."""
+    """Latency, and power and energy at the board's shunts, over the grid. Raises TwinError if the silicon lacks a kind."""
     clocks = Clocks.of(list(grid))
     run = execute(network, silicon, clocks, temperature_c)
     energy_mj = 1e3 * _together(silicon.sensed(run.rail_energy_j), rails).reshape(grid.shape)
@@ -36,7 +35,6 @@ def true_surface(
 
 
 def mean_surface(surfaces: Sequence[Surface]) -> Surface:
-    """The mean of several boards' surfaces of one network."""
     latency_ms, energy_mj, idle_mw = (
         np.mean([getattr(one, figure) for one in surfaces], axis=0) for figure in ("latency_ms", "energy_mj", "idle_mw")
     )
@@ -53,13 +51,13 @@ def _together(figures: dict[str, Array], rails: Sequence[str]) -> Array:
 
 
 FRAMES = 50
-"""So many frames of a network are measured at each configuration where bounds are fitted or judged."""
+"""Frames per configuration for fitting and testing bounds."""
 
 
 def measure_network(
     network: Network, grid: FrequencyGrid, rails: Sequence[str], meter: Meter, configurations: int, seed: int
 ) -> NetworkMeasurement:
-    """Measure a network's latency and energy at random configurations of the grid, each at most once."""
+    """Latency and energy of a network at distinct random configurations."""
     index = np.random.default_rng(seed).choice(grid.size, min(configurations, grid.size), replace=False)
     chosen = [_configuration(grid, position) for position in index]
     latency_ms = np.asarray(meter.network_latency_ms(network, chosen), np.float64)
@@ -69,19 +67,17 @@ def measure_network(
 
 
 class FrameMeter(Protocol):
-    """Measures single frames of a network."""
-
     def network_frames_ms(
         self, network: Network, configurations: Sequence[FrequencyConfiguration], frames: int
     ) -> NDArray[np.float64]:
-        """Latencies of so many frames at each configuration, ``(configurations, frames)``."""
+        """Frame latencies, ``(configurations, frames)``."""
         ...
 
 
 def with_frames(
     measured: NetworkMeasurement, grid: FrequencyGrid, meter: FrameMeter, frames: int = FRAMES
 ) -> NetworkMeasurement:
-    """The measurement with single frames at the same configurations."""
+    """Measurement with single frames at the same configurations."""
     chosen = [_configuration(grid, position) for position in measured.index]
     return replace(measured, frames_ms=np.asarray(meter.network_frames_ms(measured.network, chosen, frames), np.float64))
 
@@ -89,7 +85,7 @@ def with_frames(
 def evaluate(
     cost: BoardCost, measured: Iterable[NetworkMeasurement], methods: Sequence[Method] = METHODS
 ) -> list[NetworkError]:
-    """The error of every method for everything measured, networks in order; a network's surface is made once."""
+    """Errors of every method, grouped by network."""
     errors = []
     by_network: dict[str, list[NetworkMeasurement]] = {}
     for item in measured:
@@ -102,7 +98,7 @@ def evaluate(
 
 
 def table(errors: Sequence[NetworkError]) -> str:
-    """A table for people: one line per network, the methods side by side, means below; boards of one network are averaged."""
+    """Text table: a line per network, averaged over boards, methods side by side, means below."""
     methods = list(dict.fromkeys(error.method for error in errors))
     networks = list(dict.fromkeys(error.network for error in errors))
     lines = [
@@ -117,7 +113,7 @@ def table(errors: Sequence[NetworkError]) -> str:
 
 
 def coverage(errors: Sequence[NetworkError], method: str = "timeline") -> str:
-    """What becomes of the 95% surfaces' promise, in two lines for people: over all, for the worst network, and how sharp."""
+    """Coverage of the 95% surfaces in two lines: overall, worst network, and sharpness."""
     own = [error for error in errors if error.method == method]
     lines = []
     for figure in ("latency", "energy"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fits of what the host costs: the time to issue each call over the CPU and memory clocks, its power, and idle power."""
+"""Fits of host costs: issue time over CPU and memory clocks, power, and idle power."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ def fit_leakage(
 ) -> tuple[NDArray[np.float32], Heat] | None:
     """Leakage over the grid at the reference temperature, in mW, and its growth; None if not measured.
 
-    Least squares of relative errors over all boards: a non-negative sum of powers of the three clocks, whose part in a
-    measurement grows exponentially with temperature.
+    Least squares of relative errors over boards: non-negative powers of the three clocks, exponential in temperature.
 
     Args:
         rows: idle power; ``what`` is the temperature's position.
@@ -55,8 +54,7 @@ _TIMINGS, _TIMING_ROUNDS = 10_000, 20
 
 
 def fit_host_model(measurements: Measurements, grid: FrequencyGrid) -> HostModel:
-    """Issue times by call name and per gathered tensor; the default is the median name's. Raises MeasurementError without
-    any."""
+    """Issue times by call name and per gathered tensor; the default is the median name's. Raises MeasurementError."""
     rows = measurements.tables["host_us"]
     if not len(rows):
         raise MeasurementError("host model: no issue times were measured")
@@ -78,8 +76,10 @@ def fit_host_model(measurements: Measurements, grid: FrequencyGrid) -> HostModel
 
 
 def fit_issue_time(rows: Rows, tensors: NDArray[np.int64], grid: FrequencyGrid) -> tuple[Coefficients, Coefficients]:
-    """Non-negative least squares of relative errors: (a, b, c, d) of a call and of each gathered tensor. No call is slower at a
-    higher CPU clock, whatever slow cores hide of a cache miss."""
+    """Non-negative least squares of relative errors: (a, b, c, d) of a call and of each gathered tensor.
+
+    Constrained so that no call is slower at a higher CPU clock.
+    """
     from scipy.optimize import nnls
 
     cpu_mhz, _, emc_mhz = clocks_mhz(rows.configuration, grid)
@@ -94,7 +94,7 @@ def fit_issue_time(rows: Rows, tensors: NDArray[np.int64], grid: FrequencyGrid) 
 
 
 def fit_gap_us(rows: Rows, grid: FrequencyGrid) -> tuple[float, float]:
-    """The GPU's pause between two kernels that follow back to back as ``a + b / gpu_mhz`` us; none where none was measured."""
+    """GPU pause between consecutive kernels, ``a + b / gpu_mhz`` us; zero if not measured."""
     if not len(rows):
         return (0.0, 0.0)
     gpu_mhz = clocks_mhz(rows.configuration, grid)[1]
@@ -106,7 +106,7 @@ def fit_gap_us(rows: Rows, grid: FrequencyGrid) -> tuple[float, float]:
 
 
 def fit_timing_us(rows: Rows, grid: FrequencyGrid) -> tuple[float, float, float]:
-    """Time added by timing a kernel alone, ``a + b / cpu_mhz + c / gpu_mhz`` us if positive; zeros if not measured."""
+    """Time added by timing a kernel alone, ``a + b / cpu_mhz + c / gpu_mhz`` us if positive; zero if not measured."""
     if not len(rows):
         return (0.0, 0.0, 0.0)
     rows = rows.where(np.arange(len(rows)) % max(len(rows) // _TIMINGS, 1) == 0)
@@ -122,7 +122,7 @@ def fit_timing_us(rows: Rows, grid: FrequencyGrid) -> tuple[float, float, float]
 
 
 def fit_floor(gpu_mhz: NDArray[np.float64], us: NDArray[np.float64]) -> LaunchFloor:
-    """What launches that do next to nothing take; relative errors count. Nothing where none was measured."""
+    """Time of near-empty launches, by relative errors; zero if not measured."""
     from scipy.optimize import nnls
 
     if not len(us):
@@ -133,11 +133,10 @@ def fit_floor(gpu_mhz: NDArray[np.float64], us: NDArray[np.float64]) -> LaunchFl
 
 
 def fit_idle_mw(rows: Rows, grid: FrequencyGrid) -> NDArray[np.float32]:
-    """Idle power over the grid, mean over boards, in mW; configurations not measured from a non-negative sum of powers of the
-    three clocks, by least squares of relative errors.
+    """Mean idle power over boards in mW; unmeasured configurations by non-negative powers of the three clocks.
 
     Raises:
-        MeasurementError: too few configurations for that.
+        MeasurementError: too few configurations.
     """
     from scipy.optimize import nnls
 
@@ -157,8 +156,7 @@ def fit_idle_mw(rows: Rows, grid: FrequencyGrid) -> NDArray[np.float32]:
 
 
 def powers_of_clocks(configuration: NDArray[np.int64], grid: FrequencyGrid) -> NDArray[np.float64]:
-    """One, and powers of each clock over its highest level, at flat grid indices: the terms of idle power and leakage, since
-    supply voltages rise ever more steeply with clocks."""
+    """One, and powers of each clock over its highest level: supply voltages rise ever more steeply with clocks."""
     columns = [np.ones(len(configuration))]
     for clock, levels in zip(clocks_mhz(configuration, grid), grid.levels_mhz(), strict=True):
         columns += [(clock / float(levels[-1])) ** power for power in _POWERS]
@@ -166,7 +164,7 @@ def powers_of_clocks(configuration: NDArray[np.int64], grid: FrequencyGrid) -> N
 
 
 def fit_host_active_mw(rows: Rows, grid: FrequencyGrid) -> NDArray[np.float32]:
-    """CPU power above idle while the host issues, per CPU level, interpolated, in mW. Raises MeasurementError without any."""
+    """CPU power above idle while issuing, per CPU level, interpolated, in mW. Raises MeasurementError without any."""
     if not len(rows):
         raise MeasurementError("host power: no measurement in which launching took longer than running")
     level = np.unravel_index(rows.configuration, grid.shape)[0]
@@ -179,7 +177,7 @@ def fit_host_active_mw(rows: Rows, grid: FrequencyGrid) -> NDArray[np.float32]:
 def clocks_mhz(
     configuration: NDArray[np.int64], grid: FrequencyGrid
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """CPU, GPU and memory clock in MHz of configurations given as flat grid indices."""
+    """CPU, GPU and memory clock in MHz at flat grid indices."""
     cpu, gpu, emc = np.unravel_index(configuration, grid.shape)
     axes = [np.asarray(axis, np.float64) for axis in grid.levels_mhz()]
     return axes[0][cpu], axes[1][gpu], axes[2][emc]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Time and power of kernels and calls within networks, compared with each alone.
+"""Time and power of kernels and calls within networks, relative to each alone.
 
-Parameters have left the caches, host calls and kernels share the memory, and kernels compute with other values. Waits of host
-and kernels for memory, and factors of host time, kernel time and power above idle, are fitted to whole networks.
+Inside a network, parameters have left the caches, host and kernels share the memory, and operands differ. Waits for memory, and
+factors of host time, kernel time and power, are fitted to whole networks.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ _MOST_WAITING, _MOST_TRAFFIC = 1.0, 1.0
 
 @dataclass(frozen=True)
 class Inside:
-    """Factors within networks of host time, kernel time and power above idle; waits for shared memory of calls, ``waiting``,
-    and kernels, ``host_traffic``, as in :class:`~jetdvfs.kernels.cost.board.BoardCost`."""
+    """Factors within networks of host time, kernel time and power above idle; memory waits as in
+    :class:`~jetdvfs.kernels.cost.board.BoardCost`.
+    """
 
     host: float = 1.0
     time: float = 1.0
@@ -42,11 +43,11 @@ ALONE = Inside()
 
 
 def fit_inside(cost: BoardCost, measured: Sequence[NetworkMeasurement]) -> Inside:
-    """Factors that fit networks' latency and energy, in least squares of relative errors.
+    """Factors by networks' latency and energy, in least squares of relative errors.
 
     Args:
         cost: of kernels and calls measured alone.
-        measured: whole networks; without any, or without power, nothing, or no power, is corrected.
+        measured: whole networks; without networks, or power, those factors stay 1.
     """
     from scipy.optimize import nnls
 
@@ -92,8 +93,7 @@ def fit_inside(cost: BoardCost, measured: Sequence[NetworkMeasurement]) -> Insid
 
 
 def _parts_ms(network: Network, cost: BoardCost, costs: KernelCosts) -> NDArray[np.float64]:
-    """A network's latency by host, host per unit of ``waiting``, kernels, kernels per unit of ``host_traffic``,
-    (configurations, 4)."""
+    """Latency by host, host per ``waiting``, kernels, kernels per ``host_traffic``, (configurations, 4)."""
     way, use = check_execution(None, network), used_memory(costs, cost)
     latency_ms = assemble(network, cost, costs, "timeline", way).latency_ms.ravel()
     host, compute, memory = latency_ms * np.sqrt(np.maximum(squared_parts(network, cost, costs)[0], 0.0))

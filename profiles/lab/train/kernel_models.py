@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernel models: per kind, gradient-boosted trees for log(time / roofline bound) and for log(power above idle).
+"""Kernel models: gradient-boosted trees per kind, for log(time / roofline bound) and log(power above idle).
 
-XGBoost trains them; they are stored as treelite bytes. Validation holds out boards, as MIRAGE (SEC '21, section 4.3), and
-kernels too, since unseen networks bring new ones.
+XGBoost trains them; treelite stores them. Validation holds out boards, as MIRAGE (SEC '21, section 4.3), and kernels, since
+unseen networks have new ones.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ from .host_fit import clocks_mhz, fit_floor, fit_gap_us, fit_timing_us
 
 
 def compacted(model: Any, axes: int = len(FREQUENCIES)) -> bytes:
-    """A ``treelite.Model`` as bytes for :func:`jetdvfs.kernels.trees.compact.read_compact`. Raises EnsembleError as
-    :func:`jetdvfs.kernels.trees.forest.read_treelite`."""
+    """Compact bytes of a ``treelite.Model`` for :func:`jetdvfs.kernels.trees.compact.read_compact`. Raises EnsembleError."""
     n_features, base_score, forest = forest_of(model, axes)
     order = np.concatenate([forest.first[:0], *levels(forest)])
     leaf, value = forest.leaf[order], forest.value[order].astype("<f4")
@@ -55,20 +54,20 @@ def compacted(model: Any, axes: int = len(FREQUENCIES)) -> bytes:
 
 
 TARGETS: Mapping[str, str] = {"time": "kernel_ms", "power": "kernel_mw"}
-"""The two models of a kind and the table each is trained on."""
+"""Models of a kind, and their training tables."""
 
 _NEXT_TO_NOTHING = 20_000  # FLOPs and bytes together
 _LEAST_OF_TIMED = 0.25  # what must be left of a time without what timing adds
 _LEAF_STEP, _AT_RATE, _OF_RATE = 1 / 1024, 0.1, 0.1  # leaves go with the rate; of slow learners there are many
 FEW_KERNELS = 5_000
-"""Up to so many are few: leaves need not hold several, and those of networks count for more."""
+"""Up to this count, leaves may be small and networks' kernels weigh more."""
 _FAMILIAR = 1 / 3  # of the weight: with half of it, kernels of other networks were predicted worse, most of all convolutions
 _LEAST_MW = 100.0  # power above idle that sensors with steps of 150 mW cannot tell from none is taken as this
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Hyperparameters of one model; the number of trees follows from validation, up to ``rounds`` where that is given."""
+    """Hyperparameters of one model; validation chooses the number of trees, up to ``rounds`` if given."""
 
     max_depth: int
     learning_rate: float
@@ -86,11 +85,8 @@ class TrainingOptions:
     """Training options.
 
     Attributes:
-        recipes: candidate hyperparameters per kind, or per kind and target (``conv2d time``); key ``""`` for all others.
-        most_rounds: most trees of a model.
+        recipes: candidates per kind, or per kind and target (``conv2d time``); key ``""`` for all others.
         patience: rounds without improvement that end a validation run.
-        threads: for XGBoost.
-        seed: of its random choices.
         cluster: ``distributed.Client`` whose workers train; None trains here.
     """
 
@@ -104,7 +100,7 @@ class TrainingOptions:
 
 @dataclass(frozen=True)
 class Table:
-    """A training set: n rows of p features, labels, weights, and the groups by which validation splits it."""
+    """Training set: n rows of p features, labels, weights, and groups for validation."""
 
     features: NDArray[np.float32]
     label: NDArray[np.float64]
@@ -122,7 +118,7 @@ class Table:
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """One model as treelite bytes, its recipe, and its validation error.
+    """One model as treelite bytes.
 
     Attributes:
         sigma: standard deviation of log(measured / predicted) on held-out boards and kernels.
@@ -137,14 +133,13 @@ class TrainedModel:
 
 @dataclass(frozen=True)
 class TrainedKind:
-    """The two models of a kernel kind; that of power is None where power was not measured."""
+    """Models of a kernel kind; power is None if not measured."""
 
     kind: str
     time: TrainedModel
     power: TrainedModel | None
 
     def of(self, target: str) -> TrainedModel | None:
-        """Its model of one of :data:`TARGETS`."""
         return self.time if target == "time" else self.power
 
 
@@ -157,14 +152,13 @@ def table_of(
     nodes: Collection[int] | None = None,
     without: Collection[Any] = (),
 ) -> Table:
-    """The training set of a kind.
+    """Training set of a kind.
 
     Args:
-        measurements: of a campaign.
         kind: kernel kind, or the family of pointwise kinds.
         target: ``time`` or ``power``.
-        familiar: signatures of the networks' kernels, a third of the weight; if kernels are few, half way from that to their
-            share of the rows, if larger, since a handful of random ones cannot represent all.
+        familiar: signatures of the networks' kernels, with a third of the weight; among few kernels halfway to their share of
+            rows, if larger, since a handful of random ones cannot represent all.
         nodes: boards to use; all by default.
         without: signatures of kernels to omit.
     """
@@ -198,14 +192,14 @@ def table_of(
 
 
 def kernels_of(measurements: Measurements, kind: str, without: Collection[Any] = ()) -> list[int]:
-    """The numbers of the kernels that train a kind's models; ``Table.kernel`` counts in this list."""
+    """Numbers of a kind's training kernels; ``Table.kernel`` indexes this list."""
     kinds = {kind, *served_by(kind), *(made.name for made in fused_of(kind))}
     kernels = enumerate(measurements.invocations)
     return [number for number, kernel in kernels if kernel.kind in kinds and kernel.signature not in without]
 
 
 def floor_of(measurements: Measurements, board: MeasuredDevice) -> LaunchFloor:
-    """What launches that do next to nothing take in a network."""
+    """Time of near-empty launches in a network."""
     idle = [what for what, kernel in enumerate(measurements.invocations) if kernel.bytes + kernel.flops < _NEXT_TO_NOTHING]
     rows = measurements.tables[TARGETS["time"]]
     rows = in_stream(measurements, board, rows.where(np.isin(rows.what, idle)))
@@ -213,8 +207,7 @@ def floor_of(measurements: Measurements, board: MeasuredDevice) -> LaunchFloor:
 
 
 def in_stream(measurements: Measurements, board: MeasuredDevice, rows: Rows) -> Rows:
-    """Times of kernels within a network, the pause between two included, without separate timing. Times that are mostly timing
-    cost are omitted."""
+    """Kernel times within a network, with pauses but without timing cost; rows dominated by timing cost are omitted."""
     timing_ms, gap_ms = stream_parts_ms(measurements, board, rows.configuration)
     own = rows.value - timing_ms
     return replace(rows, value=own + gap_ms).where(own > _LEAST_OF_TIMED * rows.value)
@@ -223,8 +216,7 @@ def in_stream(measurements: Measurements, board: MeasuredDevice, rows: Rows) -> 
 def stream_parts_ms(
     measurements: Measurements, board: MeasuredDevice, configuration: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Cost of timing a kernel alone, and the pause in its time within a network, each (n,) in ms, at flat grid indices,
-    (n,)."""
+    """Timing cost of a kernel alone, and its pause within a network, each (n,) in ms, at flat grid indices."""
     cpu_mhz, gpu_mhz, _ = clocks_mhz(configuration, board.grid)
     constant_us, slope_us = fit_gap_us(measurements.tables["gap_us"], board.grid)
     timing_us, of_cpu, of_gpu = fit_timing_us(measurements.tables["timing_us"], board.grid)
@@ -241,7 +233,7 @@ def residuals_of(
     kernels: Collection[Any],
     nodes: Collection[int],
 ) -> NDArray[np.float64]:
-    """log(measured / predicted) of the kernels with these signatures on these boards; empty where there are none."""
+    """log(measured / predicted) of some kernels on some boards; maybe empty."""
     others = {kernel.signature for kernel in measurements.invocations} - set(kernels)
     try:
         table = table_of(measurements, board, kind, target, kernels, nodes, others)
@@ -258,7 +250,7 @@ def bounds_at_ms(
     board: MeasuredDevice,
     floor: LaunchFloor,
 ) -> NDArray[np.float64]:
-    """The bound that models of time are about, (n,) in ms: of ``invocations[of_row]``, each at its clocks in MHz."""
+    """Roofline bound in ms, (n,), of ``invocations[of_row]``, each at its clocks in MHz."""
     gpu_mhz, emc_mhz = clocks[1], clocks[2]
     bound = np.empty(len(of_row))
     order = np.argsort(of_row, kind="stable")
@@ -282,7 +274,7 @@ def train_kind(
     without: Collection[Any] = (),
     recipes: TrainedKind | None = None,
 ) -> TrainedKind:
-    """Choose hyperparameters by validation, or take those of ``recipes``, and train a kind's two models on everything."""
+    """Train a kind's models on everything, with validated recipes or given ones."""
 
     def table(target: str) -> Table:
         return table_of(measurements, board, kind, target, familiar, nodes, without)
@@ -304,7 +296,7 @@ def train_kind(
 
 
 def _middle_power(measurements: Measurements, times: Table, options: TrainingOptions) -> TrainedModel:
-    """Stand-in for a power model without measured power: the median of all kernels, as uncertain as their spread."""
+    """Stand-in without measured power: median of all kernels, with their spread."""
     drawn = np.log(np.maximum(measurements.tables[TARGETS["power"]].value, _LEAST_MW))
     middle = float(np.median(drawn))
     model = train_model(replace(times, label=np.full(len(times.label), middle)), "", options)
@@ -312,7 +304,7 @@ def _middle_power(measurements: Measurements, times: Table, options: TrainingOpt
 
 
 def train_model(table: Table, key: str, options: TrainingOptions, earlier: TrainedModel | None = None) -> TrainedModel:
-    """Choose hyperparameters by validation, or take those of an earlier training, and train on everything."""
+    """Train on everything, with a validated recipe or that of an earlier training."""
     if earlier is None:
         recipe, sigma = choose_recipe(table, options.recipes.get(key, options.recipes[""]), options)
     else:
@@ -323,7 +315,7 @@ def train_model(table: Table, key: str, options: TrainingOptions, earlier: Train
 
 
 def choose_recipe(table: Table, recipes: Sequence[Recipe], options: TrainingOptions) -> tuple[Recipe, float]:
-    """The recipe that predicts boards and kernels it has not seen best, with its number of trees and its error's deviation."""
+    """Best recipe on unseen boards and kernels, with its number of trees, and the error's deviation."""
     rng = np.random.default_rng(options.seed)
     kernels, nodes = np.unique(table.kernel), np.unique(table.node)
     held_kernels = rng.choice(kernels, max(len(kernels) // 5, 1), replace=False)
@@ -344,7 +336,7 @@ def choose_recipe(table: Table, recipes: Sequence[Recipe], options: TrainingOpti
 
 
 def left_out_error(table: Table, left_out: NDArray[np.bool_], recipe: Recipe, options: TrainingOptions) -> NDArray[np.float64]:
-    """log(measured / predicted) of some rows of a table, by a model trained on the others with a recipe chosen before."""
+    """log(measured / predicted) of some rows, by a model trained on the rest."""
     import xgboost
 
     booster = _boost(table.where(~left_out), recipe, options, recipe.rounds)[0]
@@ -356,7 +348,7 @@ def left_out_error(table: Table, left_out: NDArray[np.bool_], recipe: Recipe, op
 def _boost(
     table: Table, recipe: Recipe, options: TrainingOptions, rounds: int, validation: Table | None = None
 ) -> tuple[Any, int, float]:
-    """Train; with a validation set, stop when it no longer improves: (booster, best number of trees, RMSE there)."""
+    """Train with early stopping on a validation set: (booster, best number of trees, RMSE there)."""
     parameters = boosting_parameters(recipe, options.threads, options.seed)
     held = None if validation is None else validation.rows
     if options.cluster is None:
@@ -379,7 +371,6 @@ def _boosted_here(
 
 
 def boosting_parameters(recipe: Recipe, threads: int, seed: int) -> dict[str, Any]:
-    """What XGBoost is told."""
     return {
         "objective": "reg:squarederror",
         "tree_method": "hist",
@@ -399,8 +390,7 @@ def boosting_parameters(recipe: Recipe, threads: int, seed: int) -> dict[str, An
 
 
 def treelite_bytes(booster: Any, step: float) -> bytes:
-    """A booster as treelite bytes, without training statistics. Leaves are rounded to multiples of ``step`` to compress: far
-    below the error of a sum of hundreds."""
+    """Booster as treelite bytes, without statistics. Leaves are rounded to multiples of ``step`` to compress."""
     import treelite
 
     model = treelite.frontend.from_xgboost(booster)
@@ -417,12 +407,12 @@ def treelite_bytes(booster: Any, step: float) -> bytes:
 
 
 def compact_bytes(model: TrainedModel, factor: float) -> bytes:
-    """A trained model whose predictions, logarithms, are of so many times as much, as a bundle keeps it."""
+    """Compact bytes of a model whose predictions are multiplied by ``factor``."""
     return compacted(_scaled(model, factor))
 
 
 def ensemble_of(model: TrainedModel, factor: float = 1.0) -> TreeEnsemble:
-    """A trained model as the cost models use it, of so many times as much."""
+    """Ensemble of a model whose predictions are multiplied by ``factor``."""
     return TreeEnsemble.from_treelite(_scaled(model, factor))
 
 

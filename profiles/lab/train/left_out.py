@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cross-validation of one device's record: each network predicted by models trained without it, compared with its measurement.
+"""Cross-validation of one device's record: networks predicted by models trained without them.
 
-Models are trained on random kernels and the other networks', including those that the held-out network shares.
+Models train on random kernels and the other networks', also those that the held-out network shares.
 """
 
 from __future__ import annotations
@@ -35,9 +35,8 @@ class LeftOut:
 
     Attributes:
         measured_ms, predicted_ms: mean latency over its configurations.
-        latency_percent: mean absolute percentage error.
-        energy_percent: that of energy; None without measured power.
-        sum_percent: that of the plain sum of kernel times.
+        latency_percent, energy_percent: mean absolute percentage error; energy is None without measured power.
+        sum_percent: error of the plain sum of kernel times.
         guessed: share of time in kernels without a model.
     """
 
@@ -54,8 +53,7 @@ class LeftOut:
 
 
 def leave_each_out(measurements: Measurements, options: TrainingOptions, progress: Progress) -> list[LeftOut]:
-    """Hold out each network of a record in turn. Raises MeasurementError with fewer than two whole networks, or without
-    kernels."""
+    """Hold out each network of a record in turn. Raises MeasurementError without kernels or two whole networks."""
     measurements = whole_networks(measurements)
     networks, kinds, device = measurements.networks, measured_kinds(measurements), measurements.described
     found = []
@@ -70,7 +68,7 @@ def leave_each_out(measurements: Measurements, options: TrainingOptions, progres
 
 
 def whole_networks(measurements: Measurements) -> Measurements:
-    """A record with only the whole networks of known launches. Raises MeasurementError with fewer than two."""
+    """Record with only whole networks of known launches. Raises MeasurementError with fewer than two."""
     measured = set(map(int, measurements.tables["network_ms"].what))
     kept = [what for what, network in enumerate(measurements.networks) if network.calls and what in measured]
     if len(kept) < 2:
@@ -88,10 +86,10 @@ def whole_networks(measurements: Measurements) -> Measurements:
 
 
 def at_one_host_speed(measurements: Measurements) -> Measurements:
-    """A record with network latencies at a constant host speed; a virtual machine's varies by the minute.
+    """Record with network latencies at a constant host speed; a virtual machine's varies by the minute.
 
-    Latencies are taken relative to the host reference work between inferences, times its median, but at least the kernels'
-    measured time. Unchanged without such work, or with a varying processor clock.
+    Latencies are scaled by host reference work between inferences, but not below measured kernel time. Records without such
+    work, or with several processor clocks, are unchanged.
     """
     references: Mapping[str, list[float]] = measurements.environment.get("reference_ms", {})
     if not any(references.values()) or len(measurements.described.grid.cpu_khz) > 1:
@@ -106,7 +104,7 @@ def at_one_host_speed(measurements: Measurements) -> Measurements:
 
 
 def _measured_kernels_ms(measurements: Measurements) -> NDArray[np.float64]:
-    """What the launches of each network take whose kernels were measured; nothing where there are several clocks."""
+    """Summed measured kernel time of each network; 0 with several clocks."""
     if measurements.described.grid.size > 1:
         return np.zeros(len(measurements.networks))
     rows = measurements.tables["kernel_ms"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Listed networks by family, for training, evaluation and bounds; written by ``tests/fixtures/make_trained_networks.py``."""
+"""Networks by family, for training, evaluation and bounds; written by ``tests/fixtures/make_trained_networks.py``."""
 
 from __future__ import annotations
 
@@ -16,23 +16,22 @@ CALIBRATING = Path(__file__).with_name("calibrating.json.xz")
 
 @lru_cache(maxsize=1)
 def _families() -> tuple[tuple[str, bool, Network], ...]:
-    """(family, whether it is left out of training, network) of each."""
+    """(family, left out of training, network)."""
     lists = json.loads(lzma.decompress(FAMILIES.read_bytes()))
     return tuple((item["family"], item["left_out"], Network.from_json(item["network"])) for item in lists)
 
 
 def trained_networks() -> tuple[Network, ...]:
-    """The networks around whose kernels profiles are trained."""
     return tuple(network for _, left_out, network in _families() if not left_out)
 
 
 def left_out_networks() -> tuple[Network, ...]:
-    """Networks of the families that no profile is trained on."""
+    """Networks of families outside training."""
     return tuple(network for _, left_out, network in _families() if left_out)
 
 
 @lru_cache(maxsize=1)
 def calibrating_networks() -> tuple[Network, ...]:
-    """Networks by whose errors bounds are fitted: of families that profiles are neither trained on nor judged by."""
+    """Networks for fitting bounds, of families in neither training nor evaluation."""
     lists = json.loads(lzma.decompress(CALIBRATING.read_bytes()))
     return tuple(Network.from_json(item) for item in lists)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From measurements to a bundle on disk: train, cross-validate, write.
+"""Train, cross-validate and write a bundle.
 
-Several boards are cross-validated by board; a single one by network and kernel only, as its manifest says.
+Several boards are cross-validated by board; a single one by network and kernel, as its manifest states.
 """
 
 from __future__ import annotations
@@ -51,8 +51,10 @@ _FILTERS = ({"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "pb": 1
 def write_bundle(
     directory: Path, manifest: Manifest, models: Mapping[str, tuple[bytes, ...]], host: HostModel, arrays: BoardArrays
 ) -> Manifest:
-    """Write a bundle into an empty or new folder; return the manifest with checksums. ``models`` are, per kind, compact or
-    treelite bytes: of time, and of power if measured."""
+    """Write a bundle into an empty or new folder; return the manifest with checksums.
+
+    ``models`` are compact or treelite bytes per kind: of time, and of power if measured.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     files = {
         model_files(kind, what)[0 if model.startswith(MAGIC) else 1]: lzma.compress(model, filters=_FILTERS)
@@ -65,7 +67,7 @@ def write_bundle(
 
 
 def write_with_host(directory: Path, manifest: Manifest, host: HostModel) -> Manifest:
-    """Write (again) a bundle's host times, and its manifest with their checksum."""
+    """Write a bundle's host times, and its manifest with their checksum."""
     data = host_file(host)
     with replacing(directory / HOST, 0o644) as file:
         file.write(data)
@@ -73,7 +75,7 @@ def write_with_host(directory: Path, manifest: Manifest, host: HostModel) -> Man
 
 
 def copy_bundle(bundle: Bundle, directory: Path) -> None:
-    """Copy a bundle's files, its manifest among them, into a folder, made if it is not there; its own is left as it is."""
+    """Copy a bundle's files into a folder, created if missing."""
     if directory == bundle.path:
         return
     directory.mkdir(parents=True, exist_ok=True)
@@ -97,7 +99,7 @@ def write_trained(
     evaluation: Evaluation,
     progress: Progress,
 ) -> Bundle:
-    """Train models of ``kinds``, find the uncertainty by ``folds``, write the bundle with its ``evaluation``.
+    """Train models of ``kinds``, find uncertainty by ``folds``, and write the bundle.
 
     Raises:
         MeasurementError: power was measured at an unknown die temperature.
@@ -130,7 +132,7 @@ def bundle_from_record(
     tuned: Mapping[str, tuple[Recipe, ...]] | None = None,
     cluster: Any = None,
 ) -> Bundle:
-    """The bundle of a record, even of one board; ``tuned`` are recipes of some models, ``cluster`` a ``distributed.Client``.
+    """Bundle of a record, also of one board; ``tuned`` recipes replace defaults.
 
     Raises:
         MeasurementError: fewer than two whole networks of known launches, or no kernels of known sizes.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trees grown on a Dask cluster, for training sets of which no single machine should hold all rows: each worker has a part."""
+"""Trees trained on a Dask cluster, each worker with part of the rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LEAST_ROWS = 1_000  # in a part: below, the workers wait for each other more th
 
 
 class Rows(NamedTuple):
-    """A training set: features (n, p), labels and weights (n,)."""
+    """Training set: features (n, p), labels and weights (n,)."""
 
     features: NDArray[np.float32]
     label: NDArray[np.float64]
@@ -23,8 +23,9 @@ class Rows(NamedTuple):
 def boosted(
     client: Any, parameters: Mapping[str, Any], training: Rows, rounds: int, held: Rows | None = None, patience: int = 0
 ) -> Any:
-    """Result of ``xgboost.train`` on the workers of a ``distributed.Client``; stops after ``patience`` rounds without
-    improvement on ``held``."""
+    """Result of ``xgboost.train`` on the workers of a ``distributed.Client``; ``patience`` rounds without
+    improvement end it.
+    """
     import dask.array
     from xgboost import dask as on_dask
 

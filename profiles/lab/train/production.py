@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A bundle of a simulated board, from its name and a seed: measure kernels, train, evaluate on a held-out board, write."""
+"""Bundle of a simulated board from its name and a seed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .making import write_trained
 
 KINDS: tuple[str, ...] = (*MODELLED_KINDS, ELEMENTWISE)
 EVALUATION_NODES = (11, 12)
-"""The simulated boards that no bundle is trained on."""
+"""Simulated boards held out of every bundle."""
 
 FULL = CampaignSize(
     nodes=(*range(8), *range(18, 26)),
@@ -53,7 +53,7 @@ QUICK = CampaignSize(
     host_configurations=16,
     warm_configurations=64,
 )
-"""Fewer kernels of each kind, on half of the boards."""
+"""Fewer kernels, on half of the boards."""
 
 _RECIPES = {
     # Leaves of many kernels: how uneven a library's choices are is not to be learned from one.
@@ -74,7 +74,7 @@ _SMALL_RECIPES = {
 
 @dataclass(frozen=True)
 class Production:
-    """What to make, decided before anything is measured; ``silicon`` is the version of the simulated boards' behaviour."""
+    """Plan of a bundle; ``silicon`` is the version of the simulated boards."""
 
     name: str
     command: str
@@ -100,8 +100,7 @@ def plan_simulated(
     threads: int = 1,
     seed: int = 0,
 ) -> Production:
-    """Plan a simulated board's bundle: a minute's work, unless ``quick``. Raises BoardDescriptionError if there is no such
-    board."""
+    """Plan a simulated board's bundle; ``quick`` measures less. Raises BoardDescriptionError."""
     board = load_board(board_name)
     networks = [reference_network(network) for network in reference_names()]
     others = trained_networks()
@@ -131,12 +130,11 @@ def plan_simulated(
 
 
 def measure_simulated(production: Production, folder: Path | None, progress: Progress) -> Measurements:
-    """Run the campaign on simulated boards, in virtual time."""
     return measure_twin(production.campaign, production.campaign.board.name, folder, progress)
 
 
 def make_bundle(production: Production, measurements: Measurements, directory: Path, progress: Progress) -> Bundle:
-    """Train, find the uncertainty, write the bundle, and evaluate what was written on a board left out."""
+    """Train, find uncertainty, write the bundle, and evaluate it on held-out boards."""
     networks = production.networks
     folds = make_folds(networks, measurements.nodes, production.folds, production.campaign.seed)
 
@@ -168,7 +166,7 @@ def evaluate_simulated(
     seed: int = 0,
     compiled: str = "",
 ) -> list[NetworkError]:
-    """Errors of both methods on networks measured on simulated boards of the bundle's training silicon.
+    """Errors of both methods on simulated boards of the bundle's training silicon.
 
     Args:
         compiled: an engine type of :data:`jetdvfs.kernels.engine.fusing.ENGINE_TYPES`, or empty.
@@ -190,7 +188,7 @@ def evaluate_simulated(
 def evaluation_record(
     errors: Sequence[NetworkError], uncertainty: Uncertainty, strange: Sequence[NetworkError]
 ) -> dict[str, Any]:
-    """What a manifest keeps of its evaluation: a board left out; networks left out as well; whole families left out as well."""
+    """Evaluation in a manifest: held-out boards, then networks as well, then families."""
     return {
         UNSEEN_BOARD: evaluated(errors, EVALUATION_NODES),
         UNSEEN_BOARD_AND_NETWORK: {
@@ -202,5 +200,4 @@ def evaluation_record(
 
 
 def evaluated(errors: Sequence[NetworkError], nodes: Sequence[int]) -> dict[str, Any]:
-    """What a manifest keeps of networks' errors on simulated boards."""
     return {"nodes": list(nodes), "mean": summary(errors), "networks": [error.to_json() for error in errors]}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training region of a kind's models, and the larger uncertainty beyond, found by holding out parts of it.
+"""Training region of a kind's models, and uncertainty beyond it, by holding out parts.
 
-Held out, each alone, are a fifth of the forms, a fifth of the varieties, at least one of each, and the fifth of the kernels
-that move most. Kinds that share models are all held out in turn, a fifth at a time: they are few and unlike each other.
+Held out are, separately, a fifth of the forms, a fifth of the varieties (at least one), and the fifth of kernels that move
+most. Kinds that share models are held out a fifth at a time: they are few and dissimilar.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def fit_region(
     familiar: Collection[Any],
     own: Pair,
 ) -> Region:
-    """The region of a kind's models; with one form, variety or size, uncertainty beyond is that of kernels without a model.
+    """Region of a kind's models; with one form, variety or size, uncertainty beyond is that of unmodelled kernels.
 
     Args:
         trained: models whose recipes are used.
@@ -74,7 +74,7 @@ def fit_region(
 
 
 def _without(table: Table, recipe: Recipe, options: TrainingOptions, left_out: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """The errors of the kernels that are left out; none where none are."""
+    """Errors of the held-out kernels, if any."""
     return left_out_error(table, left_out[table.kernel], recipe, options) if left_out.any() else np.zeros(0)
 
 
@@ -83,14 +83,14 @@ def _pair(found: Sequence[float | None]) -> Pair:
 
 
 def _more(errors: NDArray[np.float64], inside: float) -> float | None:
-    """By how much, in quadrature, the deviation of errors exceeds that inside; None without errors."""
+    """Excess deviation over that inside, in quadrature; None without errors."""
     return float(np.sqrt(max(float(np.mean(errors**2)) - inside**2, 0.0))) if len(errors) else None
 
 
 def _more_by_kind(
     names: Sequence[str], table: Table, without: Callable[[NDArray[np.bool_]], NDArray[np.float64]], inside: float, seed: int
 ) -> float | None:
-    """The same of kernels whose kind is left out, by the mean over kinds; None where none can be."""
+    """Excess deviation on held-out kinds, mean over kinds; None if none can be held out."""
     known = np.random.default_rng([seed, 6]).permutation(_enough(names))
     of_kernel, squares = np.array(names), []
     for fold in (known[first::_SHARE] for first in range(min(_SHARE, len(known)))):
@@ -101,19 +101,19 @@ def _more_by_kind(
 
 
 def _numbered(table: Table) -> tuple[Table, NDArray[np.float32], NDArray[np.int64]]:
-    """A table with kernels renumbered from 0, the features of each, and its old number: tables may lack some kernels."""
+    """Table with kernels renumbered from 0, features of each, and old numbers."""
     numbers, first, number = np.unique(table.kernel, return_index=True, return_inverse=True)
     return replace(table, kernel=number), table.features[first], numbers
 
 
 def _enough(names: Sequence[str]) -> NDArray[np.str_]:
-    """The names of kernels that were measured well enough, and that not most kernels have."""
+    """Names with enough kernels but at most half of all."""
     known, counts = np.unique(np.array(names), return_counts=True)
     return np.asarray(known[(counts >= LEAST_KERNELS) & (counts <= len(names) / 2)])
 
 
 def _some(names: Sequence[str], seed: int) -> NDArray[np.bool_]:
-    """Which kernels are left out: those of a fifth of the names that can be, one at least."""
+    """Mask of a fifth of these names, at least one."""
     enough = _enough(names)
     if not len(enough):
         return np.zeros(len(names), np.bool_)
@@ -122,7 +122,7 @@ def _some(names: Sequence[str], seed: int) -> NDArray[np.bool_]:
 
 
 def _largest(rows: NDArray[np.float32]) -> NDArray[np.bool_]:
-    """Which kernels are the fifth that moves most bytes, by the feature that every kind has."""
+    """Mask of the fifth that moves most bytes."""
     moved = rows[:, 1]
     cut = np.quantile(moved, 1 - 1 / _SHARE)
     return np.asarray(moved > cut) if (moved <= cut).any() else np.zeros(len(rows), np.bool_)
@@ -131,7 +131,7 @@ def _largest(rows: NDArray[np.float32]) -> NDArray[np.bool_]:
 def _per_doubling(
     kind: str, table: Table, rows: NDArray[np.float32], large: NDArray[np.bool_], errors: NDArray[np.float64], inside: float
 ) -> float | None:
-    """What the deviation grows by with each doubling beyond what was measured, in quadrature; None where none was beyond."""
+    """Growth of deviation per doubling beyond the measured sizes, in quadrature; None if nothing is beyond."""
     if not large.any():
         return None
     region = Region({}, spans_of(kind, rows[~large]), _NOTHING, _NOTHING, _NOTHING, _NOTHING)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a search found: a recipe for each model, in a file that ``jetdvfs-lab train`` takes."""
+"""Tuned recipes, in a file for ``jetdvfs-lab train``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Found:
-    """The recipe of one model.
+    """Recipe of one model.
 
     Attributes:
         recipe: of the smallest model within the accepted loss.
@@ -43,7 +43,6 @@ class Tuned:
     Attributes:
         loss: accepted error above the best, as a share of it.
         record: name of the record's file.
-        models: by kind, then target.
         made_with: library versions.
     """
 
@@ -54,7 +53,7 @@ class Tuned:
     format: int = FORMAT
 
     def recipes(self) -> dict[str, tuple[Recipe, ...]]:
-        """As :class:`~.kernel_models.TrainingOptions` takes them."""
+        """Recipes for :class:`~.kernel_models.TrainingOptions`."""
         return {
             f"{kind} {target}": (found.recipe,) for kind, targets in self.models.items() for target, found in targets.items()
         }
@@ -77,7 +76,7 @@ class Tuned:
 
 @dataclass(frozen=True)
 class Tried:
-    """One recipe that was tried to the end."""
+    """Completed trial."""
 
     recipe: Recipe
     error: float
@@ -85,14 +84,13 @@ class Tried:
 
 
 def smallest(tried: Sequence[Tried], loss: float, trials: int, pruned: int) -> Found:
-    """The smallest model whose error is at most ``loss``, a share, above the best one's; ``tried`` is not empty."""
+    """Smallest model with an error at most ``loss``, a share, above the best; ``tried`` is not empty."""
     best = min(tried, key=lambda one: one.error)
     chosen = min((one for one in tried if one.error <= best.error * (1 + loss)), key=lambda one: (one.leaves, one.error))
     return Found(chosen.recipe, chosen.error, best.error, chosen.leaves, best.leaves, trials, pruned)
 
 
 def describe(tuned: Tuned) -> list[dict[str, Any]]:
-    """A row for each model."""
     return [
         {"kind": kind, "target": target, **{name: value for name, value in asdict(found).items() if name != "recipe"}}
         for kind, targets in tuned.models.items()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hyperparameters that are searched, and their ranges: Table 2 of MIRAGE (SEC '21)."""
+"""Hyperparameter search in the ranges of MIRAGE (SEC '21), Table 2."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .tuned import Found, Tried, Tuned, smallest
 
 @dataclass(frozen=True)
 class Space:
-    """Ranges, both ends included; those marked so are searched by their logarithm."""
+    """Inclusive ranges; marked ones are searched by logarithm."""
 
     rounds: tuple[int, int] = (100, 3000)
     max_depth: tuple[int, int] = (5, 11)
@@ -35,7 +35,6 @@ class Space:
     regularisation: tuple[float, float] = (0.0001, 0.01)  # reg_alpha, reg_lambda; logarithm
 
     def suggested(self, trial: Any) -> Recipe:
-        """What an Optuna trial is to try."""
         return Recipe(
             max_depth=trial.suggest_int("max_depth", *self.max_depth),
             learning_rate=trial.suggest_float("learning_rate", *self.learning_rate, log=True),
@@ -49,7 +48,6 @@ class Space:
 
     @staticmethod
     def recipe(parameters: dict[str, Any]) -> Recipe:
-        """What a trial tried, by its parameters."""
         return Recipe(**{"rounds" if name == "n_estimators" else name: value for name, value in parameters.items()})
 
 
@@ -61,15 +59,14 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Problem:
-    """One model's training set and its folds: the rows that train, and those that validate."""
+    """One model's training set, and (training, validation) rows of each fold."""
 
     table: Table
     folds: tuple[tuple[Mask, Mask], ...]
 
 
 def problem_of(measurements: Measurements, kind: str, target: str, seed: int, count: int = FOLDS) -> Problem:
-    """Problem of a kind and target. Raises MeasurementError with fewer than two whole networks, or nothing of the kind to hold
-    out."""
+    """Problem of a kind and target. Raises MeasurementError if nothing can be held out."""
     own = whole_networks(measurements)
     signatures = {network.name: {launch.signature for launch in network.launches} for network in own.networks}
     familiar = set().union(*signatures.values())
@@ -98,7 +95,7 @@ def judge(
     """Root mean square of log(measured / predicted) over the folds, and mean leaves of a model.
 
     Args:
-        first: trees before the first report of the error; then after three times as many each.
+        first: trees before the first report; reports follow at three times as many each.
         told: called with error so far and trees; raises to stop.
     """
     import xgboost
@@ -140,13 +137,13 @@ _REDUCTION = 3
 
 @dataclass(frozen=True)
 class Search:
-    """A search's settings.
+    """Settings of a search.
 
     Attributes:
         record: file of measurements.
         storage: file of the search.
         trials: recipes per model.
-        kinds: kinds to tune; empty for all with enough values.
+        kinds: empty for all with enough values.
         loss: accepted error of a smaller model above the best, as a share of it.
         threads: per worker.
         seed: of folds and the first worker's proposals.
@@ -165,7 +162,7 @@ class Search:
 
 @dataclass(frozen=True)
 class Share:
-    """A part of one study that one worker does."""
+    """One worker's part of a study."""
 
     search: Search
     study: str
@@ -227,7 +224,6 @@ def tune(search: Search, executor: Executor, workers: int, progress: Progress = 
 
 
 def run_share(share: Share) -> None:
-    """Try recipes in a worker."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -250,8 +246,7 @@ def run_share(share: Share) -> None:
 
 
 def models_of(search: Search) -> Sequence[tuple[str, str]]:
-    """Kind and target of each tuned model. Raises MeasurementError if a kind has none, or with fewer than two whole
-    networks."""
+    """Kind and target of each tuned model. Raises MeasurementError."""
     own = whole_networks(Measurements.load(search.record))
     kinds = measured_kinds(own)
     if strange := [kind for kind in search.kinds if kind not in kinds]:
@@ -276,7 +271,7 @@ def _study(search: Search, name: str, seed: int) -> Any:
 
 
 def _finished(study: Any) -> list[Any]:
-    """Trials that came to an end; those that an interruption cut short do not count."""
+    """Trials not cut short by an interruption."""
     return [trial for trial in study.get_trials(deepcopy=False) if trial.state.name in ("COMPLETE", "PRUNED")]
 
 
@@ -294,7 +289,7 @@ def _chosen(search: Search, study: Any, kind: str) -> Found:
 
 @contextlib.contextmanager
 def _storage_errors(path: Path) -> Iterator[None]:
-    """Makes what goes wrong with the file one line."""
+    """Turn storage errors into one line."""
     import optuna
     import sqlalchemy
 

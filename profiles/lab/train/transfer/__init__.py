@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Profiles carried to boards that they are not of."""
+"""Profiles transferred to other boards."""

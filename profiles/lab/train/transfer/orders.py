@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Order of observations on a simulated board, and how soon plans are right.
+"""Order of observations on a simulated board, and convergence of plans.
 
-Observations are chosen by the plans' uncertainty, or at random, from the top clocks on. Errors are those of the network's
-corrected surface where plans may choose, and the plans' energy compared with the best within the deadline.
+Observations start at the top clocks and follow the plans' uncertainty, or are random. Errors are of the corrected surface, at
+configurations open to plans, and of the plans' energy within the deadline.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ..evaluation import true_surface
 
 COUNTS = (3, 6, 12, 24, 36, 60)
 OBSERVATION_S = 2.5
-"""Of board time; 'jetdvfs setup' takes 2 to 3 s on most boards."""
+"""Board time; 'jetdvfs setup' takes 2 to 3 s on most boards."""
 _RANDOM = 3  # random orders, of which the mean is told
 _DEADLINES = (1.05, 1.2, 1.5, 2.0, 3.0, 5.0)  # of the latency at the best clocks
 _LIKELY = 0.5
@@ -47,7 +47,7 @@ class Row:
         order: ``chosen`` or ``random``.
         minutes: of the board's time.
         expected_percent: reported uncertainty; None for random orders, and until each network was observed.
-        error_percent: larger mean absolute error of latency and energy, where plans may choose.
+        error_percent: larger mean absolute error of latency and energy, at configurations open to plans.
         excess_percent: mean energy of plans above the best within the same deadline.
     """
 
@@ -72,11 +72,11 @@ def orders_compared(
     progress: Callable[[int, int, str], None] = lambda done, total, text: None,
     counts: Sequence[int] = COUNTS,
 ) -> list[Row]:
-    """A row for each order and count of observations, counted over all networks.
+    """A row for each order and count of observations, over all networks.
 
     Raises:
         BoardDescriptionError: no such board.
-        TwinError: no silicon for it, or one of the networks' kinds is missing.
+        TwinError: no silicon for it, or a missing kind.
     """
     device, chip = load_board(board), Silicon(node, board, perturbed=perturbed)
     truths = [true_surface(network, chip, device.grid, device.energy_rails) for network in networks]
@@ -128,7 +128,7 @@ def _observed(meter: Meter, network: Network, configuration: FrequencyConfigurat
 def _judged(
     surfaces: Sequence[Surface], seen: Sequence[Sequence[Observation]], truths: Sequence[Surface]
 ) -> tuple[float, float]:
-    """Error and excess as shares, in the mean over the networks."""
+    """Mean error and excess over the networks, as shares."""
     errors, excess = [], []
     for predicted, each, true in zip(surfaces, seen, truths, strict=True):
         now = correct(predicted, each).surface if each else predicted

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Learning programs on published tables of real boards: observed at some clocks, compared at all others.
+"""Learning programs on published tables of real boards, from random observations; errors over the rest.
 
-Observations are random configurations of a table; errors are over the rest. Compared, where launches are known, are corrections
-without a prediction and from the profile of simulated boards of this kind, the overlap fit, and the launches with two rates.
+Compared are corrections without a prediction, corrections of the simulated board's profile for known launches, the overlap fit,
+and launches with two rates.
 """
 
 from __future__ import annotations
@@ -28,19 +28,20 @@ from .shown import COUNTS, overlap_fit, two_rates
 
 Array: TypeAlias = NDArray[np.float64]
 Figures: TypeAlias = tuple[Array, Array | None]
-"""Latency in ms and, where a way knows it, power in mW, at a table's configurations."""
+"""Latency in ms and power in mW, if known, at a table's configurations."""
 
 PROFILE, UNPREDICTED, OVERLAP, LAUNCHES = "profile", "no profile", "overlap fit", "launches, two rates"
 WAYS = (PROFILE, UNPREDICTED, OVERLAP, LAUNCHES)
 RUNS = 24
-"""So many random orders of observations of a table's programs on one board together, at least, and two of each."""
+"""Least number of random orders per table and board; two of each program."""
 _FRAMES = 30  # rows of the tables are means of many
 
 
 @dataclass(frozen=True)
 class Errors:
-    """Mean and median of |predicted / measured - 1| in percent at unobserved configurations, medians over programs and orders;
-    None without a power prediction."""
+    """Mean and median of |predicted / measured - 1| in percent at unobserved configurations, medians over
+    programs and orders.
+    """
 
     latency_mean_percent: float
     latency_median_percent: float
@@ -53,7 +54,7 @@ class Errors:
 
 @dataclass(frozen=True)
 class RealRow:
-    """What becomes of a table's programs on one board after so many observations of each; ``errors`` by :data:`WAYS`."""
+    """Errors on a table's programs on one board after some observations of each, by :data:`WAYS`."""
 
     table: str
     board: str
@@ -75,7 +76,7 @@ def on_real_boards(
     """A row for each table, board and number of observations, :data:`.shown.COUNTS` up to the table's configurations.
 
     Args:
-        profile_of: profile that predicts known launches, by board name; None for none.
+        profile_of: profile that predicts known launches, by board name, if any.
 
     Raises:
         BoardDescriptionError: a table's board is not described.
@@ -107,7 +108,7 @@ def on_real_boards(
 
 
 class _Program:
-    """One program of a table, and what each way makes of it at the configurations that were measured, ``cells``."""
+    """Program of a table, with every method's predictions at measured configurations."""
 
     def __init__(self, table: MeasuredTable, profile: Bundle | None) -> None:
         self.cells = [(int(cpu), int(gpu), int(emc)) for cpu, gpu, emc in np.argwhere(table.measured)]
@@ -124,7 +125,7 @@ class _Program:
             self._predicted = surface(self._network, prior_of(profile, self._device).cost)
 
     def after(self, numbers: NDArray[np.intp]) -> Iterator[tuple[str, Figures]]:
-        """What each way makes of some of the configurations; without any, those that predict."""
+        """Figures of each method after observing some configurations."""
         seen = [self._observations[number] for number in numbers]
         if self._predicted is not None:
             yield PROFILE, self._at_cells(correct(self._predicted, seen).surface if seen else self._predicted)
@@ -136,7 +137,7 @@ class _Program:
             yield LAUNCHES, (latency_ms[tuple(np.array(self.cells).T)], None)
 
     def errors(self, figures: Figures, numbers: NDArray[np.intp]) -> list[float | None]:
-        """The members of :class:`Errors`, of one run."""
+        """Members of :class:`Errors`, of one run."""
         found: list[float | None] = []
         for ours, measured in zip(figures, self._measured, strict=True):
             percent = None if ours is None else 100 * np.abs(ours / measured - 1)[numbers]
@@ -149,5 +150,4 @@ class _Program:
 
 
 def _middle(runs: Sequence[Sequence[float | None]]) -> list[Any]:
-    """The median over runs of each of their figures."""
     return [None if column[0] is None else float(np.median(column)) for column in zip(*runs, strict=True)]

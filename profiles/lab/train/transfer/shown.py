@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Accuracy of a profile on an unseen simulated board, by number of observations.
 
-Observations are latency and power at random configurations, with campaign noise, of the network itself or of the others in
-turn; errors are over the whole grid. Compared with fits of the network's observations alone: the overlap fit, and its launches
-with two rates.
+Observations are latency and power at random configurations, with noise, of the network itself or of the others in turn; errors
+are over the grid. Compared with fits of the network's observations alone: overlap fit, and launches with two rates.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ POWERTRAIN = Published("PowerTrain", 50, 15.0, 6.0, "arXiv 2407.13944")
 
 @dataclass(frozen=True, eq=False)
 class _TwoRates:
-    """The logarithm of launches' times one after the other, each the longer of computing and transfers, ``(launches, n)``."""
+    """Log of summed launch times, each the longer of compute and transfers, ``(launches, n)``."""
 
     compute_ms: Array
     transfer_ms: Array
@@ -72,8 +71,7 @@ class _TwoRates:
 
 
 def two_rates(network: Network, chip: DeviceRates, grid: FrequencyGrid, observations: Sequence[Observation]) -> Array:
-    """Latency in ms over the grid from the launches, with a compute and a transfer rate fitted to observed latencies; ``chip``
-    has the initial rates."""
+    """Latency in ms over the grid, with a compute and a transfer rate fitted to observations; ``chip`` has initial rates."""
     gpu_mhz, emc_mhz = (np.array(levels, np.float64) / 1e6 for levels in (grid.gpu_hz, grid.emc_hz))
     compute_ms, transfer_ms = terms_ms(network.launches, gpu_mhz[None, :, None], emc_mhz[None, None, :], chip)
     over_both = np.broadcast_shapes(compute_ms.shape, transfer_ms.shape)
@@ -99,8 +97,7 @@ def two_rates(network: Network, chip: DeviceRates, grid: FrequencyGrid, observat
 
 
 def overlap_fit(grid: FrequencyGrid, observations: Sequence[Observation]) -> Surface:
-    """Overlap of three terms and power of three clocks fitted to observations: the baseline of a correction. Raises GridError
-    if an observation is off the grid."""
+    """Fit of a three-term overlap and power of three clocks. Raises GridError if an observation is off the grid."""
     return Correcting(flat_surface(grid), observations, smooth=False).result().surface
 
 
@@ -109,7 +106,7 @@ COUNTS = (0, 3, 10, 30, 100)
 
 @dataclass(frozen=True)
 class Row:
-    """Errors after a number of observations, mean absolute.
+    """Mean absolute errors after a number of observations.
 
     Attributes:
         others_latency_percent, others_power_percent: of unobserved networks, from observations of the others; None with one
@@ -145,7 +142,7 @@ def transferred(
 
     Raises:
         BoardDescriptionError: no such board.
-        TwinError: no silicon for it, or one of the networks' kinds is missing.
+        TwinError: no silicon for it, or a missing kind.
     """
     device, chip = load_board(board), Silicon(node, board, perturbed=perturbed)
     meter = TwinMeter(chip, seed + 1)
@@ -178,7 +175,7 @@ def transferred(
 def _of_others(
     prior: Prior, networks: Sequence[Network], observed: Sequence[Sequence[Observation]], left: int, count: int, board: str
 ) -> Prior:
-    """What so many observations say, dealt out to all networks but one."""
+    """Prior from observations dealt to all networks but one."""
     others = [number for number in range(len(networks)) if number != left]
     dealt = [
         (networks[number], observed[number][: len(range(place, count, len(others)))]) for place, number in enumerate(others)
@@ -187,7 +184,6 @@ def _of_others(
 
 
 def _errors(predicted: Surface, true: Surface) -> tuple[float, float]:
-    """Mean absolute errors of latency and power in per cent."""
     return _percent(predicted.latency_ms, true.latency_ms), _percent(predicted.power_mw, true.power_mw)
 
 
@@ -196,7 +192,6 @@ def _percent(predicted: NDArray[np.float64], true: NDArray[np.float64]) -> float
 
 
 def _means(errors: Sequence[tuple[float, float]]) -> tuple[float | None, float | None]:
-    """Those of latency and power over some networks; None where there is none."""
     if not errors:
         return None, None
     latency, power = map(float, np.mean(errors, axis=0))
