@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes what bash, zsh and fish complete ``jetdvfs`` and ``jetdvfsd`` by, from their parsers, with shtab.
+"""Write shell completion of ``jetdvfs`` and ``jetdvfsd`` for bash, zsh and fish, with shtab.
 
     python docs/completion.py FOLDER
 
-The files lie in FOLDER as the shells look for them below ``/usr/share``.
+FOLDER has the layout of ``/usr/share``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ PROFILES = (
 
 
 def arguments(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    """Every argument of a parser, and of those of its verbs."""
     for action in parser._actions:
         yield action
         if isinstance(action, argparse._SubParsersAction):

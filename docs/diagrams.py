@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draw the diagrams of docs/how-it-works.md: the way of the data, the packages, and the states of a lease.
+"""Draw the diagrams of docs/how-it-works.md: data flow, packages, and lease states.
 
 python docs/diagrams.py
 """
@@ -16,7 +16,7 @@ BLUE, AMBER, GREEN, GREY = "#2f6690", "#8a5a00", "#3a7d44", "#555555"
 
 
 class Box(NamedTuple):
-    """A labelled box; x, y, width and height in pixels."""
+    """Labelled box; x, y, width and height in pixels."""
 
     x: float
     y: float
@@ -28,7 +28,7 @@ class Box(NamedTuple):
 
 
 class Arrow(NamedTuple):
-    """An arrow along points, with a label next to its middle."""
+    """Arrow along points, labelled near its middle."""
 
     points: Sequence[tuple[float, float]]
     label: str = ""

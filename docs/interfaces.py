@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes ``docs/jetdvfs.varlink`` and ``docs/admin.varlink``.
+"""Write ``docs/jetdvfs.varlink`` and ``docs/admin.varlink`` from ``daemon/wire/calls.py``.
 
-    python docs/interfaces.py
-
-They are the interfaces of ``daemon/wire/calls.py`` in varlink's language, as the daemon describes them.
+python docs/interfaces.py
 """
 
 from __future__ import annotations
@@ -21,7 +19,6 @@ LISTS = {"targets": "as listed by `jetdvfs plan --help`"}
 
 
 def definitions() -> Mapping[Path, str]:
-    """The text of each file."""
     interfaces = {"jetdvfs": PUBLIC, "admin": ADMIN}
     return {FOLDER / f"{name}.varlink": definition(replace(one, lists=LISTS)) for name, one in interfaces.items()}
 

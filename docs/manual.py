@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the pages of ``man``: jetdvfs(1), jetdvfsd.yaml(5) and jetdvfsd(8).
+"""Write the manual pages jetdvfs(1), jetdvfsd.yaml(5) and jetdvfsd(8).
 
     python docs/manual.py FOLDER
 
-Verbs, options, members of the configuration and their texts are the parsers', types' and docstrings' own. Times are those of
-``SOURCE_DATE_EPOCH``, where it is set.
+Texts are from parsers, types and docstrings. Dates follow ``SOURCE_DATE_EPOCH``, if set.
 """
 
 from __future__ import annotations
@@ -56,12 +55,12 @@ PLACES = {
 
 
 def plain(text: str) -> str:
-    """Text as roff prints it, with hyphens as hyphens."""
+    """Text as roff, with hyphens as hyphens."""
     return re.sub(r"^(?=[.'])", r"\\&", text.replace("\\", "\\e"), flags=re.MULTILINE)
 
 
 def literal(text: str) -> str:
-    """What is typed or read by programs: its hyphens are minus signs, so that it can be copied."""
+    """Literal text as roff: hyphens become minus signs, so that it can be copied."""
     return plain(text).replace("-", "\\-")
 
 
@@ -70,7 +69,7 @@ def bold(text: str) -> str:
 
 
 def prose(text: str) -> str:
-    """A paragraph of a docstring or a help text on one line; what is code, and options, in bold."""
+    """Paragraph on one line, with code and options in bold."""
     text, done, at = " ".join(text.split()), [], 0
     for found in sorted((*CODE.finditer(text), *OPTION.finditer(text)), key=lambda one: one.start()):
         if found.start() >= at:
@@ -80,7 +79,7 @@ def prose(text: str) -> str:
 
 
 def paragraphs(text: str) -> Lines:
-    """A docstring: paragraphs, and lines that are set off as they stand."""
+    """Docstring as paragraphs and indented lines."""
     for block in re.split(r"\n\s*\n", inspect.cleandoc(text)):
         for indented, run in groupby(block.splitlines(), lambda line: line.startswith(" ")):
             lines = [line for line in run if line != "::"]
@@ -112,7 +111,7 @@ def synopsis(parser: argparse.ArgumentParser) -> Lines:
 
 
 def options(parser: argparse.ArgumentParser) -> Lines:
-    """A parser's arguments, group by group; those without a help text are in the usage."""
+    """Arguments of a parser by group; those without help are in the usage only."""
     formatter = on_one_line(parser)
     for group in parser._action_groups:
         shown = [one for one in group._group_actions if one.help and one.help != argparse.SUPPRESS and not is_of_verbs(one)]
@@ -132,7 +131,7 @@ def is_of_verbs(action: argparse.Action) -> bool:
 
 
 def parts(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    """The parsers of what stands below a verb, such as ``profile list``."""
+    """Subparsers of a verb, such as ``profile list``."""
     return {
         name: sub
         for action in parser._actions
@@ -202,7 +201,7 @@ def jetdvfsd_8() -> str:
 
 
 def members(kind: Any, at: str = "") -> Lines:
-    """Every member of the configuration: its name, what it takes, and what it is where nothing is said."""
+    """Members of the configuration: name, type and default."""
     hints = get_type_hints(kind, include_extras=True)
     for field in fields(kind):
         default = default_of(field)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws which room of the product imports which, as ``docs/modules.svg``.
+"""Draw the imports between packages, as ``docs/modules.svg``.
 
     python docs/module_graph.py
 
-Rooms and floors are those of ``tests/support/imports.py``, arrows are the imports in the code; none is drawn where a way over
-other rooms leads to the same place. What a room uses of the packages below its own is written into its box.
+Rooms and floors are those of ``tests/support/imports.py``; an import implied by other arrows has none. A box lists its imports
+from packages below its own.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ CHARACTERS = 33
 
 
 class Text(NamedTuple):
-    """A line in a box."""
+    """Line in a box."""
 
     words: str
     colour: str
 
 
 class Box(NamedTuple):
-    """A room's place in the picture, in pixels, and what is written into it."""
+    """A room's box, in pixels."""
 
     room: str
     x: float
@@ -56,7 +56,7 @@ class Box(NamedTuple):
 
 
 def package_of(room: str) -> str:
-    """The lab and the simulated board are drawn apart from the runtime's packages."""
+    """Package of a room; the lab and the simulated board are drawn separately."""
     return next((package for package in APART if f"{room}.".startswith(f"{package}.")), room.partition(".")[0])
 
 
@@ -65,7 +65,7 @@ def written(room: str) -> str:
 
 
 def arrows() -> list[tuple[str, str]]:
-    """Which room imports which, without what follows from other arrows."""
+    """Imports between rooms, without implied ones."""
     below: dict[str, set[str]] = {room: set() for floor in FLOORS for room in floor}
     for room, other in passages():
         below[room].add(other)
@@ -77,7 +77,7 @@ def arrows() -> list[tuple[str, str]]:
 
 
 def contents(room: str, used: Sequence[str]) -> list[Text]:
-    """The modules and folders of a room, and the rooms of other packages that it uses."""
+    """Modules and folders of a room, and its imports from other packages."""
     inside = {name.removeprefix(f"{room}.").partition(".")[0] for name in modules() if room_of(name) == room != name}
     own = [name + "/" * is_face(f"{room}.{name}") for name in sorted(inside)]
     lines = [Text(line, GREY) for line in textwrap.wrap("  ".join(own), CHARACTERS)]
@@ -118,7 +118,7 @@ def picture() -> str:
 
 
 def arrow(upper: Box, lower: Box, colour: str) -> str:
-    """From below one box to above another; the further apart their floors, the further out, past the boxes between them."""
+    """Curve between two boxes; longer ones bend outwards, past the boxes between."""
     top, bottom = upper.y + upper.height, lower.y
     across = lower.middle - upper.middle
     outwards = (BOX / 2 - 8) * (bottom - top > 2 * ROW) * (-1 if across >= 0 else 1)

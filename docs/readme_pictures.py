@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Make the pictures of README.md: the trade-off behind a plan, and ``jetdvfs top``, both of a simulated AGX Xavier.
+"""Draw the pictures of README.md: a plan's trade-off, and ``jetdvfs top``, on a simulated AGX Xavier.
 
 python docs/readme_pictures.py
 """
@@ -29,7 +29,7 @@ CHARACTER, LINE = 7.25, 17  # in pixels
 
 
 def trade_off(path: Path) -> None:
-    """Draw the plan that `make demo` makes for ResNet-18 within 15 ms."""
+    """Draw the plan of `make demo` for ResNet-18 within 15 ms."""
     from matplotlib import pyplot
     from PIL import Image
 
@@ -42,7 +42,7 @@ def trade_off(path: Path) -> None:
 
 
 def top(path: Path) -> None:
-    """Draw a screen of ``jetdvfs top`` while two applications run."""
+    """Draw ``jetdvfs top`` while two applications run."""
     with Stage(BOARD, 0, PROFILE, "auto") as stage, stage.start_daemon():
         actors = [threading.Thread(target=play, args=(part, stage, SECONDS), daemon=True) for part in PARTS]
         for actor in actors:
@@ -56,7 +56,7 @@ def top(path: Path) -> None:
 
 
 def terminal(text: str, columns: int = 130) -> str:
-    """An SVG of a terminal with this text; longer lines are cut."""
+    """SVG of a terminal with this text; longer lines are cut."""
     lines = [line if len(line) <= columns else f"{line[: columns - 1]}…" for line in text.splitlines()]
     width, height = max(map(len, lines)) * CHARACTER + 30, len(lines) * LINE + 26
     size = f'viewBox="0 0 {width:.0f} {height}" width="{width:.0f}" height="{height}"'

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the reference of the Python interfaces from their docstrings, with pdoc.
+"""Write the Python reference from docstrings, with pdoc.
 
     python docs/reference.py [FOLDER]
 
-The folder is ``build/docs`` by default; its ``index.html`` is where to begin.
+FOLDER is ``build/docs`` by default, with ``index.html``.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def everything_in(namespace: doc.Module | doc.Class) -> Iterator[doc.Doc[Any]]:
 
 
 def as_markdown(text: str, module: str) -> str:
-    """A docstring for pdoc: references in full, so that they become links; and no colons that announce code."""
+    """Docstring for pdoc: full references, which become links, and no colons that announce code."""
     name = module.removeprefix("jetdvfs").lstrip(".")
 
     def full(found: re.Match[str]) -> str:

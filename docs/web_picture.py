@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the picture of ``jetdvfs web`` for its page: a simulated AGX Xavier, the real daemon on it, and three applications.
+"""Draw ``jetdvfs web`` for its page: a simulated AGX Xavier, the real daemon, and three applications.
 
 python docs/web_picture.py [--seconds 90] [--dark] [--width 1180] [--height 1500] [--out docs/web.png]
 """
@@ -24,7 +24,7 @@ PICTURE = Path(__file__).resolve().with_name("web.png")
 
 
 class Part(NamedTuple):
-    """An application's part: what it asks for, and when it comes and goes, as shares of the time."""
+    """Request of an application, and its start and end as shares of the time."""
 
     network: str
     target: str
@@ -40,11 +40,11 @@ PARTS = (
     Part("googlenet", "latency_ms=18", 5.0, "reads a label", 0.45, 0.65),
 )
 HOT = (0.75, 0.95)
-"""When clocks get a part of their pulses only, and until when."""
+"""Start and end of clock throttling, as shares of the time."""
 
 
 def play(part: Part, stage: Stage, seconds: float) -> None:
-    """One application on the board: frames at its rate, told to the daemon as they end."""
+    """Run one application: frames at its rate, reported to the daemon."""
     began = time.monotonic()
     time.sleep(part.comes * seconds)
     shape = reference_input(part.network).shape

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Build the documentation as a site that needs no network: the pages with MkDocs, the Python interfaces with pdoc.
+"""Build the documentation as an offline site: pages with MkDocs, the Python reference with pdoc.
 
     python docs/website.py
 
-The site is ``build/docs/index.html``. Its pages lie in ``build/site`` before: those of ``docs``, and documents from elsewhere
-in the repository with their links rewritten.
+The site is ``build/docs/index.html``; its sources are in ``build/site``, with links rewritten.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ LINK = re.compile(r"(?<=\]\()([^)\s#]+)(?=[)#])")
 
 
 def copied() -> list[str]:
-    """Files of the repository that the site contains, by their path in it."""
+    """Repository files on the site, by path."""
     kinds = (".md", ".svg", ".png", ".py", ".yaml", ".varlink")
     below = [path for part in ("", "examples", "deploy/daemon") for path in (DOCS / part).iterdir()]
     files = [path for path in below if path.suffix in kinds or path.name == "Containerfile"]
@@ -42,12 +41,11 @@ def copied() -> list[str]:
 
 
 def place(path: str) -> str:
-    """Path of a file on the site."""
     return RENAMED.get(path) or path.removeprefix("docs/")
 
 
 def rewritten(text: str, path: str, contents: list[str]) -> str:
-    """A page with links as on the site; a link to a file outside becomes plain text of its path."""
+    """Page with the site's links; a link outside it becomes plain text."""
 
     def link(found: re.Match[str]) -> str:
         target = posixpath.normpath(posixpath.join(posixpath.dirname(path), found[1]))
@@ -57,7 +55,6 @@ def rewritten(text: str, path: str, contents: list[str]) -> str:
 
 
 def write_pages(folder: Path) -> None:
-    """Write the site's sources into an empty folder."""
     contents = copied()
     for path in contents:
         target = folder / place(path)

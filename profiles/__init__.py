@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Boards: their descriptions, trained profiles, and simulated twins."""
+"""Board descriptions, trained profiles, and simulated boards."""

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Board descriptions: all static knowledge of a board.
+"""Board descriptions: all static knowledge of a board, one YAML file each in ``profiles/boards``.
 
-Adding a board is adding one YAML file to ``profiles/boards``; no code names boards. A file that is ``like`` another holds only
-the differences, and ``verified`` there is ``derived`` here.
+A file that is ``like`` another holds only the differences; its inherited ``verified`` marks become ``derived``.
 """
 
 from __future__ import annotations
@@ -33,27 +32,24 @@ from .errors import BoardDescriptionError
 
 Mark: TypeAlias = Literal["verified", "derived", "unknown"]
 MARKS: tuple[str, ...] = get_args(Mark)
-"""From the strongest to the weakest."""
+"""From strongest to weakest."""
 
 
 def weakest(marks: Iterable[str]) -> str:
-    """The weakest of these marks; ``unknown`` without any."""
+    """Weakest mark; ``unknown`` without any."""
     return MARKS[max((MARKS.index(mark) for mark in marks), default=len(MARKS) - 1)]
 
 
 def collect_marks(raw: Mapping[str, Any]) -> dict[str, str]:
-    """Every mark of a description by its dotted name: ``cpu``, ``cpu.governors``, ``modes.base``.
+    """Marks of a description by dotted name: ``cpu``, ``cpu.governors``, ``modes.base``.
 
-    A section's ``status`` is one mark, or a mapping from its parts to theirs.
-
-    Raises:
-        DocumentError: a status is not a mark.
+    A section's ``status`` is one mark, or a mapping from its parts to theirs. Raises DocumentError for an invalid mark.
     """
     return dict(_collect(raw, ()))
 
 
 def derived(raw: Any) -> Any:
-    """A description with nothing verified, inferred from another board's."""
+    """Description with ``verified`` marks lowered, for a board that inherits it."""
     if isinstance(raw, Mapping):
         return {key: _lowered(value) if key in ("status", "marks") else derived(value) for key, value in raw.items()}
     return [derived(item) for item in raw] if isinstance(raw, list) else raw
@@ -86,13 +82,13 @@ def _mark(value: Any, at: Place) -> str:
 
 Section: TypeAlias = Literal["identity", "axes", "cpu", "gpu", "emc", "rails", "thermal", "throttling", "fan", "modes"]
 SECTIONS: tuple[str, ...] = get_args(Section)
-"""The sections that every description has, each with its mark."""
+"""Required sections, each with its mark."""
 
 Role: TypeAlias = Literal["cpu", "gpu", "soc", "cv", "dram", "module", "other"]
-"""What a rail feeds: a part of the chip, the memory, the module as a whole, or something else on it."""
+"""Load of a rail: a part of the chip, the memory, the whole module, or other parts of it."""
 
 UNUSED = "NC"
-"""The name of a monitor's channel that no rail is wired to."""
+"""Unconnected channel of a power monitor."""
 
 # The part of a section that its driver needs; further parts serve the twin, or give transition times.
 _STANDS_ON = {"identity": "modules", "cpu": "policies", "gpu": "devfreq", "rails": "monitors", "thermal": "zones"}
@@ -101,7 +97,7 @@ BOARDS_DIR = Path(__file__).with_name("boards")
 
 @dataclass(frozen=True)
 class CpuPolicy:
-    """One cpufreq policy: the cores that share a clock."""
+    """One cpufreq policy: cores that share a clock."""
 
     name: Text
     cpus: tuple[Count, ...]
@@ -109,7 +105,7 @@ class CpuPolicy:
 
 @dataclass(frozen=True)
 class PowerMonitor:
-    """One power monitor: its I2C address, hwmon node, shunt, channel labels, and chip."""
+    """Power monitor: I2C address, hwmon node, shunt, channel labels, and chip."""
 
     address: Text
     hwmon: Text
@@ -120,7 +116,7 @@ class PowerMonitor:
 
 @dataclass(frozen=True)
 class Release:
-    """A JetPack of a board, and its marks that differ from the description's."""
+    """JetPack release, and its marks that differ from the description's."""
 
     jetpack: Text
     l4t: Text
@@ -130,9 +126,9 @@ class Release:
 
 @dataclass(frozen=True)
 class PowerMode:
-    """One nvpmodel mode: cores left online and clock caps; None if absent.
+    """One nvpmodel mode: online cores and clock caps; None if absent.
 
-    ``masks`` are units it powers down (``tpc_pg_mask``), perhaps with a reboot.
+    ``masks`` are powered-down units (``tpc_pg_mask``), which may need a reboot.
     """
 
     id: Count
@@ -147,7 +143,7 @@ class PowerMode:
 
 @dataclass(frozen=True)
 class ModeSet:
-    """The modes of one nvpmodel configuration; a board has one per firmware."""
+    """Modes of one nvpmodel configuration; a board has one per firmware."""
 
     name: str
     conf: str
@@ -157,7 +153,7 @@ class ModeSet:
 
 @dataclass(frozen=True)
 class ChipRates:
-    """Datasheet work per clock cycle, for the roofline bound; memory size in GiB, 0 if unknown."""
+    """Datasheet work per clock cycle, for the roofline bound; memory in GiB, 0 if unknown."""
 
     flops_per_gpu_cycle: Mapping[str, NotNegative]
     bytes_per_emc_cycle: NotNegative
@@ -166,7 +162,7 @@ class ChipRates:
 
 @dataclass(frozen=True)
 class GpuSlice:
-    """A part of a GPU that MIG gives to one application."""
+    """Part of a GPU that MIG gives to one application."""
 
     name: Text
     multiprocessors: Positive
@@ -174,7 +170,7 @@ class GpuSlice:
 
 @dataclass(frozen=True)
 class GpuSlices:
-    """The MIG slices of a board's GPU, and its total multiprocessors."""
+    """MIG slices of a board's GPU, and its total multiprocessors."""
 
     multiprocessors: Positive
     slices: tuple[GpuSlice, ...]
@@ -182,20 +178,20 @@ class GpuSlices:
 
 @dataclass(frozen=True)
 class BoardDescription:
-    """A checked board file. ``raw`` keeps the sections that drivers and twins read by name.
+    """Checked board file; ``raw`` keeps the sections that drivers and twins read by name.
 
     Attributes:
-        energy_rails: rails that sum to the energy of an inference; none lies within another.
+        energy_rails: disjoint rails that sum to the energy of an inference.
         total_rails: rails that sum to the module's power.
         within: rails that measure a part of another one.
         parts: rails whose sum may replace one that some carriers do not measure.
-        roles: units that each rail feeds.
-        firmware: different axes of boards with other firmware, by its name.
+        roles: loads of each rail.
+        firmware: different axes, by firmware.
         mig: slices of its GPU, if any.
         marks: verification state, by section or part of one (see :data:`Mark`).
-        like: for an undescribed module, the described board whose files it uses; else empty.
+        like: described board whose files an undescribed module uses; else empty.
         sibling: board whose description fills gaps; empty for none.
-        sources: sources of verified facts, one line each.
+        sources: of verified facts, one line each.
     """
 
     name: str
@@ -232,7 +228,7 @@ class BoardDescription:
 
     @cached_property
     def host_rails(self) -> tuple[str, ...]:
-        """Energy rails that feed the CPU and not the GPU; none if one rail feeds the whole module."""
+        """Energy rails that feed the CPU and not the GPU; empty if one rail feeds the whole module."""
         feeds = {rail: self.roles.get(rail, ()) for rail in self.energy_rails}
         return tuple(rail for rail, roles in feeds.items() if "cpu" in roles and "gpu" not in roles)
 
@@ -246,11 +242,7 @@ class BoardDescription:
         return self.marks.get(section) or self.marks.get(f"{section}.{part}") or weakest(whole)
 
     def section(self, name: str) -> Mapping[str, Any]:
-        """One section of the file by name (those of :data:`SECTIONS`, ``chip``, ``twin``).
-
-        Raises:
-            BoardDescriptionError: the file has no such section.
-        """
+        """One section of the file (those of :data:`SECTIONS`, ``chip``, ``twin``). Raises BoardDescriptionError."""
         value = self.raw.get(name)
         if not isinstance(value, Mapping):
             raise BoardDescriptionError(f"board {self.name}: no section {name!r}; it has {', '.join(self.raw)}")
@@ -258,16 +250,11 @@ class BoardDescription:
 
 
 def list_boards(folder: Path = BOARDS_DIR) -> tuple[str, ...]:
-    """Names of the described boards."""
     return tuple(sorted(path.stem for path in folder.glob("*.yaml")))
 
 
 def load_board(name: str, folder: Path = BOARDS_DIR) -> BoardDescription:
-    """Read one board description.
-
-    Raises:
-        BoardDescriptionError: the board is unknown (the text lists the known ones), or its file is malformed.
-    """
+    """Read one board description. Raises BoardDescriptionError if unknown or malformed."""
     path = folder / f"{name}.yaml"
     if name not in list_boards(folder):
         raise BoardDescriptionError(f"board {name!r} is not described{valid_instead(name, list_boards(folder))}")
@@ -290,10 +277,10 @@ _ITS_OWN = ("name", "title", "model", "compatible", "modules")  # of a board tha
 
 
 def _whole(raw: Any, folder: Path, on_the_way: tuple[str, ...]) -> Any:
-    """A description merged over that of the board it is ``like``.
+    """Description merged over that of the board it is ``like``.
 
     Raises:
-        BoardDescriptionError: there is no such board.
+        BoardDescriptionError: no such board.
         DocumentError: it lacks identifying members, or is like itself.
     """
     if not isinstance(raw, dict) or "like" not in raw:
@@ -365,7 +352,7 @@ class _Modes:
 
 @dataclass(frozen=True)
 class _OtherAxes:
-    """Axes that differ with other firmware."""
+    """Axes of other firmware."""
 
     cpu_khz: tuple[int, ...] | None = None
     gpu_hz: tuple[int, ...] | None = None
@@ -377,7 +364,7 @@ class _OtherAxes:
 
 @dataclass(frozen=True)
 class _BoardFile:
-    """Required members of a board file; drivers and twins use more of its sections."""
+    """Required members of a board file."""
 
     name: Text
     title: Text
@@ -403,11 +390,7 @@ class _BoardFile:
 
 
 def parse_board(raw: Any) -> BoardDescription:
-    """Check a board file's content.
-
-    Raises:
-        DocumentError: it is malformed.
-    """
+    """Check a board file's content. Raises DocumentError."""
     try:
         file = convert(raw, _BoardFile)
         firmware = {name: axes.over(file.axes) for name, axes in file.firmware.items()}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Properties of a device for measurement and training: a described board, or a device described with its measurements."""
+"""Device properties for measurement and training."""
 
 from __future__ import annotations
 
@@ -38,14 +38,13 @@ class MeasuredDevice(Protocol):
 
 @dataclass(frozen=True)
 class Device:
-    """A device that is not a described board.
+    """Device without a board description.
 
     Attributes:
-        name: for display.
-        grid: its frequency configurations; if its clocks are never set, the measured one.
+        grid: its configurations; the measured one if clocks are never set.
         chip: rates of its roofline bound.
-        energy_rails: power sensors that sum to the energy of an inference; empty if power is not measured.
-        host_rails: those of them that feed the host alone.
+        energy_rails: power sensors that sum to the energy of an inference; empty without measured power.
+        host_rails: those that feed the host alone.
     """
 
     name: Text
@@ -56,7 +55,6 @@ class Device:
 
     @property
     def title(self) -> str:
-        """Its name, for headings."""
         return self.name
 
     def to_json(self) -> dict[str, Any]:
@@ -71,11 +69,7 @@ class Device:
 
     @classmethod
     def from_json(cls, data: Any) -> Device:
-        """Read the JSON form.
-
-        Raises:
-            MeasurementError: it is malformed.
-        """
+        """Read the JSON form. Raises MeasurementError."""
         try:
             return convert(data, cls)
         except (DocumentError, KernelsError) as error:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""YAML and JSON documents as values of annotated types; an error is one line: place, expectation, value found.
+"""YAML and JSON documents as annotated types; an error is one line: place, expectation, value found.
 
-msgspec checks and converts. After a refusal, the members are tried one by one for the innermost wrong one: msgspec's own
-messages lack mapping keys and values.
+msgspec checks and converts. After a refusal, members are tried one by one for the innermost wrong one, since msgspec's messages
+lack mapping keys and values.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import yaml
 
 T = TypeVar("T")
 Place: TypeAlias = tuple[str | int, ...]
-"""The keys and positions that lead to a member of a document."""
+"""Keys and positions that lead to a member."""
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, description="a whole number that is not negative")]
 Positive: TypeAlias = Annotated[int, msgspec.Meta(gt=0, description="a positive whole number")]
@@ -35,7 +35,7 @@ _WORDS = {bool: "true or false", float: "a number", int: "a whole number", str: 
 
 
 class DocumentError(ValueError):
-    """A document has invalid content at a place (empty for the whole), or invalid YAML on a line, from 1, if known."""
+    """Invalid content at a place (empty for the whole), or invalid YAML on a line, from 1, if known."""
 
     def __init__(self, complaint: str, at: Place = (), line: int | None = None) -> None:
         super().__init__(f"{dotted(at)}: {complaint}" if at else complaint)
@@ -43,24 +43,24 @@ class DocumentError(ValueError):
         self.line = line
 
     def line_in(self, text: str) -> int | None:
-        """Line of the mistake in the document's text, from 1; None for the whole document."""
+        """Line of the mistake in the text, from 1; None for the whole document."""
         return line_of(text, self.at) if self.at else self.line
 
     def in_file(self, name: object, text: str) -> str:
-        """The mistake with its file, and its line if known."""
+        """Message with its file, and line if known."""
         line = self.line_in(text)
         return f"{name}: {self}" if line is None else f"{name}, line {line}: {self}"
 
 
 def read_file(path: Path, form: type[T], called: str, renewed: Callable[[Any], Any] = lambda document: document) -> T:
-    """A YAML file as a value of exactly this type.
+    """YAML file as a value of exactly this type.
 
     Args:
         called: kind of file, for the message.
         renewed: converts a document of an earlier form.
 
     Raises:
-        DocumentError: it is unreadable or invalid; the text names the file and the place.
+        DocumentError: unreadable or invalid; the message names file and place.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -73,11 +73,7 @@ def read_file(path: Path, form: type[T], called: str, renewed: Callable[[Any], A
 
 
 def load_yaml(text: str) -> Any:
-    """Content of a YAML document.
-
-    Raises:
-        DocumentError: it is not valid YAML, or nested deeper than 100 levels.
-    """
+    """Content of a YAML document. Raises DocumentError if invalid, or nested deeper than 100 levels."""
     try:
         if len(text) > _LOOKED_INTO:
             _refuse_depth(text)
@@ -116,7 +112,7 @@ def _refuse_circle(document: Any, around: set[int], sound: set[int]) -> None:
 
 
 def repeated_members(text: str) -> Iterator[tuple[Place, int]]:
-    """Repeated members of a YAML document, with the line of each further one. The last one counts."""
+    """Repeated members of a YAML document and their lines; the last one counts."""
     ways: list[tuple[Place, yaml.Node | None]] = [((), yaml.compose(text, Loader=_yaml_loader()))]
     been: set[int] = set()
     while ways:
@@ -136,11 +132,7 @@ def repeated_members(text: str) -> Iterator[tuple[Place, int]]:
 
 
 def load_json(data: bytes) -> Any:
-    """Content of a JSON document; NaN and infinity are not JSON.
-
-    Raises:
-        DocumentError: it is not valid JSON.
-    """
+    """Content of a JSON document, without NaN and infinity. Raises DocumentError."""
     try:
         return msgspec.json.decode(data)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
@@ -148,7 +140,7 @@ def load_json(data: bytes) -> Any:
 
 
 def laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """A mapping merged over another: mappings are merged, None removes a key, any other value replaces."""
+    """Recursive merge of mappings; None removes a key."""
     result = dict(below)
     for key, value in above.items():
         under = result.get(key)
@@ -162,12 +154,9 @@ def laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, A
 
 
 def convert(raw: Any, kind: type[T], *, exact: bool = False) -> T:
-    """A document's content as a value of an annotated type: dataclasses from mappings, tuples from lists.
+    """Content as an annotated type: dataclasses from mappings, tuples from lists.
 
-    Unknown members are ignored, or refused if ``exact``.
-
-    Raises:
-        DocumentError: it is no such value.
+    Unknown members are ignored, or refused if ``exact``. Raises DocumentError.
     """
     try:
         value = msgspec.convert(raw, kind)
@@ -179,7 +168,7 @@ def convert(raw: Any, kind: type[T], *, exact: bool = False) -> T:
 
 
 def unknown_members(raw: Any, kind: Any) -> Iterator[tuple[Place, tuple[str, ...]]]:
-    """Places of unknown members in a document, and the names valid there."""
+    """Places of unknown members, and the names valid there."""
     plain = _plain(kind)
     if _is_record(plain) and isinstance(raw, Mapping):
         known = tuple(_members(plain))
@@ -190,7 +179,7 @@ def unknown_members(raw: Any, kind: Any) -> Iterator[tuple[Place, tuple[str, ...
 
 
 def dotted(at: Place) -> str:
-    """A place in a document as text: ``cpu.policies[0].name``."""
+    """Place as text: ``cpu.policies[0].name``."""
     return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in at).removeprefix(".")
 
 
@@ -216,7 +205,7 @@ def _yaml_loader() -> Any:
 
 
 def mistakes(raw: Any, kind: Any, at: Place = ()) -> Iterator[DocumentError]:
-    """Every mistake in a document, each at the innermost refused member."""
+    """Mistakes in a document, each at the innermost refused member."""
     inside = [
         mistake
         for key, value, inner in _parts(raw, kind)
@@ -258,7 +247,7 @@ def _refusal(raw: Any, kind: Any) -> msgspec.ValidationError | None:
 
 
 def _parts(raw: Any, kind: Any) -> Iterator[tuple[str | int, Any, Any]]:
-    """Members of a value of this type: key, value, and the value's type."""
+    """Members of a value: key, value, and the value's type."""
     kind = _plain(kind)
     inner = () if get_origin(kind) is Literal else get_args(kind)
     if isinstance(raw, Mapping) and _is_record(kind):
@@ -272,7 +261,6 @@ def _parts(raw: Any, kind: Any) -> Iterator[tuple[str | int, Any, Any]]:
 
 
 def _required(kind: Any) -> Iterator[tuple[str, Any]]:
-    """Required members of a dataclass, with their types."""
     bare = (field.name for field in fields(kind) if field.default is field.default_factory is MISSING)
     yield from ((name, _members(kind)[name]) for name in bare)
 
@@ -283,13 +271,12 @@ def _is_record(kind: Any) -> bool:
 
 @lru_cache(maxsize=64)
 def _members(kind: Any) -> Mapping[str, Any]:
-    """Members of a dataclass, with their annotated types."""
     hints = get_type_hints(kind, include_extras=True)
     return {field.name: hints[field.name] for field in fields(kind)}
 
 
 def _plain(kind: Any) -> Any:
-    """A type without its annotations and without None."""
+    """Type without annotations and without None."""
     if get_origin(kind) is Annotated:
         return _plain(get_args(kind)[0])
     if get_origin(kind) in (Union, UnionType):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Folders of the calling user. Root neither trusts nor writes one that another user could change.
+"""Folders of the calling user; root never trusts or writes a folder that another user could change.
 
 ``sudo -E`` keeps ``HOME`` and the XDG variables of the caller.
 """
@@ -15,22 +15,19 @@ VARIABLES = ("XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HO
 
 
 def named_folder(variable: str, *otherwise: str) -> Path:
-    """The folder in a variable, if absolute, or one in the home directory; root must not trust it."""
+    """Absolute folder in a variable, or one in the home directory, untrusted by root."""
     given = Path(os.environ.get(variable, ""))
     return given if given.is_absolute() else Path.home().joinpath(*otherwise)  # relative paths are ignored
 
 
 def own_folder(variable: str, *otherwise: str) -> Path | None:
-    """The folder in a variable, or one in the home directory.
-
-    None for root if it belongs to another user, or another user may replace it.
-    """
+    """The same folder; None for root if another user owns it or may replace it."""
     folder = named_folder(variable, *otherwise)
     return folder if os.geteuid() != 0 or is_roots(folder) else None
 
 
 def is_roots(folder: Path) -> bool:
-    """True if only root can write or make a folder: checks it and its existing parents, with and without links."""
+    """True if only root can change a folder: checks existing parents, with links resolved and not."""
     for path in {folder.absolute(), folder.resolve()}:
         for place in (path, *path.parents):
             try:
@@ -46,7 +43,7 @@ def is_roots(folder: Path) -> bool:
 
 
 def forget_foreign_folders() -> None:
-    """For root: drop the environment's folders of other users, so that no library writes there."""
+    """For root: drop environment variables that name other users' folders, so that no library writes there."""
     if os.geteuid() != 0:
         return
     for variable in VARIABLES:

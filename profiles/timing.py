@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clocks of real and simulated boards: injected, so that waits are bounded and tests need not wait."""
+"""Injected clocks of real and simulated boards, so that tests need not wait."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """A monotonic clock in seconds that can wait."""
+    """Monotonic clock in seconds that can wait."""
 
     def monotonic(self) -> float: ...
 
@@ -16,8 +16,6 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's own time."""
-
     def monotonic(self) -> float:
         return time.monotonic()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""pip install, with one line per package: fit for a log and for a terminal.
+"""Run pip install with one line of output per package.
 
     python systemd/install_packages.py ARGUMENT...   arguments of ``pip install``
 
@@ -23,7 +23,7 @@ _SILENT_S = 5.0
 
 
 def line_for(said: str, silent_s: float) -> str | None:
-    """Line to print for a line of pip's output; None for none."""
+    """Text to print for a line of pip's output, if any."""
     if found := _WHEEL.match(said):
         return " ".join(part for part in (found[1].replace("_", "-"), found[2], found[3]) if part)
     if found := _BUILDING.match(said):

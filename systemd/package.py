@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts an installation together: a tree of files below a prefix, or a Debian package.
+"""Assemble an installation: a tree of files below a prefix, or Debian packages.
 
     python systemd/package.py install PREFIX DESTDIR  the files of an installation that brings all of its libraries
     python systemd/package.py remove PREFIX DESTDIR   all of them but the configuration
     python systemd/package.py deb FOLDER              packages: jetdvfs, and jetdvfs-twin and jetdvfs-lab, for no robot;
                                                       libraries that this distribution has in time are left to it
 
-Run by the Makefile; but for `remove` with the Python of an environment that has the product and everything that it needs
-installed: files are copied from there. The commands run in an environment of their own (PREFIX/lib/jetdvfs) on that Python.
+Run by the Makefile. Except for `remove`, Python must be that of an environment with the product and its dependencies, from
+which files are copied. Commands run in their own environment (PREFIX/lib/jetdvfs).
 """
 
 from __future__ import annotations
@@ -54,18 +54,14 @@ DOCUMENTS = ("README.md", "SECURITY.md", "CHANGELOG.md")
 
 
 class Tree:
-    """The files of an installation, below a folder that stands for ``/``.
-
-    Args:
-        prefix: where it will lie: ``/usr`` or ``/usr/local``.
-    """
+    """Files of an installation, below a folder that stands for ``/``; ``prefix`` is ``/usr`` or ``/usr/local``."""
 
     def __init__(self, folder: Path, prefix: str) -> None:
         self.folder = folder
         self.prefix = prefix
 
     def at(self, path: str) -> Path:
-        """The place of a file of the installation, by its path below the prefix, or from the root."""
+        """Place of a file, by its path below the prefix or from the root."""
         place = self.folder / (path if path.startswith("/") else f"{self.prefix}/{path}").lstrip("/")
         place.parent.mkdir(parents=True, exist_ok=True)
         return place
@@ -76,7 +72,7 @@ class Tree:
         place.chmod(mode)
 
     def add_environment(self, libraries: Iterable[str], *, system: bool) -> None:
-        """The Python that the commands run on, with libraries of its own and, if so wished, the system's after them."""
+        """Add the commands' Python environment, with the system's libraries last if ``system``."""
         base = Path(sys.base_prefix) / "bin"
         self.write(
             "lib/jetdvfs/pyvenv.cfg",
@@ -89,7 +85,7 @@ class Tree:
             self.add_library(name, f"lib/jetdvfs/lib/{PYTHON}/site-packages")
 
     def add_library(self, name: str, into: str) -> None:
-        """An installed distribution's files, but for its commands, its tests, and what Python compiled."""
+        """Add a distribution's files, without commands, tests and compiled files."""
         for file in distribution(name).files or ():
             if ".." in file.parts or file.suffix == ".pyc" or file.name in LEFT_OUT:
                 continue
@@ -100,7 +96,7 @@ class Tree:
             place.chmod(0o644)
 
     def add_the_rest(self) -> None:
-        """Commands, units, configuration, manual pages, completion, headers, documents."""
+        """Add commands, units, configuration, manual pages, completion, headers, documents."""
         for name, (module, function) in COMMANDS.items():
             # -I: whatever is set in the environment, or lies in the user's home, is none of a root daemon's libraries.
             program = (
@@ -132,21 +128,21 @@ class Tree:
                 self.at(f"share/doc/{PRODUCT}/docs/{path.relative_to(ROOT / 'docs')}").write_bytes(path.read_bytes())
 
     def files(self) -> Iterator[Path]:
-        """All of them, links included, by their paths from the root."""
+        """Files and links, by path from the root."""
         for path in sorted(self.folder.rglob("*")):
             if path.is_symlink() or not path.is_dir():
                 yield Path("/") / path.relative_to(self.folder)
 
 
 def configuration() -> str:
-    """The configuration as it is installed: every line of it a comment."""
+    """Configuration as installed: all comments."""
     from jetdvfs.daemon.cli.config import template
 
     return template()
 
 
 def needed(name: str, found: dict[str, Requirement] | None = None, extras: Iterable[str] = ()) -> dict[str, Requirement]:
-    """Every distribution that one needs, directly or not, by name, each with a requirement that names it."""
+    """Direct and indirect dependencies by name, with a requirement each."""
     from packaging.requirements import Requirement
 
     found = {} if found is None else found
@@ -163,7 +159,7 @@ def needed(name: str, found: dict[str, Requirement] | None = None, extras: Itera
 
 
 def bounds() -> dict[str, str]:
-    """The oldest release that is admitted of each library, wherever setup.cfg names one."""
+    """Oldest admitted release of each library, by setup.cfg."""
     parser = ConfigParser()
     parser.read(ROOT / "setup.cfg")
     text = "\n".join((parser["options"]["install_requires"], *parser["options.extras_require"].values()))
@@ -171,10 +167,10 @@ def bounds() -> dict[str, str]:
 
 
 def provided(names: Iterable[str], brought: Iterable[str] = ()) -> dict[str, str]:
-    """Which of the libraries this distribution has in a release that is admitted, each as a dependency on its package.
+    """Dependencies on packages of this distribution, for libraries that it has in an admitted release.
 
     Args:
-        brought: libraries that do not come from the distribution, though it may have them.
+        brought: libraries that the package brings itself.
     """
     names = list(names)
     found = {}
@@ -195,7 +191,7 @@ def provided(names: Iterable[str], brought: Iterable[str] = ()) -> dict[str, str
 
 
 def release() -> str:
-    """This distribution's name and number, as in ``debian12``: what is built on one fits its Python alone."""
+    """Distribution and version, such as ``debian12``: a package fits its Python only."""
     said = dict(re.findall(r'^(\w+)="?([^"\n]*)"?$', Path("/etc/os-release").read_text(), re.MULTILINE))
     return f"{said['ID']}{said.get('VERSION_ID', '')}"
 
@@ -249,7 +245,7 @@ def remove(prefix: str, destdir: Path) -> None:
 
 
 def make_debs(folder: Path) -> None:
-    """Make the packages of the product and of the distributions beside it."""
+    """Make the packages of the product and its optional parts."""
     if sys.base_prefix != "/usr":
         sys.exit(f"a package is for the distribution's own Python, in /usr, not for that in {sys.base_prefix}")
     said = subprocess.run(["dpkg", "--print-architecture"], capture_output=True, text=True, check=True).stdout
@@ -302,9 +298,9 @@ def build(
     """Make one package of a tree.
 
     Args:
-        depends: the packages that it needs; ``{version}`` stands for its own version.
-        control: the file of the package's description, in ``debian/``.
-        brought: the libraries that the tree holds.
+        depends: packages; ``{version}`` stands for its own version.
+        control: description file in ``debian/``.
+        brought: libraries in the tree.
     """
     root, version = tree.folder, f"{distribution(name).version}-1~{release()}"
     root.chmod(0o755)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each of many model files launches, a line each.
+"""List the launches of many model files, a line each.
 
     python docs/examples/decompose_many.py SHAPE MODEL...
 
-A file that cannot be read is said and passed over; one that can be followed in part only has a second line.
+Unreadable files are reported and skipped; an incomplete list has a second line.
 """
 
 from __future__ import annotations

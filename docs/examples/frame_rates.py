@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a frame costs at different rates.
+"""Energy of a frame at different rates: one prediction, and a plan per rate.
 
-    python docs/examples/frame_rates.py MODEL SHAPE PROFILE [FPS...]
-
-One prediction, and a plan for each rate.
+python docs/examples/frame_rates.py MODEL SHAPE PROFILE [FPS...]
 """
 
 from __future__ import annotations

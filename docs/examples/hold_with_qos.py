@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An application that asks the daemon for clocks and tells it how long its frames take.
+"""Application that requests clocks from the daemon and reports its frame times.
 
     python docs/examples/hold_with_qos.py MODEL SHAPE TARGET [FRAMES]
 
-It runs the same where no daemon is: then nothing is held. ``$JETDVFS_SOCKET`` names another socket than the usual one.
+Without a daemon it runs the same and holds nothing. ``$JETDVFS_SOCKET`` names another socket.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FPS = 30.0
 
 
 def infer() -> None:
-    """Stands for the network and the wait for its result; with PyTorch, ``qos.frame`` waits for the GPU by itself."""
+    """Stand-in for the network and the wait for its result; with PyTorch, ``qos.frame`` waits for the GPU."""
     time.sleep(0.002)
 
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Load, predict, plan and draw, without a daemon and without touching a clock.
+"""Load, predict, plan and draw, without a daemon and without setting clocks.
 
     python docs/examples/notebook.py [PICTURE.png [TABLE.csv]]
 
-In a notebook the last line of a cell shows what it made; here it is printed. The picture needs matplotlib, the table pandas:
-``pip install '.[notebook]'``.
+A notebook shows the last value of a cell; here it is printed. The picture needs matplotlib, the table pandas: ``pip install
+'.[notebook]'``.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The daemon's socket without any library of ours, as a program in another language speaks to it.
+"""The daemon's socket without a library, as from another language.
 
     python docs/examples/raw_socket.py CPU_KHZ GPU_HZ EMC_HZ
 
-Each message, either way, is one JSON object and a zero byte. The methods stand in ``docs/jetdvfs.varlink``; what a
-connection holds ends with it. (A model's file goes along with ``LoadModel`` as a descriptor, by ``SCM_RIGHTS``.)
+Each message is one JSON object and a zero byte. Methods are in ``docs/jetdvfs.varlink``; a connection's lease ends with it.
+(``LoadModel`` takes the model file as a descriptor, by ``SCM_RIGHTS``.)
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import Any
 
 
 def call(daemon: socket.socket, method: str, **parameters: Any) -> Any:
-    """One call and its answer."""
     daemon.sendall(json.dumps({"method": f"io.jetdvfs.{method}", "parameters": parameters}).encode() + b"\0")
     answer = b""
     while not answer.endswith(b"\0"):

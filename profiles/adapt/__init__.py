@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Adaptation of a profile to a new board: short records, PyTorch and TensorRT on the board."""
+"""Adaptation of a profile to a new board, by PyTorch and TensorRT."""

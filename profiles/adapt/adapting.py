@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A bundle from another board's profile and a record of some networks on this board."""
+"""Bundle from another board's profile and a record of some networks on this board."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def bundle_adapted(
     directory: Path,
     progress: Callable[[int, int, str], None] = lambda done, total, text: None,
 ) -> Bundle:
-    """Carry a profile to a record's board, adapt it to the networks measured there, evaluate and write it.
+    """Carry a profile to a record's board, adapt it to its networks, evaluate and write it.
 
-    With two networks or more, each is first predicted from the rest; its own observations then count as well.
+    Evaluation predicts each of several networks from the rest; the result uses all.
 
     Raises:
         BundleError: the profile was carried itself, or lacks power.
@@ -75,7 +75,7 @@ def bundle_adapted(
 
 
 def idling_as(prior: Prior, record: Measurements) -> Prior:
-    """A prior with the idle power scaled to a record's."""
+    """Prior with idle power scaled to a record's."""
     rows = record.tables["idle_mw"]
     if not len(rows):
         return prior
@@ -84,11 +84,7 @@ def idling_as(prior: Prior, record: Measurements) -> Prior:
 
 
 def observed_networks(record: Measurements) -> list[NetworkMeasurement]:
-    """Networks of a record measured as a whole, one item per network and board.
-
-    Raises:
-        MeasurementError: there is none, or its power was not measured.
-    """
+    """Whole-network measurements of a record, per network and board. Raises MeasurementError without any, or power."""
     found = []
     for what, network in enumerate(record.networks):
         times = record.tables["network_ms"].where(record.tables["network_ms"].what == what)
@@ -107,7 +103,7 @@ def observed_networks(record: Measurements) -> list[NetworkMeasurement]:
 
 
 def observed_of(record: Measurements, networks: Sequence[Network]) -> list[list[Observation]]:
-    """A record's observations of each network, in order; empty for unrecorded ones."""
+    """Observations of each network, in order; empty for unrecorded ones."""
     device, found = record.described, {network.digest: list[Observation]() for network in networks}
     if len(record.tables["network_ms"]):
         for network, each in observations(device, observed_networks(record)):
@@ -116,7 +112,6 @@ def observed_of(record: Measurements, networks: Sequence[Network]) -> list[list[
 
 
 def observations(device: MeasuredDevice, measured: Sequence[NetworkMeasurement]) -> Observed:
-    """Measurements in the form of a correction's observations."""
     grid = device.grid
     found = []
     for item in measured:
@@ -135,10 +130,9 @@ def observations(device: MeasuredDevice, measured: Sequence[NetworkMeasurement])
 
 
 def disagreement(before: Prior, device: MeasuredDevice, observed: Observed) -> float:
-    """Remaining error of a profile adapted to observations: the largest deviation of log(observed / predicted).
+    """Largest deviation of log(observed / predicted) after adaptation, over latency, power and networks.
 
-    It is taken over latency, power and networks; infinite without more observations than factors. Each fitted factor counts as
-    one observation less.
+    Each fitted factor counts as one observation less; infinite without more observations than factors.
     """
     count = sum(len(each) for _, each in observed)
     if count <= max(len(OF_LATENCY), len(OF_POWER)):
@@ -157,14 +151,14 @@ def disagreement(before: Prior, device: MeasuredDevice, observed: Observed) -> f
 def _left_out(
     before: Prior, device: MeasuredDevice, measured: Sequence[NetworkMeasurement], network: Network
 ) -> list[NetworkError]:
-    """Error for a network predicted from observations of the remaining ones."""
+    """Errors for a network predicted from the remaining ones."""
     others = [item for item in measured if item.network.digest != network.digest]
     seen = surface(network, adapted(before, device, observations(device, others)).cost)
     return [compare(seen, item) for item in measured if item.network.digest == network.digest]
 
 
 def _with_errors(cost: BoardCost, errors: Sequence[NetworkError]) -> BoardCost:
-    """The cost with the errors of held-out networks in place of the prior ones."""
+    """Cost with the errors of held-out networks in place of the prior ones."""
 
     def deviation(found: Sequence[float | None]) -> float:
         known = [percent / 100 for percent in found if percent is not None]

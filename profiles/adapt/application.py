@@ -1,27 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An application on a simulated board: it loads networks and runs frames through the board's application port.
+"""Application on a simulated board: loads networks and runs frames through the board's application port.
 
-A Unix stream socket; each request and each answer is one JSON object that ends with a NUL byte. A failed request is answered
-by ``{"error": "..."}``. Times are seconds of the host's monotonic clock, which is the board's own.
+A Unix stream socket with NUL-terminated JSON objects. A failed request is answered by ``{"error": "..."}``. Times are seconds
+of the host's monotonic clock, which is the board's own.
 
-=================================================  ===============================================================
-request                                            answer
-=================================================  ===============================================================
-``{"op": "load", "network": {...}}``               ``{"network": ID, "name": ...}``; Network JSON with ``host_calls``
-``{"op": "frame", "network": ID}``                 ``{"latency_ms", "waited_ms", "started_s", "rails_mj"}``, when it is done
-``{"op": "run", "network": ID, "fps": 15,          ``{"latencies_ms", "waited_ms", "started_s", "opened_s", "elapsed_s",
-"seconds": 2}`` (or ``"frames": 30``; without       "rails_mw", "rails_mj"}``: paced inside the board; power is the mean over
-``fps``: back to back)                              the whole interval, idle between frames included
-``{"op": "busy", "network": ID}``                  ``{"gpu_ms", "host_ms"}``: how long a frame keeps either at work, at the
-                                                    present clocks
-``{"op": "energy"}``                               ``{"time_s", "rails_mj"}`` since the board was started
-``{"op": "state"}``                                clocks (requested, effective), governors, temperatures, mean power,
-                                                    how often a program was allowed to reboot the board
+=================================================  =============================================================== request
+answer =================================================  ===============================================================
+``{"op": "load", "network": {...}}``               ``{"network": ID, "name": ...}``; Network JSON with ``host_calls`` ``{"op":
+"frame", "network": ID}``                 ``{"latency_ms", "waited_ms", "started_s", "rails_mj"}``, at its end ``{"op": "run",
+"network": ID, "fps": 15,          ``{"latencies_ms", "waited_ms", "started_s", "opened_s", "elapsed_s", "seconds": 2}`` (or
+``"frames": 30``; without       "rails_mw", "rails_mj"}``: paced inside the board; power is the mean over ``fps``: back to back)
+the whole interval, idle time included ``{"op": "busy", "network": ID}``                  ``{"gpu_ms", "host_ms"}``: busy time
+of each per frame, at the present
+                                                    clocks
+``{"op": "energy"}``                               ``{"time_s", "rails_mj"}`` since the board was started ``{"op": "state"}``
+clocks (requested, effective), governors, temperatures, mean power,
+                                                    number of allowed reboots
 ``{"op": "fault", "kind": ..., ...}``              ``{}``; see :meth:`~jetdvfs.profiles.twin.faults.Faults.script`
 =================================================  ===============================================================
 
-Frames of one process run one at a time, and frames of several share the GPU's time, slice by slice; a frame's latency includes
-for how long others had the GPU (``waited_ms`` of it).
+Frames of one process run one at a time, and frames of several share the GPU by time slices; latency includes the wait for other
+processes, ``waited_ms``.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _CHUNK = 1 << 16
 
 
 def application_port(mount: Path) -> Path:
-    """Default place of the socket: next to the mount point."""
+    """Default socket: next to the mount point."""
     return mount.with_name(f"{mount.name}.bench")
 
 
@@ -53,7 +52,6 @@ class MessageStream:
         self._buffer = bytearray()
 
     def closed(self) -> bool:
-        """True if the peer has gone."""
         try:
             return not self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -65,7 +63,7 @@ class MessageStream:
         self._socket.sendall(json.dumps(message).encode() + b"\0")
 
     def receive(self) -> Any:
-        """The next message; None if the peer has gone, or sent invalid JSON or too much."""
+        """Next message; None if the peer has gone, or sent invalid JSON or too much."""
         searched = 0
         while (end := self._buffer.find(b"\0", searched)) < 0:
             searched = len(self._buffer)
@@ -82,11 +80,7 @@ class MessageStream:
 
 
 class Application:
-    """Client of an application on a simulated board.
-
-    Raises:
-        TwinError: the port does not answer, or a request failed.
-    """
+    """Client of an application port. Raises TwinError if it does not answer or refuses a request."""
 
     def __init__(self, port: str | os.PathLike[str]) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
@@ -98,7 +92,6 @@ class Application:
         self._messages = MessageStream(self._socket)
 
     def request(self, op: str, **members: Any) -> dict[str, Any]:
-        """Send one request and return its answer."""
         self._messages.send({"op": op, **members})
         answer = self._messages.receive()
         if not isinstance(answer, dict):
@@ -112,13 +105,12 @@ class Application:
         return str(self.request("load", network=network.to_json(host_calls=True))["network"])
 
     def frame(self, network: str) -> dict[str, Any]:
-        """Run one frame."""
         return self.request("frame", network=network)
 
     def stream(
         self, network: str, *, fps: float | None = None, seconds: float | None = None, frames: int | None = None
     ) -> dict[str, Any]:
-        """Run a stream of frames, paced if a rate is given, for some seconds or a number of frames."""
+        """Run frames, at a rate if given, for some seconds or a number of frames."""
         members = {"fps": fps, "seconds": seconds, "frames": frames}
         return self.request("run", network=network, **{name: value for name, value in members.items() if value is not None})
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results of a measuring campaign: figures by kernel, board and frequency configuration, in one file."""
+"""Results of a measuring campaign: values by kernel, board and configuration, in one file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ..device import Device, MeasuredDevice
 from ..errors import MeasurementError
 
 ABSURD = 1000.0
-"""No figure is so many times what the middle one of its table is, be it a power, or a time's distance from its bound."""
+"""Impossible ratio of a value to its table's median; for times, of distances from the bound."""
 LONGEST_MS = 3.6e6
 """An hour."""
 
@@ -55,7 +55,7 @@ class Figures(Protocol):
 
 
 class Record(Protocol):
-    """Context of the figures' check: :class:`~jetdvfs.profiles.adapt.measurements.Measurements`."""
+    """Context of a check: :class:`~jetdvfs.profiles.adapt.measurements.Measurements`."""
 
     @property
     def described(self) -> MeasuredDevice: ...
@@ -86,7 +86,7 @@ def most_mw(device: MeasuredDevice) -> float:
 
 
 def too_far(distances: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Mask of positive ratios, (n,), that differ from the median by a factor of :data:`ABSURD` or more; (n,)."""
+    """Mask of positive ratios, (n,), that differ from the median by a factor of :data:`ABSURD` or more."""
     logs = np.log(distances)
     return np.asarray(np.abs(logs - np.median(logs)) > np.log(ABSURD)) if len(logs) else np.zeros(0, np.bool_)
 
@@ -99,7 +99,7 @@ def has_work(kernel: KernelInvocation) -> bool:
 def least_ms(
     kernels: Sequence[KernelInvocation], configuration: NDArray[np.int64], device: MeasuredDevice
 ) -> NDArray[np.float64]:
-    """Reference of distances: the bound of n kernels plus a launch at m configurations (flat indices), (n, m) in ms."""
+    """Bound of n kernels plus a launch at m configurations (flat indices), (n, m) in ms."""
     each, place = np.unique(configuration, return_inverse=True)
     grid = device.grid
     mhz = np.array([grid.configuration(np.unravel_index(index, grid.shape)).mhz for index in each])[place]
@@ -107,11 +107,11 @@ def least_ms(
 
 
 def check_record(record: Record) -> None:
-    """Check every figure of a record.
+    """Check every value of a record.
 
     Raises:
-        MeasurementError: one is impossible; the text gives its table, subject and clocks, and the number of such figures.
-        BoardDescriptionError: its board is not described here.
+        MeasurementError: impossible values; the message has table, subject and clocks of the first, and their number.
+        BoardDescriptionError: no such board.
     """
     device = record.described
     wrong = [one for name, rows in record.tables.items() for one in _wrong(record, device, name, rows)]
@@ -144,7 +144,7 @@ def _well_formed(rows: Figures, things: int, size: int) -> bool:
 
 
 def _verdicts(record: Record, device: MeasuredDevice, name: str, rows: Figures) -> Iterator[tuple[NDArray[np.bool_], str]]:
-    """Masks (rows,) of impossible figures, each with the valid range; a row is in at most one."""
+    """Masks (rows,) of impossible values, each with the valid range; a row is in at most one."""
     value = rows.value
     least, in_words = (-np.inf, "a finite figure") if name in _DIFFERENCES else (0.0, "a finite figure above zero")
     sound = np.isfinite(value) & (value > least)
@@ -167,7 +167,7 @@ def _verdicts(record: Record, device: MeasuredDevice, name: str, rows: Figures) 
 
 
 def _reference(record: Record, device: MeasuredDevice, name: str, rows: Figures) -> NDArray[np.float64] | None:
-    """Reference for a table's figures, (rows,), NaN if unknown; None if they are not compared."""
+    """Reference of a table's values, (rows,), NaN if unknown; None if not compared."""
     if name in _DIFFERENCES:
         return None
     if not _timed(name):
@@ -185,12 +185,12 @@ def _reference(record: Record, device: MeasuredDevice, name: str, rows: Figures)
 
 
 def _timed(name: str) -> bool:
-    """True if a table has times of kernels or networks, whose work is known."""
+    """True if a table has times of kernels or networks."""
     return name.endswith("_ms")
 
 
 def _things(record: Record, name: str) -> int:
-    """Number of subjects that a table's rows may have."""
+    """Number of a table's possible subjects."""
     if name in _KERNELS:
         return len(record.invocations)
     if name in _NETWORKS:
@@ -199,7 +199,7 @@ def _things(record: Record, name: str) -> int:
 
 
 def _called(record: Record, name: str, what: int) -> str:
-    """Subject of a row, for messages; empty if its table has only one."""
+    """Subject of a row, for messages; empty if there is only one."""
     if name in _NETWORKS:
         return f" of network {record.networks[what].name:.80}"
     if name == "warm_idle_mw":
@@ -215,10 +215,7 @@ def _called(record: Record, name: str, what: int) -> str:
 
 @dataclass(frozen=True)
 class Rows:
-    """n measurements in four columns: index of the subject (a kernel, a call), board, flat index in the grid, and value.
-
-    The first three are int64, the value float64 in the unit of the table.
-    """
+    """n measurements in four columns: subject (kernel, call), board, flat grid index, and value in the table's unit."""
 
     what: NDArray[np.int64]
     node: NDArray[np.int64]
@@ -229,12 +226,10 @@ class Rows:
         return len(self.value)
 
     def where(self, mask: NDArray[np.bool_]) -> Rows:
-        """Rows for which ``mask`` (n,) is true."""
         return Rows(self.what[mask], self.node[mask], self.configuration[mask], self.value[mask])
 
     @classmethod
     def joined(cls, parts: Sequence[Rows]) -> Rows:
-        """All rows of several tables, in order."""
         if not parts:
             none = np.zeros(0, np.int64)
             return cls(none, none, none, np.zeros(0))
@@ -259,23 +254,23 @@ TABLES: Mapping[str, str] = {
     "fixed_kernel_mw": "power of the GPU-side rails above idle while invocations[what] runs at those configurations, mW",
 }
 LATER = ("fixed_network_ms", "fixed_network_mw", "fixed_kernel_ms", "fixed_kernel_mw")
-"""Tables that records did not always have; one without them has them empty."""
+"""Tables missing from earlier records; read as empty."""
 
 
 @dataclass(frozen=True)
 class Measurements:
-    """The figures of one campaign.
+    """Values of one campaign.
 
     Attributes:
         board: name of the board's description, or of ``device``; its grid defines configurations.
-        silicon_version: version of the simulated silicon; empty for real boards.
+        silicon_version: of simulated silicon; empty for real boards.
         temperature_c: die temperature while measuring.
         temperatures_c: further temperatures of idle power.
         calls: calls with measured issue times.
         networks: networks measured as a whole.
         tables: one :class:`Rows` for each name in :data:`TABLES`.
         device: the device, if not a described board.
-        environment: measuring program and the kernels it saw run: for display.
+        environment: measuring program and observed kernels, for display.
     """
 
     board: str
@@ -296,24 +291,15 @@ class Measurements:
 
     @property
     def powered(self) -> bool:
-        """True if power was measured."""
         return bool(len(self.tables["kernel_mw"]))
 
     @property
     def described(self) -> MeasuredDevice:
-        """The measured device.
-
-        Raises:
-            BoardDescriptionError: the board is not described here.
-        """
+        """Measured device. Raises BoardDescriptionError if not described."""
         return self.device or load_board(self.board)
 
     def save(self, path: Path) -> None:
-        """Write everything as one npz file, atomically.
-
-        Raises:
-            MeasurementError: it cannot be written; an old file is unchanged.
-        """
+        """Write one npz file, atomically. Raises MeasurementError; an old file then stays."""
         about = {
             "board": self.board,
             "silicon_version": self.silicon_version,
@@ -341,8 +327,8 @@ class Measurements:
         """Read the output of :meth:`save`.
 
         Raises:
-            MeasurementError: the file is unreadable, or has an impossible figure.
-            BoardDescriptionError: its board is not described here.
+            MeasurementError: the file is unreadable, or has an impossible value.
+            BoardDescriptionError: no such board.
         """
         try:
             check_npz(path, 1 << 30)
@@ -375,18 +361,17 @@ class Measurements:
 
 
 def arrays_of(tables: Mapping[str, Rows]) -> dict[str, Any]:
-    """Tables as the named arrays of an npz file."""
+    """Tables as named arrays of an npz file."""
     return {f"{name}.{column}": getattr(rows, column) for name, rows in tables.items() for column in COLUMNS}
 
 
 def rows_of(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Rows]:
-    """Tables among the named arrays of an npz file."""
+    """Tables among named arrays of an npz file."""
     names = [key.removesuffix(".value") for key in arrays if key.endswith(".value")]
     return {name: Rows(*(arrays[f"{name}.{column}"] for column in COLUMNS)) for name in names}
 
 
 def call_json(call: Call) -> dict[str, Any]:
-    """A call as JSON."""
     return {"name": call.name, "scope": call.scope} if isinstance(call, HostOp) else call.to_json()
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of predictions for whole networks against their measurements."""
+"""Errors of predictions for whole networks."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class NetworkMeasurement:
     """One network measured as a whole at n configurations of a board.
 
     Attributes:
-        index: configurations as flat indices of the grid, (n,).
-        latency_ms, energy_mj: measured, (n,); energy of the board's energy rails, None if power was not measured.
-        frames_ms: single frames at each of them, (n, frames), if latencies are medians; None if not recorded.
+        index: flat grid indices, (n,).
+        latency_ms, energy_mj: measured, (n,); energy of the board's energy rails, None without measured power.
+        frames_ms: single frames, (n, frames), if latencies are medians; None if not recorded.
     """
 
     network: Network
@@ -35,7 +35,7 @@ class NetworkMeasurement:
 
 @dataclass(frozen=True)
 class NetworkError:
-    """Error of predictions for one network over n configurations; figures of energy are None if power was not measured.
+    """Error of predictions for one network over n configurations; energy is None without measured power.
 
     Attributes:
         latency_percent, energy_percent: mean absolute percentage error.
@@ -61,11 +61,7 @@ class NetworkError:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> NetworkError:
-        """Read the JSON form.
-
-        Raises:
-            BundleError: a member is missing or invalid.
-        """
+        """Read the JSON form. Raises BundleError."""
         try:
             return convert(data, cls)
         except DocumentError as error:
@@ -73,7 +69,6 @@ class NetworkError:
 
 
 def compare(predicted: Surface, measured: NetworkMeasurement) -> NetworkError:
-    """Error of one surface against one network's measurement."""
     high, at = predicted.quantile(0.95), measured.index
     latency = _errors(predicted.latency_ms.ravel()[at], high.latency_ms.ravel()[at], measured.latency_ms, measured.frames_ms)
     energy: tuple[float, ...] | tuple[None, ...] = (None,) * len(latency)
@@ -100,7 +95,7 @@ def _errors(
     measured: NDArray[np.float64],
     singly: NDArray[np.float64] | None = None,
 ) -> tuple[float, float, float, float]:
-    """Mean absolute and signed error in per cent, the share covered (of ``singly``, if given), and the sharpness."""
+    """Mean absolute and signed error in percent, share covered (of ``singly``, if given), and sharpness."""
     error = predicted / measured - 1
     percent, bias = np.abs(error).mean() * 100, error.mean() * 100
     covered = ((measured[:, None] if singly is None else singly) <= high[:, None]).mean()
@@ -108,7 +103,7 @@ def _errors(
 
 
 def summary(errors: Sequence[NetworkError]) -> dict[str, dict[str, float]]:
-    """Means over networks of errors and coverages by method; of energy if power was measured."""
+    """Means over networks of errors and coverages, by method."""
     names = ["latency_percent", "energy_percent", "latency_covered", "energy_covered"]
     if any(error.energy_percent is None for error in errors):
         names = ["latency_percent", "latency_covered"]

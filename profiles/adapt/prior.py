@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A profile of this board from another one's, or a simulated one's, and a few observations.
+"""Profile of this board from another profile and a few observations.
 
-Each kernel's learned distance from its bound is kept, and read at clocks scaled so that both boards' tops coincide. The bound
-is the new board's. Its rates of computation, memory and calls, and its power, are five factors that whole networks show
+Each kernel's learned distance from its bound is kept, at clocks scaled to make both boards' tops coincide; the bound is the new
+board's. Five factors for rates of computation, memory and calls, and for power, are fitted to whole networks
 (:func:`jetdvfs.kernels.correction.together.rates_together`).
 """
 
@@ -54,10 +54,10 @@ def next_observation(
     """Choose a network and a configuration; None if all were tried.
 
     Args:
-        surfaces: predicted surface of each network, with its terms.
+        surfaces: predicted surface of each network.
         observed: observations of each.
         tried: configurations of each that were run, even in vain; not chosen again.
-        offered: the current levels.
+        offered: present levels.
     """
     left = [_left(surface, offered, done) for surface, done in zip(surfaces, tried, strict=True)]
     for number, seen in enumerate(observed):
@@ -77,10 +77,7 @@ def next_observation(
 
 
 def on_front(surface: Surface) -> NDArray[np.float64]:
-    """Probability of each configuration to be on a plan's front, relative to the largest, over the grid.
-
-    The front of latency and energy has no configuration that is as fast with less energy.
-    """
+    """Probability of each configuration to be Pareto-optimal in latency and energy, relative to the largest, over the grid."""
     latency, energy = surface.latency_ms.ravel(), np.log(surface.energy_mj.ravel())
     order = np.argsort(latency, kind="stable")
     least = np.empty(len(order))
@@ -91,12 +88,11 @@ def on_front(surface: Surface) -> NDArray[np.float64]:
 
 
 def plan_uncertainty(surface: Surface, weights: NDArray[np.float64]) -> float:
-    """Standard deviation of latency's or energy's logarithm, the larger weighted mean."""
+    """Standard deviation of log latency or energy, the larger weighted mean."""
     return float(max(np.average(sigma, weights=weights) for sigma in (surface.latency_sigma, surface.energy_sigma)))
 
 
 def _left(surface: Surface, offered: FrequencyGrid, tried: Collection[FrequencyConfiguration]) -> NDArray[np.bool_]:
-    """Untried configurations of a network, over the grid."""
     grid = surface.grid
     cpu, gpu, emc = (np.isin(grid.levels(axis), offered.levels(axis)) for axis in AXES)
     left: NDArray[np.bool_] = cpu[:, None, None] & gpu[None, :, None] & emc[None, None, :]
@@ -118,14 +114,14 @@ _ROUNDS, _LARGEST = 3, 8.0
 
 @dataclass(frozen=True, eq=False)
 class Prior:
-    """Prior knowledge of a board: a profile's models on its grid with its rates, and their origin."""
+    """A profile's models on a board's grid with its rates, and their origin."""
 
     cost: BoardCost
     carried: Carried
 
 
 def prior_of(bundle: Bundle, device: MeasuredDevice) -> Prior:
-    """A profile on another board, or on an unseen one of its own kind."""
+    """Profile on another board, or on an unseen one of its own kind."""
     manifest, cost = bundle.manifest, bundle.cost
     theirs, ours = cost.grid, device.grid
     clocks = tuple(levels[-1] / mine[-1] for levels, mine in zip(_axes(theirs), _axes(ours), strict=True))
@@ -157,7 +153,7 @@ def prior_of(bundle: Bundle, device: MeasuredDevice) -> Prior:
 
 
 def adapted(prior: Prior, device: MeasuredDevice, observed: Observed) -> Prior:
-    """A prior after observations of some networks; unchanged without any."""
+    """Prior after observations of some networks."""
     if not observed:
         return prior
     now, factors = prior, dict[str, float]()
@@ -170,7 +166,6 @@ def adapted(prior: Prior, device: MeasuredDevice, observed: Observed) -> Prior:
 
 
 def by_factors(prior: Prior, device: MeasuredDevice, more: Mapping[str, float]) -> Prior:
-    """A prior with further factors."""
     factors = prior.carried.factors.times(more)
     carried = replace(prior.carried, factors=factors)
     drawn = Carried("", "", (1.0, 1.0, 1.0), Factors(dynamic=more.get("dynamic", 1.0)), (), 0)
@@ -196,7 +191,7 @@ def _axes(grid: FrequencyGrid) -> list[tuple[int, ...]]:
 def _on_grid(
     figures: NDArray[np.float32], theirs: FrequencyGrid, ours: FrequencyGrid, clocks: Sequence[float]
 ) -> NDArray[np.float32]:
-    """Figures over one board's grid on another's, linear between clocks."""
+    """Values over one board's grid on another's, linear between clocks."""
     for axis, (levels, mine, factor) in enumerate(zip(_axes(theirs), _axes(ours), clocks, strict=True)):
         figures = _near(figures, levels, mine, factor, axis)
     return np.asarray(figures, np.float32)
@@ -205,7 +200,7 @@ def _on_grid(
 def _near(
     figures: NDArray[np.float32], levels: Sequence[int], mine: Sequence[int], factor: float, axis: int
 ) -> NDArray[np.float32]:
-    """Figures along one axis at other levels, whose clocks are scaled by a factor."""
+    """The same along one axis, with clocks scaled by a factor."""
     at = np.interp(np.asarray(mine) * factor, levels, np.arange(len(levels)))
     low = np.minimum(at.astype(int), max(len(levels) - 2, 0))
     high = np.minimum(low + 1, len(levels) - 1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parent's side of the PyTorch worker: a process that answers each line of JSON with one, within a time."""
+"""Parent's side of the PyTorch worker: a process that answers each line of JSON with one, within a time."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from ..errors import MeasurementError, RefusedForNow, RequestRefused
 
 WORKER = Path(__file__).with_name("torch_worker.py")
 PATIENCE_S = 120.0
-"""No request takes longer, loading PyTorch included."""
+"""Limit of a request, loading PyTorch included."""
 
 
 class TorchProcess:
-    """A running worker; closing it ends the process.
+    """Running worker; closing it ends the process.
 
     Args:
         python: the Python with PyTorch.
         device: ``cpu`` or ``cuda``.
         threads: of the processor; 0 for PyTorch's default.
-        patience_s: time without an answer after which the process counts as hanging and is ended.
+        patience_s: time without an answer after which the process is ended.
         worker: the worker's file, or the name of its module.
 
     Attributes:
         about: its answer to the first request.
-        ended: the process was seen to end, by itself or here.
+        ended: True once the process has ended.
 
     Raises:
         MeasurementError: it cannot be started, or has no PyTorch.
@@ -109,7 +109,6 @@ class TorchProcess:
         return answer
 
     def close(self) -> None:
-        """End the process; idempotent."""
         self.ended = True
         if self._process.poll() is None:
             self._process.kill()

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch worker of a measuring parent; requests and answers are lines of JSON.
 
-A stand-alone file for Python 3.8 or later, its standard library and torch: it runs in the virtual environment or container with
-a board's torch, without the rest of this product. It never touches clocks::
+Needs Python 3.8, its standard library and torch only: it runs in the environment or container of a board's torch. It never sets
+clocks::
 
     python torch_worker.py [--device cpu|cuda] [--threads N]
 
-Weights and inputs are random: zeros draw less power, and hide a kernel's limit. A request is an object whose ``do`` is one
-of :attr:`Worker.actions`; an answer is an object, with ``error`` if refused.
+Weights and inputs are random: zeros draw less power, and hide a kernel's limit. A request is an object whose ``do`` is one of
+:attr:`Worker.actions`; an answer is an object, with ``error`` if refused.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _TWO_DEVICES = re.compile(r"\b(same|different|two|expected) devices?\b")
 
 
 class Refused(Exception):
-    """A request that cannot be met; the text says why."""
+    """Impossible request; the text says why."""
 
 
 class Late(Refused):
-    """A request that cannot be met now."""
+    """Request impossible at present."""
 
 
 class Worker:
@@ -66,7 +66,6 @@ class Worker:
             return dict(getattr(self, str(action))(request))
 
     def hello(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Description of the platform."""
         torch = self.torch
         named = torch.cuda.get_device_name() if self.device == "cuda" else platform.processor() or platform.machine()
         told: dict[str, Any] = {
@@ -80,9 +79,10 @@ class Worker:
         return told
 
     def network(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Latency of a model file in ms, first call to end of last kernel; inferences go on until the answer.
+        """Latency of a model file in ms, first call to end of last kernel.
 
-        On a GPU, ``reference_ms`` is the median time of host reference work between the inferences: its speed may vary.
+        On a GPU, ``reference_ms`` is the median time of host reference work between inferences, since the host's speed may
+        vary.
         """
         run = self._network_of(request)
         told: dict[str, Any] = {"ran": self._ran(run)}
@@ -94,7 +94,6 @@ class Worker:
         return told
 
     def _reference_ms(self) -> float:
-        """Host time of launching the smallest kernel repeatedly."""
         run = self._smallest
         self._wait()
         start = self._now()
@@ -129,7 +128,7 @@ class Worker:
         return functools.partial(self.torch.nn.functional.relu, self._random((1,)))
 
     def _ran(self, run: Run) -> list[str]:
-        """Kernels that the profiler saw on a GPU; elsewhere PyTorch's operators, nested ones included.
+        """Kernels that the profiler saw on a GPU; else PyTorch's operators, nested ones included.
 
         It runs once, before any timing: it takes as much time and power as its subject, or more.
         """
@@ -147,7 +146,6 @@ class Worker:
         return self._kept(json.dumps(about), lambda: self._loaded(*about))
 
     def _kept(self, key: str, make: Callable[[], Run]) -> Run:
-        """Make an object, or reuse the last one."""
         if self._last is None or self._last[0] != key:
             self._last = None  # frees its memory
             self._last = (key, make())
@@ -194,7 +192,6 @@ class Worker:
             ) from error
 
     def _capture(self, run: Run) -> Run:
-        """The launches of a run, as a CUDA graph."""
         side, graph = self.torch.cuda.Stream(), self.torch.cuda.CUDAGraph()
         side.wait_stream(self.torch.cuda.current_stream())
         with self.torch.cuda.stream(side):
@@ -206,7 +203,7 @@ class Worker:
         return functools.partial(graph.replay)
 
     def _fill(self, model: Any) -> None:
-        """Replace weights, which may be zeros, with random ones of a size that keeps activations finite."""
+        """Replace weights, which may be zeros, with random ones that keep activations finite."""
         for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
             if tensor.is_floating_point() and name.endswith(("running_var", "bn.weight")):
                 tensor.data.uniform_(0.5, 1.5)
@@ -225,7 +222,7 @@ class Worker:
 
 
 def _reason(error: Exception) -> str:
-    """An error in one line; TorchScript's interpreter puts the reason last, after the code."""
+    """Error in one line; TorchScript's interpreter puts the reason last, after the code."""
     reasons = re.findall(r"^\w*(?:Error|Exception): .*", str(error), re.MULTILINE)
     if reasons and str(error).startswith(_INTERPRETER):
         return " ".join(reasons[-1].split())[:600]

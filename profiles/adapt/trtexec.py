@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measurement of TensorRT engines by ``trtexec``, at the current clocks: whole inferences, and each layer.
 
-Engines must be built with ``--profilingVerbosity=detailed``. Inputs are random, trtexec's default, and stay on the GPU. Layers
-have a run of their own: timing them slows inferences. Options and files follow TensorRT 8.2 and later (its samples' README).
+Engines need ``--profilingVerbosity=detailed``. Inputs are random, trtexec's default, and stay on the GPU. Layers are timed in
+their own run, since timing slows inferences. Options and files follow TensorRT 8.2 and later (its samples' README).
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from ...kernels.network import Network, TensorSpec
 from ..errors import MeasurementError
 
 PATIENCE_S = 120.0
-"""How much longer than its inferences a run may take: loading a large engine takes most of a minute."""
+"""Allowed time beyond a run's inferences: loading a large engine takes most of a minute."""
 TRTEXEC = Path("/usr/src/tensorrt/bin/trtexec")
-"""Where JetPack puts it."""
+"""Its place in JetPack."""
 
 _OVER = "Timing trace has"  # printed after the inferences; reporting follows
 _LAYERS_S = 0.5
@@ -42,16 +42,16 @@ _LAST_LINES = 50
 
 @dataclass(frozen=True)
 class Inferences:
-    """Median time of a run's inferences, and the time between their end and the run's."""
+    """Median inference time, and the time from the inferences' end to the run's."""
 
     latency_ms: float
     over_s: float
 
 
 class Trtexec:
-    """A ``trtexec``, or a script of that name that runs it in a container.
+    """``trtexec``, or a script of that name that runs it in a container.
 
-    ``patience_s`` is the time after its inferences until a run counts as hanging and is ended.
+    ``patience_s`` after its inferences a run is ended.
     """
 
     def __init__(self, program: Path = TRTEXEC, patience_s: float = PATIENCE_S) -> None:
@@ -62,7 +62,7 @@ class Trtexec:
 
         Raises:
             MeasurementError: trtexec cannot be started, fails or hangs, or cannot run the engine.
-            KernelsError: the engine was built without layer details, or has a layer without a rule.
+            KernelsError: no layer details in the engine, or a layer without a rule.
         """
         if not engine.is_file():
             raise MeasurementError(f"{engine}: no such engine; build it: trtexec --onnx=... --saveEngine={engine.name} "
@@ -80,11 +80,7 @@ class Trtexec:
         return network
 
     def inferences(self, engine: Path, inputs: Sequence[TensorSpec], seconds: float) -> Inferences:
-        """Run inferences back to back for this time.
-
-        Raises:
-            MeasurementError: trtexec cannot be started, fails or hangs, or writes no times.
-        """
+        """Run inferences back to back. Raises MeasurementError if trtexec fails, hangs, or writes no times."""
         with tempfile.TemporaryDirectory(prefix="jetdvfs-trtexec-") as folder:
             times = Path(folder) / "times.json"
             # Older releases take only a whole number.
@@ -94,10 +90,10 @@ class Trtexec:
             return Inferences(_median_ms(times), over_s)
 
     def layers_ms(self, engine: Path, inputs: Sequence[TensorSpec], network: Network, latency_ms: float) -> tuple[float, ...]:
-        """Mean time of each of an engine's launches in ms, in order; checked against the latency of an inference.
+        """Mean time of each launch in ms, in order; checked against the latency of an inference.
 
         Raises:
-            MeasurementError: as :meth:`inferences`; or the times are of another engine or in another unit.
+            MeasurementError: as :meth:`inferences`; or times of another engine or unit.
         """
         with tempfile.TemporaryDirectory(prefix="jetdvfs-trtexec-") as folder:
             profile = Path(folder) / "profile.json"
@@ -170,13 +166,12 @@ def _listen(process: subprocess.Popen[str], said: deque[str], over: list[float])
 
 
 def _complaint(said: Sequence[str]) -> str:
-    """The first error in its last output, or the last line."""
+    """First error in its last output, or the last line."""
     found = [line for line in said if "[E]" in line] or [line for line in said if line][-1:]
     return f": {found[0][-200:]}" if found else ""
 
 
 def _median_ms(path: Path) -> float:
-    """Median latency in the file of ``--exportTimes``."""
     try:
         made = json.loads(path.read_bytes())
         found = [float(one["latencyMs"]) for one in made]

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trained profiles on disk, and the surfaces made with them."""
+"""Trained profiles on disk, and their cached surfaces."""

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trained profile on disk: ``manifest.json``, tree models, and the board's idle and host costs.
+"""Trained profile on disk: ``manifest.json``, tree models, and the board's idle and host costs.
 
-The manifest names the board, grid and every file's checksum, so that a foreign or damaged profile is refused before its models
-are read. Tree models are compact (:mod:`jetdvfs.kernels.trees.compact`) or in treelite's form, which alone needs treelite. They
-are used as validated node tables, whose conversion is cached.
+The manifest has board, grid and checksums, so that a foreign or damaged profile is refused before its models are read. Models
+are compact (:mod:`jetdvfs.kernels.trees.compact`) or treelite's, which alone need treelite; their node tables are cached.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from .tables import MappedModel, TableCache
 
 @dataclass(frozen=True)
 class Bundle:
-    """A bundle ready for use: its folder, its manifest, and the cost models of the board over its grid."""
+    """Bundle ready for use."""
 
     path: Path
     manifest: Manifest
@@ -40,10 +39,10 @@ class Bundle:
 
 
 def read_manifest(directory: Path, *, boards: Path = BOARDS_DIR) -> Manifest:
-    """Read a bundle's manifest and check it against its board or device, without its models.
+    """Read a bundle's manifest and check it against its board or device.
 
     Raises:
-        BundleError: it is malformed, or its grid, rails or features do not match the board or this release.
+        BundleError: malformed, or of other grid, rails or features.
     """
     read_identity(directory, boards=boards)
     try:
@@ -55,7 +54,7 @@ def read_manifest(directory: Path, *, boards: Path = BOARDS_DIR) -> Manifest:
 
 
 def _check_features(manifest: Manifest) -> None:
-    """Refuse a profile whose models use features unknown to this release."""
+    """Refuse models with features unknown to this release."""
     try:
         for kind, entry in manifest.kinds.items():
             columns(kind, entry.features)
@@ -79,7 +78,7 @@ def load_bundle(
     Args:
         name_or_dir: name of an installed or shipped bundle, or a folder.
         cache_dir: folder of node tables (default :func:`.finding.default_cache_dir`); else converted in memory.
-        one_by_one: for small processes: map a model only while swept, read its file only without a cached table, fail late.
+        one_by_one: for small processes: map a model only during a sweep; missing files fail late.
         tables: cache of node tables, instead of ``cache_dir``.
 
     Raises:
@@ -160,5 +159,4 @@ def model_targets(manifest: Manifest) -> tuple[str, ...]:
 
 
 def bundle_bytes(directory: Path, manifest: Manifest) -> int:
-    """Size on disk of a bundle's files."""
     return sum((directory / name).stat().st_size for name in (MANIFEST, *manifest.checksums))

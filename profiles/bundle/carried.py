@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A profile carried to another board: models read at that board's clocks, and rates from a few observations."""
+"""Profile carried to another board: models read at scaled clocks, and rates from a few observations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Factor: TypeAlias = Annotated[float, Meta(gt=0, description="a positive number")
 
 @dataclass(frozen=True)
 class Factors:
-    """Factors by which predictions were too low: times of computation, memory traffic and host, idle and dynamic power."""
+    """Factors by which predictions were too low: compute, memory and host time, idle and dynamic power."""
 
     compute: Factor = 1.0
     memory: Factor = 1.0
@@ -33,7 +33,6 @@ class Factors:
         return Factors(**{name: value * other.get(name, 1.0) for name, value in asdict(self).items()})
 
     def rates(self, chip: ChipRates) -> ChipRates:
-        """A chip's rates, corrected by these factors."""
         flops = {dtype: rate / self.compute for dtype, rate in chip.flops_per_gpu_cycle.items()}
         return ChipRates(flops, chip.bytes_per_emc_cycle / self.memory)
 
@@ -43,10 +42,10 @@ class Carried:
     """Origin of a carried profile.
 
     Attributes:
-        profile: the earlier profile, ``board`` its board.
-        clocks: top CPU, GPU and memory clock of the profile's board over the new one's, which scale clocks for its models.
-        factors: from observations; the host's and idle power's are already in the profile's files.
-        networks: the observed networks, with ``observations`` in total.
+        profile: earlier profile; ``board`` is its board.
+        clocks: its board's top CPU, GPU and memory clock over the new board's; scales clocks for its models.
+        factors: from observations; the profile's files already include those of host and idle power.
+        networks: observed networks, with ``observations`` in total.
     """
 
     profile: str
@@ -57,17 +56,17 @@ class Carried:
     observations: int
 
     def time(self, model: Regressor) -> Regressor:
-        """A time model at the other board's clocks."""
+        """Time model at the other board's clocks."""
         return model if self.clocks == (1.0, 1.0, 1.0) else _AtClocks(model, self.clocks, 0.0)
 
     def power(self, model: Regressor) -> Regressor:
-        """A power model at the other board's clocks, with its factor."""
+        """Power model at the other board's clocks, with its factor."""
         return _AtClocks(model, self.clocks, math.log(self.factors.dynamic))
 
 
 @dataclass(frozen=True)
 class _AtClocks:
-    """A model read at other clocks, plus a constant in the logarithm."""
+    """Model at other clocks, plus a constant in the logarithm."""
 
     model: Regressor
     clocks: tuple[float, float, float]

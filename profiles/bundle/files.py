@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of a bundle: names, and content of the small ones."""
+"""Files of a bundle: names, and content of the small ones."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _Coefficients: TypeAlias = Annotated[
 
 @dataclass(frozen=True)
 class _HostFile:
-    """Coefficients a, b, c, d by call name, per gathered tensor, and of every other call; older files lack d."""
+    """Coefficients a, b, c, d by call name, per gathered tensor, and by default; older files lack d."""
 
     default: _Coefficients
     per_tensor: _Coefficients
@@ -39,7 +39,7 @@ class _HostFile:
 
 
 def stored_model(checksums: Collection[str], kind: str, what: str) -> str:
-    """File of a kind's ``time`` or ``power`` model in a bundle; without one, its expected name."""
+    """File of a kind's ``time`` or ``power`` model; without one, its expected name."""
     compact, treelite = model_files(kind, what)
     return treelite if treelite in checksums and compact not in checksums else compact
 
@@ -50,9 +50,9 @@ def model_files(kind: str, what: str) -> tuple[str, str]:
 
 
 class BoardArrays(NamedTuple):
-    """Power of a bundle's board, mW: idle over the grid, and the host's active power by CPU level.
+    """Power of a bundle's board in mW: idle over the grid, and the host's active power by CPU level.
 
-    ``leakage_mw`` is the part of the idle power that grows with temperature, over the grid; None if unknown.
+    ``leakage_mw`` is the temperature-dependent part of idle power; None if unknown.
     """
 
     idle_mw: NDArray[np.float32]
@@ -61,11 +61,7 @@ class BoardArrays(NamedTuple):
 
 
 def board_arrays(data: bytes, grid: FrequencyGrid) -> BoardArrays:
-    """The board's arrays.
-
-    Raises:
-        BundleError: one is missing, of another shape than the grid, not finite, or negative.
-    """
+    """Power arrays. Raises BundleError if missing, of another shape, not finite, or negative."""
     most_bytes = (2 * grid.size + grid.shape[0]) * np.dtype(np.float32).itemsize
     try:
         check_npz(io.BytesIO(data), most_bytes)
@@ -83,11 +79,7 @@ def board_arrays(data: bytes, grid: FrequencyGrid) -> BoardArrays:
 
 
 def host_model(data: bytes) -> HostModel:
-    """Host model in the file of issue times.
-
-    Raises:
-        BundleError: it is malformed.
-    """
+    """Host model in the file of issue times. Raises BundleError."""
     if len(data) > _MAX_HOST_BYTES:
         raise BundleError(f"{HOST} is larger than {_MAX_HOST_BYTES >> 20} MiB")
     try:

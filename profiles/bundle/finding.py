@@ -18,13 +18,13 @@ SHIPPED = Path(__file__).parents[1] / "bundles"
 
 
 def default_cache_dir() -> Path:
-    """Cache of node tables: ``$XDG_CACHE_HOME/jetdvfs``, or in ``~/.cache``; for root the system's, if it is foreign."""
+    """Cache of node tables: ``$XDG_CACHE_HOME/jetdvfs``, or in ``~/.cache``; the system's for root if that is foreign."""
     own = own_folder("XDG_CACHE_HOME", ".cache")
     return (SYSTEM_CACHE if own is None else own) / "jetdvfs"
 
 
 def bundle_folders() -> tuple[Path, ...]:
-    """Folders searched for bundles: the user's data folder, the system's, and the package's.
+    """Folders searched for bundles: the user's, the system's, and the package's.
 
     Root ignores a data folder that another user can change.
     """
@@ -33,15 +33,12 @@ def bundle_folders() -> tuple[Path, ...]:
 
 
 def install_folder() -> Path:
-    """Folder for installations: the user's data folder, or the system's for root."""
+    """Folder for installations: the user's, or the system's for root."""
     return SYSTEM if os.geteuid() == 0 else bundle_folders()[0]
 
 
 def find_bundles(folders: Iterable[Path] | None = None) -> dict[str, Path]:
-    """Every bundle by name; the earlier folder wins.
-
-    A folder that may not be read, such as a home directory closed to the daemon, has none.
-    """
+    """Bundles by name; earlier folders win, unreadable ones are skipped."""
     found: dict[str, Path] = {}
     for folder in bundle_folders() if folders is None else folders:
         try:
@@ -56,11 +53,7 @@ def find_bundles(folders: Iterable[Path] | None = None) -> dict[str, Path]:
 
 
 def resolve_bundle(name_or_dir: str | os.PathLike[str]) -> Path:
-    """The folder of a bundle given by name or by folder; a text without ``/`` is always a name.
-
-    Raises:
-        BundleError: there is none; the text lists the names.
-    """
+    """Folder of a bundle by name or folder; a text without ``/`` is always a name. Raises BundleError."""
     path = Path(name_or_dir)
     is_folder = not isinstance(name_or_dir, str) or "/" in name_or_dir
     if is_folder and _has_manifest(path):

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The identifying part of a bundle's manifest: name, board, grid, rails and files.
-
-The resident daemon reads only this part; the worker reads and checks the rest (:mod:`.bundle`).
-"""
+"""Identifying part of a manifest, the only part that the resident daemon reads; the worker checks the rest (:mod:`.bundle`)."""
 
 from __future__ import annotations
 
@@ -64,7 +61,7 @@ def read_identity(directory: Path, *, boards: Path = BOARDS_DIR) -> Identity:
     """Read a bundle's identity, and check it against its board or device; ``boards`` is the folder of descriptions.
 
     Raises:
-        BundleError: it is malformed, of another format, or its grid or rails are not the board's.
+        BundleError: malformed, of another format, or of another grid or rails.
     """
     try:
         text = read_file(directory / MANIFEST)
@@ -97,11 +94,7 @@ def is_of(directory: Path, board: str) -> bool:
 
 
 def check_format(data: Any) -> None:
-    """Refuse a manifest of another format.
-
-    Raises:
-        BundleError: it is one.
-    """
+    """Raise BundleError for a manifest of another format."""
     version = data.get("format") if isinstance(data, Mapping) else None
     if version != FORMAT_VERSION:
         raise BundleError(
@@ -110,7 +103,7 @@ def check_format(data: Any) -> None:
 
 
 def printable_document(data: Any) -> Any:
-    """A document with every text made one printable line, for terminals."""
+    """Document with every text made one printable line, for terminals."""
     if isinstance(data, str):
         return printable(data)
     if isinstance(data, list):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Manifest of a profile bundle: its board and grid, origin, accuracy, and checksums."""
+"""Manifest of a profile bundle: board, grid, origin, accuracy, and checksums."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from .carried import Carried
 from .identity import FORMAT_VERSION, BundleName, FileName, Sha256, check_format, printable_document
 
 UNSEEN_NETWORK = "unseen_network"
-"""The evaluation of networks left out of training, on the only board that was measured: others were not seen."""
+"""Evaluation on held-out networks of the only measured board."""
 UNSEEN_BOARD = "unseen_board"
-"""The evaluation on boards left out of training."""
+"""Evaluation on held-out boards."""
 UNSEEN_BOARD_AND_NETWORK = "unseen_board_and_network"
-"""The evaluation of networks left out of training, and boards with them."""
+"""Evaluation on held-out networks and boards."""
 UNSEEN_FAMILY = "unseen_board_and_family"
-"""The evaluation of networks whose whole families were left out of training."""
+"""Evaluation on held-out network families."""
 UNSEEN_BOARD_ENGINE = {"engine": "unseen_board_engine", "engine-half": "unseen_board_engine_half"}
-"""The evaluations of engines on boards left out of training, by what ``decompose --as`` makes of networks."""
+"""Evaluations of engines on held-out boards, by ``decompose --as``."""
 
 
 @dataclass(frozen=True)
@@ -74,12 +74,12 @@ class RegionEntry:
 
 @dataclass(frozen=True)
 class KindEntry:
-    """Manifest entry of one kernel kind.
+    """One kernel kind.
 
     Attributes:
-        features: names of its models' features, the last three being the clocks in MHz.
+        features: of its models, the last three being the clocks in MHz.
         dtypes: trained element types.
-        time_sigma, power_sigma: standard deviation of log(measured / predicted) for invocations of unseen networks and boards.
+        time_sigma, power_sigma: standard deviation of log(measured / predicted) for unseen networks and boards.
         samples: time measurements for training.
         recipes: hyperparameters of its ``time`` and ``power`` model.
         region: trained region; None in bundles of earlier releases.
@@ -96,9 +96,7 @@ class KindEntry:
 
 @dataclass(frozen=True)
 class BoundsEntry:
-    """Measured errors of its predictions for unseen network families and boards.
-
-    The common sigmas and the shares are fitted together with it.
+    """Measured errors for unseen network families and boards, fitted with the common sigmas and shares.
 
     Attributes:
         own: scale of the kernels' deviations, of latency and of energy.
@@ -131,7 +129,7 @@ class EnginesEntry:
 
     Attributes:
         rates: by element type of kernels, the narrowest last.
-        bounds: for network families and boards unseen by models and rates.
+        bounds: for unseen network families and boards.
         latency_shares, energy_shares, sigma_latency, sigma_energy: fitted together with them.
         nodes, networks: basis of the rates.
     """
@@ -168,7 +166,7 @@ class EnginesEntry:
 
 @dataclass(frozen=True)
 class _MeanError:
-    """In percent; no energy if power was not measured."""
+    """In percent; no energy without measured power."""
 
     latency_percent: NotNegative
     energy_percent: NotNegative | None = None
@@ -190,7 +188,7 @@ class _Evaluation:
 
 @dataclass(frozen=True)
 class _Evaluated:
-    """Members of a manifest's evaluation that programs use; the rest is kept unchanged."""
+    """Evaluation members that programs use; the rest is kept unchanged."""
 
     evaluation: Mapping[str, _Evaluation] = field(default_factory=dict)
 
@@ -201,20 +199,20 @@ class Manifest:
 
     Attributes:
         board: its board description, or the name of ``device``; ``grid`` must match.
-        rails: power rails that its power and energy sum up; without any, both are meaningless.
+        rails: summed power rails; without any, power and energy are meaningless.
         simulated: True if measured on a simulated board, of silicon ``silicon_version``.
         nodes: numbers of the training boards.
-        temperature_c: die temperature of its idle power; None if power was not measured.
+        temperature_c: die temperature of its idle power; None without measured power.
         leakage_fold_c: rise that multiplies leakage by e; None if measured at one temperature.
         sigma_latency, sigma_energy: standard deviation of the error that a whole network or board shares, as a fraction.
-        latency_shares, energy_shares: the same for host, computation and memory traffic, each by itself.
+        latency_shares, energy_shares: the same for host, computation and memory traffic separately.
         floor: time of an almost empty launch.
         waiting, host_traffic: as in :class:`jetdvfs.kernels.cost.board.BoardCost`.
         evaluation: its errors on unseen boards.
         command: command that reproduces it.
-        tools: versions of the training programs; different ones may change the models' last digits.
+        tools: versions of training programs; others may change the models' last digits.
         checksums: SHA-256 of every other file.
-        bounds: fit of its bounds to unseen networks; None for log-normal errors.
+        bounds: for unseen networks; None for log-normal errors.
         device: its device, if not a described board.
         carried: its origin, if its models were trained for another board.
         engines: engine costs; None if unmeasured.
@@ -260,21 +258,13 @@ class Manifest:
 
     @property
     def measured_at_c(self) -> float:
-        """Die temperature of the idle power.
-
-        Raises:
-            BundleError: power was not measured.
-        """
+        """Die temperature of the idle power. Raises BundleError without measured power."""
         if self.temperature_c is None:
             raise BundleError(f"profile {self.name}: power was not measured")
         return self.temperature_c
 
     def described(self, boards: Path = BOARDS_DIR) -> MeasuredDevice:
-        """Its device; ``boards`` is the folder of descriptions.
-
-        Raises:
-            BoardDescriptionError: the board is not described here.
-        """
+        """Its device; ``boards`` is the folder of descriptions. Raises BoardDescriptionError."""
         return self.device or load_board(self.board, boards)
 
     def __post_init__(self) -> None:
@@ -331,11 +321,7 @@ class Manifest:
 
     @classmethod
     def from_json(cls, data: Any) -> Manifest:
-        """Read the JSON form.
-
-        Raises:
-            BundleError: a member is missing, of the wrong type, or of another format version.
-        """
+        """Read the JSON form. Raises BundleError if invalid or of another format."""
         check_format(data)
         document = printable_document(data)
         try:

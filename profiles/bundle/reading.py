@@ -16,20 +16,12 @@ _MAX_FILE_BYTES = 64 << 20
 
 
 def read_file(path: Path) -> bytes:
-    """Content of a bundle's file.
-
-    Raises:
-        BundleError: it is missing, not a regular file, too large, or unreadable.
-    """
+    """Content of a file. Raises BundleError if missing, irregular, too large, or unreadable."""
     return _read(path.name, path)
 
 
 class SourceFolder:
-    """A bundle's folder that another user may change: each file is opened once, in this very folder.
-
-    Raises:
-        BundleError: it is no folder, or cannot be opened.
-    """
+    """Bundle folder that another user may change: each file is opened once, relative to its descriptor. Raises BundleError."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -44,12 +36,11 @@ class SourceFolder:
         os.close(self._handle)
 
     def read(self, name: str) -> bytes:
-        """Content of a file, as :func:`read_file`."""
         return _read(name, name, dir_fd=self._handle)
 
 
 def _read(name: str, path: Path | str, *, dir_fd: int | None = None) -> bytes:
-    """Content of a regular file, opened once, no link followed."""
+    """Content of a regular file, opened once without following links."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=dir_fd)
         with open(handle, "rb") as file:
@@ -67,20 +58,12 @@ def _read(name: str, path: Path | str, *, dir_fd: int | None = None) -> bytes:
 
 
 def read_checked(path: Path, digest: str) -> bytes:
-    """A bundle's file with a known SHA-256.
-
-    Raises:
-        BundleError: as :func:`read_file`, or it is damaged.
-    """
+    """File with a known SHA-256. Raises BundleError."""
     return checked(path.name, read_file(path), digest)
 
 
 def checked(name: str, data: bytes, digest: str) -> bytes:
-    """The content of a bundle's file, if it has this SHA-256.
-
-    Raises:
-        BundleError: it has another.
-    """
+    """``data`` if it has this SHA-256, else BundleError."""
     if hashlib.sha256(data).hexdigest() != digest:
         raise BundleError(f"{name} is damaged: its checksum is not the manifest's")
     return data

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Surfaces on disk, so that known networks are answered in milliseconds after a restart.
 
-A file's name is the key: a digest of everything that determines the surface. The content repeats it with a checksum, so that a
-damaged, truncated or foreign file is removed and replaced.
+The key, a digest of everything that determines the surface, is the file's name. The content repeats it with a checksum; an
+invalid file is removed.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ def surface_key(
     beside: Beside = NOTHING_BESIDE,
     gpu_share: float | None = 1.0,
 ) -> str:
-    """Key of exactly this surface: work, method, execution, profile, board description and release."""
+    """Key of a surface: work, method, execution, profile, board description and release."""
     determined_by = [__version__, COST_VERSION, profile.digest, network_digest, method, execution, asdict(beside), gpu_share]
     return hashlib.sha256(json.dumps(determined_by, sort_keys=True).encode()).hexdigest()
 
 
 class SurfaceCache:
-    """A folder of surfaces, bounded in number and size; the least recently used goes first.
+    """Folder of surfaces, bounded in number and size; the least recently used goes first.
 
-    Nothing fails: an unreadable or unwritable folder is an empty one.
+    An unreadable or unwritable folder acts as an empty one.
     """
 
     def __init__(self, folder: Path, *, most: int = 256, most_bytes: int = 64 << 20) -> None:
@@ -55,7 +55,7 @@ class SurfaceCache:
         self._most_bytes = most_bytes
 
     def get(self, key: str, grid: FrequencyGrid) -> Surface | None:
-        """The surface of this key over this grid, or None; an invalid file is removed."""
+        """Surface of this key over this grid, or None; an invalid file is removed."""
         path = self._path(key)
         with contextlib.suppress(OSError):
             if path.stat().st_size > self._most_bytes:
@@ -70,7 +70,7 @@ class SurfaceCache:
         return None
 
     def put(self, key: str, data: bytes) -> None:
-        """Keep a surface, in the form of :meth:`Surface.save`, under this key."""
+        """Keep a surface in the form of :meth:`Surface.save`."""
         with contextlib.suppress(OSError):
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with replacing(self._path(key), 0o644) as file:
@@ -81,7 +81,7 @@ class SurfaceCache:
         return self._folder / f"{key}{_SUFFIX}"
 
     def _trim(self) -> None:
-        """Remove the oldest until the bounds hold, and remains of killed writers."""
+        """Remove the oldest beyond the bounds, and remains of killed writers."""
         aged = sorted(((path.stat().st_mtime_ns, path.stat().st_size, path) for path in self._folder.iterdir()), reverse=True)
         total = 0
         for number, (_, size, path) in enumerate(aged):
@@ -91,7 +91,6 @@ class SurfaceCache:
 
 
 def _opened(content: bytes, key: str, grid: FrequencyGrid) -> Surface | None:
-    """The surface in a file's content; None if invalid."""
     expected = _MAGIC + bytes.fromhex(key)
     data = content[_HEADER_BYTES:]
     if not content.startswith(expected) or content[len(expected) : _HEADER_BYTES] != hashlib.sha256(data).digest():

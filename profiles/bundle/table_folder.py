@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The owner's cache of node tables: other processes convert models, into files checked before use."""
+"""Owner's cache of node tables: other processes convert models into files, which are checked before use."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class TableFiles:
         self.folder = folder / "tables"
 
     def stamps(self, digests: Iterable[str]) -> dict[str, Stamp]:
-        """Stamps of these models' existing tables."""
+        """Stamps of existing tables."""
         found = {}
         for digest in digests:
             with contextlib.suppress(OSError):
@@ -29,7 +29,6 @@ class TableFiles:
         return found
 
     def file(self, digest: str) -> Path:
-        """Place of the table of a model with this checksum."""
         return self.folder / f"{digest}.nodes"
 
 
@@ -38,11 +37,7 @@ _PARTIAL = ".partial"
 
 
 class TableFolder:
-    """A cache folder that only this process's user may write, and every user may read; made if missing.
-
-    Raises:
-        OSError: it cannot be made or owned.
-    """
+    """Cache folder that only this process's user may write and every user may read. Raises OSError."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder
@@ -59,22 +54,16 @@ class TableFolder:
                 _remove(path)
 
     def stamps(self, digests: Iterable[str]) -> dict[str, Stamp]:
-        """Stamps of these models' existing tables, by the models' checksums."""
         return self._tables.stamps(digests)
 
     def missing(self, digests: Iterable[str]) -> list[str]:
-        """The models without a table."""
         wanted = dict.fromkeys(digests)
         there = self.stamps(wanted)
         return [digest for digest in wanted if digest not in there]
 
     @contextmanager
     def fresh(self, digests: Iterable[str]) -> Iterator[Mapping[str, int]]:
-        """Open a new file for each model's table, written by another process; :meth:`take_in` keeps it.
-
-        Raises:
-            OSError: one cannot be made.
-        """
+        """Open a new file for each model's table, written by another process; :meth:`take_in` keeps it. Raises OSError."""
         paths = {digest: self._partial(digest) for digest in digests}
         try:
             with ExitStack() as stack:
@@ -86,7 +75,9 @@ class TableFolder:
                     path.unlink()
 
     def take_in(self, digest: str) -> None:
-        """Check a written table by its size, header and checksum, and keep it; no process may be able to write it any more.
+        """Check a written table by size, header and checksum, and keep it.
+
+        No process may have it open for writing any more.
 
         Raises:
             BundleError: it is not a node table.
@@ -103,7 +94,6 @@ class TableFolder:
         partial.replace(self._tables.file(digest))
 
     def discard(self, digest: str) -> None:
-        """Remove a model's table."""
         self._tables.file(digest).unlink(missing_ok=True)
 
     def _partial(self, digest: str) -> Path:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compressed models converted once into validated node tables, which are cached and mapped."""
+"""Validated node tables of compressed models, cached and mapped."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class TableCache(TableFiles):
     """Node tables converted from models, keyed by the model's checksum; damaged ones are converted again.
 
     Args:
-        known: stamps of checked tables, by the models' checksums; unchanged ones are not checked again.
-        keep: stores a converted table, by its model's checksum; by default in the folder. An unwritable folder costs only time.
+        known: stamps of checked tables by model checksum; unchanged ones are not checked again.
+        keep: stores a converted table; by default in the folder. An unwritable folder costs only time.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class TableCache(TableFiles):
         self._keep = keep or self._save
 
     def ensemble(self, name: str, digest: str, compressed: Callable[[], bytes], n_features: int) -> TreeEnsemble:
-        """The model ``name`` of a bundle.
+        """Model ``name`` of a bundle.
 
         Args:
             digest: SHA-256 of the compressed model, the key of its table.
@@ -73,18 +73,14 @@ class TableCache(TableFiles):
 
 @dataclass(frozen=True)
 class MappedModel:
-    """A model mapped when swept; ``load`` decides if it stays mapped."""
+    """Model mapped when swept; ``load`` decides if it stays mapped."""
 
     load: Callable[[], TreeEnsemble]
 
     def sweep(
         self, features: NDArray[np.float32], levels: tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]
     ) -> NDArray[np.float32]:
-        """As :meth:`TreeEnsemble.sweep`.
-
-        Raises:
-            BundleError: the model is refused.
-        """
+        """As :meth:`TreeEnsemble.sweep`. Raises BundleError."""
         return self.load().sweep(features, levels)
 
 

@@ -31,7 +31,7 @@ _MOST_BYTES = 512 << 20
 def write_around(
     directory: Path, manifest: Manifest, host: HostModel, arrays: BoardArrays, models: Collection[str]
 ) -> Manifest:
-    """Write the files of a bundle around its existing tree models; return the manifest with all checksums."""
+    """Write a bundle's files around its existing tree models; return the manifest with all checksums."""
     figures = {name: array.astype(np.float32) for name, array in arrays._asdict().items() if array is not None}
     for name, data in {ARRAYS: _npz(**figures), HOST: host_file(host)}.items():
         (directory / name).write_bytes(data)
@@ -42,13 +42,12 @@ def write_around(
 
 
 def host_file(host: HostModel) -> bytes:
-    """The file of issue times."""
     calls = {name: list(value) for name, value in sorted(host.calls.items())}
     return _json({"default": list(host.default), "per_tensor": list(host.per_tensor), "calls": calls})
 
 
 def write_manifest(directory: Path, manifest: Manifest, checksums: Mapping[str, str]) -> Manifest:
-    """Write only the manifest of a bundle (again), for instance with its evaluation."""
+    """Write only a bundle's manifest, for instance with its evaluation."""
     complete = replace(manifest, checksums=dict(checksums))
     with replacing(directory / MANIFEST, 0o644) as file:
         file.write(_json(complete.to_json()))
@@ -58,10 +57,7 @@ def write_manifest(directory: Path, manifest: Manifest, checksums: Mapping[str, 
 def install_bundle(source: Path, destination: Path | None = None, *, cache_dir: Path | None = None) -> Path:
     """Check a bundle, convert its models once, and install it for :func:`.finding.find_bundles`.
 
-    A bundle of the same name is replaced; ``destination`` is by default the user's folder, or the system's for root.
-
-    Returns:
-        The folder it was installed in.
+    It replaces one of the same name. ``destination`` is by default the user's folder, or the system's for root.
 
     Raises:
         BundleError: the bundle is refused, or the destination cannot be written.
@@ -83,17 +79,13 @@ def install_bundle(source: Path, destination: Path | None = None, *, cache_dir: 
 
 
 def check_bundle(source: Path, *, cache_dir: Path | None = None) -> Manifest:
-    """Check a bundle as :func:`install_bundle` does, without installing it.
-
-    Raises:
-        BundleError: the bundle is refused.
-    """
+    """Check a bundle as :func:`install_bundle` does. Raises BundleError."""
     with tempfile.TemporaryDirectory(prefix="jetdvfs-check-") as scratch:
         return _checked_copy(source, bundle_files(source), Path(scratch) / "new", cache_dir).manifest
 
 
 def _checked_copy(source: Path, contents: Mapping[str, bytes], directory: Path, cache_dir: Path | None) -> Bundle:
-    """Copy a bundle's files into a new private folder, and check the copy: ``source`` may change meanwhile."""
+    """Copy a bundle into a new private folder, and check the copy: ``source`` may change meanwhile."""
     try:
         directory.mkdir(mode=0o755)
         for name, data in contents.items():
@@ -104,11 +96,7 @@ def _checked_copy(source: Path, contents: Mapping[str, bytes], directory: Path, 
 
 
 def bundle_files(source: Path) -> dict[str, bytes]:
-    """A bundle's files, each opened once: the manifest, and every file it names by checksum.
-
-    Raises:
-        BundleError: one cannot be read, is damaged, or all of them are too large.
-    """
+    """Manifest and listed files, each opened once. Raises BundleError if unreadable, damaged, or too large."""
     with SourceFolder(source) as folder:
         contents = {MANIFEST: folder.read(MANIFEST)}
         try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reference networks: the ten of MIRAGE (SEC '21) as TorchScript files, shipped without weights.
+"""Reference networks: the ten of MIRAGE (SEC '21) as TorchScript files without weights.
 
 ``tests/fixtures/make_reference_models.py`` writes the files.
 """
@@ -17,27 +17,22 @@ FOLDER = Path(__file__).parent
 
 
 def reference_names() -> tuple[str, ...]:
-    """The names of the networks, in alphabetical order."""
     return tuple(sorted(path.stem for path in FOLDER.glob("*.pt")))
 
 
 def reference_model(name: str) -> Path:
-    """The TorchScript file of a reference network.
-
-    Raises:
-        ProfilesError: there is no such network; the text lists those there are.
-    """
+    """TorchScript file of a reference network. Raises ProfilesError if unknown."""
     if name not in reference_names():
         raise ProfilesError(f"reference network {name!r} is not known{valid_instead(name, reference_names())}")
     return FOLDER / f"{name}.pt"
 
 
 def reference_input(name: str, batch: int = 1) -> TensorSpec:
-    """The input a reference network is measured with: ImageNet's 224 x 224, Inception's 299 x 299."""
+    """Input for measurements: ImageNet's 224 x 224, Inception's 299 x 299."""
     size = 299 if name.startswith("inception") else 224
     return TensorSpec((batch, 3, size, size))
 
 
 def reference_network(name: str, batch: int = 1) -> Network:
-    """A reference network, decomposed for a batch of images."""
+    """Reference network, decomposed for a batch of images."""
     return decompose(reference_model(name), [reference_input(name, batch)], name=name)

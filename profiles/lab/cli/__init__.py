@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command ``jetdvfs-lab``: measuring, training and judging profiles, the papers; :mod:`.actions` lists its verbs."""
+"""Command ``jetdvfs-lab``; :mod:`.actions` lists its verbs."""
 
 from __future__ import annotations
 
@@ -13,11 +13,7 @@ if TYPE_CHECKING:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb of ``jetdvfs-lab`` and return its exit code.
-
-    Args:
-        argv: its words; the process's own if not given, which then ends with it.
-    """
+    """Run one verb of ``jetdvfs-lab`` and return its exit code; without ``argv``, end the process with it."""
 
     def program() -> Program:
         from .actions import LAB

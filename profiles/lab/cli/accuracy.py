@@ -39,7 +39,7 @@ _EVALUATIONS = {
 
 @dataclass(frozen=True)
 class Row:
-    """A figure and its goal, both as printed; ``met`` is None without a goal."""
+    """Value and goal as printed; ``met`` is None without a goal."""
 
     measure: str
     goal: str
@@ -48,7 +48,6 @@ class Row:
 
 
 def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
-    """Add the actions; ``verb(name, summary, action)`` gives the parser of a new one."""
     add_data(verb("engines", "predict published TensorRT engines (engines.csv: board,model,input,as,latency_ms)", engines))
     sub = verb("all", "run every comparison with real boards, and write the results as one page", everything)
     add_data(sub)

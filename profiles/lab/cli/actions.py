@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The verbs of ``jetdvfs-lab``.
+"""Verbs of ``jetdvfs-lab``.
 
-A verb is a module with ``configure(parser)`` and ``run(args)``, or a group of modules that each add parts to it:
-``configure(verb)``, where ``verb(name, summary, action)`` gives the parser of a new part.
+A verb is a module with ``configure(parser)`` and ``run(args)``, or a group of modules with ``configure(verb)``, where
+``verb(name, summary, action)`` makes the parser of a new part.
 """
 
 from __future__ import annotations
@@ -39,14 +39,13 @@ _VERBS: dict[str, tuple[tuple[str, ...], str]] = {
 
 
 class Group:
-    """A verb of several modules, whose own text is that of its help."""
+    """Verb of several modules; its docstring is its help."""
 
     def __init__(self, modules: tuple[ModuleType, ...], summary: str) -> None:
         self.modules = modules
         self.__doc__ = f"{summary[0].upper()}{summary[1:]}."
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Add every part of the verb, each with ``--json``."""
         parts = parser.add_subparsers(dest="part", metavar="PART", required=True)
 
         def verb(name: str, summary: str, action: Action) -> argparse.ArgumentParser:
@@ -59,7 +58,6 @@ class Group:
             module.configure(verb)
 
     def run(self, args: argparse.Namespace) -> int:
-        """Run the part that was named."""
         action: Action = args.action
         return action(args)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Adapt a profile to the board of a record, by a few observations of networks there."""
+"""Adapt a profile to the board of a record, by a few observations of networks."""
 
 from __future__ import annotations
 

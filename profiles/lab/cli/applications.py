@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``jetdvfs-lab compare tokens`` and ``batches``: what applications do on real boards, beside what is predicted and planned.
+"""``jetdvfs-lab compare tokens`` and ``batches``: applications on real boards, compared with predictions and plans.
 
-Tokens of language models, each from two rates fitted to the others; batches of images, planned from the shipped profiles.
+Tokens of language models, from two rates fitted to the others; batches of images, planned from the shipped profiles.
 """
 
 from __future__ import annotations
@@ -31,13 +31,12 @@ if TYPE_CHECKING:
     from ..compare.tokens import Judged
 
 REGRET = 0.10
-"""How much more energy an image may cost, in the median, than the best that was measured within the deadline."""
+"""Goal for the median excess energy per image over the best measured within the deadline."""
 
 _HEADERS = ("", "tokens/s", "predicted", "error", "", "mJ", "predicted", "error", "")
 
 
 def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
-    """Add the actions; ``verb(name, summary, action)`` gives the parser of a new one."""
     for name, summary, action in (
         ("tokens", "predict the tokens of language models on real boards, each row by rates fitted to the others", run),
         (
@@ -82,7 +81,7 @@ def _cells(one: Judged) -> list[str]:
 
 
 def _moved(judged: Sequence[Judged]) -> str:
-    """What the memory moved for a token, over what is counted, where that was measured."""
+    """Measured memory traffic of a token over the counted bytes."""
     ratios = [
         row.traffic_bytes_s * row.ms / 1e3 / row.token.bytes for row in (one.row for one in judged) if row.traffic_bytes_s
     ]
@@ -111,10 +110,10 @@ def _to_json(one: Judged) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Choice:
-    """A batch and a GPU clock that were planned for a deadline, and what was really measured there.
+    """Batch and GPU clock planned for a deadline, and measurements there.
 
     Attributes:
-        regret: how much more energy an image really costs there than at the best that was measured within the deadline.
+        regret: excess energy per image over the best measured within the deadline.
     """
 
     board: str
@@ -136,7 +135,7 @@ class Choice:
 
 
 def batches(args: argparse.Namespace) -> int:
-    """Plan for deadlines, before and after one observation of each batch size, and hold it against the table."""
+    """Plan for deadlines, before and after one observation of each batch size, and compare with the table."""
     try:
         measured = studied.cells(args.data)
     except ComparisonDataError as error:
@@ -199,7 +198,7 @@ def _choices(board: str, measured: Sequence[studied.Cell]) -> list[Choice]:
 def _choose(
     board: str, measured: Sequence[studied.Cell], surfaces: Mapping[int, Surface], deadline_ms: float, *, observed: bool
 ) -> Choice | None:
-    """The best plan of all batch sizes; None where none is within the deadline, or nothing was measured there."""
+    """Best plan of all batch sizes; None if none meets the deadline or was measured."""
     plans = []
     for size, one in surfaces.items():
         cpu_khz, _, emc_hz = studied.top(one)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments that several verbs of ``jetdvfs-lab`` share, and the networks that they name."""
+"""Common arguments of ``jetdvfs-lab``."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _PATIENCE_S = 10
 
 @contextlib.contextmanager
 def cluster(option: str, text: str) -> Iterator[Any]:
-    """A ``distributed.Client`` of as many processes here as ``text`` says, or of the cluster whose scheduler's address it is.
+    """A ``distributed.Client`` of ``text`` local processes, or of the scheduler at that address.
 
     Raises:
-        UsageError: it is a number that is none of processes.
-        InputError: Dask is not installed, or nobody answers there.
+        UsageError: an invalid number of processes.
+        InputError: Dask is not installed, or no scheduler answers.
     """
     if text.isdigit() and not 0 < int(text) <= _MOST:
         raise UsageError(f"{option} {text}: expected 1 to {_MOST}, or a scheduler's address")
@@ -54,9 +54,9 @@ def cluster(option: str, text: str) -> Iterator[Any]:
 
 @contextmanager
 def kept_for(args: argparse.Namespace, campaign: Campaign) -> Iterator[Path]:
-    """The folder of a campaign's parts: ``--folder``, or one beside ``--out`` that goes when the context ends without an error.
+    """Folder of a campaign's parts: ``--folder``, or one next to ``--out`` that is removed on success.
 
-    What is there of other campaigns is told on standard error.
+    Parts of other campaigns are reported on standard error.
     """
     folder = parts_folder(args.out, args.folder)
     if told := kept_of_another(folder, campaign.digest, campaign.about):
@@ -70,7 +70,7 @@ MOST_INDIVIDUALS = 100
 
 
 def individuals(text: str) -> tuple[int, ...]:
-    """Reads the numbers of individual boards: ``3``, ``0,4,7`` or ``0-12``."""
+    """Parse board numbers: ``3``, ``0,4,7`` or ``0-12``."""
     numbers: list[int] = []
     try:
         for part in text.split(","):
@@ -88,19 +88,16 @@ def individuals(text: str) -> tuple[int, ...]:
 
 
 def add_data(parser: argparse.ArgumentParser) -> None:
-    """--data, of verbs that hold predictions against published measurements."""
     parser.add_argument(
         "--data", type=folder, required=True, metavar="DIR", help="folder with the measurements, anywhere below it"
     )
 
 
 def add_threads(parser: argparse.ArgumentParser) -> None:
-    """--threads, of verbs that train."""
     parser.add_argument("--threads", type=whole(1), default=2, metavar="N", help="threads for training (default 2)")
 
 
 def add_seed(parser: argparse.ArgumentParser) -> None:
-    """--seed."""
     parser.add_argument(
         "--seed", type=whole(0), default=0, metavar="N", help="what every random choice follows from (default 0)"
     )
@@ -109,17 +106,16 @@ def add_seed(parser: argparse.ArgumentParser) -> None:
 def named_networks(
     models: Sequence[str], inputs: Sequence[str], accepted: Sequence[str] = (), optimized: bool | None = None
 ) -> list[Network]:
-    """The networks of several models, each a file or the name of a reference network; all of those where none is named.
+    """Networks of model files or reference names; all reference networks by default.
 
     Args:
-        models: what names them.
-        inputs: what all models take but for reference networks, which have inputs of their own unless some are given.
+        inputs: of all models; optional for reference networks.
         accepted: operators at which a list of launches may end early.
-        optimized: as for :func:`jetdvfs.daemon.cli.model_arguments.read_model`, by default what the JIT's passes leave.
+        optimized: see :func:`jetdvfs.daemon.cli.model_arguments.read_model`.
 
     Raises:
-        InputError: there is no such file, or a network launches nothing.
-        UsageError, KernelsError: as :func:`jetdvfs.daemon.cli.model_arguments.read_model`.
+        InputError: no such file, or a network launches nothing.
+        UsageError, KernelsError: see :func:`jetdvfs.daemon.cli.model_arguments.read_model`.
     """
     names = reference_names()
     networks = []
@@ -139,7 +135,7 @@ def named_networks(
 
 
 def uneven_progress() -> Callable[[int, int, str], None]:
-    """A progress bar of what is done in parts of any length: each call has its own."""
+    """Progress bar over parts of any length."""
     last = -1
 
     def show(done: int, total: int, text: str) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``jetdvfs-lab evaluate --networks``: predictors of whole networks beside each other, on a record of networks."""
+"""``jetdvfs-lab evaluate --networks``: comparison of whole-network predictors on a record."""
 
 from __future__ import annotations
 
@@ -36,7 +36,6 @@ REPORTED = (
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add what --networks needs to 'jetdvfs-lab evaluate'."""
     group = parser.add_argument_group(
         "networks", "predictors of whole networks, on a record that 'jetdvfs-lab networks measure' made"
     )
@@ -133,7 +132,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _kept(path: Path, about: Mapping[str, Any]) -> list[Score]:
-    """Scores of an earlier run; the file is begun if there is none, and InputError if it is of another run or unreadable."""
+    """Scores of an earlier run, or a new file. Raises InputError if it is unreadable or of another run."""
     from ..networks.bench import Score
 
     try:

@@ -39,12 +39,12 @@ _QUICK = Patience(kernel_s=0.02, network_s=0.2, power_s=0.3, timings=30)
 
 
 def collect_board(args: argparse.Namespace, models: Sequence[Model], kernels: int) -> dict[str, Any]:
-    """Measure, write the record, and return what is said of it.
+    """Measure, write the record, and return its summary.
 
     Raises:
         InputError: a rail has no sensor.
-        DaemonError: it is no board that is known, or no daemon can be had.
-        MeasurementError: a measurement did not come out; what was measured is kept.
+        DaemonError: unknown board, or no daemon.
+        MeasurementError: a measurement failed; finished parts are kept.
     """
     board = SetUpBoard(args.root, args.board, args.socket)
     if missing := board.missing_rails():
@@ -253,7 +253,6 @@ def _about_twins(args: argparse.Namespace, campaign: Campaign) -> dict[str, Any]
 
 
 def _twins_size(args: argparse.Namespace, nodes: Sequence[int]) -> CampaignSize:
-    """How much is measured of one simulated board, or of several, which are compared besides."""
     from ..measure.one_twin import one_board_size, several_boards_size
 
     kernels = args.kernels or (QUICK_KERNELS if args.quick else KERNELS)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read or count what a host GPU does in networks, for predictors that learn from that too.
+"""Read or count a host GPU's work in networks, for predictors that use counters.
 
-A TABLE is what Nsight Compute prints of one network (ncu --csv --page raw --print-units base), or one of several networks: a
-row for each launch, a column 'network', and columns whose names end with _bytes, _cycles, _ns or _inst. Kept are sums in bytes,
-cycles, ns, instructions or plain counts, added up over the launches; ratios are not. Without a TABLE, Nsight Compute runs here
-with the networks of a record that were not counted yet: this needs an NVIDIA GPU, PyTorch for it, and the right to count.
+A TABLE is output of Nsight Compute for one network (ncu --csv --page raw --print-units base), or covers several networks: a row
+per launch, a column 'network', and columns whose names end with _bytes, _cycles, _ns or _inst. Kept are sums over launches in
+bytes, cycles, ns, instructions or counts; ratios are not. Without a TABLE, Nsight Compute counts the networks of a record that
+lack counters: this needs an NVIDIA GPU, PyTorch for it, and permission to count.
 
 examples:
   jetdvfs-lab networks counters ncu.csv --network resnet-0 --into records/orin
@@ -24,7 +24,6 @@ from ...errors import RecordError
 
 
 def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
-    """Add the action; ``verb(name, summary, action)`` gives the parser of a new one."""
     summary, _, more = (__doc__ or "").partition("\n\n")
     sub = verb("counters", summary.rstrip(".")[0].lower() + summary.rstrip(".")[1:], counters)
     sub.epilog, sub.formatter_class = more, argparse.RawDescriptionHelpFormatter

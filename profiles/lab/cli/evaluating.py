@@ -1,23 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compare a simulated board's profile, and plans made with it, with boards it was not trained on.
+"""Compare a simulated board's profile, and plans made with it, with unseen boards.
 
-Errors are mean absolute ones at random configurations, where each network is measured with noise as a campaign would. A bound
-is the prediction that 95% of measurements should stay under: shown is how many did. Plans for four targets are held against
-an exhaustive search of each board: regret is how far the energy (or latency) that the target prefers to be low lies above the
-best there is, over the plans that keep their target; missed are those that do not, and refused those for which the planner
-held a target to be out of reach that was not. Targets are LIMITS.
+Errors are mean absolute ones at random configurations, where each network is measured with a campaign's noise. A bound is the
+prediction for 95% of measurements; the table shows the share below it. Plans for four targets are compared with an exhaustive
+search of each board: regret is the excess of energy (or latency) over the best, for plans that meet their target; missed plans
+do not, and refused ones were wrongly found out of reach. Targets are LIMITS.
 
-The floor is what an oracle does that knows the true mean of the boards that the profile was trained on: boards differ, and no
-profile can know another board better.
+The floor is an oracle that knows the true mean of the training boards: boards differ, and no profile can know another board
+better.
 
 MODEL is a model file, the .json of 'jetdvfs decompose --json', or the name of a reference network (default: all of those);
---input goes for all of them, reference networks have one of their own.
+--input applies to all of them; reference networks have their own.
 
-With --as, engines are compared: boards that run each network by their own engine, with what 'predict --as' says of it.
+With --as, engines are compared: boards that run each network by their own engine, and predictions of 'predict --as'.
 
-With --networks, predictors of whole networks are compared instead, on a record of 'jetdvfs-lab networks measure': each
-learns from N networks and is judged by networks, families, sizes, boards and clocks that it has not seen. --board takes
-one board of the record and sets the kernel-level method of --profile beside them.
+With --networks, whole-network predictors are compared instead, on a record of 'jetdvfs-lab networks measure': each learns from
+N networks and is tested on unseen networks, families, sizes, boards and clocks. --board takes one board of the record and adds
+the kernel-level method of --profile.
 
 examples:
   jetdvfs-lab evaluate --profile agx-xavier-sim
@@ -227,7 +226,7 @@ def _trials(results: Sequence[NetworkResult], planner: str) -> Iterator[Trial]:
 
 
 def _worst(results: Sequence[NetworkResult]) -> Iterator[str]:
-    """A line for each figure: on which board, of which network, for which target it is worst."""
+    """Worst board, network and target of each figure, a line each."""
     from ..compare.plans import CONFIDENT, PLAIN
 
     rows = [(result.network, board) for result in results for board in result.boards]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A board's clocks and rails as a campaign sees them: its daemon holds each configuration, its power sensors are added up."""
+"""A board's clocks, held by its daemon, and its rails, by power sensors."""
 
 from __future__ import annotations
 
@@ -24,12 +24,11 @@ _BLIND_S = 1.0  # for so long a rail may not be read
 
 
 class HeldClocks:
-    """The clocks of a :class:`~jetdvfs.profiles.lab.measure.meters.gpu.GpuMeter`: one lease after the other.
+    """Clocks for :class:`~jetdvfs.profiles.lab.measure.meters.gpu.GpuMeter`, by successive leases.
 
     Args:
-        notebook: where what is seen is noted.
-        worker: what runs on the GPU, and counts its cycles.
-        rest_s: how long the board is left alone after what was measured did not count.
+        worker: runs on the GPU, and counts its cycles.
+        rest_s: pause after a rejected sample.
     """
 
     def __init__(self, board: SetUpBoard, client: Client, notebook: Notebook, worker: Worker, rest_s: float = _REST_S) -> None:
@@ -43,11 +42,7 @@ class HeldClocks:
         self._since_s = 0.0
 
     def set(self, configuration: FrequencyConfiguration) -> None:
-        """Hold a configuration; at rest first where what was measured last did not count. One that is held stays held.
-
-        Raises:
-            NoDaemon: it has gone.
-        """
+        """Hold a configuration, after a rest if the last sample was rejected. Raises NoDaemon."""
         if self._lease is not None and not self._amiss and not self._notes and configuration == self._accepted:
             self._over, self._since_s = self._board.over_current(), self._clock.monotonic()
             return
@@ -71,7 +66,7 @@ class HeldClocks:
         self._over, self._since_s = self._board.over_current(), self._clock.monotonic()
 
     def amiss(self) -> str:
-        """Heat, over-current, clocks that were not as asked for or did not stay so, a GPU that is slower than its clock."""
+        """Heat, over-current, changed clocks, or a GPU slower than its clock."""
         assert self._accepted is not None
         seconds = max(self._clock.monotonic() - self._since_s, 1e-3)
         applied = self._client.status()["applied"]
@@ -85,7 +80,7 @@ class HeldClocks:
         return self._amiss
 
     def _slow(self, held_hz: int) -> tuple[str, ...]:
-        """Why a clock that is held is not the real one; firmware slows the GPU down without telling its driver."""
+        """Throttling note: firmware slows the GPU down without its driver reporting it."""
         real_hz = self._worker.ask({"do": "gpu_clock"}).get("gpu_hz")
         if real_hz is None:
             return ()
@@ -94,7 +89,6 @@ class HeldClocks:
         return (f"the GPU is slower than its clock: {real_hz / 1e6:.0f} of {held_hz / 1e6:.0f} MHz",) if slow else ()
 
     def close(self) -> None:
-        """Give the clocks back; a second time is no harm."""
         lease, self._lease = self._lease, None
         if lease is not None:
             with contextlib.suppress(DaemonError):
@@ -102,7 +96,7 @@ class HeldClocks:
 
 
 class SampledRails:
-    """Energy of a board's rails: their power, read again and again and added up, for as long as the context lasts."""
+    """Energy of a board's rails: power sampled and summed within the context."""
 
     def __init__(self, board: SetUpBoard) -> None:
         self._board, self._clock = board, SystemClock()
@@ -129,11 +123,7 @@ class SampledRails:
             thread.join()
 
     def read_uj(self) -> dict[str, int]:
-        """What each has taken since sampling began, in uJ.
-
-        Raises:
-            MeasurementError: one cannot be read any more.
-        """
+        """Energy of each rail since sampling began, in uJ. Raises MeasurementError for an unreadable rail."""
         self._sample()
         with self._lock:
             now = self._clock.monotonic()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``jetdvfs-lab table import``: tables that others measured, as records."""
+"""``jetdvfs-lab table import``: published tables as records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 
 def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
-    """Add the action; ``verb(name, summary, action)`` gives the parser of a new one."""
     sub = verb("import", "turn a table of measurements into records, one for each device; every row is checked", run)
     sub.add_argument("table", type=arguments.named_file, metavar="TABLE", help="a CSV file, which may be gzipped, or Parquet")
     sub.add_argument(
@@ -38,7 +37,6 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
 
 
 def first(args: argparse.Namespace) -> int:
-    """Write a first mapping."""
     from ..measure.guessing import guess
 
     found = guess(args.table, args.board)
@@ -56,11 +54,7 @@ def first(args: argparse.Namespace) -> int:
 
 
 def imported(table: Path, args: argparse.Namespace) -> tuple[TableMapping, dict[str, Measurements]]:
-    """What --mapping, --board and --device make of a table: the mapping, and a record for each device.
-
-    Raises:
-        MeasurementError: there is no such mapping, or rows of the table cannot be.
-    """
+    """Mapping of a table, and a record per device. Raises MeasurementError for no such mapping, or impossible rows."""
     from ...twin.measured.mapping import load_mapping
     from ..measure.tables import import_table
 

@@ -61,11 +61,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
 
 
 def check_new(folder: Path) -> None:
-    """Refuse a folder that holds something.
-
-    Raises:
-        BundleError: it does, or is none.
-    """
+    """Raise BundleError unless a folder is new or empty."""
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise BundleError(f"{folder}: is not empty, or no folder; give a new one")
 
@@ -108,7 +104,6 @@ def _print_plan(what: Mapping[str, Any], as_json: bool) -> None:
 
 
 def _train_on_record(args: argparse.Namespace) -> Bundle | None:
-    """The bundle of a record; None with --dry-run."""
     from ...adapt.measurements import Measurements
 
     record = Measurements.load(args.record)
@@ -139,7 +134,6 @@ def _train_on_record(args: argparse.Namespace) -> Bundle | None:
 
 
 def _train_simulated(args: argparse.Namespace) -> Bundle | None:
-    """The bundle of simulated boards; None with --dry-run."""
     with needing("jetdvfs-lab train", "train", InputError):
         from ..train import bounding, production
         from ..train.engines import add_engines

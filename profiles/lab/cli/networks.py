@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measure random networks, for predictors that take a network as a whole.
+"""Measure random networks, for whole-network predictors.
 
-Random networks, the same ones every time, are made, exported as TorchScript, and measured: on this machine's
-processor (latency of one thread, memory), on its NVIDIA GPU (latency and energy of a CUDA graph, memory, eager latency), or on
-simulated boards at random clocks (latency, energy). Started again on the same folder, it goes on where it stopped. Needs
-PyTorch. --published makes a record of what others measured on real boards instead.
+Random networks, the same ones every time, are made, exported as TorchScript, and measured: on this machine's processor (latency
+of one thread, memory), on its NVIDIA GPU (latency and energy of a CUDA graph, memory, eager latency), or on simulated boards at
+random clocks (latency, energy). Started again on the same folder, it resumes. Needs PyTorch. --published makes a record of
+published measurements of real boards instead.
 
 FAMILIES
 
@@ -43,7 +43,6 @@ def _families() -> str:
 
 
 def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
-    """Add the action; ``verb(name, summary, action)`` gives the parser of a new one."""
     summary, _, more = (__doc__ or "").replace("FAMILIES", _families()).partition("\n\n")
     sub = verb("measure", summary.rstrip(".")[0].lower() + summary.rstrip(".")[1:], measure)
     sub.epilog, sub.formatter_class = more, argparse.RawDescriptionHelpFormatter

@@ -22,10 +22,8 @@ def draw_study(runs: Sequence[NetworkRun], path: str | os.PathLike[str], *, titl
     """Draw one stacked bar per network, in parts of its inference time.
 
     Args:
-        runs: the networks.
-        path: the picture to write; its ending says the format.
-        title: what stands above it.
-        simulated: whether the figures are a simulated board's; the title then says so.
+        path: picture file; its ending gives the format.
+        simulated: True adds a note to the title.
 
     Raises:
         InputError: matplotlib is missing, or the picture cannot be written.
@@ -72,12 +70,7 @@ _PANELS = (
 
 
 def draw_replays(runs: Sequence[Replay], path: str | os.PathLike[str], *, simulated: bool) -> None:
-    """Draw a line for each table: the median of its programs and targets, and the 90th percentile as a thin one.
-
-    Args:
-        runs: what became of each target on each program.
-        path: the picture to write; its ending says the format.
-        simulated: whether they are on simulated boards, predicted beforehand; the title then says so.
+    """Draw a line per table: median of its programs and targets, with a thin 90th percentile.
 
     Raises:
         InputError: matplotlib is missing, or the picture cannot be written.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Predict networks by a predictor of whole networks that a record of measured ones trains, with bounds by networks left out.
+"""Predict networks by a whole-network predictor trained on a record, with cross-validated bounds.
 
-At most 5% of the record's own networks, left out in five parts, lie above the bound. So memory's goes into 'jetdvfs plan MODEL
+At most 5% of the record's own networks, left out in five parts, exceed the bound. For memory, pass it to 'jetdvfs plan MODEL
 --modes --mig a100 --needs-mib'. Predictors with counters need --counters, a table of Nsight Compute of the network.
 
 examples:
@@ -24,7 +24,6 @@ from .arguments import add_seed, named_networks
 
 
 def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
-    """Add the action; ``verb(name, summary, action)`` gives the parser of a new one."""
     summary, _, more = (__doc__ or "").partition("\n\n")
     sub = verb("predict", summary.rstrip(".")[0].lower() + summary.rstrip(".")[1:], predict)
     sub.epilog, sub.formatter_class = more, argparse.RawDescriptionHelpFormatter

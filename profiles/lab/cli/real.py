@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 
 def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
-    """Add the actions; ``verb(name, summary, action)`` gives the parser of a new one."""
     for name, summary, action in (
         ("kernels", "predict real kernels of desktop GPUs, a fifth of them held out, beside the plain recipe", run),
         ("layers", "predict real layers of an AGX Orin, each network left out in turn", layers),
@@ -82,11 +81,11 @@ def _layers_file(args: argparse.Namespace) -> Path:
 
 
 def show_layers(rows: Sequence[Mapping[str, str]], args: argparse.Namespace) -> bool:
-    """Leave each network of a table of layers out and print how far predictions are off; whether a goal is missed.
+    """Hold out each network of a table of layers, print errors, and return True if a goal is missed.
 
     Raises:
-        ComparisonDataError: the table is not as it was published.
-        ModuleNotFoundError: what trains is not installed.
+        ComparisonDataError: the table has changed.
+        ModuleNotFoundError: a training library is not installed.
     """
     from ..compare.real.layers import GOALS, left_out, means, nearest
     from ..compare.real.shipped_layers import shipped

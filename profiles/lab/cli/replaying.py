@@ -1,24 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run the planner's loop on tables that others measured on real boards, and print how fast it knows a program.
+"""Run the planning loop on published tables of real boards, and print how fast it learns a program.
 
-Nobody predicted the programs: the planner begins with three clocks and nothing else, at the highest, chooses each
-configuration itself and is told what the table has for it, a mean of many frames. Targets are the least energy of a frame
-within 1.15, 1.5 and 2.5 times the table's shortest latency, and however long it takes; plans are made with 95% confidence.
+Without predictions, the planner begins at the three highest clocks, chooses each configuration itself and observes the table's
+value, a mean of many frames. Targets are the least energy of a frame within 1.15, 1.5 and 2.5 times the table's shortest
+latency, and without a deadline; plans are made with 95% confidence.
 
-Seen after 3, 5, 10 and 20 observed configurations (or fewer, where nothing was left to try): mean relative error of time and
-power of the configurations that were not observed and keep the deadline, and in brackets of all that were not observed; regret,
-by how much the energy of the plan is above the best of the table that keeps the deadline; how many plans miss it. A miss on the
-way is a configuration that was tried and misses the deadline.
+After 3, 5, 10 and 20 observed configurations (or fewer, if none is left to try): mean relative error of time and power at
+unobserved configurations within the deadline, and in brackets at all unobserved ones; regret, the excess of the plan's energy
+over the table's best within the deadline; and plans that miss it. A miss on the way is an observed configuration that misses
+the deadline.
 
-Beside it stand the top clocks (and so, as the tables have no idle power, racing to idle), the best of the board's power modes
-that keeps the deadline, chosen with hindsight, where the kernel's governors leave a replay board on which a frame is due every
-deadline, and the plain overlap fit without anything learned on top, to ten random configurations.
+Compared are the top clocks (also racing to idle, as the tables have no idle power), the best power mode within the deadline,
+chosen in hindsight, the kernel's governors on a replay board with a frame due every deadline, and the plain overlap fit to ten
+random configurations.
 
-The tables are not part of jetdvfs: --data names their folder. Those known by name are found in it; --table reads any other, by
-a YAML file that says what its columns mean (those shipped, in profiles/twin/measured/mappings, are examples).
+The tables are not part of jetdvfs: --data names their folder. Known tables are found by name; --table reads any other, by a
+YAML file that explains its columns (profiles/twin/measured/mappings has examples).
 
-With --profile the programs are the reference networks on simulated boards that the profile was not trained on, of the version
-and the planner begins with what the profile predicts. Their figures have no noise.
+With --profile the programs are the reference networks on unseen simulated boards of that version, without noise, and the
+planner begins with the profile's predictions.
 
 examples:
   jetdvfs-lab compare replay --data DIR
@@ -54,7 +54,6 @@ GOAL = f"goal after 10: time {TIME:.0%}, power {POWER:.0%}, regret (90%) {REGRET
 
 
 def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
-    """Add the action; ``verb(name, summary, action)`` gives the parser of a new one."""
     summary, _, more = (__doc__ or "").partition("\n\n")
     sub = verb("replay", summary.rstrip(".")[0].lower() + summary.rstrip(".")[1:], replay_tables)
     sub.epilog, sub.formatter_class = more, argparse.RawDescriptionHelpFormatter
@@ -107,7 +106,6 @@ def replay_tables(args: argparse.Namespace) -> int:
 
 
 def lines(runs: Sequence[Replay]) -> list[str]:
-    """The figures of some runs, for people."""
     late = sum(sum(number > 3 for number in run.late) for run in runs)
     early = sum(len(run.late) for run in runs) - late
     found = [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``jetdvfs-lab table export`` and ``merge``: records that leave their owners, and records of several owners as one."""
+"""``jetdvfs-lab table export`` and ``merge``: records for publication, and merged records of several owners."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from ....daemon.errors import InputError, UsageError
 
 
 def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
-    """Add the actions; ``verb(name, summary, action)`` gives the parser of a new one."""
     sub = verb("export", "copy a record as others may have it: which board and versions, no names of hosts or paths", export)
     sub.add_argument("record", type=arguments.named_file, metavar="RECORD", help="what was measured here")
     sub.add_argument("--out", type=arguments.named_file, required=True, metavar="FILE", help="the copy to write (.npz)")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``jetdvfs-lab silicon comparison``: each simulated board beside measurements of a real one."""
+"""``jetdvfs-lab silicon comparison``: simulated boards compared with measurements of real ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ _DECADE = 20.0  # a wider range than this is drawn on logarithmic axes
 
 
 def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
-    """Add the action; ``verb(name, summary, action)`` gives the parser of a new one."""
     sub = verb("comparison", "compare simulated boards with measurements of real ones", run)
     add_data(sub)
     sub.add_argument("--board", action="append", metavar="NAME", help="may be repeated (default: every board compared)")
@@ -87,7 +86,6 @@ def _lines(report: Report) -> list[str]:
 
 
 def _parameters(report: Report) -> list[str]:
-    """What the chip's own file sets, wrapped."""
     own = ", ".join(f"{name} {_short(value)}" for name, value in own_parameters(report.chip.name).items())
     text = f"set in its file ({report.chip.name}.yaml): {own}"
     return textwrap.wrap(text, 150, initial_indent="  ", subsequent_indent="    ")
@@ -113,7 +111,7 @@ def _quantiles(fit: Fit, *, held_out: bool) -> str:
 
 
 def draw(reports: Sequence[Report], path: Path) -> None:
-    """Draw simulated against measured values, a row of panels for each board.
+    """Draw simulated against measured values, a row of panels per board.
 
     Raises:
         InputError: matplotlib is missing, or the picture cannot be written.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``jetdvfs-lab silicon gate``: simulated silicon is as hard to predict as real boards, one row for each figure."""
+"""``jetdvfs-lab silicon gate``: difficulty of simulated silicon compared with real boards."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ if TYPE_CHECKING:
     from ..compare.gate_kinds import Row
 
 MISSED = TargetNotAttainable.exit_code
-"""Exit code if simulated boards are further off than a comparison allows."""
+"""Exit code if simulated boards are outside a band."""
 ROUNDS, SAMPLES, CONFIGURATIONS = 600, 26_000, 40
 
 
 def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
-    """Add the part; ``verb(name, summary, action)`` gives the parser of a new part."""
     group = verb("gate", "check that simulated silicon is as hard to predict as real boards", run)
     group.add_argument(
         "--samples",
@@ -53,7 +52,7 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the table; what it returns says whether all rows passed."""
+    """Print the table; the exit code tells if all rows passed."""
     from ...reference import reference_names, reference_network
     from ...twin.silicon.chip import load_chip
     from ..compare.gate import BOARD, rows
@@ -95,6 +94,5 @@ def _line(row: Row) -> str:
 
 
 def _doing(what: str) -> None:
-    """The step that is being done, on a terminal's last line."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K{what}", end="", file=sys.stderr, flush=True)

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``jetdvfs-lab train --from-csv``: models of what others measured, and how far they are from kernels left out.
+"""``jetdvfs-lab train --from-csv``: kernel models from published tables, and their errors on held-out kernels.
 
-A table has kernels, layers or networks, and never what issuing costs the host: there is no profile in it, only what one would
-know of kernels.
+A table lacks the host's issue cost, so no profile can be made from it.
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ _OF_OTHERS = ("record", "simulated", "name", "recipes", "cluster", "quick", "cam
 
 
 def add_arguments(sub: argparse.ArgumentParser) -> None:
-    """--from-csv and what says how to read it."""
     sub.add_argument(
         "--from-csv",
         type=arguments.named_file,
@@ -50,9 +48,9 @@ def run(args: argparse.Namespace) -> int:
     """Check the tables as ``jetdvfs-lab table import`` does, train, and print the errors.
 
     Raises:
-        UsageError: --mapping is missing, or options are of other ways to train.
-        InputError: a profile is asked for, or the package that trains is missing.
-        MeasurementError, ComparisonDataError: rows cannot be, or nothing can be trained on them.
+        UsageError: --mapping is missing, or options conflict.
+        InputError: a profile was requested, or a training library is missing.
+        MeasurementError, ComparisonDataError: impossible rows, or no training data.
     """
     others = [name for name in _OF_OTHERS if getattr(args, name)]
     if others:
@@ -68,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _lacking(records: Mapping[str, Measurements]) -> str:
-    """What the records of a table have not that a profile is made of; a table never says what issuing calls costs the host."""
+    """Parts of a profile that these records lack."""
     found = list(records.values())
     lacks = {
         "kernels with known sizes": not any(kernel.output for record in found for kernel in record.invocations),
@@ -79,7 +77,7 @@ def _lacking(records: Mapping[str, Measurements]) -> str:
 
 
 def _judge(records: Mapping[Path, Mapping[str, Measurements]], args: argparse.Namespace) -> int:
-    """Train without some of the kernels, or networks, and print the errors of those."""
+    """Train without some kernels or networks, and print their errors."""
     from ..compare.real.layers import MAPPING, read_layers
 
     if args.dry_run:
@@ -117,7 +115,6 @@ def _cells(pair: Pair) -> list[str]:
 
 
 def _tell(records: Mapping[Path, Mapping[str, Measurements]], args: argparse.Namespace) -> int:
-    """Of --dry-run: what would be trained on."""
     told = [
         {"table": path.name, "device": device, "kernels": len(record.invocations), "networks": len(record.networks)}
         for path, found in records.items()

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compare what a profiler recorded of a model's run with the kernel invocations that the model is listed to launch.
+"""Compare a profiler trace of a run with the model's decomposed kernel list.
 
-`trace TRACE MODEL --input ...` says which launches the run has, which it has not, what ran besides, and how long each
-kind took; with --profile, what is predicted for it at one configuration. It ends with 3 if launches are missing or ran on
-another floating-point type.
+`trace TRACE MODEL --input ...` shows matched and missing launches, further calls, and the time of each kind; with --profile,
+also predictions at one configuration. It ends with 3 if launches are missing or ran on another floating-point type.
 
-TRACE is what PyTorch's profiler writes (export_chrome_trace): of a run on a GPU, the times are those of the kernels, by the
-operators that launched them; of one on the CPU, the operators' own. With record_shapes=True calls are matched by their sizes,
-too. Or it is the profile of an ONNX Runtime session (SessionOptions.enable_profiling); MODEL is then what that session ran: the
-model that it saved (SessionOptions.optimized_model_filepath).
+TRACE is a file of PyTorch's profiler (export_chrome_trace). With a GPU, times are those of the kernels, by the operators that
+launched them; on the CPU, the operators' own. With record_shapes=True calls are also matched by size. Or it is the profile of
+an ONNX Runtime session (SessionOptions.enable_profiling); MODEL is then the model saved by that session
+(SessionOptions.optimized_model_filepath).
 
 examples:
   jetdvfs-lab trace trace.json resnet18.pt --input 1x3x224x224
@@ -111,11 +110,7 @@ def _read(path: Path) -> tuple[Kineto, OnnxRuntime]:
 
 
 def _unpacked(stream: BinaryIO, account: Account) -> BinaryIO:
-    """A trace's text, out of gzip if need be (``trace.json.gz``).
-
-    Raises:
-        InputError: it is a file of Nsight Systems, or damaged.
-    """
+    """Trace text, decompressed if needed. Raises InputError for Nsight Systems files, or damage."""
     head = stream.read(64)
     stream.seek(0)
     if head.startswith(b"SQLite format 3") or b"Total Time (ns)" in head or stream.name.endswith(".nsys-rep"):
@@ -130,7 +125,7 @@ def _unpacked(stream: BinaryIO, account: Account) -> BinaryIO:
 
 
 def _predicted_ms(network: Network, args: argparse.Namespace) -> list[float]:
-    """The GPU time of each launch; by what and for what it is predicted is said on standard error."""
+    """Predicted GPU time of each launch; profile and configuration are reported on standard error."""
     bundle = common.read_profile_at(args)
     grid = bundle.cost.grid
     configuration = common.on_grid(args.config, grid) if args.config is not None else grid.top
@@ -167,7 +162,7 @@ def _text(trace: str, network: Network, comparison: Comparison, predicted_ms: li
 
 
 def _retyped(launches: Sequence[KernelInvocation], comparison: Comparison) -> str:
-    """How many launches ran on other floating-point types than they are listed with, and on which; empty if none did."""
+    """Launches that ran on other floating-point types than listed, as text."""
     pairs = Counter(f"{types} for {launches[place].dtype}" for place, types in comparison.retyped.items())
     return f", {len(comparison.retyped)} on another element type ({', '.join(pairs)})" if pairs else ""
 

@@ -26,7 +26,6 @@ _NETWORKS = ("resnet18", "mobilenet_v2", "shufflenet_v2_x1_0", "densenet161", "v
 
 
 def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
-    """Add the part; ``verb(name, summary, action)`` gives the parser of a new part."""
     sub = verb(
         "transfer",
         "show how well a profile does on boards that it is not of, simulated or real ones, after 0 to 100 observations",
@@ -119,7 +118,7 @@ def _show_real(args: argparse.Namespace) -> int:
 
 
 def _profiles(named: str | None) -> Callable[[str], Bundle | None]:
-    """The profile that programs on a board begin with: the one named, or that of the board, simulated, where there is one."""
+    """Initial profile by board: the named one, or that of the simulated board, if any."""
 
     @cache
     def profile_of(board: str) -> Bundle | None:

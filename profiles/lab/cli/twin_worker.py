@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stands in for PyTorch on a simulated board: the same requests, answered by its application port."""
+"""Substitute for PyTorch on a simulated board, by its application port."""
 
 from __future__ import annotations
 
@@ -19,14 +19,13 @@ _LEAST_S = 0.02
 
 
 class TwinWorker:
-    """Answers the requests of :mod:`~jetdvfs.profiles.lab.measure.meters.kernel_worker` from a simulated board.
+    """Answers requests of :mod:`~jetdvfs.profiles.lab.measure.meters.kernel_worker` from a simulated board.
 
     Args:
-        port: its application port.
-        models: the networks that are measured as a whole, by their files.
+        models: networks measured as a whole, by file.
 
     Raises:
-        MeasurementError: nobody answers there.
+        MeasurementError: the port does not answer.
     """
 
     def __init__(self, port: Path, models: Mapping[Path, Network]) -> None:
@@ -84,7 +83,7 @@ class TwinWorker:
 
 
 _AFTERWARDS = KernelInvocation("relu", "", ((1,),), (1,), "float32", flops=1, bytes=8)
-"""A network launches something."""
+"""A network must launch something."""
 
 
 def _call(given: Mapping[str, Any]) -> Call:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``jetdvfs-lab paper report``: a record beside the tables and figures of MIRAGE (SEC '21)."""
+"""``jetdvfs-lab paper``: studies of MIRAGE (SEC '21)."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The paper's tables: how far predictions are off, and what training on several boards improves."""
+"""The paper's tables: prediction errors, and gains by training on several boards."""
 
 from __future__ import annotations
 
@@ -44,7 +44,6 @@ def _table_2(study: Study) -> Section:
 
 
 def _searched(tuned: Tuned | None, kinds: Collection[str]) -> str:
-    """Where the hyperparameters are from."""
     if tuned is None:
         return "The number of trees was chosen by boards and kernels left out, the rest was set."
     found = [model for kind, targets in tuned.models.items() if kind in kinds for model in targets.values()]
@@ -216,7 +215,7 @@ def _limits(unit: str) -> Iterator[str]:
 
 
 def _beside(ours: Accuracy, theirs: Accuracy | None) -> Iterator[str]:
-    """Six figures, each beside the paper's."""
+    """Six figures, each next to the paper's."""
     own = [f"{share:.1f}" for share in ours.within] + [f"{ours.rmse:.3f}", f"{ours.mae:.3f}"]
     paper = ["-"] * len(own)
     if theirs is not None:

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Study which kernels networks spend their inference time in, as MIRAGE (SEC '21, section 3.2 and Table 1) did.
+"""Study kernel kinds by their share of inference time, as MIRAGE (SEC '21, section 3.2 and Table 1).
 
 For each network: every kind's share of the inference time; T, one inference from end to end; T_K, the launches of the selected
-kinds, each timed by itself; T_K', those of the others; how many kinds it launches (unique kernels), and how often. A kind is
-selected by two criteria: it is significant (among the largest kinds that together make 95% of some network's kernel time) and
-common (launched by 40% of the networks). Adaptive pooling to one element is the kind "mean", as PyTorch runs it.
+kinds, each timed alone; T_K', those of the rest; how many kinds it launches (unique kernels), and how often. A kind is selected
+if it is significant (among the largest kinds that together make 95% of some network's kernel time) and common (launched by 40%
+of the networks). Adaptive pooling to one element is the kind "mean", as PyTorch runs it.
 
-MODEL is a model file, the .json of 'jetdvfs decompose --json', or the name of a reference network; --input goes for all of them
-(reference networks have one of their own). Without a MODEL the ten networks of the paper are studied, and shown are the eight
-kinds of its Table 1; what the paper measured stands beside them in 'jetdvfs-lab paper table1'.
+MODEL is a model file, the .json of 'jetdvfs decompose --json', or the name of a reference network; --input applies to all of
+them (reference networks have their own). Without a MODEL the paper's ten networks are studied, with the eight kinds of its
+Table 1; 'jetdvfs-lab paper table1' shows the paper's values next to them.
 
 where the figures come from:
   without --profile   measured on simulated boards: medians over thirteen of them, without measurement noise
@@ -44,7 +44,6 @@ from ..arguments import named_networks
 
 
 def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
-    """Add the part; ``verb(name, summary, action)`` gives the parser of a new part."""
     parser = verb("characterize", "kernels that networks spend their inference time in", run)
     parser.epilog, parser.formatter_class = (__doc__ or "").partition("\n\n")[2], argparse.RawDescriptionHelpFormatter
     arguments.add_input(parser)
@@ -61,7 +60,7 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
 
 @dataclass(frozen=True)
 class _Study:
-    """What was studied, where, and what the figures are."""
+    """Results of a study, and their origin."""
 
     board: str
     configuration: FrequencyConfiguration
@@ -148,7 +147,6 @@ def _title(study: _Study) -> str:
 
 
 def _shares(study: _Study) -> str:
-    """The paper's Table 1."""
     rows = []
     for run in study.runs:
         own_ms = run.selected_ms(study.columns)

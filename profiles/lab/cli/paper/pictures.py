@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pictures of a report, one for each of the paper's tables and figures that there is anything to draw of."""
+"""Pictures of a report, by table and figure of the paper."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _POINTS = 120
 
 
 def draw(part: str, study: Study) -> Figure | None:
-    """The picture of one of the paper's tables or figures; None of those that have none."""
+    """Picture of one table or figure, if any."""
     return _DRAWN[part](study) if part in _DRAWN else None
 
 
@@ -137,7 +137,7 @@ def _figure_1(study: Study) -> Figure:
 
 
 def _figure_2(study: Study) -> Figure:
-    """As the paper: of runtime a middling network and that which differs most; of power that which differs least, and most."""
+    """As in the paper: for runtime a median network and the most variable; for power the least and the most variable."""
     assert study.spreads is not None
     chosen: list[tuple[str, str]] = []
     for name, ranks in (("runtime", (0.5, 1.0)), ("power", (0.0, 1.0))):
@@ -289,7 +289,7 @@ _DRAWN: Mapping[str, Callable[[Study], Figure]] = {
 
 
 def _boxes(axes: Axes, values: Sequence[NDArray[np.float64]], at: NDArray[Any], width: float, shade: str) -> None:
-    """Boxes as the paper's: quartiles and the median, with fences at the deciles."""
+    """Boxes as in the paper: quartiles and median, with fences at the deciles."""
     axes.boxplot(
         list(values),
         positions=at.tolist(),

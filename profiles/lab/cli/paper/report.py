@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``jetdvfs-lab paper report``: a record's tables and figures beside those of MIRAGE (SEC '21), as text and as a page."""
+"""``jetdvfs-lab paper report``: a record's tables and figures next to MIRAGE's (SEC '21), as text and HTML."""
 
 from __future__ import annotations
 
@@ -56,14 +56,13 @@ def page(
     pictures: Mapping[str, Figure],
     missing: Mapping[str, str],
 ) -> str:
-    """The file's text.
+    """HTML text of the report.
 
     Args:
-        simulated: the sentence that says that figures are a simulated board's; empty where they are not.
-        about: what was measured, with how much, for people.
-        sections: the tables.
+        simulated: note on simulated boards, or empty.
+        about: description of the record.
         pictures: by part.
-        missing: what could not be made, and why, by part.
+        missing: reasons, by part.
     """
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{escape(title)}</title>'
     facts = "".join(f"<dt>{escape(key)}</dt><dd>{escape(value)}</dd>" for key, value in about.items())
@@ -114,7 +113,7 @@ def _table(section: Section) -> str:
 
 
 def _embedded(figure: Figure) -> str:
-    """The picture as a data URI: an SVG of its own, so that names inside do not meet those of others."""
+    """Picture as an SVG data URI, which isolates its element names."""
     import matplotlib
 
     written = io.BytesIO()
@@ -129,7 +128,6 @@ BOARDS = 4
 
 
 def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
-    """Add the action; ``verb(name, summary, action)`` gives the parser of a new one."""
     sub = verb(
         "report", "show a record beside the tables and figures of MIRAGE (SEC '21), and write them as one HTML file", run
     )
@@ -217,7 +215,6 @@ def _show(args: argparse.Namespace, found: Study, wanted: Sequence[str]) -> int:
 
 
 def _reasons(missing: Mapping[str, str]) -> list[str]:
-    """What is missing, by why."""
     by_why: dict[str, list[str]] = {}
     for part, why in missing.items():
         by_why.setdefault(why, []).append(part)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a report is made of: each of the paper's tables and figures as headers and rows, its own figures beside the record's."""
+"""Tables of a report, with the paper's values next to the record's."""
 
 from __future__ import annotations
 
@@ -38,9 +38,8 @@ class Section:
 
     Attributes:
         part: its name, for instance ``table-4``.
-        title: what it shows.
-        notes: how it was made, and what to keep in mind; sentences.
-        headers, rows: the table; columns headed :data:`PAPER` are the paper's own figures of the column before.
+        notes: method and caveats, in sentences.
+        headers, rows: columns headed :data:`PAPER` are the paper's own values of the column before.
     """
 
     part: str
@@ -51,7 +50,6 @@ class Section:
 
     @property
     def name(self) -> str:
-        """``Table 4``."""
         kind, _, number = self.part.partition("-")
         return f"{kind.capitalize()} {number}"
 
@@ -60,7 +58,7 @@ class Section:
 
 
 def where(grid: FrequencyGrid, configuration: int) -> str:
-    """A configuration that all boards have in common, in words."""
+    """Name of a shared configuration."""
     _, gpu, emc = (int(at) for at in np.unravel_index(configuration, grid.shape))
     if configuration == grid.size - 1:
         return "high"
@@ -68,7 +66,6 @@ def where(grid: FrequencyGrid, configuration: int) -> str:
 
 
 def model_name(overhead: Overhead) -> str:
-    """The model that an overhead is of: ``Conv2d runtime``."""
     return f"{NAMES[overhead.kind]} {'runtime' if overhead.target == 'time' else 'power'}"
 
 

@@ -11,11 +11,10 @@ from .....daemon.cli.output import print_json
 from .....daemon.errors import TargetNotAttainable
 
 MISSED = TargetNotAttainable.exit_code
-"""Exit code if simulated boards are further off than the comparison allows."""
+"""Exit code if simulated boards are outside the tolerance."""
 
 
 def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
-    """Add the part; ``verb(name, summary, action)`` gives the parser of a new part."""
     verb("table1", "print inference times of the simulated board next to MIRAGE's Table 1", table_1)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables beside the paper's figures: how boards differ, what sums of kernels are off, what predictions cost."""
+"""Tables for the paper's figures: board variation, sums of kernels, cost of predictions."""
 
 from __future__ import annotations
 
@@ -81,8 +81,7 @@ def _figure_3(study: Study) -> Section:
 def _spread_rows(
     study: Study, percent: Callable[[Spread], float], tested: Callable[[Spread], Differences]
 ) -> tuple[list[str], list[tuple[str, ...]]]:
-    """The headers of the configurations in common; and a row for each network's runtime and power, and for all networks
-    together, that ends with how often tests found a difference."""
+    """Headers of the shared configurations; a row per network and figure, with counts of found differences."""
     assert study.spreads is not None
     places = [f"{place} %" for place in dict.fromkeys(where(study.grid, each.configuration) for each in study.spreads)]
     rows: list[tuple[str, ...]] = []
