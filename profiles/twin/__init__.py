@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A simulated board: its silicon, and the file tree through which it is reached."""
+"""Simulated board: silicon and file tree."""

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Board's side of the application port: requests of applications and their answers.
-
-:mod:`jetdvfs.profiles.adapt.application` defines the messages.
-"""
+"""Board's side of the application port (messages: :mod:`jetdvfs.profiles.adapt.application`)."""
 
 from __future__ import annotations
 
@@ -27,18 +24,14 @@ _MOST_FRAMES = 1_000_000
 
 
 class Caller(NamedTuple):
-    """The client: its process, and True once it has gone."""
+    """Client process; ``gone`` is True once it has left."""
 
     pid: int
     gone: Callable[[], bool]
 
 
 class ApplicationPort:
-    """Serves applications until :meth:`close`, with a thread per connection.
-
-    Raises:
-        TwinError: the socket cannot be made.
-    """
+    """Serves applications, with a thread per connection, until :meth:`close`. Raises TwinError."""
 
     def __init__(self, board: SimulatedBoard, path: Path) -> None:
         self.path = path

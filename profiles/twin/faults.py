@@ -17,7 +17,7 @@ MISBEHAVIOURS = {
     "nvpmodel": ("lies", "complains", "hangs", "hangs-on-query", "hangs-under-load"),
     "jetson_clocks": ("lies", "hangs"),
 }
-"""The ways in which each of the board's programs may misbehave."""
+"""Misbehaviours of the board's programs."""
 
 
 @dataclass
@@ -29,14 +29,13 @@ class _Refusal:
 
 @dataclass
 class Faults:
-    """Present faults. Paths are the tree's own, with links followed.
+    """Present faults; paths are the tree's own, with links followed.
 
     Attributes:
         stuck: clocks (``cpu``, ``gpu``, ``emc``) that accept requests without moving, or run at a given rate.
         silent_rails: rails whose current reads zero.
         share: remaining pulses of CPU and GPU clocks, unseen by drivers.
         fever_c: additional degrees, such as from a blocked vent.
-        tools: misbehaviour of the board's programs (:data:`MISBEHAVIOURS`).
     """
 
     stuck: dict[str, int | None] = field(default_factory=dict)
@@ -55,11 +54,9 @@ class Faults:
             self._refusals[path] = _Refusal(number, access, times)
 
     def vanish(self, path: str) -> None:
-        """Remove a file, or a directory with its contents."""
         self._vanished.add(path)
 
     def slow_down(self, path: str, seconds: float) -> None:
-        """Delay reads of a file."""
         self._slow[path] = seconds
 
     def stick(self, clock: str, rate: int | None = None) -> None:
@@ -69,25 +66,21 @@ class Faults:
         self.stuck[clock] = rate
 
     def silence(self, rail: str) -> None:
-        """Let a rail's current read zero."""
         self.silent_rails.add(rail)
 
     def misbehave(self, tool: str, how: str) -> None:
-        """Let one of the board's programs misbehave."""
         if how not in MISBEHAVIOURS.get(tool, ()):
             valid = "; ".join(f"{name}: {', '.join(known)}" for name, known in MISBEHAVIOURS.items())
             raise TwinError(f"fault: no way {how!r} for {tool!r} to misbehave; valid: {valid}")
         self.tools.setdefault(tool, set()).add(how)
 
     def clear(self) -> None:
-        """Let everything work again."""
         with self._lock:
             for collection in (self.stuck, self.silent_rails, self.tools, self._refusals, self._vanished, self._slow):
                 collection.clear()
             self.share, self.fever_c = 1.0, 0.0
 
     def check(self, path: str, access: str) -> None:
-        """Raise the error of a scripted refusal."""
         with self._lock:
             refusal = self._refusals.get(path)
             if refusal is None or refusal.access != access:
@@ -105,14 +98,12 @@ class Faults:
         return self._slow.get(path, 0.0)
 
     def script(self, request: Mapping[str, Any]) -> None:
-        """One fault as JSON: ``{"kind": "refuse", "path": ..., "errno": "EINVAL", "access": "write", "times": null}``,
-        ``{"kind": "vanish", "path": ...}``, ``{"kind": "slow", "path": ..., "seconds": 2}``,
-        ``{"kind": "stuck", "clock": "gpu", "rate": null}``, ``{"kind": "silent", "rail": "GPU"}``,
-        ``{"kind": "heat", "degrees": 40}``, ``{"kind": "throttle", "share": 0.25}``,
-        ``{"kind": "tool", "tool": "nvpmodel", "how": "lies"}``, ``{"kind": "clear"}``.
+        """Apply one fault in JSON; raises TwinError if invalid:
 
-        Raises:
-            TwinError: the request is not one of these.
+        ``{"kind": "refuse", "path": ..., "errno": "EINVAL", "access": "write", "times": null}``, ``{"kind": "vanish", "path":
+        ...}``, ``{"kind": "slow", "path": ..., "seconds": 2}``, ``{"kind": "stuck", "clock": "gpu", "rate": null}``, ``{"kind":
+        "silent", "rail": "GPU"}``, ``{"kind": "heat", "degrees": 40}``, ``{"kind": "throttle", "share": 0.25}``, ``{"kind":
+        "tool", "tool": "nvpmodel", "how": "lies"}``, ``{"kind": "clear"}``.
         """
         try:
             match request.get("kind"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of a board by its description: kernel rules, ways to the memory clock, sensors."""
+"""Parts of a board by its description: kernel rules, drivers of the memory clock, sensors."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Workshop:
         return SimulatedClock(name, tuple(rates), rate, transition, self.now, self.random, self.faults)
 
     def cores(self) -> SimulatedCores:
-        """The cores; a mode keeps the first ones in the order of their policies online."""
+        """Cores; a mode keeps the first ones in policy order online."""
         cores = SimulatedCores(self.description.cores, self.description.section("cpu")["idle_states"])
         if self.mode.cores is not None:
             order = [cpu for policy in self.description.cpu_policies for cpu in policy.cpus]
@@ -162,11 +162,7 @@ class Workshop:
         return float(self.twin["thermal"]["ambient_c"])
 
     def thermal(self, rails: Sequence[str], idle_w: Sequence[float], fan: SimulatedFan, gpu: SimulatedGpu) -> ThermalModel:
-        """Thermal model after a long idle time.
-
-        Args:
-            idle_w: idle power of each rail.
-        """
+        """Thermal model after a long idle time; ``idle_w`` is the idle power of each rail."""
         section, twin = self.description.section("thermal"), self.twin["thermal"]
         zones = [Zone(name, tuple(section["trips_mc"].get(name, ())), **twin["zones"][name]) for name in section["zones"]]
         heating = self.description.total_rails
@@ -180,7 +176,6 @@ class Workshop:
         over_current: OverCurrent | None,
         fan: SimulatedFan,
     ) -> Slowdown:
-        """Slowdown of its clocks."""
         throttle = Throttle(thermal, policies, gpu, float(self.twin["thermal"].get("hardware_c", math.inf)))
         return Slowdown(policies, gpu, thermal, throttle, over_current, fan, self.faults, self.now())
 

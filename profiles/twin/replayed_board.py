@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A simulated board whose frames take and draw measurements of a real one.
+"""Simulated board whose frames have measured time and power of a real one.
 
 Clocks, governors, sensors, heat and idle power are simulated. A missing configuration is replaced by the nearest measured one,
 axis by axis.
@@ -41,11 +41,7 @@ class ReplayedFrame:
 
 
 class ReplayedSilicon:
-    """Silicon of a simulated board with time and power of frames from a table; its shunts are exact.
-
-    Args:
-        table: measurements of a real board.
-    """
+    """Silicon with time and power of frames from a table; its shunts are exact."""
 
     def __init__(self, table: MeasuredTable) -> None:
         description = installed(load_board(table.board))
@@ -64,7 +60,6 @@ class ReplayedSilicon:
     def idle_rails_w(
         self, clocks: Clocks, temperature_c: float = AMBIENT_DIE_C, cluster_hz: Sequence[Array] | None = None
     ) -> dict[str, Array]:
-        """Power of every rail while nothing runs."""
         rails = self._silicon.idle_rails_w(clocks, temperature_c, cluster_hz)
         _, power_w = self.measured(clocks)
         drawn = sum((rails[rail] for rail in self._energy_rails), np.zeros(len(clocks)))
@@ -76,7 +71,6 @@ class ReplayedSilicon:
         return self._silicon.other_rails_w(clocks, cores=cores, dram_bytes_s=dram_bytes_s)
 
     def sensed(self, rails: dict[str, Array]) -> dict[str, Array]:
-        """Exact readings of the shunts."""
         return rails
 
     def measured(self, clocks: Clocks) -> tuple[Array, Array]:
@@ -93,7 +87,7 @@ class ReplayedSilicon:
         )
 
     def frame(self, network: Network, silicon: object, clocks: Clocks, temperature_c: float) -> ReplayedFrame:
-        """One frame at each of the clocks, of any network; its power goes to the energy rails."""
+        """One frame of any network at each of the clocks; its power goes to the energy rails."""
         latency_s, power_w = self.measured(clocks)
         idle = self.idle_rails_w(clocks)
         whole = sum((idle[rail] for rail in self._energy_rails), np.zeros(len(clocks)))
@@ -103,7 +97,7 @@ class ReplayedSilicon:
         return ReplayedFrame(latency_s, energy, host * latency_s, (1 - host) * latency_s, np.zeros(len(clocks)))
 
     def _host_share(self, clocks: Clocks) -> Array:
-        """CPU part of a frame: as much as the time falls with the CPU clock; the rest is the GPU's."""
+        """CPU part of a frame: elasticity of its time in the CPU clock; the rest is the GPU's."""
         levels, step = np.log(clocks.cpu_hz), 0.3
         low, high = (
             np.log(self.measured(Clocks(np.exp(levels + way), clocks.gpu_hz, clocks.emc_hz))[0]) for way in (-step, step)
@@ -112,12 +106,7 @@ class ReplayedSilicon:
 
 
 def replay_board(table: MeasuredTable, clock: Clock | None = None) -> SimulatedBoard:
-    """A board with frames of a table.
-
-    Raises:
-        BoardDescriptionError: unknown board.
-        TwinError: no simulated board of that kind.
-    """
+    """Board with frames of a table. Raises BoardDescriptionError, or TwinError without such a simulated board."""
     silicon = ReplayedSilicon(table)
     return SimulatedBoard(installed(load_board(table.board)), silicon, clock or SystemClock(), silicon.frame)
 

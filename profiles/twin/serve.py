@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A simulated board's files by FUSE, or as a plain folder."""
+"""Files of a simulated board, by FUSE or as a plain folder."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _Mount(Protocol):
 
 @dataclass(frozen=True)
 class Serving:
-    """A served board; a context manager that ends it.
+    """Served board; a context manager that ends it.
 
     Attributes:
         mount: directory of the board's ``/``.

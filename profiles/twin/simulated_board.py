@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A simulated board: clocks, governors, work, power and heat around one chip, in the time of an injected clock.
+"""Simulated board: clocks, governors, work, power and heat around one chip, in the time of an injected clock.
 
-Nothing runs in the background. Every access first advances the board to the present, event by event, so its time is exact.
+There is no background thread. Every access first advances the board to the present, event by event, so its time is exact.
 """
 
 from __future__ import annotations
@@ -43,7 +43,6 @@ class SimulatedBoard:
 
     Args:
         description: of the installed board (:mod:`.variant`).
-        silicon: the chip.
         clock: its time.
         execute: cost of a frame on that chip.
         mode: power mode at boot; by default that of the ``twin`` section.
@@ -53,7 +52,6 @@ class SimulatedBoard:
     Attributes:
         off: True once heat has switched it off.
         tree: its files.
-        faults: its faults.
         tools: its nvpmodel and jetson_clocks.
         processes: its applications.
     """
@@ -134,12 +132,11 @@ class SimulatedBoard:
 
     @property
     def configuration(self) -> FrequencyConfiguration:
-        """Clocks of the hardware; of the CPU's, the applications' cluster."""
+        """Hardware clocks; the CPU's is that of the applications' cluster."""
         return FrequencyConfiguration(self._home.clock.actual, self.gpu.clock.actual, self.emc.clock.actual)
 
     @property
     def requested(self) -> FrequencyConfiguration:
-        """The clocks last asked for."""
         return FrequencyConfiguration(self._home.clock.requested, self.gpu.clock.requested, self.emc.clock.requested)
 
     @property
@@ -155,13 +152,11 @@ class SimulatedBoard:
 
     @property
     def clocks(self) -> BoardClocks:
-        """The clocks as co-runners feel them."""
         cpu = {policy.name: policy.clock.actual for policy in self.policies if policy.online}
         return BoardClocks(cpu, self.gpu.clock.actual, self.emc.clock.actual)
 
     @property
     def watts(self) -> tuple[float, ...]:
-        """Present power of each rail."""
         return self._draw(self._together())
 
     def _draw(self, cost: FrameCost | None) -> tuple[float, ...]:
@@ -176,18 +171,16 @@ class SimulatedBoard:
         return self._company.draw(watts, now, self.policies, self._costs) if self._company else watts
 
     def attach(self, runner: CoRunner) -> None:
-        """Add a co-runner."""
         with self.present():
             self._company.join(runner)
 
     def detach(self, runner: CoRunner) -> None:
-        """Remove a co-runner of :meth:`attach`."""
         with self.present():
             self._company.leave(runner)
 
     @contextmanager
     def present(self) -> Iterator[None]:
-        """The board at the present moment, standing still; it goes on afterwards."""
+        """Context at the present moment, in which the board's time stops."""
         with self._lock:
             self._advance(self.clock.monotonic())
             yield
@@ -240,11 +233,7 @@ class SimulatedBoard:
                 self._work.cancel(stream)
 
     def busy_ms(self, network: Network) -> tuple[float, float]:
-        """Busy time of GPU and host in one frame at the present clocks, as a profiler shows it.
-
-        Raises:
-            TwinError: a kind is unknown.
-        """
+        """Busy time of GPU and host in one frame at the present clocks. Raises TwinError for an unknown kind."""
         with self.present():
             cost = self._cost(Stream(network, self.now))
             return 1e3 * cost.latency_s * cost.gpu_share, 1e3 * cost.latency_s * cost.host_share
@@ -347,12 +336,10 @@ def simulated_board(
     """A described board around its simulated silicon.
 
     Args:
-        name: its name or description.
-        node: individual.
         jetpack: its JetPack (``"5"``); by default the description's.
         firmware: its firmware; by default that of the description's axes.
         mode, desktop, battery_wh: as for :class:`SimulatedBoard`.
-        perturbed, engine, dtype: as for :class:`~jetdvfs.profiles.twin.silicon.silicon.Silicon`.
+        node, perturbed, engine, dtype: as for :class:`~jetdvfs.profiles.twin.silicon.silicon.Silicon`.
 
     Raises:
         BoardDescriptionError: unknown board.

@@ -24,14 +24,7 @@ _UNITS = "/etc/systemd/system"
 
 
 def put_into(board: SimulatedBoard, names: str) -> None:
-    """Put a board into states.
-
-    Args:
-        names: of :data:`STATES`, separated by commas.
-
-    Raises:
-        TwinError: unknown state (the text lists the known ones), or a board without its files.
-    """
+    """Put a board into comma-separated :data:`STATES`. Raises TwinError if unknown, or without the files."""
     for name in filter(None, names.split(",")):
         if name not in STATES:
             raise TwinError(f"board state {name!r}; valid: {', '.join(STATES)}")
@@ -82,7 +75,7 @@ def eagain_zone(board: SimulatedBoard) -> None:
 
 @_state
 def total_rail_missing(board: SimulatedBoard) -> None:
-    """The last energy rail without voltage and current."""
+    """Last energy rail without voltage and current."""
     rail = board.description.energy_rails[-1]
     for monitor in board.description.monitors:
         if rail in monitor.channels:
@@ -95,7 +88,7 @@ def total_rail_missing(board: SimulatedBoard) -> None:
 
 @_state
 def no_ina238(board: SimulatedBoard) -> None:
-    """A carrier without the monitor of the whole board (Thor)."""
+    """Carrier without the monitor of the whole board (Thor)."""
     for path in _files(board, "*/2-0044/hwmon/*"):
         board.faults.vanish(path)
 
@@ -117,14 +110,14 @@ def gpu_limits_not_available(board: SimulatedBoard) -> None:
 
 @_state
 def gpu_clock_unreadable(board: SimulatedBoard) -> None:
-    """An unreadable GPU clock without a governor's setpoint."""
+    """Unreadable GPU clock without a governor's setpoint."""
     for path in _files(board, "*gpu/devfreq/*/cur_freq"):
         board.faults.refuse(path, errno.EIO, access="read")
 
 
 @_state
 def codecs_busy(board: SimulatedBoard) -> None:
-    """Clocks of codec and vision units in the firmware, some busy."""
+    """Firmware clocks of codec and vision units, some busy."""
     for name, rate in (("vic", 729600000), ("nvdec", 998400000), ("nvjpg", 0)):
         folder = f"{_DEBUGFS}/bpmp/debug/clk/{name}"
         board.tree.put(f"{folder}/rate", constant(rate or 115200000))
@@ -141,7 +134,6 @@ def more_cpu_levels(board: SimulatedBoard) -> None:
 
 @_state
 def no_debugfs(board: SimulatedBoard) -> None:
-    """Debugfs is not mounted."""
     board.faults.vanish(_DEBUGFS)
 
 
@@ -162,7 +154,7 @@ def debugfs_of_mainline(board: SimulatedBoard) -> None:
 
 @_state
 def mainline_memory_clock(board: SimulatedBoard) -> None:
-    """A mainline kernel with limits of the memory clock, and without NVIDIA's drivers."""
+    """Mainline kernel with limits of the memory clock, and without NVIDIA's drivers."""
     board.faults.vanish(f"{_DEBUGFS}/bpmp")
     no_memory_clock(board)
     board.tree.add(MainlineEmc(board.emc))
@@ -171,7 +163,7 @@ def mainline_memory_clock(board: SimulatedBoard) -> None:
 
 @_state
 def debugfs_locked_down(board: SimulatedBoard) -> None:
-    """The kernel closes the files of debugfs (lockdown)."""
+    """Kernel lockdown closes the files of debugfs."""
     for path in _files(board, f"{_DEBUGFS}/*"):
         board.faults.refuse(path, errno.EPERM, access="read")
 
@@ -187,13 +179,13 @@ def no_memory_clock(board: SimulatedBoard) -> None:
 
 @_state
 def late_gpu(board: SimulatedBoard) -> None:
-    """A GPU unused since boot: its clock's files come with the first use."""
+    """GPU unused since boot: its clock's files come with the first use."""
     board.gpu.gate.appeared = board.gpu.gate.used = False
 
 
 @_state
 def emc_locked(board: SimulatedBoard) -> None:
-    """A memory clock locked by jetson_clocks at its top, past the limits of JetPack 7."""
+    """Memory clock locked by jetson_clocks at its top, past the limits of JetPack 7."""
     folder = str(board.description.section("emc")["bpmp"])
     for name, value in (("mrq_rate_locked", 1), ("rate", board.description.grid.emc_hz[-1])):
         board.tree.write(board.tree.resolve(f"{folder}/{name}"), f"{value}\n".encode())
@@ -201,7 +193,7 @@ def emc_locked(board: SimulatedBoard) -> None:
 
 @_state
 def undescribed_module(board: SimulatedBoard) -> None:
-    """An AGX Orin module without a description, with a foreign modes file."""
+    """AGX Orin module without a description, with a foreign modes file."""
     names = ("nvidia,p3737-0000+p3701-0009", "nvidia,p3701-0009", "nvidia,tegra234")
     board.tree.put(f"{_DEVICE_TREE}/compatible", Attribute(lambda: b"".join(name.encode() + b"\0" for name in names)))
     board.tree.put(f"{_DEVICE_TREE}/model", Attribute(lambda: b"NVIDIA Jetson AGX Orin of another kind\0"))
@@ -210,7 +202,6 @@ def undescribed_module(board: SimulatedBoard) -> None:
 
 @_state
 def conf_of_another_module(board: SimulatedBoard) -> None:
-    """A modes file of another module."""
     other = load_board("orin-nano-8gb" if board.description.name.startswith("agx-orin") else "agx-orin-64gb")
     modes = other.modes[-1]
     path = f"/etc/nvpmodel/{modes.conf}"
@@ -231,7 +222,7 @@ def throttle_alerts(board: SimulatedBoard) -> None:
 
 @_state
 def jetson_clocks_at_boot(board: SimulatedBoard) -> None:
-    """An operator's service that runs jetson_clocks at boot."""
+    """Operator's service that runs jetson_clocks at boot."""
     text = "[Unit]\nDescription=Fast\n[Service]\nType=oneshot\nExecStart=/bin/sh -c 'sleep 10; /usr/bin/jetson_clocks'\n"
     board.tree.put(f"{_UNITS}/jetson-perf.service", constant(text))
     board.tree.put(f"{_UNITS}/multi-user.target.wants/jetson-perf.service", Link(f"{_UNITS}/jetson-perf.service"))

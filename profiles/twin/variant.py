@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A described board as installed, with one JetPack release and one firmware.
+"""Described board as installed, with one JetPack release and one firmware.
 
 ``twin.releases`` and ``twin.firmware`` are laid over the description: mappings merge, null removes a key, all else replaces.
 ``twin.like`` names a board whose ``twin`` section is inherited; ``twin.usual_firmware`` the firmware of a release.
@@ -16,11 +16,7 @@ from ..errors import TwinError
 
 
 def installed(description: BoardDescription, jetpack: str = "", firmware: str = "") -> BoardDescription:
-    """The description with this JetPack (``"5"``; by default its own) and firmware.
-
-    Raises:
-        TwinError: not described; the text lists the described ones.
-    """
+    """Description with this JetPack (``"5"``; by default its own) and firmware. Raises TwinError if not described."""
     twin = _twin(description)
     jetpack = jetpack or description.jetpack.partition(".")[0]
     releases: Mapping[str, Any] = twin.get("releases", {})
@@ -46,7 +42,6 @@ def installed(description: BoardDescription, jetpack: str = "", firmware: str = 
 
 
 def _twin(description: BoardDescription) -> Mapping[str, Any]:
-    """The twin section over those that it inherits."""
     twin = description.raw.get("twin")
     if not isinstance(twin, Mapping):
         raise TwinError(f"board {description.name}: has no twin section, so that it cannot be simulated")
@@ -65,13 +60,10 @@ def mode_set(description: BoardDescription) -> ModeSet:
 
 
 def boot_mode(description: BoardDescription, modes: ModeSet, wanted: str = "") -> PowerMode:
-    """Power mode at boot.
+    """Power mode at boot. Raises TwinError if unknown.
 
     Args:
         wanted: its name; by default that of the ``twin`` section (name or ID), else the modes' default.
-
-    Raises:
-        TwinError: unknown mode; the text lists the known ones.
     """
     usual = description.section("twin").get("power_mode")
     for choice in (wanted,) if wanted else (usual, modes.default):
@@ -83,7 +75,7 @@ def boot_mode(description: BoardDescription, modes: ModeSet, wanted: str = "") -
 
 
 def powered_sms(description: BoardDescription, wanted: str = "") -> int:
-    """Streaming multiprocessors that the boot mode's mask leaves powered; 0 without such a mask.
+    """Streaming multiprocessors left powered by the boot mode's mask; 0 without such a mask.
 
     A bit is a TPC of two multiprocessors; ``twin.tpcs`` is the chip's number.
     """

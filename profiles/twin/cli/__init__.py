@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Verbs on a simulated board: ``jetdvfs twin demo``, ``jetdvfs twin``, and their shared stage."""
+"""Verbs on a simulated board: ``jetdvfs twin``."""

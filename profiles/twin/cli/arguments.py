@@ -9,16 +9,14 @@ from pathlib import Path
 from ....daemon.arguments import folder, whole
 
 BOARD = "agx-xavier"
-"""The board that is simulated where none is named."""
+"""Default simulated board."""
 
 
 def add_simulated_board(parser: argparse.ArgumentParser) -> None:
-    """--board, of verbs that simulate one."""
     parser.add_argument("--board", default=BOARD, metavar="NAME", help=f"which board to simulate (default: {BOARD})")
 
 
 def add_perturbed(parser: argparse.ArgumentParser) -> None:
-    """--perturbed, of verbs that simulate a board."""
     parser.add_argument(
         "--perturbed",
         type=whole(0),
@@ -30,7 +28,6 @@ def add_perturbed(parser: argparse.ArgumentParser) -> None:
 
 
 def add_tables(parser: argparse.ArgumentParser, tables: str) -> None:
-    """--data and --table, of verbs that read measured tables."""
     parser.add_argument("--data", type=folder, metavar="DIR", help=f"{tables}: their folder, or one anywhere above it")
     parser.add_argument(
         "--table", type=Path, action="append", default=[], metavar="FILE",
@@ -39,7 +36,6 @@ def add_tables(parser: argparse.ArgumentParser, tables: str) -> None:
 
 
 def add_backend(parser: argparse.ArgumentParser) -> None:
-    """--backend, of verbs that serve a simulated board."""
     parser.add_argument(
         "--backend",
         default="auto",

@@ -51,11 +51,9 @@ from .arguments import add_backend, add_simulated_board
 
 
 class Stage:
-    """A simulated board and ``jetdvfsd`` on it, within the context.
+    """Simulated board and ``jetdvfsd`` on it, within the context.
 
     Args:
-        board: its name.
-        node: individual.
         profile: of the daemon; empty for none.
         backend: ``auto``, ``fuse`` or ``folder``.
         perturbed: variant of the silicon (:func:`~jetdvfs.profiles.twin.silicon.chip.perturbed`); 0 for itself.
@@ -123,11 +121,7 @@ class Stage:
         self.notice = said.get("notice") or ""
 
     def start_daemon(self) -> Client:
-        """Start ``jetdvfsd`` on the board and connect to it.
-
-        Raises:
-            ChildError: it ended, or did not answer.
-        """
+        """Start ``jetdvfsd`` on the board and connect to it. Raises ChildError."""
         board, _, profile = self._names
         folders = ["--state-dir", str(self._folder / "state"), "--runtime-dir", str(self._folder / "run")]
         command = ["jetdvfs.daemon.service", "--root", str(self.root), "--socket", str(self.socket), *folders]
@@ -139,7 +133,7 @@ class Stage:
         return client
 
     def stop_daemon(self) -> int | None:
-        """End the daemon as ``systemctl stop`` does; its exit code."""
+        """End the daemon as ``systemctl stop`` does; return its exit code."""
         assert self._daemon is not None
         return self._daemon.stop()
 
@@ -182,7 +176,7 @@ def _first_line(process: Child) -> str:
 
 
 CONFIDENCE = 0.95
-"""With which latency targets, and the frame's period, are asked for."""
+"""Confidence of latency targets and of the frame's period."""
 
 _PACED_S = 1.5
 _FRAMES = 60
@@ -197,7 +191,7 @@ class Run:
         fps: frames per second, None for back to back.
         configuration: clocks in force.
         predicted_ms, p50_ms: median latency of a frame.
-        predicted_p95_ms, p95_ms: latency that 95 in 100 frames stay under.
+        predicted_p95_ms, p95_ms: 95% quantile of latency.
         predicted_mw, observed_mw: mean power of the energy rails, idle time included.
         predicted_mj, observed_mj: energy of a frame, idle time included.
         met: True if the target was met; None without a target.
@@ -305,7 +299,6 @@ class Scene:
 
 
 def ask_text(ask: str, fps: float | None) -> str:
-    """The request, in words."""
     return f"{ask}, back to back" if fps is None else f"{ask} at {fps:g} frames/s"
 
 
@@ -409,7 +402,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _table(runs: Iterable[Run]) -> str:
-    """Table of predicted and observed figures, a block per network."""
+    """Table of predicted and observed values, a block per network."""
     headers = ("", "CPU/GPU/EMC MHz", "p50 pred.", "obs.", "p95 pred.", "obs.", "W pred.", "obs.", "mJ pred.", "obs.", "target")
     rows: list[tuple[str, ...]] = []
     for name, block in groupby(runs, lambda item: item.network):
@@ -481,8 +474,7 @@ def _pictures(
 def applied_plan(predicted: Surface, run: Run) -> Plan:
     """Plan of a run restricted to its applied configuration.
 
-    Raises:
-        TargetNotAttainable: the surface misses the target there.
+    Raises TargetNotAttainable if the surface misses the target there.
     """
     applied = Limits.within({axis: (clock, clock) for axis, clock in run.configuration._asdict().items()})
     return plan(predicted, run.ask, fps=run.fps, confidence=CONFIDENCE, limits=applied)

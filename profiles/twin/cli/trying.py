@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`twin try`: a simulated board, the daemon on it and a shell that finds both, in one command.
 
-Every verb works in the shell, or in the command after `--`, as on a board. All of it ends together. Figures are simulated.
+Every verb works in the shell, or in the command after `--`, as on a board. All of it ends together. Values are simulated.
 
 examples:
   jetdvfs twin try

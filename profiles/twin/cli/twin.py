@@ -142,9 +142,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _told_of_the_end() -> socket.socket:
-    """A socket that gets the number of SIGINT or SIGTERM from any thread.
+    """Socket that receives the number of SIGINT or SIGTERM from any thread.
 
-    With handlers of Python's own, libfuse installs none.
+    With Python handlers installed, libfuse installs none.
     """
     reader, writer = socket.socketpair()
     writer.setblocking(False)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of measurements of real devices, and the meaning of their columns."""
+"""Measurement tables of real devices, and their mappings."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mappings: meaning of the columns of measurement tables. One YAML file per kind of table; some are shipped."""
+"""Mappings: meaning of measurement tables' columns, one YAML file per kind of table."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Axis: TypeAlias = Literal["cpu_khz", "gpu_hz", "emc_hz"]
 AXES: tuple[Axis, ...] = get_args(Axis)
 Form: TypeAlias = Literal["convolution", "linear", "product", "elements"]
 Columns: TypeAlias = Text | tuple[Text, ...]
-"""A column, or several that add up."""
+"""Column, or several that add up."""
 
 
 @dataclass(frozen=True)
 class Needs:
-    """Required sizes of a form, and those with a usual value."""
+    """Required and optional sizes of a form."""
 
     sizes: tuple[str, ...]
     usual: Mapping[str, int]
@@ -44,10 +44,9 @@ NEEDS: Mapping[str, Needs] = {
 
 @dataclass(frozen=True)
 class Cell:
-    """A column's cell.
+    """Cell of a column.
 
     Attributes:
-        column: its heading.
         at: part of it from 0, for several numbers joined by x.
         values: record text of each table text; by default the same.
     """
@@ -58,7 +57,7 @@ class Cell:
 
 
 class _Summed:
-    """Columns whose numbers add up."""
+    """Summed columns."""
 
     column: Columns
 
@@ -68,7 +67,6 @@ class _Summed:
 
     @property
     def named(self) -> str:
-        """Their names, for messages."""
         return " + ".join(self.columns)
 
 
@@ -82,7 +80,7 @@ class Time(_Summed):
 
 @dataclass(frozen=True)
 class Clock:
-    """A column of clocks, or of texts for clocks."""
+    """Column of clocks, or of texts for clocks."""
 
     column: Text
     unit: Literal["Hz", "kHz", "MHz", "GHz"]
@@ -108,7 +106,7 @@ class Power(_Summed):
 
 @dataclass(frozen=True)
 class DescribedDevice:
-    """A device that is no described board; without axes, one configuration at 1 GHz."""
+    """Device without a board description; without axes, one configuration at 1 GHz."""
 
     name: Text
     chip: ChipRates
@@ -140,7 +138,7 @@ class NetworkColumns:
     """Measured network or program of a row.
 
     Attributes:
-        workload: columns that tell programs apart; they follow the name.
+        workload: further columns that distinguish programs; appended to the name.
         batch: column with the number of images.
         reference: its reference network; empty if its launches are unknown.
     """
@@ -153,18 +151,16 @@ class NetworkColumns:
 
 @dataclass(frozen=True)
 class TableMapping:
-    """A checked mapping.
+    """Checked mapping.
 
     Attributes:
         source: origin of the table, for people.
         file: table to replay, below the data's folder.
-        device: device or board of a row, or its column; empty if stated at import.
+        device: device or board of a row, or its column; empty if given at import.
         kernels: measured item of a row, by the table's file name without endings.
-        devices: other devices, by their names in the table.
-        boards: described boards, by their names in the table.
+        devices, boards: other devices and described boards, by their names in the table.
         clocks: columns by axis; an axis without one is at its top, or ``held``.
-        held: levels of axes without a column.
-        rows: combination of repeated rows; empty: the median, if no column tells them apart.
+        rows: combination of repeated rows; empty: the median, if no column distinguishes them.
         median_over: axis that only adds noise: its median is replayed.
         only: required texts of columns.
         units_row: True if the line below the heading has units.
@@ -209,11 +205,7 @@ class TableMapping:
                 raise ValueError(f"dtype {dtype!r}; valid: {', '.join(DTYPE_BYTES)}")
 
     def of_table(self, path: Path) -> TableMapping:
-        """Mapping of one table.
-
-        Raises:
-            MeasurementError: it is for other tables.
-        """
+        """Mapping of one table. Raises MeasurementError if it is for other tables."""
         if not self.kernels:
             return self
         stem = path.name.partition(".")[0]
@@ -228,7 +220,6 @@ class TableMapping:
 
     @property
     def columns(self) -> set[str]:
-        """The columns that the table must have."""
         parts: list[Any] = [self.device, *self.clocks.values()]
         if self.kernel is not None:
             # A size that is a text is a column.
@@ -247,16 +238,11 @@ class TableMapping:
 
 
 def shipped_mappings() -> tuple[str, ...]:
-    """Names of shipped mappings."""
     return tuple(sorted(path.stem for path in SHIPPED.glob("*.yaml")))
 
 
 def load_mapping(name: str | Path) -> TableMapping:
-    """Read a mapping: a file, or a shipped name.
-
-    Raises:
-        MeasurementError: missing or malformed; the text has the place.
-    """
+    """Read a mapping: a file, or a shipped name. Raises MeasurementError with the place."""
     path = SHIPPED / f"{name}.yaml" if name in shipped_mappings() else Path(name)
     if path.suffix != ".yaml":
         raise MeasurementError(f"mapping {str(name)!r}: expected a .yaml file, or one of {', '.join(shipped_mappings())}")
@@ -272,7 +258,7 @@ _OF_A_PROGRAM = ("name", "workload", "reference", "batch")
 
 
 def _renewed(document: Any) -> Any:
-    """A mapping with present names; old ones were ``board``, ``latency``, ``columns``, and a program's name on top."""
+    """Mapping with present names instead of ``board``, ``latency``, ``columns``, and a program's name on top."""
     if not isinstance(document, dict) or "latency" not in document or "time" in document:
         return document
     made = {key: value for key, value in document.items() if key not in (*_OF_A_PROGRAM, "board", "latency")}

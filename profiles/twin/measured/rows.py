@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading the rows of a table as its mapping says."""
+"""Mapped rows of a table."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _UNIT_NAMES = {"nsecond": "ns", "usecond": "us", "msecond": "ms", "second": "s"}
 
 
 class WrongRow(ValueError):
-    """A row that cannot be."""
+    """Impossible row."""
 
 
 class WrongNumber(WrongRow):
-    """A cell with an invalid number."""
+    """Invalid number in a cell."""
 
     def __init__(self, column: str, text: str, why: str) -> None:
         super().__init__(f"{column} {text!r:.60} {why}")
@@ -55,13 +55,13 @@ def read_table(path: Path, mapping: TableMapping) -> Iterator[tuple[int, Row]]:
 
 
 def time_of(row: Row, time: Time) -> float:
-    """The time of a row in ms."""
+    """In ms."""
     value = sum(positive(row, column) for column in time.columns)
     return 1e3 / value if time.unit == "1/s" else value * _MS[time.unit]
 
 
 def power_of(row: Row, power: Power, took_ms: float) -> float:
-    """Power of a row in mW; energies are divided by the run's time."""
+    """In mW; energies are divided by the run's time."""
     value = sum(positive(row, column) for column in power.columns) * _MW[power.unit]
     return value / (took_ms / 1e3) if power.unit.endswith("J") else value
 
@@ -119,7 +119,6 @@ def program_of(row: Row, network: NetworkColumns) -> tuple[str, int]:
 
 
 def number_of(row: Row, column: str) -> float:
-    """A cell's number."""
     written = row[column] or ""
     try:
         value = float(written.replace(",", ""))
@@ -131,7 +130,6 @@ def number_of(row: Row, column: str) -> float:
 
 
 def positive(row: Row, column: str) -> float:
-    """A cell's number, above zero."""
     value = number_of(row, column)
     if value <= 0:
         raise WrongNumber(column, row[column], "is not more than zero")
@@ -139,7 +137,7 @@ def positive(row: Row, column: str) -> float:
 
 
 def whole_of(row: Row, cell: Cell | str) -> int:
-    """A cell's whole number; a string is a column."""
+    """Whole number of a cell; a string is a column."""
     cell = Cell(cell) if isinstance(cell, str) else cell
     written = text_of(row, cell)
     value = number_of({cell.column: written}, cell.column)
@@ -149,11 +147,7 @@ def whole_of(row: Row, cell: Cell | str) -> int:
 
 
 def read_lines(path: Path, columns: Set[str] = frozenset()) -> Iterator[tuple[int, Row]]:
-    """All rows of a table with these columns, each with its line.
-
-    Raises:
-        MeasurementError: unreadable, or a column is missing.
-    """
+    """All rows of a table with these columns, each with its line. Raises MeasurementError."""
     try:
         if path.suffix == ".parquet":
             yield from _parquet(path, columns)
@@ -216,7 +210,7 @@ _MOST_TEXTS = 20
 
 
 class Merging:
-    """Rows of one program and configuration that an unmapped column tells apart."""
+    """Rows of one program and configuration that differ in unmapped columns."""
 
     def __init__(self, mapping: TableMapping) -> None:
         self._named = mapping.columns if not mapping.rows else None
@@ -225,7 +219,6 @@ class Merging:
         self._apart: set[str] = set()
 
     def take(self, key: Hashable, row: Row) -> None:
-        """Note a row of a program at a configuration."""
         if self._named is None:
             return
         texts = {name: text for name, text in row.items() if name not in self._named and not _is_number(text)}
@@ -237,11 +230,7 @@ class Merging:
         self._apart |= {name for name, text in texts.items() if before.get(name, text) != text}
 
     def check(self, path: Path) -> None:
-        """Refuse to merge rows that a column with few texts tells apart.
-
-        Raises:
-            MeasurementError: there is one.
-        """
+        """Raise MeasurementError if a column with few texts distinguishes merged rows."""
         apart = sorted(name for name in self._apart if len(self._texts[name]) <= _MOST_TEXTS)
         if apart:
             raise MeasurementError(

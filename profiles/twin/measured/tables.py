@@ -22,7 +22,7 @@ from .rows import Levels, Merging, WrongNumber, WrongRow, levels_of, power_elsew
 
 Array = NDArray[np.float64]
 _FAR = 2.0
-"""A clock this many times below or above a board's own is in another unit."""
+"""Factor from a board's own clocks beyond which a clock is in another unit."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,8 +31,6 @@ class MeasuredTable:
 
     Attributes:
         name: of the table; ``workload``: of the program.
-        board: its name here, and ``source``: origin.
-        grid: the configurations.
         latency_ms, power_mw: of a frame, of the grid's shape; NaN if not measured.
         reference: its reference network, of ``batch`` images; empty if unknown.
     """
@@ -49,7 +47,6 @@ class MeasuredTable:
 
     @property
     def measured(self) -> NDArray[np.bool_]:
-        """Its measured configurations."""
         return np.isfinite(self.latency_ms) & np.isfinite(self.power_mw)
 
     @property
@@ -64,11 +61,7 @@ class MeasuredTable:
 
 
 def load_tables(data: Path, mappings: Sequence[Path] = ()) -> list[MeasuredTable]:
-    """Tables below a folder, of these mappings or of shipped ones.
-
-    Raises:
-        MeasurementError: none found, or one does not fit its mapping.
-    """
+    """Tables below a folder, of these mappings or of shipped ones. Raises MeasurementError without any fitting table."""
     known = {path.stem: load_mapping(path) for path in (*mappings, *([] if mappings else sorted(SHIPPED.glob("*.yaml"))))}
     known = {name: mapping for name, mapping in known.items() if mappings or mapping.is_replayed}
     found: list[MeasuredTable] = []
@@ -82,7 +75,6 @@ def load_tables(data: Path, mappings: Sequence[Path] = ()) -> list[MeasuredTable
 
 
 def _holding(data: Path, file: str) -> Path | None:
-    """The folder of a file: this one, or one below it."""
     if (data / file).exists() or Path(file).is_absolute():
         return data
     found = min(data.rglob(file), default=None)
@@ -90,14 +82,7 @@ def _holding(data: Path, file: str) -> Path | None:
 
 
 def find_table(data: Path, board: str, program: str, mappings: Sequence[Path] = ()) -> MeasuredTable:
-    """The table of one program on one board.
-
-    Args:
-        program: part of its name.
-
-    Raises:
-        MeasurementError: no table, or several.
-    """
+    """Table of one program, by part of its name, on one board. Raises MeasurementError unless there is exactly one."""
     own = [table for table in load_tables(data, mappings) if table.board == board]
     found = [table for table in own if program in table.workload]
     exact = [table for table in found if table.workload == program]
@@ -108,8 +93,6 @@ def find_table(data: Path, board: str, program: str, mappings: Sequence[Path] = 
 
 
 class Run(NamedTuple):
-    """Time and power of one run, as in a row."""
-
     board: str
     program: str
     batch: int
@@ -119,7 +102,7 @@ class Run(NamedTuple):
 
 
 def runs(path: Path, mapping: TableMapping, drawn: Mapping[Levels, float] | None = None) -> Iterator[Run]:
-    """Runs of a table that can be replayed, on known boards.
+    """Replayable runs of a table on known boards.
 
     Args:
         drawn: power by clocks from another table.
@@ -150,7 +133,7 @@ def runs(path: Path, mapping: TableMapping, drawn: Mapping[Levels, float] | None
 
 
 def _check_possible(one: Run, mapping: TableMapping) -> None:
-    """Refuse impossible rows: clocks or power beyond the board, frames of more than an hour."""
+    """Refuse clocks or power beyond the board, and frames of more than an hour."""
     grid, most = _extremes(one.board)
     for axis, level in zip(AXES, one.levels, strict=True):
         own = grid.levels(axis)
@@ -184,7 +167,7 @@ def _top(board: str) -> Levels:
 
 @cache
 def _extremes(board: str) -> tuple[FrequencyGrid, float]:
-    """A board's clocks, and more than it can draw in mW."""
+    """Grid of a board, and an upper bound of its power in mW."""
     described = load_board(board)
     return described.grid, most_mw(described)
 

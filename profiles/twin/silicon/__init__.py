@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Silicon of simulated boards: time and power of kernels and of the host over the clocks."""
+"""Silicon of simulated boards: time and power of kernels and host over the clocks."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Behaviour of a simulated chip beyond nominal figures: unevenness, heat, over-current, sharing. Unknown work is refused."""
+"""Behaviour of a simulated chip beyond nominal values: unevenness, heat, over-current, sharing."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Around:
 
 @dataclass(frozen=True)
 class Felt:
-    """A pass at given clocks: effective clocks, remaining share of the bandwidth, and unexplained factor on its time."""
+    """Pass at given clocks: effective clocks, remaining share of the bandwidth, and unexplained factor on its time."""
 
     work: Pass
     clocks: Clocks
@@ -75,15 +75,11 @@ class Behaviour:
         self._products = Products(chip, chip.detail, self._engine)
 
     def prepared(self, network: Network) -> Network:
-        """The network as it is launched."""
+        """Network as launched."""
         return network if self._engine is None else compiled(network, self._engine, self._dtype)
 
     def passes(self, kind: str, calls: Sequence[KernelInvocation]) -> list[Pass]:
-        """Passes of invocations of one kind.
-
-        Raises:
-            TwinError: unknown kind or form.
-        """
+        """Passes of invocations of one kind. Raises TwinError for an unknown kind or form."""
         product = product_of(kind)
         result = self._products.passes(product, calls) if product else self._row(kind).work(self.chip, calls)
         name = product or kind
@@ -135,7 +131,7 @@ class Behaviour:
         return 1.0 - operands.share * (1.0 - kept)
 
     def _supply(self, clocks: Clocks, around: Around) -> Array:
-        """Share of the bandwidth that refresh, the host and co-runners leave to a kernel."""
+        """Share of the bandwidth left by refresh, host and co-runners."""
         refresh = self._detail.refresh
         left = 1.0 - refresh.time * self._more_often(around.temperature_c) - around.bytes_s / self._peak(clocks)
         return np.asarray(np.maximum(left, _LEAST_SUPPLY))
@@ -147,12 +143,12 @@ class Behaviour:
         )
 
     def _more_often(self, temperature_c: float) -> float:
-        """Refresh rate of the DRAM relative to 45 degrees."""
+        """DRAM refresh rate relative to 45 degrees."""
         refresh = self._detail.refresh
         return float(np.interp(temperature_c, refresh.celsius, refresh.rate)) - 1.0
 
     def _limited(self, work: Pass, clocks: Clocks, supply: Array, around: Around) -> Clocks:
-        """Effective clocks of a pass under over-current protection."""
+        """Effective clocks under over-current protection."""
         limit = self._detail.limiter
         if limit is None:
             return clocks
@@ -163,7 +159,7 @@ class Behaviour:
         return Clocks(clocks.cpu_hz, clocks.gpu_hz * left, clocks.emc_hz)
 
     def issue_us(self, calls: Sequence[Call], launches: Sequence[float]) -> Array:
-        """Issue times at the reference clocks, shape ``(len(calls),)``, in microseconds."""
+        """Issue times in us at the reference clocks, shape ``(len(calls),)``."""
         if self._engine is not None:
             return np.array([self._engine.start_us if call == START else self._engine.launch_us for call in calls], np.float64)
         listed = issue_us(calls, launches, self._row)
@@ -174,7 +170,6 @@ class Behaviour:
         return listed
 
     def timing_s(self, clocks: Clocks) -> Array | float:
-        """Time added by timing a kernel by itself."""
         detail = self._detail
         taken = detail.timing_cycles / clocks.cpu_hz + detail.timing_gpu_cycles / clocks.gpu_hz
         return np.asarray(np.maximum(taken + detail.timing_s, 0.0))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One simulated chip as data (``chips/*.yaml``): units, memory, voltages, energies, host, rails and clocks.
 
-A file may be ``like`` another and override parts; ``with`` adds another file's own part. Families are in ``chips/common``.
+A file may be ``like`` another and override parts; ``with`` adds another file's own part.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ...errors import TwinError
 
 @dataclass(frozen=True)
 class Engine:
-    """A runtime that compiles a network before it runs.
+    """Runtime that compiles a network before running it.
 
     Attributes:
         folds: kinds computed into the weights of the preceding product.
@@ -49,10 +49,10 @@ class Engine:
 
 @dataclass(frozen=True)
 class Irregular:
-    """Unevenness of a library's choices, as standard deviations of a time's logarithm.
+    """Unevenness of a library's choices, as standard deviations of log time.
 
     Attributes:
-        near: shared by kernels whose sizes lie within half an octave.
+        near: shared by kernels within half an octave of size.
         shape: of each exact shape.
         board: of each shape on each individual.
         clocks: of each shape at each pair of GPU and memory clocks.
@@ -117,7 +117,7 @@ class Refresh:
 
 @dataclass(frozen=True)
 class Traffic:
-    """The host's own memory traffic while it issues work.
+    """Memory traffic of the issuing host.
 
     Attributes:
         bytes_per_cycle: DRAM bytes per cycle of issuing at the reference clocks.
@@ -137,7 +137,7 @@ class Detail:
         narrow_types: types that plain code computes at the chip's matrix rate.
         irregular: by kind; ``other`` for the rest.
         issue_spread: of the logarithm of a call's issue cost, by shape.
-        timing_s: time of timing a kernel by itself: ``timing_cycles`` of the CPU and ``timing_gpu_cycles``, less overlap.
+        timing_s: time of timing a kernel alone: ``timing_cycles`` of the CPU and ``timing_gpu_cycles``, less overlap.
         spread: exponents on Variation's factors, relative to thirteen boards.
         moved: factor on counted DRAM bytes, by kind.
         batched: share of a convolution's cycles on plain lanes saved at large batches.
@@ -167,7 +167,7 @@ Array: TypeAlias = NDArray[np.float64]
 CHIPS_DIR = Path(__file__).with_name("chips")
 AMBIENT_DIE_C = 45.0
 Domain: TypeAlias = Literal["gpu", "cpu", "soc", "dram", "cv", "other"]
-"""A physical supply; ``other`` is what the module and its carrier draw whatever the clocks are."""
+"""Physical supply; ``other`` is clock-independent power of module and carrier."""
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,6 @@ class Clocks:
 
     @classmethod
     def over(cls, grid: FrequencyGrid) -> Clocks:
-        """Every configuration of a grid, in its order."""
         cpu, gpu, emc = np.meshgrid(
             np.array(grid.cpu_khz) * 1e3, np.array(grid.gpu_hz, float), np.array(grid.emc_hz, float), indexing="ij"
         )
@@ -224,7 +223,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Start:
-    """Start of a kernel (``start``), pause between queued ones (``gap``), and the way there and back."""
+    """Start of a kernel, ``gap`` between queued ones, and host round trip."""
 
     start_s: float
     start_cycles: float
@@ -306,7 +305,7 @@ class Idle:
 
 @dataclass(frozen=True)
 class Host:
-    """The CPU that issues work, relative to the reference (:mod:`.kinds`, :mod:`.host`).
+    """Issuing CPU, relative to the reference (:mod:`.kinds`, :mod:`.host`).
 
     Attributes:
         scale: factor on a call's time at this chip's reference clocks.
@@ -341,7 +340,6 @@ class Chip:
     """One simulated chip on its module.
 
     Attributes:
-        name: of its file.
         version: of its behaviour, recorded by trained models.
         seed: of its individuals.
         sm_lanes: single-precision lanes of an SM.
@@ -351,7 +349,6 @@ class Chip:
         l2_floor: least share of L2 data that the next kernel finds in DRAM.
         clusters: CPU cores of each cpufreq policy, in the board's order.
         rails: share, with losses, of each physical domain in each rail.
-        detail: unevenness, regulators, refresh, engines and more.
     """
 
     name: str
@@ -381,7 +378,7 @@ class Chip:
         return self.sm_count * self.sm_lanes
 
     def gated(self, sm_count: int) -> Chip:
-        """The chip with this number of SMs powered (``tpc_pg_mask``; two to a TPC on newer chips)."""
+        """Chip with this number of powered SMs (``tpc_pg_mask``; two to a TPC on newer chips)."""
         share = sm_count / self.sm_count
         idle = replace(
             self.idle,
@@ -412,17 +409,12 @@ _OF_ONE_CHIP = ("like", "version", "seed")
 
 
 def list_chips(folder: Path = CHIPS_DIR) -> tuple[str, ...]:
-    """The names of the chips that are described."""
     return tuple(sorted(path.stem for path in folder.glob("*.yaml")))
 
 
 @lru_cache(maxsize=64)
 def load_chip(name: str, folder: Path = CHIPS_DIR) -> Chip:
-    """Read one chip.
-
-    Raises:
-        TwinError: unknown chip (the text lists the known ones) or malformed file.
-    """
+    """Read one chip. Raises TwinError if unknown or malformed."""
     if name not in list_chips(folder):
         raise TwinError(f"no simulated silicon {name!r}; valid: {', '.join(list_chips(folder))}")
     try:
@@ -433,11 +425,7 @@ def load_chip(name: str, folder: Path = CHIPS_DIR) -> Chip:
 
 
 def own_parameters(name: str, folder: Path = CHIPS_DIR) -> dict[str, Any]:
-    """Parameters of a chip's own file by dotted name, without version and seed.
-
-    Raises:
-        TwinError: unknown chip or malformed file.
-    """
+    """Parameters of a chip's own file by dotted name, without version and seed. Raises TwinError."""
     load_chip(name, folder)
     raw = _read(name, folder)
     return dict(_flat({key: value for key, value in raw.items() if key not in ("version", "seed")}))
@@ -496,7 +484,7 @@ _LIBRARY, _HOST, _ENERGY, _IDLE, _MEMORY = 0.25, 0.25, 0.2, 0.15, 0.1  # standar
 
 
 def perturbed(chip: Chip, seed: int) -> Chip:
-    """The chip with other figures by seed; itself for 0."""
+    """Chip with parameters varied by seed; unchanged for 0."""
     if not seed:
         return chip
     random = np.random.default_rng([chip.seed, seed])

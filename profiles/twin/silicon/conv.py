@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions on the simulated GPU: the library's choice of algorithm, and the passes of each.
+"""Convolutions on the simulated GPU: algorithm choice, and the passes of each.
 
-Eight ways: depthwise, direct, grouped, 1x1 as a plain product, implicit products with and without offset tables, Winograd (2x2
-in one kernel, 4x4 in four), tiled FFT, and tensor cores, with copies to innermost channels for narrow types. The choice depends
-on shapes and the chip, not on clocks.
+Eight algorithms: depthwise, direct, grouped, 1x1 as a plain product, implicit products with and without offset tables, Winograd
+(2x2 in one kernel, 4x4 in four), tiled FFT, and tensor cores, with copies to innermost channels for narrow types. The choice
+depends on shapes and the chip, not on clocks.
 """
 
 from __future__ import annotations
@@ -155,7 +155,6 @@ def convolution(chip: Chip, invocations: Sequence[KernelInvocation], *, innermos
 
 
 def _choose(chip: Chip, s: _Shape) -> Array:
-    """The library's choice, from shapes alone."""
     per_group = s.channels / s.groups
     pixels = s.batch * s.out_h * s.out_w
     taps = s.kernel_h * s.kernel_w
@@ -194,7 +193,7 @@ def _fft_tiles(s: _Shape) -> Array:
 
 
 def _copied(s: _Shape, way: Array) -> Array:
-    """True where the image is copied to innermost channels."""
+    """True if the image is copied to innermost channels."""
     narrow = (way == TENSOR) & (s.element < _SINGLE_BYTES)
     return np.asarray(narrow & (s.kernel_h * s.kernel_w > 1) & (s.innermost == 0))
 
@@ -214,7 +213,7 @@ def _dimensions(s: _Shape, way: Array) -> tuple[Array, Array, Array, Array]:
 
 
 def _library_product(chip: Chip, s: _Shape, way: Array) -> tuple[Gemm, Array]:
-    """The main pass's product, and its columns."""
+    """Product of the main pass, and its columns."""
     m, n, k, batch = _dimensions(s, way)
     aligned = np.where((s.channels / s.groups) % VECTOR == 0, 1.0, _ODD_CHANNELS)
     aligned *= np.where(s.filters % VECTOR == 0, 1.0, _ODD_FILTERS)

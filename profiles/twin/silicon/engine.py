@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A network as an engine compiles it: folding, fusion, dropped launches, narrow types."""
+"""Network compiled by an engine: folding, fusion, dropped launches, narrow types."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .chip import Engine
 from .fused import PRODUCTS
 
 START = HostOp("engine", "")
-"""What an inference costs the host however many launches it has."""
+"""Host cost of an inference, independent of launches."""
 _EIGHT_BITS = ("int8", "uint8")
 # What engines compute in 16 bits where the rest is in eight.
 _SENSITIVE = ("softmax", "log_softmax", "layer_norm", "group_norm", "rms_norm", "attention", "gelu", "mean", "sum")
@@ -25,11 +25,7 @@ class _Unit:
 
 
 def compiled(network: Network, engine: Engine, dtype: str) -> Network:
-    """Launches of a network under an engine, in an element type.
-
-    Raises:
-        TwinError: the network lacks its data flow.
-    """
+    """Launches of a network under an engine. Raises TwinError if the network lacks its data flow."""
     launches, reads = network.launches, network.reads
     if launches and not reads:
         raise TwinError(
@@ -78,7 +74,7 @@ def _host_of(
     readers: dict[int, int],
     engine: Engine,
 ) -> _Unit | None:
-    """Unit that absorbs a launch: the last one whose result has no other reader, if both make as many elements.
+    """Unit that absorbs a launch: the last one without another reader, if both make as many elements.
 
     A launch of another size needs the whole result first.
     """

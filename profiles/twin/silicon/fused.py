@@ -18,7 +18,7 @@ from .passes import Pass, column, element
 from .products import matmul
 
 MEMBERS = {"relu": ("relu",), "add_relu": ("add", "relu")}
-"""What a fused kind's name says that a convolution does on its way out."""
+"""Members of fused kinds after a convolution."""
 CONVOLUTIONS = ("conv1d", "conv2d", "conv3d")
 PRODUCTS = ("matmul", *CONVOLUTIONS)
 
@@ -48,7 +48,6 @@ class Products:
     engine: Engine | None
 
     def passes(self, kind: str, calls: Sequence[KernelInvocation]) -> list[Pass]:
-        """Passes of products of one kind, with any fused work."""
         if kind == "matmul":
             return self._finished(matmul(self.chip, calls), calls, bias=0)
         images = [flat(call) if kind != "conv2d" else call for call in calls]
@@ -76,7 +75,7 @@ class Products:
         )
 
     def _finished(self, passes: list[Pass], calls: Sequence[KernelInvocation], bias: int) -> list[Pass]:
-        """The same with fused work: no launch for the bias, more instructions, and the bytes of an addition."""
+        """With fused work: no launch for the bias, more instructions, and the bytes of an addition."""
         ends = [epilogue(call) for call in calls]
         fused = np.array([bool(end) or self.engine is not None for end in ends])
         if self.engine is not None:

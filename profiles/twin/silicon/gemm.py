@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tiled matrix products on the simulated GPU: the library's choice of a tile, and the tile's real cost.
+"""Tiled matrix products on the simulated GPU: choice of a tile, and its real cost.
 
 The library scores tiles by whole waves of equal blocks. The cost follows from the busiest SM, hidden latency, padding and L2.
 """
@@ -40,7 +40,7 @@ _SHARED_READS = 0.55  # the share of other blocks' reads that come too late to b
 
 @dataclass(frozen=True)
 class Gemm:
-    """A batch of products C[m, n] = A[m, k] B[k, n] as one launch, plus a reduction if k is split; arrays ``(rows,)``."""
+    """Batch of products C[m, n] = A[m, k] B[k, n] as one launch, plus a reduction if k is split; arrays ``(rows,)``."""
 
     cycles: Array
     serial_cycles: Array
@@ -108,5 +108,5 @@ def gemm(
 
 
 def again(chip: Chip, times: Array, footprint: Array) -> Array:
-    """DRAM reads of an operand by ``times`` block rows; blocks that run together share most reads."""
+    """DRAM reads of an operand by ``times`` block rows; concurrent blocks share most reads."""
     return np.asarray(1.0 + (times - 1.0) * _SHARED_READS * chip.reread(footprint))

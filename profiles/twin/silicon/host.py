@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cost of issuing work on the simulated CPU: interpreter, dispatcher, library and driver.
+"""Issue cost on the simulated CPU: interpreter, dispatcher, library and driver.
 
 A call costs CPU cycles, memory misses and a constant; more for several kernels, many tensors or many sizes.
 """
@@ -37,11 +37,10 @@ _MISS_SEEN, _MISS_HIDDEN = 0.55, 0.45
 
 
 Rows: TypeAlias = Callable[[str], SiliconKind]
-"""A kind's row, by its name."""
 
 
 def call_us(call: Call, launches: float, rows: Rows) -> float:
-    """Issue time of one call at the reference clocks, in microseconds, with its number of ``launches``."""
+    """Issue time in us of one call with ``launches`` at the reference clocks."""
     if not isinstance(call, KernelInvocation):
         return HOST_US.get(call.name, _HOST_ONLY_US.get(call.name, _OTHER_HOST_ONLY_US))
     kind = rows(call.kind)
@@ -56,7 +55,7 @@ def call_us(call: Call, launches: float, rows: Rows) -> float:
 
 
 def clock_factor(clocks: Clocks, chip: Chip, node: Variation) -> Array:
-    """Factor on issue time relative to the listed costs."""
+    """Factor on issue time relative to the reference clocks."""
     host = chip.host
     memory = _MISS_FABRIC + (1.0 - _MISS_FABRIC) * host.reference_emc_hz / clocks.emc_hz
     hidden = np.minimum(1.0, _MISS_SEEN + _MISS_HIDDEN * clocks.cpu_hz / host.reference_cpu_hz)
@@ -65,5 +64,5 @@ def clock_factor(clocks: Clocks, chip: Chip, node: Variation) -> Array:
 
 
 def issue_us(calls: Sequence[Call], launches: Sequence[float], rows: Rows) -> Array:
-    """Issue times of calls at the reference clocks, shape ``(len(calls),)``, in microseconds."""
+    """Issue times in us at the reference clocks, shape ``(len(calls),)``."""
     return np.array([call_us(call, count, rows) for call, count in zip(calls, launches, strict=True)], np.float64)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reproducible pseudo-random unevenness of a library's choices over shapes, individuals and clocks."""
+"""Reproducible pseudo-random unevenness over shapes, individuals and clocks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HALF_OCTAVES = 2.0
 
 
 def seeds(calls: Sequence[KernelInvocation]) -> tuple[Seeds, Seeds]:
-    """A number for each call's exact shape, and one for its neighbourhood."""
+    """Seeds of each call's exact shape, and of its neighbourhood."""
     pairs = [_seeds(call.signature) for call in calls]
     return np.array([one for one, _ in pairs], np.uint64), np.array([other for _, other in pairs], np.uint64)
 
@@ -46,7 +46,7 @@ def _coarse(value: Any) -> Iterator[Any]:
 
 
 def mixed(seed: Seeds, *others: NDArray[Any] | float) -> Seeds:
-    """One number of several: SplitMix64's finaliser after each."""
+    """Combined seed: SplitMix64's finaliser after each part."""
     value = seed
     with np.errstate(over="ignore"):
         for other in others:

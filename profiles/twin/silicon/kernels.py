@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels of the simulated GPU besides convolutions and products: elementwise, pools, reductions, copies."""
+"""Kernels of the simulated GPU besides convolutions and products."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .chip import Chip
 from .passes import BLOCK, SMALL_BLOCK, VECTOR, WARP, Code, Pass, column, element, number, read_elements, tail, utilisation
 
 Family: TypeAlias = Callable[[Chip, Sequence[KernelInvocation]], list[Pass]]
-"""The passes of invocations of one kind."""
+"""Passes of invocations of one kind."""
 
 # How each kernel's code runs (see Code for the source of the figures), then its further instructions. Instructions and
 # bytes are for each element, cycles for the launch.
@@ -276,7 +276,7 @@ def _rowwise(readings: float, work: float, chip: Chip, calls: Sequence[KernelInv
 
 
 def copy(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
-    """A copy with another order of dimensions: one side is strided."""
+    """Copy with another order of dimensions: one side is strided."""
     code = _COPY
     long, short, single = _COPY_PATTERN
     elements = column(calls, lambda call: prod(call.output))

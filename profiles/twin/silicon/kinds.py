@@ -44,20 +44,22 @@ class SiliconKind:
 # Assumed: that of 13 operands. More are in fused launches alone; without a bound, 26 would have no bandwidth at all.
 _LEAST_SHARE = 0.5
 pointwise = partial(pointwise_of, least_share=_LEAST_SHARE)
-"""Threads take four elements at once wherever the tensors begin where they can, and the few at the end one by one: on five
-GPUs, additions and ReLU of a size that four divides are no faster than others (sitar-lab/NeuSight, to 0.1%)."""
+"""Vector access even for odd sizes.
+
+On five GPUs, additions and ReLU of sizes divisible by four are no faster than others (sitar-lab/NeuSight, to 0.1%).
+"""
 # Instructions for each element, by what the arithmetic unit has for it: a few plain ones, a reciprocal or a table, a series.
 _PLAIN, _MODERATE, _DEAR = 2.0, 8.0, 24.0
 _LAST_DIMENSIONS = 2
 
 
 def _convolved(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
-    """Convolutions in one or three dimensions as those in two with the same work."""
+    """Convolutions in one or three dimensions, as two-dimensional ones of the same work."""
     return convolution(chip, [flat(call) for call in calls])
 
 
 def flat(call: KernelInvocation) -> KernelInvocation:
-    """A convolution as one in two dimensions; further dimensions join the batch (output) or the channels (window)."""
+    """Two-dimensional form of a convolution; further dimensions join the batch (output) or the channels (window)."""
     batch, channels, *image = call.inputs[0]
     params: dict[str, Any] = dict(call.params)
     filters, per_group, *window = params["weight"]
@@ -108,7 +110,7 @@ def _instructions(kind: str) -> float:
 
 
 def _recurrent(gates: int, chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
-    """A recurrent layer in one launch: a product per step, in sequence."""
+    """Recurrent layer in one launch: a product per step, in sequence."""
     steps, products = [], []
     for call in calls:
         sequence = call.inputs[0]
@@ -158,7 +160,7 @@ COSTS: Mapping[str, float] = {
     "tanh": 20.0,
     "gelu": 22.0,
 }
-"""Instructions of each pointwise kind for each element; of a tensor and a number, as of two tensors."""
+"""Instructions per element of each pointwise kind, also with a scalar operand."""
 _AS_ARITHMETIC = {"batch_norm": 3.0, "cat": 6.0}
 
 _WITH_NUMBERS = """add atan2 bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor copysign div eq
@@ -195,7 +197,7 @@ _ROWS: Mapping[str, SiliconKind] = {
     "argmax": SiliconKind(reduce),
 }
 _CALL_US = {"relu": 10.5, "hardtanh": 13.0, "add": 14.0, "mul": 14.0}
-"""Costs of issuing pointwise kinds, if they are no other launch's."""
+"""Issue costs of pointwise kinds that differ from the usual."""
 
 ROWS: Mapping[str, SiliconKind] = {
     **{name: SiliconKind(pointwise(work), _CALL_US.get(name)) for name, work in COSTS.items()},
@@ -219,9 +221,9 @@ ROWS: Mapping[str, SiliconKind] = {
     "fused_pointwise": SiliconKind(_joined, 30.0),
     **_ROWS,
 }
-"""Every kind that is known, by name, but for products with something fused to them. A new operator has its row here."""
+"""Known kinds by name, without fused products. A new operator has its row here."""
 HOST_US: Mapping[str, float] = {
     **_CALL_US,
     **{name: row.call_us for name, row in _ROWS.items() if row.call_us is not None},
 }
-"""Costs of calls of these names that the host computes by itself."""
+"""Costs of calls that the host computes itself."""

@@ -48,7 +48,6 @@ class Variation:
 
     @classmethod
     def of(cls, node: int, chip: Chip) -> Variation:
-        """Variation of a node, the same for the same number."""
         random = np.random.default_rng([chip.seed, node])
         spread = random.standard_normal(len(_SPREAD))
         gain = np.exp(_GAIN_SPREAD * random.standard_normal(len(chip.rails)))
@@ -63,12 +62,11 @@ class Variation:
 
     @classmethod
     def none(cls, chip: Chip) -> Variation:
-        """The nominal chip."""
         return cls(*(1.0,) * 11, gain=(1.0,) * len(chip.rails), trim=(1.0,) * _TRIMS)
 
 
 def _steps(volts: Array, millivolts: float) -> Array:
-    """Voltage by the regulator's steps, at least the requested one."""
+    """Voltage rounded up to the regulator's steps."""
     step = millivolts / 1e3
     return np.asarray(np.ceil(volts / step - _ROUNDING) * step)
 
@@ -98,7 +96,7 @@ _FABRIC_LEAST = 0.35  # assumed: share of the fabric's rate with the worst acces
 
 
 def bandwidth(memory: Memory, gpu_hz: Array, emc_hz: Array, pattern: Array) -> Array:
-    """Sustained bytes per second; ``pattern`` is the share of a plain stream's rate."""
+    """Sustained bytes/s; ``pattern`` is the share of a plain stream's rate."""
     if memory.sensitivity != 1.0:
         pattern = pattern**memory.sensitivity
     dram = memory.dram_bytes_per_cycle * emc_hz * np.interp(emc_hz, memory.emc_hz, memory.efficiency) * pattern
@@ -169,7 +167,7 @@ _SHORTEST_S = 1e-12  # shortest pass, against division by zero
 class Code:
     """Constants of a kernel's code.
 
-    Unpublished, and set together so that ten networks on the AGX Xavier take the times of MIRAGE's Table 1
+    Fitted together so that ten networks on the AGX Xavier take the times of MIRAGE's Table 1
     (:mod:`jetdvfs.profiles.lab.paper.published`). A chip's file may change them (``library``).
 
     Attributes:
@@ -202,15 +200,11 @@ class Pass:
     Attributes:
         runs: True if the invocation has this pass.
         cycles: GPU cycles of the busiest SM.
-        serial_cycles: dependent GPU cycles without overlap.
-        round_trips: dependent DRAM round trips.
         l2_bytes: bytes between the SMs and the L2.
         dram_bytes: DRAM bytes of a repeated kernel.
         cold_bytes: further DRAM bytes without parameters in the L2.
-        pattern: share of a plain stream's bandwidth.
-        overlap: the exponent k.
         operations: executed lane operations, for energy.
-        toggling: energy of an operation, relative to a dense multiply-add on random data.
+        serial_cycles, round_trips, pattern, overlap, toggling: see :class:`Code`.
     """
 
     runs: NDArray[np.bool_]
@@ -252,7 +246,7 @@ class Pass:
         )
 
     def moved(self, *, cold: bool) -> Array:
-        """Bytes to and from DRAM."""
+        """DRAM bytes."""
         return self.dram_bytes + self.cold_bytes if cold else self.dram_bytes
 
     def rows(self, index: NDArray[np.intp]) -> Pass:
@@ -284,5 +278,4 @@ def gap_seconds(clocks: Clocks, chip: Chip, node: Variation) -> Array:
 
 
 def launches(passes: Sequence[Pass]) -> Array:
-    """Number of launches per invocation."""
     return np.asarray(sum(work.runs.astype(np.float64) for work in passes))

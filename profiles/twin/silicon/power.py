@@ -14,7 +14,7 @@ from .chip import AMBIENT_DIE_C, Array, Chip, Clocks
 from .passes import Pass, Variation, cpu_volts, gpu_volts, soc_volts
 
 BUSY_DOMAINS = ("gpu", "soc", "dram")
-"""The domains that a kernel's work loads."""
+"""Domains loaded by a kernel."""
 _LEAKAGE_FOLD_C = 38.0  # assumed: degrees in which leakage grows by the factor e; it doubles with every 26
 _SOC_REFERENCE_V2 = 0.5  # the squared voltage for which a chip's file gives the memory controller's energy of a byte
 

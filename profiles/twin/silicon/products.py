@@ -101,7 +101,6 @@ def matmul(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
 
 
 def _whole(chip: Chip, product: Gemm, moved: Array, pattern: float) -> Pass:
-    """A product in one kernel with these bytes."""
     return Pass.of(
         len(moved),
         cycles=product.cycles,

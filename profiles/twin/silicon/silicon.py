@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Silicon of a simulated board: time and power of kernels and of the host over the clocks.
+"""Silicon of a simulated board: time and power of kernels and host over the clocks.
 
 Based on published measurements and independent of the predictor: it counts work from shapes and knows algorithm choice, tile
-quantisation, cache reuse, voltage steps and leakage. A chip is data (``chips/*.yaml``). The code is frozen: one
-:attr:`Silicon.version` is one behaviour.
+quantisation, cache reuse, voltage steps and leakage. The code is frozen: one :attr:`Silicon.version` is one behaviour.
 """
 
 from __future__ import annotations
@@ -163,15 +162,11 @@ class Silicon:
 
     @property
     def version(self) -> str:
-        """Of the chip's behaviour; manifests record it."""
+        """Version of the chip's behaviour, recorded in manifests."""
         return self.chip.version
 
     def prepared(self, network: Network) -> Network:
-        """The network as launched: compiled for an engine.
-
-        Raises:
-            TwinError: the network lacks its data flow.
-        """
+        """Network as launched: compiled for an engine. Raises TwinError without its data flow."""
         return self._behaviour.prepared(network)
 
     def kernels(
@@ -189,7 +184,7 @@ class Silicon:
         Args:
             cold: True as in a network, without parameters in the caches.
             temperature_c: of the die and the DRAM.
-            others_bytes_s: DRAM traffic besides the GPU's, ``(len(clocks),)`` or one figure.
+            others_bytes_s: DRAM traffic besides the GPU's, ``(len(clocks),)`` or one value.
             zeros: True for operands of zeros.
 
         Raises:
@@ -277,7 +272,7 @@ class Silicon:
         return domains
 
     def gap_s(self, clocks: Clocks) -> Array:
-        """The pause between two queued launches."""
+        """Pause between two queued launches."""
         return gap_seconds(clocks, self.chip, self.variation)
 
     def issue_s(self, calls: Sequence[Call], clocks: Clocks) -> Array:
@@ -299,7 +294,7 @@ class Silicon:
         return self._behaviour.waits(clocks, bytes_s)
 
     def timing_s(self, clocks: Clocks) -> Array | float:
-        """Time added by timing a kernel by itself."""
+        """Time added by timing a kernel alone."""
         return self._behaviour.timing_s(clocks)
 
     def issue_rails_w(self, clocks: Clocks) -> dict[str, Array]:
@@ -318,13 +313,10 @@ class Silicon:
     def idle_rails_w(
         self, clocks: Clocks, temperature_c: float = AMBIENT_DIE_C, cluster_hz: Sequence[Array] | None = None
     ) -> dict[str, Array]:
-        """Idle power of every rail.
+        """Idle power of every rail. Raises TwinError for a wrong number of clocks.
 
         Args:
             cluster_hz: a clock for each cpufreq policy if they differ.
-
-        Raises:
-            TwinError: wrong number of clocks.
         """
         domains = self._idle_domains(clocks, temperature_c)
         if cluster_hz is not None:
@@ -339,7 +331,6 @@ class Silicon:
         return {rail: value * gain[rail] for rail, value in rails.items()}
 
     def _launches(self, calls: Sequence[Call]) -> list[float]:
-        """Device launches of each call."""
         counts = [0.0] * len(calls)
         positions: dict[str, list[int]] = {}
         for position, call in enumerate(calls):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs of a simulated board that behave like NVIDIA's nvpmodel and jetson_clocks, and their files.
+"""Simulated nvpmodel and jetson_clocks, and their files.
 
 Written from published behaviour. ``ROOT/usr/sbin/nvpmodel`` works on ``ROOT``, through files and the standard library alone.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of a simulated board's programs: the programs, their configuration, the last mode."""
+"""Programs of a simulated board, their configuration, and the last mode."""
 
 from __future__ import annotations
 
@@ -29,14 +29,13 @@ sys.exit(main(sys.argv[1:], root))
 
 
 class ToolFiles:
-    """The programs and their files.
+    """Programs and their files.
 
     Args:
-        modes: of nvpmodel's configuration.
         mode: in force at boot.
 
     Attributes:
-        reboots: number of permitted reboots, which are counted only.
+        reboots: number of permitted reboots; none is performed.
     """
 
     def __init__(

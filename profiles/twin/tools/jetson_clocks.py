@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""jetson_clocks of a simulated board: every clock at the power mode's top, until the next boot or nvpmodel.
+"""Simulated jetson_clocks: every clock at the power mode's top, until the next boot or nvpmodel.
 
 It raises lower limits to the upper ones, forbids idle states and power gating, and locks the memory clock at its cap.
 ``--store`` saves the previous values as lines ``path:value``; ``--restore`` writes them back.
@@ -48,8 +48,6 @@ def main(arguments: Sequence[str], root: str) -> int:
 
 
 class SimulatedJetsonClocks:
-    """The program, on one board."""
-
     def __init__(self, system: System) -> None:
         self._system = system
         self._idle = [system.read(path) for path in system.glob(f"{CPU_ROOT}/cpu0/cpuidle/state*/name")]

@@ -23,8 +23,6 @@ THOR_MASK = "/opt/nvidia/l4t-gpusetup/gpu_pg_mask"
 
 
 class ModeLine(NamedTuple):
-    """One line of a mode."""
-
     parameter: str
     argument: str
     value: str
@@ -47,8 +45,6 @@ class ConfiguredMode:
 
 @dataclass(frozen=True)
 class ModesFile:
-    """A file, parsed."""
-
     parameters: dict[str, ModeParameter]
     modes: tuple[ConfiguredMode, ...]
     default: int
@@ -58,11 +54,7 @@ class ModesFile:
 
 
 def parse(text: str) -> ModesFile:
-    """Read a configuration.
-
-    Raises:
-        ValueError, KeyError: invalid text.
-    """
+    """Read a configuration. Raises ValueError, KeyError if invalid."""
     clean = re.sub(r"#[^\n]*", "", text)
     parameters: dict[str, ModeParameter] = {}
     modes: list[ConfiguredMode] = []
@@ -83,7 +75,6 @@ def parse(text: str) -> ModesFile:
 
 
 def render(board: BoardDescription, modes: ModeSet) -> str:
-    """Configuration of a described board's modes."""
     return "\n".join(("# simulated; the values are those of the board's description", *_lines(board, modes), ""))
 
 
@@ -144,5 +135,5 @@ def _gating(mask: str) -> str:
 
 
 def _older_and_newer(paths: Sequence[str]) -> Sequence[str]:
-    """A description lists the newest path first."""
+    """Reversed paths: a description lists the newest first."""
     return paths[:1] if len(paths) == 1 else (paths[-1], paths[0])

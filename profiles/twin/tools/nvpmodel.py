@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nvpmodel of a simulated board.
+"""Simulated nvpmodel.
 
 It turns the GPU's power on, applies masks, cores and clocks, and returns the power to automatic. A mask after the GPU's first
 use needs a reboot, confirmed on standard input; else the mode stays. Values outside a clock's table are rounded down silently.
@@ -57,8 +57,6 @@ def main(arguments: Sequence[str], root: str) -> int:
 
 
 class SimulatedNvpmodel:
-    """The program, on one board."""
-
     def __init__(self, system: System, path: str, verbose: bool) -> None:
         self._system = system
         self._verbose = verbose
@@ -66,7 +64,7 @@ class SimulatedNvpmodel:
         self._say(f"Config file: {path}")
 
     def noted(self) -> int:
-        """The mode that was set last, or the default."""
+        """Last mode set, or the default."""
         told = re.match(r"pmode:(\d+)", self._system.find(STATUS) or "")
         return int(told[1]) if told else self._modes.default
 
@@ -158,7 +156,7 @@ class SimulatedNvpmodel:
             raise
 
     def _in_table(self, line: ModeLine) -> str:
-        """A clock's value in its table: -1 is the highest, 0 the lowest; without a table any number."""
+        """Value in a clock's table: -1 is the highest, 0 the lowest; without a table any number."""
         if "FREQ_TABLE" not in self._modes.parameters[line.parameter].paths:
             return str(_NO_LIMIT) if line.value == "-1" else line.value
         table = sorted(map(int, self._system.read(self._path(line._replace(argument="FREQ_TABLE"))).split()))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A board's files below a root, for its own programs, and their scripted misbehaviour."""
+"""A board's files below a root, for its own programs, with scripted misbehaviour."""
 
 from __future__ import annotations
 
@@ -15,12 +15,7 @@ _LOOK_S = 0.05
 
 
 class System:
-    """A board's files.
-
-    Args:
-        root: directory of the board's ``/``.
-        tool: name of the calling program.
-    """
+    """Board files below ``root`` for program ``tool``."""
 
     def __init__(self, root: str, tool: str) -> None:
         self.root = root.rstrip("/")
@@ -48,7 +43,6 @@ class System:
         return sorted((str(path)[len(self.root) :] for path in found), key=lambda path: (len(path), path))
 
     def misbehaves(self, how: str) -> bool:
-        """True if the program shall misbehave in this way."""
         told = json.loads(self.find(TOOLS_FILE) or "{}")
         return how in told.get(self._tool, ())
 
@@ -57,7 +51,6 @@ class System:
         return bool(told.get("gpu_busy"))
 
     def hang(self) -> None:
-        """Wait forever."""
         sys.stdout.flush()
         time.sleep(_FOREVER_S)
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """File tree of a simulated board: attributes that behave like the kernel's.
 
-An attribute is a pair of functions. The tree adds kernel manners: a newline after every value, one value per write, errors at
-once, EACCES for a missing method even for root (``KERNFS_ROOT_EXTRA_OPEN_PERM_CHECK``), and nodes that come and go.
+The tree adds kernel manners: a newline after every value, one value per write, errors at once, EACCES for a missing method even
+for root (``KERNFS_ROOT_EXTRA_OPEN_PERM_CHECK``), and nodes that come and go.
 """
 
 from __future__ import annotations
@@ -25,11 +25,7 @@ _TRUE, _FALSE = frozenset("1yYtT"), frozenset("0nNfF")
 
 
 def scan_unsigned(text: str, bits: int = 64) -> int:
-    """``sscanf("%u")`` or ``"%lu"``: leading digits, wrapped if too large.
-
-    Raises:
-        OSError: EINVAL, no digit at the start.
-    """
+    """``sscanf("%u")`` or ``"%lu"``: leading digits, wrapped if too large; OSError EINVAL without any."""
     match = _UNSIGNED.match(text)
     if match is None:
         raise refusal(errno.EINVAL)
@@ -37,11 +33,7 @@ def scan_unsigned(text: str, bits: int = 64) -> int:
 
 
 def scan_word(text: str, most: int) -> str:
-    """``sscanf("%15s")``: the first word, cut.
-
-    Raises:
-        OSError: EINVAL, no word.
-    """
+    """``sscanf("%15s")``: the first word, cut; OSError EINVAL without any."""
     words = text.split()
     if not words:
         raise refusal(errno.EINVAL)
@@ -49,11 +41,7 @@ def scan_word(text: str, most: int) -> str:
 
 
 def whole_number(text: str) -> int:
-    """``kstrtoul`` with base 0: one number as the whole text.
-
-    Raises:
-        OSError: EINVAL, no number.
-    """
+    """``kstrtoul`` with base 0: one number as the whole text, else OSError EINVAL."""
     try:
         value = int(text.removesuffix("\n"), 0)
     except ValueError:
@@ -64,11 +52,7 @@ def whole_number(text: str) -> int:
 
 
 def truth(text: str) -> bool:
-    """``kstrtobool``: decided by the first character.
-
-    Raises:
-        OSError: EINVAL, neither yes nor no.
-    """
+    """``kstrtobool``: decided by the first character, else OSError EINVAL."""
     first = text[:1]
     if first not in _TRUE | _FALSE or not first:
         raise refusal(errno.EINVAL)
@@ -88,7 +72,7 @@ class Attribute:
     """One file.
 
     Attributes:
-        read: its value; text gets a newline, bytes are served as they are. None: not readable.
+        read: its value; text gets a newline, bytes are served unchanged. None: not readable.
         write: takes the text, returns the writer's delay in s, raises OSError to refuse.
         mode: permission bits; by default the kernel's for its methods.
         present: True if the node exists now.
@@ -113,14 +97,13 @@ class Attribute:
 
 
 def constant(value: object, *, present: Callable[[], bool] = lambda: True) -> Attribute:
-    """A file that always says the same."""
     text = str(value)
     return Attribute(lambda: text, present=present, fixed=True)
 
 
 @dataclass(frozen=True)
 class Link:
-    """A symbolic link to a path of the same tree."""
+    """Symbolic link within the tree."""
 
     target: str
     present: Callable[[], bool] = lambda: True
@@ -131,7 +114,7 @@ def _bytes(value: str | bytes) -> bytes:
 
 
 class Provider(Protocol):
-    """A part of the board that has files."""
+    """Part of the board that has files."""
 
     def nodes(self) -> Iterator[tuple[str, Attribute | Link]]: ...
 
@@ -140,9 +123,8 @@ class Tree:
     """Files by absolute path.
 
     Args:
-        present: context in which the board stands still at the present.
+        present: context in which the board's time stops.
         clock: for waiting readers and writers.
-        faults: scripted misbehaviour.
     """
 
     def __init__(self, present: Callable[[], AbstractContextManager[object]], clock: Clock, faults: Faults) -> None:
@@ -180,11 +162,7 @@ class Tree:
         return children is not None and (path == "/" or any(self.exists(posixpath.join(path, name)) for name in children))
 
     def node(self, path: str) -> Attribute | Link | None:
-        """Attribute or link at a path; None for a directory.
-
-        Raises:
-            OSError: ENOENT.
-        """
+        """Attribute or link at a path; None for a directory. Raises OSError ENOENT."""
         if not self.exists(path):
             raise refusal(errno.ENOENT, path)
         return self._nodes.get(path)
@@ -198,19 +176,14 @@ class Tree:
         return self._private.get(path, 0o755)
 
     def names(self, path: str) -> list[str]:
-        """Present content of a directory."""
         return [name for name in self._children.get(path, ()) if self.exists(posixpath.join(path, name))]
 
     def link_text(self, path: str, link: Link) -> str:
-        """The link as a relative one, valid at any mount."""
+        """Relative link target, valid at any mount."""
         return posixpath.relpath(link.target, posixpath.dirname(path))
 
     def resolve(self, path: str) -> str:
-        """The path with every link followed.
-
-        Raises:
-            OSError: ENOENT, or ELOOP for a loop.
-        """
+        """Path with every link followed. Raises OSError ENOENT, or ELOOP for a loop."""
         todo, done, links = [part for part in path.split("/") if part][::-1], "/", 0
         while todo:
             done = posixpath.join(done, todo.pop())
@@ -226,18 +199,13 @@ class Tree:
         return done
 
     def files(self) -> Iterator[tuple[str, Attribute]]:
-        """Every attribute that exists now."""
         return ((path, node) for path, node in list(self._nodes.items()) if isinstance(node, Attribute) and self.exists(path))
 
     def links(self) -> Iterator[tuple[str, Link]]:
         return ((path, node) for path, node in list(self._nodes.items()) if isinstance(node, Link) and self.exists(path))
 
     def read(self, path: str) -> bytes:
-        """Present bytes of a file, after the board's read time.
-
-        Raises:
-            OSError: as the kernel's.
-        """
+        """Present bytes of a file, after the board's read time. Raises the kernel's OSError."""
         attribute = self._attribute(path)
         if attribute.read is None:
             raise refusal(errno.EACCES, path)
@@ -258,11 +226,7 @@ class Tree:
         return found
 
     def write(self, path: str, data: bytes) -> None:
-        """Pass one write call to a file; returns when the kernel would.
-
-        Raises:
-            OSError: as the kernel's.
-        """
+        """Pass one write call to a file; returns when the kernel would, and raises its OSError."""
         attribute = self._attribute(path)
         if attribute.write is None:
             raise refusal(errno.EACCES, path)

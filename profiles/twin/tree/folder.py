@@ -41,11 +41,7 @@ def _report(line: str) -> None:
 
 
 def claim(folder: Path) -> None:
-    """Make a directory, or clear a killed twin's remains.
-
-    Raises:
-        TwinError: it holds something else.
-    """
+    """Make a directory, or clear a killed twin's remains. Raises TwinError if it holds anything else."""
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / _MARK).exists():
         _empty(folder)
@@ -63,15 +59,14 @@ def _empty(folder: Path) -> None:
 
 
 class FolderMirror:
-    """A tree as files of a folder, updated until :meth:`close`.
+    """Tree as files of a folder, updated until :meth:`close`.
 
     Args:
-        tree: to serve.
         folder: empty, new, or left by a twin.
         report: called for every write that should be refused.
 
     Raises:
-        TwinError: the directory holds something else, or cannot be watched.
+        TwinError: the directory holds anything else, or cannot be watched.
     """
 
     def __init__(self, tree: Tree, folder: Path, report: Callable[[str], None] = _report) -> None:
@@ -142,12 +137,10 @@ class FolderMirror:
         return True
 
     def _put_back(self, path: str, written: bytes, shown: bytes) -> None:
-        """Restore the old value."""
         self._shown[path] = written
         self._put(path, shown)
 
     def _refresh(self) -> None:
-        """Update every file from the board."""
         contents = self._tree.contents(self._shown)
         for path, content in contents.items():
             if content is not None and self._shown.get(path) != content:

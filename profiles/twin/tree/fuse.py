@@ -28,7 +28,7 @@ _KNOWN_NOISE = b"Ignoring invalid max threads value"
 
 
 def missing() -> str:
-    """Reason why FUSE cannot serve here; empty if it can."""
+    """Reason why FUSE cannot serve here, or empty."""
     if not os.access("/dev/fuse", os.R_OK | os.W_OK):
         return "/dev/fuse cannot be opened"
     try:
@@ -41,7 +41,6 @@ def missing() -> str:
 
 
 def _file_operations(tree: Tree) -> Any:
-    """The tree as the callbacks that mfusepy wants."""
     import mfusepy
 
     # The serving user is the board's root.
@@ -117,11 +116,7 @@ def _file_operations(tree: Tree) -> Any:
 
 
 class FuseMount:
-    """A mounted tree, served by threads until :meth:`close`.
-
-    Raises:
-        TwinError: the directory is in use, or mounting failed.
-    """
+    """Mounted tree, served by threads until :meth:`close`. Raises TwinError if mounting fails."""
 
     def __init__(self, tree: Tree, mount: Path) -> None:
         self.mount = mount
@@ -199,7 +194,6 @@ def release_stale(mount: Path) -> None:
 
 
 def _mounted(mount: Path) -> bool:
-    """True if a tree answers there."""
     with contextlib.suppress(OSError):
         return os.path.ismount(mount) and (mount / "sys").is_dir()
     return False

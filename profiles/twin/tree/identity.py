@@ -13,8 +13,6 @@ _DEVICE_TREE = "/sys/firmware/devicetree/base"
 
 
 class SimulatedIdentity:
-    """Files with the board's model, its software, and its boot."""
-
     def __init__(self, description: BoardDescription, serial: str) -> None:
         self._description = description
         self._serial = serial

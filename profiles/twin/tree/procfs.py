@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Load of the cores in ``/proc/stat`` and ``/proc/pressure`` (Linux, Documentation/accounting/psi.rst)."""
+"""Core load in ``/proc/stat`` and ``/proc/pressure`` (Linux, Documentation/accounting/psi.rst)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,6 @@ class Processes:
             self._alive[pid] -= 1
 
     def add(self, pid: int, seconds: float) -> None:
-        """Add CPU time to a process."""
         if pid in self._spent_s:
             self._spent_s[pid] += seconds
 
@@ -57,11 +56,7 @@ _NOTHING = " ".join((*(f"avg{window}=0.00" for window in _WINDOWS_S), "total=0")
 
 
 class ProcessorTime:
-    """Busy time of each core.
-
-    Args:
-        pressure: True with pressure-stall information (from 4.20 on).
-    """
+    """Busy time of each core; ``pressure`` is True with pressure-stall information (from 4.20 on)."""
 
     def __init__(self, cores: SimulatedCores, policies: Sequence[SimulatedCpuPolicy], *, pressure: bool) -> None:
         self._cores = cores

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Work on a simulated board: frames of applications, and co-runners."""
+"""Application frames and co-runners on a simulated board."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Co-runners of a board: their total load, and their next event."""
+"""Co-runners of a board: total load, and next event."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .frames import Costs
 
 @dataclass(frozen=True)
 class BoardClocks:
-    """Clocks of the hardware: each cpufreq policy's in kHz by name (with a core online), the rest in Hz."""
+    """Hardware clocks: each cpufreq policy's in kHz by name (with a core online), the rest in Hz."""
 
     cpu_khz: Mapping[str, int]
     gpu_hz: int
@@ -38,7 +38,7 @@ class Load:
 
 
 class CoRunner(Protocol):
-    """Work besides the applications. The board calls it while standing still; it must not call the board."""
+    """Work besides the applications. The board calls it with its time stopped; it must not call the board."""
 
     def load(self, now: float, clocks: BoardClocks) -> Load:
         """Load until :meth:`due` or a change of a clock."""
@@ -49,16 +49,12 @@ class CoRunner(Protocol):
         ...
 
     def elapse(self, start: float, seconds: float, clocks: BoardClocks) -> None:
-        """Time passes at constant load and clocks; ``start + seconds`` is never past :meth:`due`."""
+        """Let time pass at constant load and clocks; ``start + seconds`` is never past :meth:`due`."""
         ...
 
 
 class Company:
-    """Co-runners, and their loads since the board's last stop.
-
-    Args:
-        clocks: present clocks.
-    """
+    """Co-runners, and their loads since the board's last stop."""
 
     def __init__(self, clocks: Callable[[], BoardClocks]) -> None:
         self._clocks = clocks
@@ -75,20 +71,18 @@ class Company:
         self._runners = [other for other in self._runners if other is not runner]
 
     def look(self, now: float) -> None:
-        """Ask all co-runners for their load."""
         if self._runners or self._loads:
             clocks = self._clocks()
             self._loads = [runner.load(now, clocks) for runner in self._runners]
 
     def due(self, now: float) -> float:
-        """When something next happens to one of them."""
+        """Time of the next event of a co-runner."""
         if not self._runners:
             return math.inf
         clocks = self._clocks()
         return min(runner.due(now, clocks) for runner in self._runners)
 
     def elapse(self, start: float, seconds: float) -> None:
-        """Let time pass in which nothing changes."""
         if self._runners:
             clocks = self._clocks()
             for runner in self._runners:
@@ -96,7 +90,6 @@ class Company:
 
     @property
     def busy_cores(self) -> Mapping[str, float]:
-        """Total of busy cores, by cpufreq policy."""
         busy: dict[str, float] = {}
         for load in self._loads:
             for policy, cores in load.cpu.items():
@@ -115,7 +108,7 @@ class Company:
     def draw(
         self, watts: tuple[float, ...], now: FrequencyConfiguration, policies: Sequence[SimulatedCpuPolicy], costs: Costs
     ) -> tuple[float, ...]:
-        """Powers of the rails with the co-runners' added."""
+        """Rail powers with the co-runners' added."""
         busy = self.busy_cores
         parts = [(self.memory_bytes_s / 1e9, costs.traffic_w(now))] if self.memory_bytes_s else []
         for policy in policies:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frames on a simulated board: their cost at the present clocks, and their order."""
+"""Frames on a simulated board: cost at the present clocks, and order."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class FrameCost(NamedTuple):
 
 
 class Costs:
-    """Cost of frames, other work and idling as sensors show it; computed once per configuration and temperature range."""
+    """Sensed cost of frames, other work and idling; computed once per configuration and temperature range."""
 
     def __init__(self, silicon: BoardSilicon, execute: Execute) -> None:
         self._silicon = silicon
@@ -83,11 +83,7 @@ class Costs:
     def idle_w(
         self, configuration: FrequencyConfiguration, temperature_c: float, cluster_khz: tuple[int, ...] = ()
     ) -> tuple[float, ...]:
-        """Idle power of every rail.
-
-        Args:
-            cluster_khz: clock of each CPU cluster if they differ.
-        """
+        """Idle power of every rail; ``cluster_khz`` are CPU cluster clocks if they differ."""
         key = (configuration, cluster_khz, _bucket(temperature_c))
         if key not in self._idle:
             clocks = Clocks.of([configuration])
@@ -139,10 +135,9 @@ def _bucket(temperature_c: float) -> float:
 
 @dataclass
 class Stream:
-    """An application that submits one frame after the other.
+    """Application that submits one frame after the other.
 
     Attributes:
-        network: of each frame.
         ready_at: time of the next submission.
         period_s: between frames; a late one follows at once. None: back to back.
         frames: their number; None until ``ends_at``.
@@ -174,13 +169,11 @@ class Stream:
 
     @property
     def exhausted(self) -> bool:
-        """True if it has no further frame."""
         if self.frames is not None:
             return len(self.latencies_s) >= self.frames
         return self.ready_at >= self.ends_at
 
     def complete(self, handed_in: float, began: float, now: float) -> None:
-        """A frame is done."""
         self.started_s.append(handed_in)
         self.latencies_s.append(now - handed_in)
         self.waited_s.append(began - handed_in)
@@ -192,11 +185,7 @@ class Stream:
 
 @dataclass
 class RunningFrame:
-    """A frame on the GPU; ``slowness`` is its jitter, ``progress`` its finished share.
-
-    Attributes:
-        held_up_s: time without the GPU.
-    """
+    """Frame on the GPU; ``slowness`` is its jitter, ``progress`` its finished share, ``held_up_s`` time without the GPU."""
 
     stream: Stream
     began: float
@@ -213,13 +202,10 @@ class RunningFrame:
 
 
 def speeds(gpu_shares: Sequence[float]) -> list[float]:
-    """Speed of concurrent frames of different processes; 1 is that alone.
+    """Speed of concurrent frames of different processes relative to each alone, by their busy shares of the GPU.
 
     Processes get slices of a millisecond in turn (nvgpu, ``NVGPU_TSG_TIMESLICE_DEFAULT_US``), except while they wait for the
     host. Small demands are met; the rest is shared evenly.
-
-    Args:
-        gpu_shares: busy share of the GPU of each alone.
     """
     found, left = [1.0] * len(gpu_shares), 1.0
     by_share = sorted(range(len(gpu_shares)), key=lambda one: gpu_shares[one])
@@ -286,13 +272,11 @@ class WorkQueue:
             self.running.append(RunningFrame(stream, now, slowness))
 
     def finish(self, now: float, done: Sequence[RunningFrame]) -> None:
-        """These of the running frames are done."""
         self.running = [frame for frame in self.running if all(frame is not one for one in done)]
         for frame in done:
             frame.stream.complete(frame.stream.ready_at, frame.began + frame.held_up_s, now)
 
     def close(self, now: float, joules: tuple[float, ...]) -> None:
-        """Let applications that are over by now leave."""
         for stream in [one for one in self._streams if one.exhausted and one.closed_at <= now]:
             stream.closing_j, stream.done = joules, True
             self._streams.remove(stream)

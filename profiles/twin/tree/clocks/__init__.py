@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The clocks of a simulated board, and the files through which each kernel shows them."""
+"""Clocks of a simulated board, and their kernel-specific files."""

@@ -28,14 +28,7 @@ class TransitionCost:
 
 
 class SimulatedClock:
-    """A clock with a table of rates, in the unit of its files.
-
-    Args:
-        name: ``cpu``, ``gpu`` or ``emc``.
-        rates: the table, rising.
-        rate: at the start.
-        transition: cost of a change.
-        now: the board's present time.
+    """Clock with a table of rising rates, in the unit of its files.
 
     Attributes:
         requested: last requested rate.
@@ -91,7 +84,7 @@ class SimulatedClock:
         return self._transition.blocks_s * factor
 
     def settle(self) -> None:
-        """Let a transition that is due happen."""
+        """Apply a due transition."""
         if self._due <= self._now() and self.name not in self._faults.stuck:
             self._due = math.inf
             self._actual = self.requested

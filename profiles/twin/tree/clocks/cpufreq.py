@@ -24,7 +24,7 @@ _SNAP_KHZ = 115_200
 
 
 def _ranges(cpus: Sequence[int]) -> str:
-    """A list of CPUs in the kernel's form: ``0-3,6``."""
+    """CPU list in the kernel's form: ``0-3,6``."""
     parts: list[list[int]] = []
     for cpu in cpus:
         if parts and cpu == parts[-1][-1] + 1:
@@ -35,12 +35,7 @@ def _ranges(cpus: Sequence[int]) -> str:
 
 
 class SimulatedCores:
-    """Online cores and their idle states.
-
-    Args:
-        count: of cores.
-        idle_states: names of each core's idle states.
-    """
+    """Online cores and their idle states."""
 
     def __init__(self, count: int, idle_states: Sequence[str]) -> None:
         self.online = [True] * count
@@ -93,7 +88,6 @@ class SimulatedCpuPolicy:
     Args:
         name: its directory, ``policy0``.
         cpus: its cores.
-        governors: the kernel's names, in order.
         limits: lower and upper limit of the power mode at boot.
         driver: of the chip's cpufreq.
 
@@ -241,10 +235,7 @@ class SimulatedCpuPolicy:
 
 
 class SimulatedCpuPolicy49(SimulatedCpuPolicy):
-    """One cpufreq policy under 4.9: crossed limits are EINVAL.
-
-    Limits stay cut to the clock's range.
-    """
+    """One cpufreq policy under 4.9: crossed limits are EINVAL, and limits stay cut to the clock's range."""
 
     def _set_low(self, text: str) -> float:
         value = scan_unsigned(text, bits=32)

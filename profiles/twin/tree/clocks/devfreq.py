@@ -24,9 +24,7 @@ class PowerGate:
     """Power switch of the GPU.
 
     Args:
-        now: the board's present time.
         works: True if this system switches the GPU off.
-        used: True if the GPU was used since boot.
 
     Attributes:
         appeared: True once powered since boot, when its clock's files appear.
@@ -46,7 +44,6 @@ class PowerGate:
 
     @property
     def gated(self) -> bool:
-        """True while the GPU is unpowered."""
         if not self.works or not self._allowed or self._control == "on":
             return False
         return self._now() - self._busy_until > self.delay_s
@@ -67,7 +64,6 @@ class PowerGate:
         self.appeared = self.appeared or not allowed
 
     def work(self, until: float) -> None:
-        """It works until then."""
         self.used = self.appeared = True
         self._busy_until = until
 
@@ -75,7 +71,7 @@ class PowerGate:
 _NAME_LENGTH = 16
 _KHZ = 1000
 POLLING_MS = 25
-"""How often the governor looks, as NVIDIA's kernels set it."""
+"""Polling interval of NVIDIA's kernels."""
 
 
 class SimulatedGpu:
@@ -85,7 +81,7 @@ class SimulatedGpu:
         section: the board's ``gpu`` section: ``devfreq`` (paths, the real one first), ``device``, ``governors``, ``governor``,
             ``attributes`` (further device files with values); optional ``of_node`` (device tree), ``idle_zero`` (a gated clock
             reads zero), ``missing`` (absent files).
-        masks: units off at boot, where the device has a file for them.
+        masks: units off at boot, if the device has a file for them.
         gate: its power switch.
 
     Attributes:
@@ -112,7 +108,7 @@ class SimulatedGpu:
 
     @property
     def shown(self) -> tuple[int, int]:
-        """The limits as their files show them."""
+        """Limits as shown in their files."""
         return self.limits
 
     @property

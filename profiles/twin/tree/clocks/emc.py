@@ -44,7 +44,6 @@ class SimulatedMemoryClock:
 
     @property
     def ceiling(self) -> int:
-        """The highest rate the caps leave."""
         top = self.clock.rates[-1]
         return self.clock.at_most(self.cap) if 0 < self.cap < top else top
 
@@ -54,7 +53,7 @@ class SimulatedMemoryClock:
         return round(min(self._counted_bytes_s / self._bytes_per_cycle + self._others_hz, self.clock.actual) / 1e3)
 
     def count(self, seconds: float, bytes_s: float) -> None:
-        """Add traffic of the GPU for some time."""
+        """Add GPU traffic over some time."""
         near = 1.0 - math.exp(-seconds / _COUNTING_S)
         self._counted_bytes_s += near * (bytes_s - self._counted_bytes_s)
 
@@ -88,7 +87,7 @@ class SimulatedMemoryClock:
         return 0.0 if locked else self.serve()
 
     def set_rate(self, rate: int) -> float:
-        """Set the locked rate; without the lock nothing happens."""
+        """Set the locked rate; no effect without the lock."""
         return self.clock.request(min(self.clock.at_least(rate), self.ceiling)) if self.locked else 0.0
 
     def set_cap(self, cap: int) -> float:
@@ -104,7 +103,7 @@ _COUNTED = 0.99776  # the hardware counter against the firmware's bookkeeping, a
 
 
 class BpmpFiles:
-    """The firmware's node of the memory clock.
+    """Firmware node of the memory clock.
 
     Args:
         section: the board's ``emc`` section: ``bpmp``; optional ``tables`` (files named by kHz), ``table`` (lines of number and

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Utilization:
-    """Utilisation since the governor's last look: busy share (0 to 1), clock, and limits."""
+    """Utilisation since the governor's last tick: busy share (0 to 1), clock, and limits."""
 
     load: float
     current: int
@@ -23,7 +23,7 @@ def schedutil(usage: Utilization) -> float:
 
 
 def ondemand(usage: Utilization) -> float:
-    """The top above 80 % load, else proportional to it (Linux, drivers/cpufreq/cpufreq_ondemand.c)."""
+    """Top above 80 % load, else proportional to it (Linux, drivers/cpufreq/cpufreq_ondemand.c)."""
     return float(usage.high) if usage.load > 0.8 else usage.low + usage.load * (usage.high - usage.low)
 
 
@@ -36,7 +36,7 @@ def conservative(usage: Utilization) -> float:
 
 
 def interactive(usage: Utilization) -> float:
-    """The top without idle time, else the clock for 90 % load (Linux 4.9, cpufreq_interactive.c)."""
+    """Top without idle time, else the clock for 90 % load (Linux 4.9, cpufreq_interactive.c)."""
     return float(usage.high) if usage.load > 0.99 else usage.current * usage.load / 0.9
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits of the memory clock in a mainline kernel's debugfs (Linux, drivers/memory/tegra/tegra186-emc.c)."""
+"""Memory clock limits in a mainline kernel's debugfs (Linux, drivers/memory/tegra/tegra186-emc.c)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from .emc import SimulatedMemoryClock
 
 
 class MainlineEmc:
-    """Limits at listed rates, never crossing each other."""
-
     def __init__(self, memory: SimulatedMemoryClock, path: str = "/sys/kernel/debug/emc") -> None:
         self._memory = memory
         self._path = path

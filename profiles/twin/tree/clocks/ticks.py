@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Timers of governors, and utilisation between their ticks."""
+"""Governor timers, and utilisation between their ticks."""
 
 from __future__ import annotations
 
@@ -32,11 +32,7 @@ class _Tick:
 
 
 class GovernorTicks:
-    """Timers of a board's governors.
-
-    Args:
-        follow: lets the memory clock follow a governor's choice; returns True if it moved.
-    """
+    """Governor timers of a board; ``follow`` moves the memory clock after a governor, and returns True if it moved."""
 
     def __init__(self, policies: Sequence[SimulatedCpuPolicy], gpu: SimulatedGpu, follow: Callable[[], bool]) -> None:
         self._follow = follow
@@ -63,18 +59,13 @@ class GovernorTicks:
         self._gpu.busy_s += seconds * gpu_share
 
     def fire(self, now: float, *, active: bool) -> None:
-        """Run due governors.
-
-        Args:
-            active: True if anything runs; else timers sleep until the board is touched.
-        """
+        """Run due governors; if nothing is ``active``, timers sleep until the next access to the board."""
         for tick in self._all:
             if tick.next_at <= now:
                 moved = tick.fire(now)
                 tick.next_at = now + tick.period_s if moved or active else math.inf
 
     def wake(self, now: float) -> None:
-        """Start the timers that sleep."""
         for tick in self._all:
             if math.isinf(tick.next_at):
                 tick.next_at, tick.since, tick.busy_s = now + tick.period_s, now, 0.0

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Power, heat and fan of a simulated board, and each kernel's files of them."""
+"""Power, heat and fan of a simulated board, and their kernel-specific files."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A battery of the board and its files (Linux, Documentation/ABI/testing/sysfs-class-power)."""
+"""Battery and its files (Linux, Documentation/ABI/testing/sysfs-class-power)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ _BESIDE_W = 2.0  # power of the carrier and its devices; assumed
 
 
 class SimulatedBattery:
-    """A battery, full at the start and never charged.
+    """Battery, full at the start and never charged.
 
     Args:
         full_wh: initial charge in watt hours.
-        drawn_j: energy drawn by the module since its start.
-        seconds: time since then.
+        drawn_j: energy drawn by the module since its start, ``seconds`` ago.
         watts: present power of the module.
     """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fan behind its PWM, 0 to 255: by hwmon since JetPack 5, and by JetPack 4's driver."""
+"""Fan behind its PWM, 0 to 255: by hwmon since JetPack 5, and by JetPack 4's driver."""
 
 from __future__ import annotations
 
@@ -42,19 +42,13 @@ class SimulatedFan:
         return round(_FULL_RPM * self.pwm / _FULL_PWM)
 
     def follow(self, temperature_c: float) -> None:
-        """Let the fan's control react to a temperature."""
         if self.automatic and self._curve:
             degrees, pwm = zip(*self._curve, strict=True)
             self.pwm = round(float(np.interp(temperature_c, degrees, pwm)))
 
 
 class HwmonFan:
-    """Files of the fan since JetPack 5.
-
-    Args:
-        hwmon: its hwmon node.
-        tachometer: node of its speed, if any.
-    """
+    """Files of the fan since JetPack 5: hwmon node, and node of its speed, if any."""
 
     def __init__(self, fan: SimulatedFan, hwmon: str, tachometer: str | None = None) -> None:
         self._fan = fan
@@ -110,7 +104,6 @@ class LegacyFan:
 
 
 def fan_files(fan: SimulatedFan, section: Mapping[str, Any]) -> HwmonFan | LegacyFan:
-    """Files of a board's ``fan`` section."""
     if "hwmon" in section:
         return HwmonFan(fan, str(section["hwmon"]), section.get("tachometer"))
     return LegacyFan(fan, str(section["legacy"]))

@@ -30,7 +30,6 @@ class RailLedger:
         self._joules: list[tuple[float, ...]] = [(0.0,) * len(self.rails)]
 
     def add(self, seconds: float, watts: Sequence[float]) -> None:
-        """Add these powers for some time."""
         if seconds <= 0.0:
             return
         last = self._joules[-1]
@@ -41,7 +40,6 @@ class RailLedger:
 
     @property
     def joules(self) -> tuple[float, ...]:
-        """Energy of each rail until now."""
         return self._joules[-1]
 
     def mean_w(self, rail: str, start: float, end: float) -> float:
@@ -82,7 +80,7 @@ class SimulatedPowerMonitor:
         self._read: dict[int, tuple[int, int]] = {}
 
     def milliamperes(self, channel: int, now: float) -> int:
-        """The channel's last finished conversion."""
+        """Last finished conversion of a channel."""
         rail = self.channels[channel]
         if rail in self._faults.silent_rails or rail not in self._ledger.rails:
             return 0
@@ -163,13 +161,12 @@ class PowerMonitorFiles:
 
 
 class PowerMonitorIio:
-    """Files of one INA3221: voltage, current and power of each channel in mV, mA and mW.
+    """Files of one INA3221 (IIO): voltage, current and power of each channel in mV, mA and mW.
 
     Args:
-        bus: directory of its I2C bus.
+        bus, driver: as for hwmon.
         address: its I2C name, ``0-0041``.
         node: its device, ``iio:device1``.
-        driver: directory of its driver, if linked.
     """
 
     def __init__(
@@ -211,12 +208,7 @@ class PowerMonitorIio:
 
 
 class Ina238Files:
-    """Files of one INA238: bus voltage in mV, current in mA, power in uW.
-
-    Args:
-        monitor: its converter, with one channel.
-        bus, address, hwmon, driver: as for the INA3221.
-    """
+    """Files of one INA238: bus voltage in mV, current in mA, power in uW; arguments as for the INA3221."""
 
     def __init__(
         self, monitor: SimulatedPowerMonitor, bus: str, address: str, hwmon: str, driver: str, now: Callable[[], float]

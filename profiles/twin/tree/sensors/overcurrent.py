@@ -75,7 +75,6 @@ class OverCurrent:
             self.due = self._now() + float(self._random.exponential(1.0 / per_s)) if per_s > 0.0 else math.inf
 
     def act(self) -> None:
-        """Begin or end a due event."""
         now = self._now()
         if now < self.due:
             return

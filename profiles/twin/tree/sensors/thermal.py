@@ -22,7 +22,7 @@ _JUNCTION_TAU_S = 0.8
 
 @dataclass(frozen=True)
 class Zone:
-    """A thermal zone: its rail and resistance, or a constant; trip points in thousandths of a degree.
+    """Thermal zone: rail and resistance, or a constant; trip points in thousandths of a degree.
 
     Attributes:
         hottest: True if it shows the hottest zone.
@@ -89,7 +89,6 @@ class ThermalModel:
         return self._ambient_c + watts * (still + (full - still) * pwm / 255)
 
     def step(self, seconds: float, watts: Sequence[float], pwm: int) -> None:
-        """Let the board draw these powers for some time."""
         near = 1.0 - math.exp(-seconds / _JUNCTION_TAU_S)
         self._watts = [old + near * (new - old) for old, new in zip(self._watts, watts, strict=True)]
         self._sink_c += (1.0 - math.exp(-seconds / self._tau_s)) * (self._steady_c(self._sum(watts), pwm) - self._sink_c)
@@ -104,7 +103,6 @@ class ThermalModel:
 
     @property
     def hottest_c(self) -> float:
-        """Temperature of the die's hottest zone."""
         return max(self.zone_c(zone) for zone in self._zones if zone.rail)
 
     def temperatures_c(self) -> dict[str, float]:

@@ -21,11 +21,7 @@ _FAN_PERIOD_S = 1.0  # assumed: interval of the fan's control
 
 
 class Slowdown:
-    """Slowdown of one board's clocks.
-
-    Args:
-        now: first drive of the fan.
-    """
+    """Slowdown of one board's clocks."""
 
     def __init__(
         self,
@@ -74,13 +70,10 @@ _HARDWARE_SHARE = 0.5
 
 
 class Throttle:
-    """Passive cooling of one board.
-
-    Args:
-        hardware_c: throttling temperature of the firmware, or infinity.
+    """Passive cooling of one board; ``hardware_c`` is the firmware's throttling temperature, or infinity.
 
     Attributes:
-        due: time of its next look; infinity while cool.
+        due: time of its next turn; infinity while cool.
         steps: distance of the limits below the top, in steps.
         hard: True if the firmware throttles.
         critical: True past a critical trip.
@@ -106,12 +99,10 @@ class Throttle:
         return _HARDWARE_SHARE if self.hard else 1.0
 
     def watch(self, now: float) -> None:
-        """Notice that something has become hot."""
         if math.isinf(self.due) and self._thermal.hottest_c >= self._lowest_c:
             self.due = now
 
     def act(self, now: float) -> None:
-        """Take a turn, if it is due."""
         if now < self.due:
             return
         trips = list(self._thermal.trips())
