@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX files as a front end of :class:`jetdvfs.kernels.network.Network`, read without the ``onnx`` package."""
+"""ONNX front end of :class:`jetdvfs.kernels.network.Network`, without the ``onnx`` package."""

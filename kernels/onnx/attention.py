@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attention in ONNX: its own operator, and those of ONNX Runtime (docs/ContribOperators.md of onnxruntime).
 
-Attention over a cache writes the new keys and values in place, as runtimes do: no copy of the whole cache.
+Attention over a cache writes new keys and values in place, without copying the cache.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def out_of_heads(call: NodeCall, x: Tensor) -> Tensor:
 
 
 def _joined(call: NodeCall, past: Tensor | None, x: Tensor) -> Tensor:
-    """New keys or values behind those of before, if there are any."""
+    """New keys or values appended to earlier ones."""
     if past is None or not past.numel:
         return x
     made: Tensor = call.aten("cat", [past, x], 2)
@@ -43,7 +43,7 @@ def _joined(call: NodeCall, past: Tensor | None, x: Tensor) -> Tensor:
 
 @onnx_operator("Attention")
 def attention(call: NodeCall) -> Any:
-    """One launch; its steps if a soft cap or the scores themselves are asked for, which PyTorch's call has not."""
+    """One launch, or its steps for a soft cap or requested scores, which PyTorch's call lacks."""
     x, ranked = call.tensor(0), call.tensor(0).rank == 3
     counts = [int(call.attribute(name, 0)) for name in ("q_num_heads", "kv_num_heads", "kv_num_heads")]
     query, key, value = (in_heads(call, call.tensor(place), count) for place, count in enumerate(counts))
@@ -70,7 +70,7 @@ def attention(call: NodeCall) -> Any:
 
 
 def _over_cache(call: NodeCall, query: Tensor, cache: list[Tensor], seen: int, window: int, mask: Tensor | None) -> Tensor:
-    """Attention of the newest tokens over a cache in place, one launch; with a window each sees that many positions."""
+    """Attention of the newest tokens over a cache in place, one launch, within ``window`` positions if positive."""
     cap, causal = call.attribute("softcap", 0.0), call.attribute("is_causal", query.shape[2] > 1)
     recorder, (batch, heads, tokens, _) = call.recorder, query.shape
     looked = min(seen, window) if window > 0 else seen
@@ -87,7 +87,7 @@ def _over_cache(call: NodeCall, query: Tensor, cache: list[Tensor], seen: int, w
 
 @onnx_operator("com.microsoft::GroupQueryAttention")
 def group_query_attention(call: NodeCall) -> Any:
-    """Norms and rotation of queries and keys, keys and values written into the cache, then attention with shared heads."""
+    """Norms and rotation of queries and keys, writes into the cache, then attention with shared heads."""
     recorder, query = call.recorder, call.tensor(0)
     heads, shared = int(call.attribute("num_heads", 0)), int(call.attribute("kv_num_heads", 0))
     if heads < 1 or shared < 1 or heads % shared:
@@ -117,7 +117,7 @@ def group_query_attention(call: NodeCall) -> Any:
 
 
 def rotated(call: NodeCall, x: Tensor) -> Tensor:
-    """Rotary positions as runtimes apply them: one launch."""
+    """Rotary positions in one launch, as in runtimes."""
     return call.recorder.launch("rope", [x], call.recorder.tensor(x.shape, x.dtype, x.strides), work=3 * x.numel)
 
 
@@ -152,7 +152,7 @@ def packed_attention(call: NodeCall) -> Any:
 
 
 def attended(call: NodeCall, packed: Tensor, past_at: int, mask: Tensor | None) -> Any:
-    """Attention of packed queries, keys and values, with those of before as one tensor (2, batch, heads, time, width)."""
+    """Attention of packed queries, keys and values; earlier ones are one tensor (2, batch, heads, time, width)."""
     sizes = call.attribute("qkv_hidden_sizes") or [packed.shape[-1] // 3] * 3
     heads, past = int(call.attribute("num_heads", 0)), call.optional(past_at)
     parts = call.aten("split_with_sizes", packed, list(sizes), -1)
@@ -166,7 +166,7 @@ def attended(call: NodeCall, packed: Tensor, past_at: int, mask: Tensor | None) 
 
 @onnx_operator("CausalConvWithState")
 def causal_convolution(call: NodeCall) -> Any:
-    """As the joined state and input, convolved channel by channel."""
+    """Depthwise convolution of the joined state and input."""
     x, weight, past = call.tensor(0), call.tensor(1), call.optional(3)
     if x.rank != 3 or weight.rank != 3:
         raise ShapeError(f"operator {call.node.key} on an input of shape {show(x.shape)}")
@@ -180,7 +180,7 @@ def causal_convolution(call: NodeCall) -> Any:
 
 @onnx_operator("com.microsoft::MoE", "com.microsoft::QMoE")
 def mixture(call: NodeCall) -> Any:
-    """A mixture of experts: the choice of each token's, and for all experts one launch of each of their products."""
+    """Mixture of experts: choice for each token, then one launch of each product for all experts."""
     quantized = call.node.operator == "QMoE"
     x, choice = call.tensor(0), call.tensor(1)
     up, down, gate = (2, 5, 8) if quantized else (2, 4, 6)

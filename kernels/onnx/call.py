@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One operator call of an ONNX graph on its way to ATen's rules, and the table of the operators that are known."""
+"""Operator call of an ONNX graph for ATen's rules, and the table of known operators."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from .model import Node
 
 
 class NodeCall:
-    """A node with the values of its inputs: tensors, sequences, or ``None`` where one is left out.
+    """Node with the values of its inputs: tensors, sequences, or ``None`` if omitted.
 
-    Sizes that PyTorch computes with in Python are tensors that the host holds.
+    Sizes that PyTorch computes with in Python are tensors held by the host.
 
     Attributes:
-        version: of the operator set it is taken from.
-        aside: makes values within the nodes that a call was put together from, by name, apart from the network's launches.
+        version: of its operator set.
+        aside: makes values within the nodes of a joined call, by name, apart from the network's launches.
     """
 
     __slots__ = ("aside", "inputs", "node", "recorder", "version")
@@ -40,7 +40,6 @@ class NodeCall:
         return default if value is None else value
 
     def given(self, place: int) -> bool:
-        """True if an optional input was given."""
         return place < len(self.inputs) and self.inputs[place] is not None
 
     def value(self, place: int) -> Any:
@@ -49,7 +48,6 @@ class NodeCall:
         return self.inputs[place]
 
     def tensor(self, place: int) -> Tensor:
-        """An input that is a tensor."""
         value = self.value(place)
         if not isinstance(value, Tensor):
             raise ShapeError(f"a tensor was expected, not a {type(value).__name__}")
@@ -59,34 +57,30 @@ class NodeCall:
         return self.tensor(place) if self.given(place) else None
 
     def operand(self, place: int) -> Any:
-        """An input of a pointwise operator: a plain number where the file has a constant of one element."""
+        """Input of a pointwise operator: a plain number for a constant of one element."""
         x = self.tensor(place)
         return x.value[0] if x.value is not None and len(x.value) == 1 and x.rank < 2 else x
 
     def numbers(self, place: int) -> list[Any]:
-        """The numbers in an input, row-major.
-
-        Raises:
-            DataDependent: they are known when the network runs, not before.
-        """
+        """Numbers in an input, row-major. Raises DataDependent."""
         return list(numbers_in(self.tensor(place)))
 
     def integers(self, name: str, place: int, default: Any = None) -> list[int] | None:
-        """A list of integers that newer operator sets take as an input and older ones as an attribute."""
+        """Integers that newer operator sets take as an input and older ones as an attribute."""
         if self.given(place):
             return [int(item) for item in self.numbers(place)]
         found = self.attribute(name, default)
         return None if found is None else [found] if isinstance(found, int) else list(found)
 
     def is_known(self, *places: int) -> bool:
-        """True if the numbers in these inputs are known without asking the device."""
+        """True if the numbers in these inputs are known without the device."""
         tensors = [self.tensor(place) for place in places]
         return all(x.value is not None or (_is_ready(x) and x.load is not None) for x in tensors)
 
     def aten(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        """Apply the rule of an ATen operator; to tensors that the host holds, its arithmetic, which launches nothing.
+        """Apply an ATen operator's rule; on tensors held by the host, its arithmetic, which launches nothing.
 
-        Numbers that the device makes of known numbers alone are known in turn.
+        Numbers that the device computes from known numbers alone are also known.
         """
         host = HOST_RULES.get(name)
         operands = [*args, *kwargs.values()]
@@ -114,7 +108,7 @@ class NodeCall:
 
 
 def _is_ready(x: Tensor) -> bool:
-    """True if the host holds a tensor, or it is a constant that sizes are computed with."""
+    """True if the host holds a tensor, or it is a constant for sizes."""
     return x.value is not None or (x.parameter and x.dtype.startswith(("int", "uint", "bool")))
 
 
@@ -131,7 +125,6 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _held(value: Any) -> Any:
-    """A value with its tensors, and those in a list, as the host holds them."""
     if isinstance(value, (list, tuple)):
         return [_held(item) for item in value] if any(map(_is_tensor, value)) else value
     if not isinstance(value, Tensor) or value.value is not None:
@@ -140,11 +133,7 @@ def _held(value: Any) -> Any:
 
 
 def numbers_in(x: Any) -> Sequence[Number]:
-    """The numbers in a tensor, row-major.
-
-    Raises:
-        DataDependent: they are known when the network runs, not before.
-    """
+    """Numbers in a tensor, row-major. Raises DataDependent if known only at run time."""
     if isinstance(x, Tensor) and x.value is not None:
         return x.value
     if isinstance(x, Tensor) and x.load is not None:
@@ -153,7 +142,7 @@ def numbers_in(x: Any) -> Sequence[Number]:
 
 
 def held(shape: Sequence[int], dtype: str, items: Sequence[Number]) -> Tensor:
-    """An array that the host holds; like a constant of the network, should the device need it."""
+    """Array held by the host; a constant of the network on the device."""
     return array(shape, dtype, items, parameter=True)
 
 
@@ -164,7 +153,7 @@ RULES: dict[str, Rule] = {}
 def onnx_operator(*names: str) -> Callable[[Rule], Rule]:
     """Register the rule of an operator; those outside ONNX's own set are written ``domain::name``.
 
-    The rule of a call that was put together returns ``NotImplemented`` if its inputs are not the call's.
+    The rule of a joined call returns ``NotImplemented`` if its inputs do not fit.
     """
 
     def register(rule: Rule) -> Rule:
@@ -178,7 +167,7 @@ def onnx_operator(*names: str) -> Callable[[Rule], Rule]:
 
 
 def paired(pads: Sequence[int]) -> list[tuple[int, int]]:
-    """ONNX lists the padding at the start of each dimension, then that at each end."""
+    """(start, end) padding of each dimension; ONNX lists starts, then ends."""
     half = len(pads) // 2
     if len(pads) != 2 * half:
         raise ShapeError(f"padding {show(list(pads)[:16])}: expected a start and an end for each dimension")
@@ -186,7 +175,7 @@ def paired(pads: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def after_padding(call: NodeCall, x: Tensor, pads: Sequence[int], rank: int) -> tuple[Tensor, list[int]]:
-    """The input of a window operator and its padding; what differs between the two ends is padded before, as PyTorch does."""
+    """Input of a window operator and its symmetric padding; the rest is padded before, as in PyTorch."""
     pairs = paired(pads) if pads else [(0, 0)] * rank
     if len(pairs) != rank:
         raise ShapeError(f"operator {call.node.key} over {rank} dimensions with padding for {len(pairs)}")
@@ -198,7 +187,7 @@ def after_padding(call: NodeCall, x: Tensor, pads: Sequence[int], rank: int) -> 
 
 
 def automatic(call: NodeCall, x: Tensor, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> list[int]:
-    """The padding that ``auto_pad`` stands for, or that the file states."""
+    """Padding by ``auto_pad``, or by the file."""
     how = call.attribute("auto_pad", "NOTSET")
     rank = len(kernel)
     if how == "VALID":

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX Runtime's operators on images whose channels come last: those of ONNX on a view of the same.
+"""ONNX Runtime's operators on images with channels last, as ONNX operators on a view.
 
-They stand in the optimised models that it saves for CUDA with ``prefer_nhwc`` (``com.ms.internal.nhwc``), for half precision
-and for eight bits (``Nhwc...`` of ``com.microsoft``, and ``channels_last`` of its quantised operators).
+They occur in optimised models for CUDA with ``prefer_nhwc`` (``com.ms.internal.nhwc``), for half precision and for eight bits
+(``Nhwc...`` of ``com.microsoft``, and ``channels_last`` of its quantised operators).
 """
 
 from __future__ import annotations
@@ -23,11 +23,7 @@ _ADDED, _QUANTIZED_WEIGHT = 3, 3
 
 
 def with_channels_first(rule: Callable[[NodeCall], Any], call: NodeCall, *more: int) -> Any:
-    """Apply a rule to the first input (and more) with its channels moved to where ONNX has them, and move them back.
-
-    Raises:
-        ShapeError: an input has no channels and pixels.
-    """
+    """Apply a rule with the channels of the first input (and more) first, and move them back. Raises ShapeError."""
     inputs = list(call.inputs)
     for place in (0, *(place for place in more if call.given(place))):
         x = call.tensor(place)
@@ -41,9 +37,9 @@ def with_channels_first(rule: Callable[[NodeCall], Any], call: NodeCall, *more: 
 
 
 def _convolution(rule: Callable[[NodeCall], Any], weight_place: int = 1) -> Callable[[NodeCall], Any]:
-    """A convolution's rule with its weights in the layout of its image: the runtime packs them as it loads.
+    """Rule of a convolution with weights in its image's layout: the runtime packs them at load time.
 
-    In the file they are as ONNX has them, or have their channels last where an execution provider has put them there.
+    In the file they are as in ONNX, or have channels last from an execution provider.
     """
 
     def packed(call: NodeCall) -> Any:
@@ -124,7 +120,7 @@ def reorder_input(call: NodeCall) -> Any:
 
 @onnx_operator(f"{_DOMAIN}::ReorderOutput")
 def reorder_output(call: NodeCall) -> Any:
-    """Back to whole channels, without those that filled up the last block; or with the channels last."""
+    """Back to whole channels, without those that filled the last block; or with channels last."""
     x: Tensor = call.tensor(0)
     channels = call.attribute("channels", 0)
     if x.rank != 4 or not 0 < channels <= x.shape[1]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX operators that pick elements and write them: slices, gathering, scattering, padding."""
+"""ONNX operators that pick and write elements: slices, gathering, scattering, padding."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def slice_(call: NodeCall) -> Any:
 
 
 def _cut(call: NodeCall, x: Tensor, axis: int, start: int, end: int, step: int) -> Any:
-    """A slice along one axis; backwards, it is a slice turned round, which PyTorch makes of it."""
+    """Slice along one axis; backwards, a flipped slice."""
     if step > 0:
         return call.aten("slice", x, axis, start, end, step)
     length = x.shape[dim_of(x.rank, axis)]
@@ -40,7 +40,7 @@ def _cut(call: NodeCall, x: Tensor, axis: int, start: int, end: int, step: int) 
 
 @onnx_operator("Gather")
 def gather(call: NodeCall) -> Any:
-    """One index known beforehand is a view; rows of a table by indices of the input are an embedding."""
+    """One known index gives a view; rows of a table by indices of the input are an embedding."""
     x, rows = call.tensor(0), call.tensor(1)
     place = dim_of(x.rank, call.attribute("axis", 0))
     if rows.number is not None:
@@ -55,7 +55,7 @@ def gather(call: NodeCall) -> Any:
 
 
 def _windows(call: NodeCall, x: Tensor, rows: Tensor, place: int) -> Tensor:
-    """View that ``unfold`` makes: the places of each window, one step from those of the window before."""
+    """View of ``unfold``: places of each window."""
     places, (count, width) = numbers_in(rows), rows.shape
     step = int(places[width]) - int(places[0]) if count > 1 else 1
     shape = (*x.shape[:place], count, width, *x.shape[place + 1 :])
@@ -82,7 +82,7 @@ def gather_nd(call: NodeCall) -> Any:
 
 
 def _columns(call: NodeCall, indices: Tensor) -> list[Tensor]:
-    """The tensors that index one dimension each, out of the one that ONNX packs them into."""
+    """Unpacked index tensors, one per dimension."""
     return [call.aten("select", indices, -1, place) for place in range(indices.shape[-1])]
 
 
@@ -133,14 +133,14 @@ def reverse_sequence(call: NodeCall) -> Any:
 
 @onnx_operator("TensorScatter")
 def write_rows(call: NodeCall) -> Any:
-    """Rows written into a cache, which stays where it is."""
+    """Rows written into a cache in place."""
     call.recorder.launch("copy", [call.tensor(1)], call.recorder.tensor(call.tensor(1).shape, call.tensor(0).dtype))
     return call.tensor(0)
 
 
 @onnx_operator("ai.onnx.ml::ArrayFeatureExtractor")
 def pick_columns(call: NodeCall) -> Any:
-    """Columns by their numbers, on the host."""
+    """Columns by index, on the host."""
     x = call.tensor(0)
     call.recorder.host("index_select")
     return call.recorder.tensor((*(x.shape[:-1] or (1,)), call.tensor(1).numel), x.dtype)
@@ -148,7 +148,7 @@ def pick_columns(call: NodeCall) -> Any:
 
 @onnx_operator("aten::assign")
 def assign(call: NodeCall) -> Any:
-    """Writing into a slice: one number everywhere is a fill, else it is a copy."""
+    """Write into a slice: a fill for one number, else a copy."""
     x, source = call.tensor(0), call.tensor(2)
     if x.value is not None and call.is_known(0, 1, 2):
         return scatter_nd(call)

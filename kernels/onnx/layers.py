@@ -17,7 +17,7 @@ from .call import NodeCall, after_padding, automatic, onnx_operator, paired
 
 @onnx_operator("Conv")
 def conv(call: NodeCall) -> Any:
-    """A bias of zeros alone counts as none: newer exporters write one for every convolution that has no bias."""
+    """A zero bias counts as none: newer exporters write one for every convolution without bias."""
     x, weight = call.tensor(0), call.tensor(1)
     rank = weight.rank - 2
     strides, dilations = call.attribute("strides", [1] * rank), call.attribute("dilations", [1] * rank)
@@ -33,7 +33,7 @@ def bias_of(call: NodeCall, place: int) -> Tensor | None:
 
 @onnx_operator("ConvTranspose")
 def conv_transpose(call: NodeCall) -> Any:
-    """One-sided padding, or an output shape's, is as much on both sides, with an output padding that makes up for the rest."""
+    """One-sided padding, or an output shape's, becomes symmetric with an output padding for the rest."""
     x, weight = call.tensor(0), call.tensor(1)
     rank = weight.rank - 2
     ones = [1] * rank
@@ -59,7 +59,7 @@ def conv_transpose(call: NodeCall) -> Any:
 
 
 def flipped(recorder: Recorder, x: Tensor) -> Tensor:
-    """A matrix seen the other way round, which costs nothing."""
+    """Transposed view of a matrix."""
     if x.rank != 2:
         raise ShapeError(f"a matrix was expected, not a tensor of shape {show(x.shape)}")
     return recorder.tensor(x.shape[::-1], x.dtype, x.strides[::-1], parameter=x.parameter, of=x)
@@ -80,7 +80,7 @@ def matmul(call: NodeCall) -> Any:
 
 @onnx_operator("aten::linear")
 def linear(call: NodeCall) -> Any:
-    """Where the row is not what a linear layer adds, the product and a sum after it."""
+    """Linear layer, or a product and a sum if the row is no bias."""
     x, matrix, row = (call.tensor(place) for place in range(3))
     if matrix.rank == 2 and row.shape == matrix.shape[1:]:
         return call.aten("linear", x, flipped(call.recorder, matrix), row)
@@ -103,7 +103,7 @@ def _spreads(shape: Sequence[int], wide: Sequence[int]) -> bool:
 
 @onnx_operator("aten::attention")
 def attention(call: NodeCall) -> Any:
-    """If keys and values that are turned and repeated fit the queries, with a softmax over the keys."""
+    """Attention, if transposed and repeated keys and values fit the queries, with a softmax over the keys."""
     query, key, value = (call.tensor(place) for place in range(3))
     turned, values, *triangle = call.aside(call.attribute("turned", []))
     (*lead, length, depth), (*keys, depths, count) = query.shape, turned.shape
@@ -161,7 +161,7 @@ def layer_norm(call: NodeCall) -> Any:
 
 @onnx_operator("aten::layer_norm", "aten::rms_norm")
 def norm_in_pieces(call: NodeCall) -> Any:
-    """If it is over the last dimensions, with a scale and a shift of their sizes."""
+    """Norm over the last dimensions, with a scale and a shift of their sizes."""
     x, name = call.tensor(0), call.node.operator
     axes = call.integers("axes", 2 if name == "rms_norm" else len(call.inputs)) or []
     affine = [call.optional(place) for place in range(1, 2 if name == "rms_norm" else 3)]
@@ -181,7 +181,7 @@ def instance_norm(call: NodeCall) -> Any:
 
 @onnx_operator("aten::group_norm")
 def group_norm_in_pieces(call: NodeCall) -> Any:
-    """If the groups of each element of the batch are normed, and each channel is scaled and shifted by a number."""
+    """Group norm, if groups of each batch element are normed and each channel has scalar scale and shift."""
     x, groups = call.tensor(0), call.attribute("num_groups", 1)
     if x.rank < 2 or not x.numel or x.shape[1] % groups:
         return NotImplemented
@@ -202,9 +202,9 @@ def group_norm(call: NodeCall) -> Any:
 
 
 def _in_windows(call: NodeCall, x: Tensor, strides: Sequence[int], gaps: Sequence[int]) -> tuple[Tensor, list[int], bool]:
-    """The input of a pool, its padding, and if the last window may reach over the end.
+    """Input of a pool, its padding, and True if the last window may exceed the end.
 
-    Padded on one side more, the end gets as much as the last window needs that starts before it.
+    With more padding on one side, the end gets as much as the last window needs that starts before it.
     """
     kernel = call.attribute("kernel_shape", [])
     ceil, pads = bool(call.attribute("ceil_mode", 0)), automatic(call, x, kernel, strides, gaps)
@@ -233,7 +233,7 @@ def max_pool(call: NodeCall) -> Any:
 
 @onnx_operator("AveragePool")
 def average_pool(call: NodeCall) -> Any:
-    """Over windows of one element it is what exporters make of adaptive pooling to the size the input has."""
+    """Windows of one element are an exporter's form of adaptive pooling to the input size."""
     x = call.tensor(0)
     kernel = call.attribute("kernel_shape", [])
     rank = len(kernel)
@@ -287,7 +287,7 @@ def global_max_pool(call: NodeCall) -> Any:
 
 @onnx_operator("LSTM", "GRU", "RNN")
 def recurrent(call: NodeCall) -> Any:
-    """One layer, as the file has it: what PyTorch runs as one call of several layers stands in the file as several."""
+    """One layer, as in the file, which splits PyTorch's calls of several layers."""
     x, weight, recurrence = (call.tensor(place) for place in range(3))
     if x.rank != 3 or weight.rank != 3 or recurrence.rank != 3:
         raise ShapeError(f"operator {call.node.key} on an input of shape {show(x.shape)}")

@@ -60,7 +60,7 @@ FORMATS = {
 
 @dataclass(frozen=True)
 class TensorHeader:
-    """A weight or constant: its name, shape and element type, and where its numbers are."""
+    """Weight or constant: name, shape, element type, and place of its numbers."""
 
     name: str
     shape: tuple[int, ...]
@@ -70,11 +70,7 @@ class TensorHeader:
     external: bool = False
 
     def numbers(self) -> list[Number]:
-        """Its contents, if they are few and stand in the file.
-
-        Raises:
-            ModelError: they do not, or are not as many as its shape says.
-        """
+        """Contents, if few and in the file. Raises ModelError otherwise, or for a wrong count."""
         count = 1
         for size in self.shape:
             count *= size
@@ -109,10 +105,10 @@ class Node:
     """One operator call.
 
     Attributes:
-        scope: the module it stands in, as PyTorch's exporters note it.
-        origin: the call of ATen that it stands for, as the newer one notes it.
-        line: the line of Python that makes that call, likewise.
-        written: of a call put together, the nodes that it was written as, which run if their shapes are not the call's.
+        scope: its module, as noted by PyTorch's exporters.
+        origin: its call of ATen, as noted by the newer exporter.
+        line: line of Python of that call, likewise.
+        written: original nodes of a joined call, which run if shapes do not fit the call.
     """
 
     operator: str = ""
@@ -133,7 +129,7 @@ class Node:
 
 @dataclass
 class Graph:
-    """Nodes in execution order, with what they start from and what they make."""
+    """Nodes in execution order, with inputs, weights and outputs."""
 
     nodes: list[Node] = field(default_factory=list)
     weights: dict[str, TensorHeader] = field(default_factory=dict)
@@ -143,7 +139,7 @@ class Graph:
 
 @dataclass(frozen=True)
 class ModelFunction:
-    """An operator that the file defines by other operators."""
+    """Operator defined by other operators in the file."""
 
     inputs: Sequence[str]
     outputs: Sequence[str]
@@ -152,22 +148,21 @@ class ModelFunction:
 
 @dataclass(frozen=True)
 class AttributeReference:
-    """An attribute that stands for one of the function's own."""
+    """Reference to an attribute of the function."""
 
     name: str
 
 
 class OnnxModel:
-    """An ONNX file opened for one decomposition.
+    """ONNX file opened for one decomposition.
 
     Attributes:
-        graph: its main graph.
         functions: operators it defines, by domain and name.
         versions: the operator set of each domain.
 
     Raises:
         ModelError: it is not laid out as ONNX defines it.
-        BudgetExceeded: it is larger than is read.
+        BudgetExceeded: too large.
     """
 
     def __init__(self, wire: Wire, account: Account) -> None:
@@ -263,7 +258,7 @@ class OnnxModel:
         return node
 
     def _first_called(self, scope: str) -> str:
-        """The module's path without the count that the older exporter puts behind it from its second call on."""
+        """Module path without the count that the older exporter appends from its second call on."""
         stem, _, count = scope.rpartition("_")
         if stem in self._scopes and count.isdecimal():
             return stem
@@ -271,7 +266,7 @@ class OnnxModel:
         return scope
 
     def _note(self, node: Node, at: Field) -> None:
-        """Read the notes of PyTorch's exporter on a node: its module, its call, its line."""
+        """Read the notes of PyTorch's exporter on a node: module, call, line."""
         parts = {item.number: item for item in self._wire.fields(at.value, at.end)}
         key = self._wire.text(parts[1]) if 1 in parts else ""
         if key == "pkg.torch.onnx.name_scopes" and 2 in parts:
@@ -383,7 +378,7 @@ class OnnxModel:
 
 
 def outer_names(node: Node) -> set[str]:
-    """Names that the graphs within a node use, those from outside among them."""
+    """Names used by the graphs within a node, outer ones included."""
     names: set[str] = set()
     for graph in node.attributes.values():
         if isinstance(graph, Graph):
@@ -394,12 +389,12 @@ def outer_names(node: Node) -> set[str]:
 
 
 def _declared_size(size: int) -> int | str:
-    """Some exporters write the sizes that may be anything as 0 or -1."""
+    """Declared size; some exporters write free sizes as 0 or -1."""
     return size if size > 0 else ""
 
 
 def _path_in(name: str) -> str:
-    """The module path in a node's name as the older exporter writes it: ``/layer1/layer1.0/conv1/Conv`` is layer1.0.conv1."""
+    """Module path in a node's name of the older exporter: ``/layer1/layer1.0/conv1/Conv`` is layer1.0.conv1."""
     path = previous = ""
     for part in name.split("/")[1:-1]:
         path = part if not path else path + part[len(previous) :] if part.startswith(f"{previous}.") else f"{path}.{part}"

@@ -3,20 +3,20 @@
 
 All differences between an ONNX file and its exported network are here (:mod:`.templates` has the spellings):
 
-* Norms written out are one call up to the operator set (17) with an operator for them.
-* Attention is one call if queries *and* transposed keys are scaled before their product, as exporters write
+* Norms written out are one call up to the operator set (17) with an operator for them. * Attention is one call if queries *and*
+transposed keys are scaled before their product, as exporters write
   ``scaled_dot_product_attention``, or if the newer exporter noted that call. Repeated heads are shared (``enable_gqa``) unless
   the note says that the author repeated them.
-* A packed projection taken apart, tokens that become a picture for a convolution, rows of permuted fixed indices and a weight
-  written into are copied first, which the older exporter omits; :func:`with_copies` adds copies that the newer one omits.
-* Two slices of one tensor swapped along successive dimensions: one ``roll``.
-* Weights of recurrent layers packed into ONNX's order: nothing. Several layers are one launch each.
-* Writing into a slice (``ScatterND`` at places computed from sizes alone): one fill or copy; computing the places launches
+* An unpacked projection, tokens that become a picture for a convolution, rows of permuted fixed indices and a weight written
+  into are copied first, which the older exporter omits; :func:`with_copies` adds copies that the newer one omits.
+* Two slices of one tensor swapped along successive dimensions: one ``roll``. * Weights of recurrent layers packed into ONNX's
+order: nothing. Several layers are one launch each. * Writing into a slice (``ScatterND`` at places computed from sizes alone):
+one fill or copy; computing the places launches
   nothing.
 
-Nodes are joined only if nothing else reads the values between them. Batch norms that an exporter folds are not in the file:
-``torch.onnx.export(..., dynamo=False, training=TrainingMode.PRESERVE, do_constant_folding=False)`` and
-``torch.onnx.export(..., optimize=False)`` fold nothing.
+Nodes are joined only if no other node reads the values between them. Batch norms folded by an exporter are not in the file:
+``torch.onnx.export(..., dynamo=False, training=TrainingMode.PRESERVE, do_constant_folding=False)`` and ``torch.onnx.export(...,
+optimize=False)`` fold nothing.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _NAMES = re.compile(r"%(\w+)")
 
 
 def with_copies(graph: Graph, account: Account) -> Graph:
-    """The graph with a node for each copy that its notes name and that no node makes."""
+    """Graph with a node for each copy that its notes name and that no node makes."""
     made = {name for node in graph.nodes for name in node.outputs} | set(graph.weights) | {item.name for item in graph.inputs}
     source: dict[str, str] = {}  # of each copy
     within: dict[str, str] = {}  # which call a value belongs to
@@ -84,12 +84,12 @@ _ARITHMETIC = frozenset({"Add", "Sub", "Mul", "Div", "Cast"})
 
 
 def _read_by(node: Node) -> list[str]:
-    """The names whose numbers a node or the graphs within it use."""
+    """Names whose numbers a node or its inner graphs use."""
     return node.inputs[:1] if node.operator == "CastLike" else [*node.inputs, *sorted(outer_names(node))]
 
 
 class Rewriter:
-    """Puts the nodes of one graph together where they are one call of PyTorch."""
+    """Joins nodes of one graph into calls of PyTorch."""
 
     def __init__(self, graph: Graph, account: Account, version: int = 0) -> None:
         self._graph = graph
@@ -121,7 +121,7 @@ class Rewriter:
         self._made: dict[int, list[Node]] = {}
 
     def nodes(self) -> tuple[list[Node], frozenset[int]]:
-        """The graph's nodes, put together; and which of them, by identity, compute places alone and launch nothing."""
+        """Joined nodes, and identities of those that only compute places and launch nothing."""
         made = self._made
         # From the end, so that what is put together is as large as it can be.
         for place in range(len(self._graph.nodes) - 1, -1, -1):
@@ -152,7 +152,7 @@ class Rewriter:
         return self._needed([node for place in sorted(made) for node in made[place]]), silent
 
     def _needed(self, nodes: list[Node]) -> list[Node]:
-        """The nodes without those that nothing needs any more; what is written in place of a call keeps those it needs."""
+        """Nodes without unneeded ones, also within joined calls."""
         wanted, kept = set(self._kept), []
         left: dict[str, Node] = {}
         for node in reversed(nodes):
@@ -215,7 +215,7 @@ class Rewriter:
     def _fits(
         self, template: Template, name: str, bound: dict[str, str], used: frozenset[int]
     ) -> Iterator[tuple[dict[str, str], frozenset[int]]]:
-        """Every way in which the node that makes ``name`` is of a form."""
+        """Matches of a template by the node that makes ``name``."""
         self._account.step()
         if isinstance(template, str):
             if template in (C, S):
@@ -258,12 +258,12 @@ class Rewriter:
             yield from self._all_fit(templates[1:], names[1:], further, more)
 
     def _is_number(self, name: str) -> bool:
-        """True if a name is that of a constant of one element."""
+        """True for a constant of one element."""
         constant = self._constant(name)
         return constant is not None and (not isinstance(constant, TensorHeader) or constant.shape in ((), (1,)))
 
     def _number(self, name: str) -> float | None:
-        """The number of a constant of one element, if it is in the file."""
+        """Number of a constant of one element, if it is in the file."""
         constant = self._constant(name)
         if not isinstance(constant, TensorHeader):
             return constant
@@ -284,7 +284,7 @@ class Rewriter:
         return next((number for number in plain or () if isinstance(number, (int, float))), None)
 
     def _is_factor(self, name: str) -> bool:
-        """True if a name is that of a number: a constant, or one computed from sizes."""
+        """True for a number: a constant, or one computed from sizes."""
         return name in self._sizes
 
     def _sensible(self, kind: str, bound: dict[str, str], used: set[int]) -> bool:
@@ -317,14 +317,14 @@ class Rewriter:
         return True
 
     def _filled(self, name: str) -> float | None:
-        """The number that all elements of a constant are."""
+        """Value of a constant with equal elements."""
         try:
             return next(iter(numbers)) if len(numbers := set(self._weights[name].numbers())) == 1 else None
         except (KeyError, ModelError):
             return None
 
     def _turns_keys_alone(self, bound: dict[str, str], used: set[int]) -> bool:
-        """True if heads are repeated one by one, and keys are turned as matrices unless they are in one step."""
+        """True if heads are repeated one by one, and keys are transposed as matrices unless in one step."""
         for node in (self._graph.nodes[place] for place in used):
             order = node.attributes.get("perm") or []
             last = len(order)
@@ -337,11 +337,10 @@ class Rewriter:
         return True
 
     def _noted(self, used: set[int]) -> re.Match[str] | None:
-        """The call of attention that nodes stand for, as the newer exporter notes it."""
+        """Call of attention that nodes stand for, as noted by the newer exporter."""
         return next((found for place in sorted(used) if (found := _CALLED.search(self._graph.nodes[place].origin))), None)
 
     def _details(self, kind: str, bound: dict[str, str], used: set[int]) -> dict[str, Any]:
-        """Arguments of a call other than tensors."""
         if kind == "group_norm":
             return {"num_groups": self._weights[bound["#ones"]].shape[0]}
         if kind in ("layer_norm", "rms_norm"):
@@ -375,7 +374,7 @@ class Rewriter:
         return details
 
     def _is_packed(self, node: Node) -> bool:
-        """True if a squeezed transpose of an unsqueezed tensor is taken apart along its first dimension."""
+        """True if a squeezed transpose of an unsqueezed tensor is split along its first dimension."""
         name = node.inputs[0] if node.inputs else ""
         for operator in ("Transpose", "Unsqueeze"):
             place = self._maker.get(name)
@@ -422,7 +421,7 @@ class Rewriter:
         return found is not None and self._graph.nodes[found].operator == "NonZero"
 
     def _is_picture(self, node: Node) -> bool:
-        """True if it brings the channels of tokens to the front for a convolution: most authors make that contiguous."""
+        """True if it moves channels of tokens first for a convolution: most authors make that contiguous."""
         maker = self._maker.get(node.inputs[0]) if node.inputs else None
         if maker is None or self._graph.nodes[maker].operator != "Reshape":
             return False
@@ -431,7 +430,7 @@ class Rewriter:
         return node.attributes.get("perm") == [0, 3, 1, 2] and not node.origin and bool(users) and convolves
 
     def _of_contiguous(self, norm: Node) -> Node:
-        """A norm that copies what arithmetic made in another order than memory's.
+        """Norm that copies arithmetic results in another order than memory's.
 
         The author may have called ``contiguous`` before that, once for all norms (SD3), or not (DiT).
         """
@@ -441,11 +440,11 @@ class Rewriter:
         return replace(norm, attributes={**norm.attributes, "assumed": 1})
 
     def _readers(self, name: str) -> set[int]:
-        """The nodes that use what is in a tensor, not only its sizes."""
+        """Nodes that use a tensor's contents, not only its sizes."""
         return {place for place in self._users.get(name, ()) if self._graph.nodes[place].operator not in ("Shape", "Size")}
 
     def _rolled(self, place: int) -> tuple[Node | None, set[int]]:
-        """Two slices of one tensor joined: perhaps a ``roll`` (its rule looks at sizes), with an earlier one of its input."""
+        """Two joined slices of one tensor as a ``roll`` (its rule checks sizes), with an earlier one of its input."""
         node = self._graph.nodes[place]
         makers = [self._maker.get(name) for name in node.inputs]
         used = {maker for maker in makers if maker is not None and maker not in self._gone}
@@ -483,7 +482,7 @@ class Rewriter:
     # Values computed from sizes alone
 
     def _find_sizes(self) -> None:
-        """Note what is computed from sizes and plain numbers, and what from weights alone, not from what is in a tensor."""
+        """Note values computed from sizes and plain numbers, and values computed from weights alone."""
         for name, header in self._weights.items():
             if header.dtype.startswith(("int", "bool")) or all(size == 1 for size in header.shape):
                 self._sizes.add(name)
@@ -496,7 +495,7 @@ class Rewriter:
                 self._fixed.update(node.outputs)
 
     def _silent(self) -> frozenset[int]:
-        """The nodes that compute places of slices, the one number to write there, or packed weights, and nothing else."""
+        """Nodes that only compute places of slices, the one number to write there, or packed weights."""
         silent: set[int] = set()
         for place in range(len(self._graph.nodes) - 1, -1, -1):
             node = self._graph.nodes[place]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX operators that work element by element or along a dimension."""
+"""Elementwise ONNX operators, and those along a dimension."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _one(name: str, spelling: str) -> None:
 
 
 def combined(call: NodeCall, name: str, reverse: str | None = None, **options: Any) -> Any:
-    """An operator of two inputs, each a tensor or a number."""
+    """Operator of two inputs, each a tensor or a number."""
     first, second = call.operand(0), call.operand(1)
     if not isinstance(first, Tensor):
         if not isinstance(second, Tensor):
@@ -73,14 +73,14 @@ _two("floor_divide", "aten::floor_divide")
 
 @onnx_operator("Div")
 def div(call: NodeCall) -> Any:
-    """Of integers, without remainder."""
+    """Integers are divided without remainder."""
     whole = all(call.tensor(place).dtype.startswith(("int", "uint")) for place in range(2))
     return combined(call, "div", rounding_mode="trunc") if whole else combined(call, "div")
 
 
 @onnx_operator("Pow")
 def power(call: NodeCall) -> Any:
-    """Of the type of its base."""
+    """Result in the type of its base."""
     made, dtype = combined(call, "pow"), call.tensor(0).dtype
     return made if made.dtype == dtype else call.aten("to", made, SCALAR_CODES[dtype])
 
@@ -166,7 +166,7 @@ def cast(call: NodeCall) -> Any:
 
 
 def converted(call: NodeCall, x: Tensor, dtype: str) -> Any:
-    """A tensor in another element type, which may be one that PyTorch packs."""
+    """Tensor in another element type, maybe one that PyTorch packs."""
     if dtype in SCALAR_CODES:
         return call.aten("to", x, SCALAR_CODES[dtype])
     return x if x.dtype == dtype else call.recorder.launch("to", [x], call.recorder.tensor(x.shape, dtype))
@@ -184,7 +184,7 @@ def softmax(call: NodeCall) -> Any:
 
 
 def _reduced(call: NodeCall, name: str, x: Tensor, *options: Any) -> Any:
-    """Along its axes: all of them if it names none, unless that is to leave the tensor as it is."""
+    """Along its axes, by default all, unless ``noop_with_empty_axes``."""
     axes = call.integers("axes", 1)
     if not axes and call.attribute("noop_with_empty_axes", 0):
         return x
@@ -229,7 +229,7 @@ def normalize(call: NodeCall) -> Any:
 
 @onnx_operator("MeanVarianceNormalization")
 def standardize(call: NodeCall) -> Any:
-    """As ONNX writes it out itself."""
+    """By ONNX's own decomposition."""
     x, axes = call.tensor(0), call.attribute("axes", [0, 2, 3])
     mean = call.aten("mean", x, axes, True)
     squares = call.aten("mean", call.aten("pow", x, 2), axes, True)

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An ONNX file as a front end: its graph is run on shapes, node by node, through the rules of ATen's operators.
+"""ONNX front end: the graph runs on shapes, node by node, through the rules of ATen's operators.
 
-Read without the ``onnx`` package: an ONNX file is one protocol-buffer message with the weights inside, and every ready-made
-parser loads them. Here they are stepped over, like those in files of their own ("external data"), which are never opened. The
-limits are those of :class:`jetdvfs.kernels.budget.Budget`: bytes of graph, nodes (``calls``), weights (``tree_objects``),
-steps, recursion and time.
+An ONNX file is one protocol-buffer message with the weights inside, which ready-made parsers load. Here they are skipped;
+external data is never opened. Limits are those of :class:`jetdvfs.kernels.budget.Budget`: bytes of graph, nodes (``calls``),
+weights (``tree_objects``), steps, recursion and time.
 """
 
 from __future__ import annotations
@@ -36,11 +35,7 @@ Names = MutableMapping[str, Any]
 
 
 def is_onnx(stream: BinaryIO) -> bool:
-    """True if a file starts as ONNX files do: with the version of the format, as a small number.
-
-    Raises:
-        ModelError: it cannot be read at any position.
-    """
+    """True if a file starts with ONNX's format version. Raises ModelError if it is not seekable."""
     try:
         stream.seek(0)
         start = stream.read(2)
@@ -50,18 +45,18 @@ def is_onnx(stream: BinaryIO) -> bool:
 
 
 class OnnxProgram:
-    """An ONNX file opened for one decomposition.
+    """ONNX file opened for one decomposition.
 
     Args:
-        by_node: let scopes be the names of the file's nodes, instead of the modules that those tell of.
+        by_node: use node names as scopes, instead of module paths.
 
     Attributes:
-        position: the node that is running, for messages.
-        done: the part of the graph's nodes that have run, 0 to 1.
+        position: running node, for messages.
+        done: finished part of the graph, 0 to 1.
 
     Raises:
         ModelError: the file is not laid out as ONNX defines it.
-        BudgetExceeded: it is larger than is read.
+        BudgetExceeded: too large.
     """
 
     def __init__(self, stream: BinaryIO, account: Account, *, by_node: bool = False) -> None:
@@ -75,7 +70,7 @@ class OnnxProgram:
         self._depth = 0
 
     def run(self, recorder: Recorder, inputs: Sequence[tuple[str, Any]]) -> None:
-        """Run the graph on the given inputs, each with its name if it has one.
+        """Run the graph on inputs, each with its name if it has one.
 
         Raises:
             ShapeError: it was exported for other inputs.
@@ -86,11 +81,10 @@ class OnnxProgram:
         self._run(recorder, graph, names)
 
     def mentioned(self) -> set[str]:
-        """The weights that its nodes mention."""
+        """Weights mentioned by its nodes."""
         return {name for node in self._model.graph.nodes for name in (*node.inputs, *outer_names(node))}
 
     def declared(self) -> list[Declared]:
-        """The inputs that the file declares."""
         graph = self._model.graph
         return [item for item in graph.inputs if item.name not in graph.weights]
 
@@ -120,7 +114,7 @@ class OnnxProgram:
         return names
 
     def _run(self, recorder: Recorder, graph: Graph, names: Names) -> None:
-        """Run one graph; names of the graphs around it are among ``names``."""
+        """Run one graph; names of outer graphs are among ``names``."""
         try:
             graph = in_eight_bits(in_order(graph), self._account)
             version = self._model.versions.get("", 0)
@@ -244,7 +238,7 @@ class OnnxProgram:
         return tuple(names[name] for name in graph.outputs)
 
     def _loop(self, recorder: Recorder, call: NodeCall, names: Names) -> Any:
-        """Rounds until their number is up or the condition no longer holds, both of which have to be known."""
+        """Rounds until a known count or condition ends."""
         graph = call.attribute("body")
         if not isinstance(graph, Graph) or not (call.given(0) or call.given(1)):
             raise ModelError("ONNX file: a Loop without a body, or without an end")
@@ -265,7 +259,7 @@ class OnnxProgram:
         return (*carried, *(call.aten("stack", bucket) for bucket in collected))
 
     def _scan(self, recorder: Recorder, call: NodeCall, names: Names) -> Any:
-        """A round for each slice of its inputs, what it makes stacked again."""
+        """A round per slice of its inputs, with stacked results."""
         graph, count = call.attribute("body"), call.attribute("num_scan_inputs", 0)
         if not isinstance(graph, Graph) or not 0 < count <= len(call.inputs):
             raise ModelError("ONNX file: a Scan without a body, or without inputs")
@@ -317,12 +311,7 @@ _ENDLESS = (1 << 63) - 1
 
 
 def _truth(value: Any, what: str) -> bool:
-    """Truth of a condition.
-
-    Raises:
-        DataDependent: its number is not known.
-        ShapeError: it has several.
-    """
+    """Truth of a condition. Raises DataDependent, or ShapeError for several numbers."""
     try:
         numbers = numbers_in(value)
     except DataDependent:
@@ -333,7 +322,7 @@ def _truth(value: Any, what: str) -> bool:
 
 
 def in_order(graph: Graph) -> Graph:
-    """The graph with each node after those that make what it takes; files exist in which converters added nodes at the end."""
+    """Graph in topological order; converters may append nodes at the end."""
     maker = {name: place for place, node in enumerate(graph.nodes) for name in node.outputs if name}
     needed = [
         {maker[name] for name in (*node.inputs, *outer_names(node)) if maker.get(name, place) != place}
@@ -368,7 +357,7 @@ def _spelled(node: Node) -> str:
 
 
 def _filled(node: Node, own: dict[str, Any]) -> Node:
-    """A node of a function with the attributes of the call in place of references to them."""
+    """Node of a function with the call's attributes in place of references."""
     given = node.attributes.items()
     attributes = {name: own.get(value.name) if isinstance(value, AttributeReference) else value for name, value in given}
     return replace(node, attributes=attributes)

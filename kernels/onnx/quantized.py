@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Networks in few bits in ONNX: an operator between a ``DequantizeLinear`` and a ``QuantizeLinear`` works in 8 bits.
+"""Quantised networks in ONNX: an operator between a ``DequantizeLinear`` and a ``QuantizeLinear`` works in 8 bits.
 
-A graph has operators of their own (``QLinearConv`` and the like), or those of floating point with conversions around them
-("QDQ"). Such an operator works in 8 bits if all its inputs come from 8 bits, as in engines; its inputs' conversions launch
-nothing. Its output is of 8 bits if it is converted at once, or after operators on each element alone; else it is
-floating-point. Other conversions are launched. Weights count in the bits they are stored in, their scales included.
+A graph has operators of their own (``QLinearConv`` and the like), or floating-point ones with conversions around them ("QDQ").
+Such an operator works in 8 bits if all its inputs come from 8 bits, as in engines; its inputs' conversions launch nothing. Its
+output has 8 bits if converted at once, or after elementwise operators; else it is floating-point. Other conversions are
+launched. Weights count in their stored bits, with scales.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .layers import flipped
 from .model import TYPES, Graph, Node, TensorHeader, outer_names
 
 FLOATS = "as floats"
-"""The attribute of a node that works in 8 bits and makes floating-point numbers."""
+"""Attribute of a node that works in 8 bits and makes floating-point numbers."""
 
 _TYPES = {"uint8": "quint8", "int8": "qint8", "int32": "qint32", "quint8": "quint8", "qint8": "qint8", "qint32": "qint32"}
 _PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
@@ -37,7 +37,7 @@ _NARROW = frozenset({"uint8", "int8", *(name for name in PACKED_TYPES if name.st
 
 
 def in_eight_bits(graph: Graph, account: Account) -> Graph:
-    """The graph without the conversions that stand around what works in 8 bits."""
+    """Graph without conversions around 8-bit work."""
     if not any(node.operator == _FROM for node in graph.nodes):
         return graph
     return _Narrowing(graph, account).graph()
@@ -100,7 +100,7 @@ class _Narrowing:
         return bool(read) and all(name in narrow for name in read)
 
     def _conversion(self, name: str) -> Node | None:
-        """The conversion from few bits that a value is, perhaps moved since."""
+        """Conversion from few bits behind a value, perhaps moved since."""
         maker = self._maker.get(name)
         while maker is not None and maker.operator in _MOVES and name in self._constant:
             name = maker.inputs[0]
@@ -108,7 +108,7 @@ class _Narrowing:
         return maker if maker is not None and maker.operator == _FROM else None
 
     def _type_of(self, node: Node) -> str:
-        """Element type that a conversion to few bits makes, or that one from them takes: its zero point's, or its weight's."""
+        """Element type of few bits in a conversion: its zero point's, or its weight's."""
         source = node.inputs[0]
         if node.operator == _FROM and source not in self._graph.weights:
             before = self._maker.get(source)
@@ -122,7 +122,7 @@ class _Narrowing:
         return value if isinstance(value, TensorHeader) else None
 
     def _stored(self, name: str, nodes: list[Node]) -> str:
-        """An input as it is stored: what its conversion takes, where it has one."""
+        """Stored input: the source of its conversion, if any."""
         maker = self._maker.get(name)
         moved = maker is not None and maker.operator != _FROM and name in self._constant
         if maker is None or (maker.operator != _FROM and not (moved and self._conversion(name))):
@@ -142,7 +142,7 @@ class _Narrowing:
         return kept
 
     def _ends_in_bits(self, name: str) -> bool:
-        """True if a value is converted to 8 bits, at once or after operators on its elements alone."""
+        """True if a value is converted to 8 bits, at once or after elementwise operators."""
         if name not in self._ends:
             self._ends[name] = False  # values that make each other
             users = self._users.get(name, [])
@@ -156,7 +156,7 @@ class _Narrowing:
 
 
 def _bits_of(call: NodeCall, place: int) -> str:
-    """The type that a zero point says, or an attribute; without either, 8 bits without a sign."""
+    """Type by a zero point or an attribute, by default uint8."""
     dtype = call.tensor(place).dtype if call.given(place) else TYPES.get(call.attribute("output_dtype", 0), "uint8")
     if dtype not in _TYPES and dtype not in PACKED_TYPES and dtype != "int16":
         valid = ", ".join(["int8, uint8, int16", *list(PACKED_TYPES)[:10]])
@@ -165,7 +165,7 @@ def _bits_of(call: NodeCall, place: int) -> str:
 
 
 def stored(call: NodeCall, x: Tensor, dtype: str = "") -> Tensor:
-    """A constant as it is stored in a few bits."""
+    """Constant as stored in a few bits."""
     if not x.parameter:
         return x
     wanted = x.memory.packed or dtype or _TYPES.get(x.dtype, x.dtype)
@@ -190,7 +190,7 @@ def quantize(call: NodeCall) -> Any:
 
 @onnx_operator("DequantizeLinear")
 def dequantize(call: NodeCall) -> Any:
-    """A weight stays as it is stored, its scales with it, and is converted where it is used."""
+    """A weight stays as stored, with its scales, and is converted at its use."""
     x, parts = call.tensor(0), [call.optional(place) for place in range(min(len(call.inputs), 3))]
     dtype = TYPES.get(call.attribute("output_dtype", 0), call.tensor(1).dtype)
     if not x.parameter:
@@ -210,7 +210,7 @@ def quantize_by_extremes(call: NodeCall) -> Any:
 
 
 def _operand(call: NodeCall, x: Tensor) -> Tensor:
-    """A constant as it is stored, or numbers of 8 bits as quantised ones."""
+    """Constant as stored, or 8-bit numbers as quantised ones."""
     if x.parameter:
         return stored(call, x)
     return x if x.dtype not in _TYPES or x.is_quantized else call.recorder.tensor(x.shape, _TYPES[x.dtype], x.strides, of=x)
@@ -218,7 +218,7 @@ def _operand(call: NodeCall, x: Tensor) -> Tensor:
 
 @onnx_operator("QLinearConv")
 def convolution(call: NodeCall) -> Any:
-    """Inputs: the picture, the weight and the output, each with scale and zero point, then the bias."""
+    """Inputs: image, weight and output, each with scale and zero point, then the bias."""
     from .layers import conv
 
     given = [_operand(call, call.tensor(0)), _operand(call, call.tensor(3)), call.tensor(8) if call.given(8) else None]
@@ -241,7 +241,7 @@ def gemm(call: NodeCall) -> Any:
 
 @onnx_operator("MatMulInteger", "ConvInteger")
 def to_integers(call: NodeCall) -> Any:
-    """A product of 8-bit numbers, as the 32-bit sums it makes; their conversion stands in the graph."""
+    """32-bit sums of 8-bit products; their conversion is in the graph."""
     x, weight = (_operand(call, call.tensor(place)) for place in range(2))
     if not x.is_quantized:
         raise UnsupportedOperator(f"operator {call.node.key} of numbers that are not quantised is not followed")
@@ -301,7 +301,7 @@ def softmax(call: NodeCall) -> Any:
 
 
 def _times_integers(call: NodeCall, x: Tensor, weight: Tensor, bias: Tensor | None) -> Any:
-    """A product of 8-bit numbers, made floating-point and shifted as it is written."""
+    """Product of 8-bit numbers, written as floating point with its bias."""
     with call.recorder.as_floats():
         return call.aten("linear", _operand(call, x), flipped(call.recorder, _operand(call, weight)), bias)
 
@@ -326,7 +326,7 @@ def quantize_and_multiply(call: NodeCall) -> Any:
 
 @onnx_operator("com.microsoft::QAttention")
 def quantized_attention(call: NodeCall) -> Any:
-    """Inputs: rows, weight, bias, their scales, a mask, zero points, keys and values of before."""
+    """Inputs: rows, weight, bias, their scales, a mask, zero points, past keys and values."""
     from .attention import attended
 
     packed = _times_integers(call, call.tensor(0), call.tensor(1), call.optional(2))
@@ -335,7 +335,7 @@ def quantized_attention(call: NodeCall) -> Any:
 
 @onnx_operator("com.microsoft::DynamicQuantizeLSTM")
 def quantized_lstm(call: NodeCall) -> Any:
-    """An LSTM whose weights are stored in 8 bits, and turned; inputs 8 to 11 are their scales and zero points."""
+    """LSTM with transposed 8-bit weights; inputs 8 to 11 are their scales and zero points."""
     from .layers import recurrent
 
     weights = []

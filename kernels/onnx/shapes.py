@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX operators that look at memory in another way, move elements, or make tensors."""
+"""ONNX operators that view memory, move elements, or make tensors."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def squeeze(call: NodeCall) -> Any:
 
 @onnx_operator("Expand")
 def expand(call: NodeCall) -> Any:
-    """ONNX keeps a size where the wanted one is 1, as broadcasting does."""
+    """ONNX keeps a size if the requested one is 1, as in broadcasting."""
     x = call.tensor(0)
     sizes = call.integers("shape", 1) or []
     lead = len(sizes) - x.rank
@@ -204,7 +204,7 @@ def trilu(call: NodeCall) -> Any:
 
 @onnx_operator("Identity")
 def identity(call: NodeCall) -> Any:
-    """The value itself; the copy that ``contiguous()`` makes where the exporter noted that it stands for one."""
+    """The value itself, or the copy of a noted ``contiguous()``."""
     value = call.value(0)
     if isinstance(value, Tensor) and "aten.clone" in call.node.origin and "contiguous_format" in call.node.origin:
         return contiguous(call.recorder, value)
@@ -239,7 +239,7 @@ def constant(call: NodeCall) -> Any:
 
 
 def weight(call: NodeCall, header: TensorHeader, floats: int = 1) -> Tensor:
-    """A constant of the file: as numbers where it is one or a few; as a tensor without its data elsewhere."""
+    """Constant of the file: as numbers if few, else a tensor without data."""
     count = numel(header.shape)
     few = len(header.shape) <= 1 and count <= (64 if header.dtype in ("int32", "int64", "bool") else floats)
     if few and not header.external and header.dtype in FORMATS:
@@ -250,7 +250,7 @@ def weight(call: NodeCall, header: TensorHeader, floats: int = 1) -> Tensor:
 
 @onnx_operator("ConstantOfShape")
 def constant_of_shape(call: NodeCall) -> Any:
-    """Short rows are numbers for the host to compute with, others a tensor that is filled."""
+    """Short rows are numbers for the host, others a filled tensor."""
     sizes = call.integers("shape", 0) or []
     value = call.attribute("value")
     dtype = value.dtype if isinstance(value, TensorHeader) else "float32"
@@ -309,7 +309,6 @@ def random(call: NodeCall) -> Any:
 
 
 def _type_of(call: NodeCall, default: str, name: str = "dtype") -> str:
-    """The element type that an attribute names."""
     return TYPES.get(call.attribute(name, 0), default)
 
 
@@ -327,7 +326,7 @@ def window(call: NodeCall) -> Any:
 
 @onnx_operator("MelWeightMatrix")
 def mel_weights(call: NodeCall) -> Any:
-    """A table made of numbers, once."""
+    """Constant table of numbers."""
     bins, length = (int(call.numbers(place)[0]) for place in range(2))
     shape = (length // 2 + 1, bins)
     return call.recorder.tensor(shape, _type_of(call, "float32", "output_datatype"), parameter=True)
@@ -358,7 +357,7 @@ def affine_grid(call: NodeCall) -> Any:
 
 @onnx_operator("CenterCropPad")
 def center(call: NodeCall) -> Any:
-    """Of each dimension the middle, or padding around it."""
+    """Middle of each dimension, or padding around it."""
     x, pads = call.tensor(0), list[int]()
     wanted = dict(zip(call.attribute("axes", range(x.rank)), call.integers("shape", 1) or [], strict=True))
     wanted = {dim_of(x.rank, axis): size for axis, size in wanted.items()}
@@ -372,7 +371,7 @@ def center(call: NodeCall) -> Any:
 
 @onnx_operator("STFT")
 def stft(call: NodeCall) -> Any:
-    """The signal has a last dimension of one number; so has, of two, what is made of it."""
+    """The signal has a last dimension of size one, its result of size two."""
     x, step = call.tensor(0), int(call.numbers(1)[0])
     frame = call.optional(2)
     length = int(call.numbers(3)[0]) if call.given(3) else frame.numel if frame is not None else 0
@@ -386,7 +385,7 @@ def stft(call: NodeCall) -> Any:
 
 @onnx_operator("aten::as_complex")
 def as_complex(call: NodeCall) -> Any:
-    """Of real numbers with a last dimension of one."""
+    """Complex form of real numbers with a last dimension of one."""
     x = call.aten("squeeze", call.tensor(0), -1)
     wide = "complex128" if x.dtype == "float64" else "complex64"
     return call.aten("view_as_real", call.aten("to", x, SCALAR_CODES[wide]))
@@ -394,7 +393,7 @@ def as_complex(call: NodeCall) -> Any:
 
 @onnx_operator("aten::transformed")
 def transformed(call: NodeCall) -> Any:
-    """One more dimension of a transform that is listed already, if none of its sizes changes."""
+    """One more dimension of a listed transform, if its size does not change."""
     x = call.tensor(0)
     return x if not call.given(1) or call.numbers(1)[0] == x.shape[_transformed_axis(call)] else NotImplemented
 
@@ -406,7 +405,7 @@ def _transformed_axis(call: NodeCall) -> int:
 
 @onnx_operator("DFT")
 def dft(call: NodeCall) -> Any:
-    """A last dimension of two numbers is a complex one, of one number a real one."""
+    """A last dimension of two numbers is complex, of one number real."""
     x = call.tensor(0)
     length = int(call.numbers(1)[0]) if call.given(1) else None
     axis, inverse, onesided = _transformed_axis(call), call.attribute("inverse", 0), call.attribute("onesided", 0)

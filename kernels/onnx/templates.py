@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spellings in ONNX nodes of one PyTorch call: operators, their operands, constants and attributes.
+"""Spellings in ONNX nodes of one PyTorch call: operators, operands, constants and attributes.
 
-A node fits if it has these inputs and no others, and each of its attributes has the value of the template, or its default where
-the template has none. So a spelling with another axis, exponent or step is listed as it is written.
+A node fits if it has exactly these inputs, and each attribute has the template's value or else its default. So a spelling with
+another axis, exponent or step is listed separately.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _PERM = {"perm": ...}
 
 
 def _repeated(name: str) -> list[Template]:
-    """Heads that several queries share, written out once for each."""
+    """Heads shared by several queries, written out once for each."""
     spread: Template = ("Expand", ("Unsqueeze", name, ANY), ANY)
     return [("Reshape", ("Reshape", spread, ANY), ANY), ("Reshape", spread, ANY)]
 
 
 def _attentions() -> Iterator[Template]:
-    """The spellings of attention: with the keys turned at once or as a stack of matrices, masked or not, checked or not."""
+    """Spellings of attention: keys transposed at once or as a stack of matrices, with and without mask and check."""
     grouped = _repeated("key")
     for shared, inners in ((True, grouped), (False, ["key"])):
         keys: list[Template] = [("Transpose", inner, _PERM) for inner in inners]
@@ -99,14 +99,14 @@ DECIDED_BY_SHAPES = frozenset({"layer_norm", "rms_norm", "baddbmm", "attention",
 
 
 def is_close(value: Any, wanted: Any) -> bool:
-    """True if two attributes or numbers are equal, or equal but for the rounding of half precision."""
+    """True if two attributes or numbers are equal up to half-precision rounding."""
     if isinstance(value, (int, float)) and isinstance(wanted, (int, float)):
         return bool(value == wanted or abs(value - wanted) <= _CLOSE * abs(wanted))
     return bool(value == wanted)
 
 
 def has_attributes(node: Node, wanted: dict[str, Any]) -> bool:
-    """True if a node has the attributes of a template, and else defaults alone."""
+    """True if a node has a template's attributes, and else defaults alone."""
     given = node.attributes
     for name, value in given.items():
         expected = wanted[name] if name in wanted else _DEFAULTS.get(name)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX operators that PyTorch has no one call for, and those of other vendors' domains: each as the calls it is made of.
+"""ONNX operators without a single PyTorch call, and those of other vendors' domains, as their parts.
 
-Lists name the launches of PyTorch, as everywhere else, whatever a runtime fuses.
+Lists have PyTorch's launches, independent of a runtime's fusion.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def deform_conv(call: NodeCall) -> Any:
 
 
 def _rotated(call: NodeCall, x: Tensor, cosine: Tensor, sine: Tensor, interleaved: bool) -> Tensor:
-    """Rows of heads (batch, time, heads, width), rotated as far as the table reaches."""
+    """Rows of heads (batch, time, heads, width), rotated up to the table's width."""
     width = 2 * cosine.shape[-1]
     turned, rest = call.aten("slice", x, 3, 0, width), call.aten("slice", x, 3, width)
     cosine, sine = (call.aten("unsqueeze", table, 2) for table in (cosine, sine))
@@ -112,7 +112,7 @@ def simplified_layer_norm(call: NodeCall) -> Any:
 
 @onnx_operator("com.microsoft::SkipLayerNormalization", "com.microsoft::SkipSimplifiedLayerNormalization")
 def skip_layer_norm(call: NodeCall) -> Any:
-    """A sum (and a bias, if there is one), then the norm of it; the sum is an output, too."""
+    """Sum with an optional bias, then its norm; the sum is also an output."""
     simplified = "Simplified" in call.node.operator
     bias = call.optional(3 if simplified else 4)
     total = call.aten("add", call.tensor(0), call.tensor(1))
@@ -126,7 +126,7 @@ def skip_layer_norm(call: NodeCall) -> Any:
 
 @onnx_operator("com.microsoft::EmbedLayerNormalization", "com.microsoft::QEmbedLayerNormalization")
 def embed_layer_norm(call: NodeCall) -> Any:
-    """Rows of the tables of words, places and segments, their sum, and its norm."""
+    """Embeddings of words, positions and segments, their sum, and its norm."""
     words = call.aten("embedding", call.tensor(2), call.tensor(0))
     places = call.aten("slice", call.tensor(3), 0, 0, call.tensor(0).shape[-1])
     total = call.aten("add", words, places)
@@ -142,7 +142,7 @@ def embed_layer_norm(call: NodeCall) -> Any:
 
 @onnx_operator("com.microsoft::FusedMatMul")
 def fused_matmul(call: NodeCall) -> Any:
-    """A product of what is seen the other way round: its first dimension behind the batch's, its last two swapped."""
+    """Product of transposed operands: first dimension behind the batch's, last two swapped."""
     left, right = (
         _batch_first(call, x) if call.attribute(f"transBatch{side}", 0) else x
         for side, x in (("A", call.tensor(0)), ("B", call.tensor(1)))
@@ -174,7 +174,7 @@ def fused_gemm(call: NodeCall) -> Any:
 
 @onnx_operator("com.microsoft::FusedConv")
 def fused_conv(call: NodeCall) -> Any:
-    """A convolution, what is added to it, and its activation."""
+    """Convolution, an addition, and its activation."""
     from .layers import conv
 
     made = conv(call)
@@ -202,7 +202,7 @@ def quick_gelu(call: NodeCall) -> Any:
 
 @onnx_operator("com.microsoft::MatMulNBits")
 def matmul_of_few_bits(call: NodeCall) -> Any:
-    """A product with a matrix packed into a few bits; it moves what is packed, with a scale for each block."""
+    """Product with a matrix packed into a few bits; its traffic is packed data with a scale per block."""
     x, packed, scales = (call.tensor(place) for place in range(3))
     inner, columns = int(call.attribute("K", 0)), int(call.attribute("N", 0))
     if not x.rank or x.shape[-1] != inner or columns < 1:
@@ -221,7 +221,7 @@ def matmul_of_few_bits(call: NodeCall) -> Any:
 
 @onnx_operator("com.microsoft::GatherBlockQuantized")
 def gather_few_bits(call: NodeCall) -> Any:
-    """Rows of a table in a few bits, with their scales, as floating-point numbers."""
+    """Rows of a packed table, with their scales, as floating-point numbers."""
     table, rows, scales = (call.tensor(place) for place in range(3))
     bits, place = int(call.attribute("bits", 4)), dim_of(table.rank, call.attribute("gather_axis", 0))
     packs = 8 // bits if table.dtype == "uint8" and bits else 1
@@ -236,7 +236,7 @@ def gather_few_bits(call: NodeCall) -> Any:
 
 @onnx_operator("ai.onnx.ml::ZipMap")
 def zip_map(call: NodeCall) -> Any:
-    """Numbers with the names of their classes, which the host puts together."""
+    """Numbers with class names, assembled by the host."""
     call.recorder.host("zip_map")
     return call.value(0)
 

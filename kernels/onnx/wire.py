@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Protocol-buffer messages, field by field, straight from a file and without reading what is not asked for.
+"""Protocol-buffer messages, read lazily field by field (protobuf.dev/programming-guides/encoding).
 
-An ONNX file is one message that holds its weights among everything else. A parser of whole messages would load them all; this
-one knows where each field starts and ends and steps over it (protobuf.dev/programming-guides/encoding).
+An ONNX file is one message with its weights inside; ready-made parsers would load them all. This one skips fields.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _BLOCK = 8192
 
 
 class Field(NamedTuple):
-    """One field of a message: its number, how it is encoded, and its value, which for bytes is where they start and end."""
+    """Field of a message: number, encoding, and value, which for bytes is their start; ``end`` is the end."""
 
     number: int
     wire: int
@@ -28,11 +27,7 @@ class Field(NamedTuple):
 
 
 class Wire:
-    """A file as fields. Blocks of it are read as they are needed and counted against the budget.
-
-    Raises:
-        ModelError: the stream cannot be read at any position.
-    """
+    """File as fields, read in blocks within the budget. Raises ModelError if not seekable."""
 
     def __init__(self, stream: BinaryIO, account: Account) -> None:
         self._stream = stream
@@ -46,11 +41,7 @@ class Wire:
             raise ModelError(f"model file: expected a regular file that can be read at any position ({error})") from error
 
     def fields(self, start: int, end: int) -> Iterator[Field]:
-        """The fields of the message between two positions.
-
-        Raises:
-            ModelError: it is not a well-formed message.
-        """
+        """Fields of the message between two positions. Raises ModelError if malformed."""
         place = start
         while place < end:
             self._account.step()
@@ -75,11 +66,11 @@ class Wire:
             raise ModelError(f"ONNX file is damaged: a message ends at {place}, not at {end}")
 
     def bytes(self, start: int, end: int) -> bytes:
-        """The bytes between two positions.
+        """Bytes between two positions.
 
         Raises:
             ModelError: they lie outside the file.
-            BudgetExceeded: they are more than is read of one value.
+            BudgetExceeded: too many for one value.
         """
         size = end - start
         if size > self._account.budget.entry_bytes:
@@ -91,13 +82,13 @@ class Wire:
         return self._block[at : at + size]
 
     def text(self, field: Field) -> str:
-        """A field's text; at most 1024 bytes of it, more names nothing."""
+        """Text of a field, at most 1024 bytes."""
         if field.wire != BYTES:
             raise ModelError(f"ONNX file is damaged: field {field.number} at {field.end} should be text")
         return self.bytes(field.value, min(field.end, field.value + 1024)).decode("utf-8", "replace")
 
     def packed(self, field: Field) -> list[int]:
-        """A repeated integer field: one number, or a run of them."""
+        """Repeated integer field: one number, or a run."""
         if field.wire != BYTES:
             return [signed(field.value)]
         self._account.items((field.end - field.value) // 1)
@@ -109,7 +100,7 @@ class Wire:
         return numbers
 
     def floats(self, field: Field) -> list[float]:
-        """A repeated field of single-precision numbers: one of them, or a run."""
+        """Repeated single-precision field: one number, or a run."""
         if field.wire == FIXED32:
             return [single(field.value)]
         if field.wire != BYTES:
@@ -159,10 +150,10 @@ class Wire:
 
 
 def signed(value: int) -> int:
-    """A number as the two's complement that protocol buffers write."""
+    """Two's complement of protocol buffers."""
     return value - (1 << 64) if value >= 1 << 63 else value
 
 
 def single(value: int) -> float:
-    """Four bytes as a floating-point number."""
+    """Single-precision number in four bytes."""
     return float(struct.unpack("<f", value.to_bytes(4, "little"))[0])

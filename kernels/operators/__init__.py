@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shape rules of ATen's operators by family, and their kernel launches.
-
-Importing a family's module puts its rules into the table.
-"""
+"""Shape rules of ATen's operators by family; importing a module registers its rules."""
 
 from . import functions, pointwise, reduction
 from .host import arithmetic, moving, prim, scalars

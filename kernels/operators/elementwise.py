@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Element types and launches of pointwise work, shared by all operator families."""
+"""Element types and launches of pointwise work."""
 
 from __future__ import annotations
 
@@ -37,7 +37,6 @@ def as_floating(dtype: str) -> str:
 
 
 def type_named(dtype: int | None, default: str) -> str:
-    """Element type in an optional ``dtype`` argument."""
     return default if dtype is None else SCALAR_TYPES[dtype]
 
 
@@ -73,7 +72,7 @@ def promoted(operands: Sequence[Any]) -> str:
 
 
 def is_host(value: Any) -> bool:
-    """True for a tensor that the host holds: arithmetic on it launches nothing."""
+    """True for a tensor held by the host: arithmetic on it launches nothing."""
     return isinstance(value, Tensor) and value.value is not None
 
 
@@ -97,7 +96,7 @@ def launch_pointwise(
     *,
     beside_number: bool = False,
 ) -> Tensor:
-    """Launch one pointwise kernel over tensors that broadcast, and over a number that ATen makes an operand."""
+    """Launch one pointwise kernel over broadcast tensors, and over a number that ATen makes an operand."""
     shape = operands[0].shape if len(operands) == 1 else broadcast([x.shape for x in operands])
     output = recorder.tensor(shape, dtype, elementwise_strides(shape, operands, beside_number))
     return recorder.launch(kind, operands, output, params)
@@ -106,7 +105,6 @@ def launch_pointwise(
 def binary(
     recorder: Recorder, kind: str, first: Any, second: Any, compute: Callable[[Any, Any], Any], dtype: str | None = None
 ) -> Any:
-    """A pointwise operator of two operands, tensors or numbers."""
     if not isinstance(first, Tensor) and not isinstance(second, Tensor):
         return checked(compute(_plain(first), _plain(second)))
     if not all(isinstance(x, (Tensor, int, float)) for x in (first, second)):
@@ -118,14 +116,14 @@ def binary(
 
 
 def _plain(value: Any) -> Any:
-    """A non-tensor operand. Nested containers are refused: comparing them can take forever."""
+    """Non-tensor operand. Nested containers are refused: comparing them can take forever."""
     if isinstance(value, (list, tuple, dict)) and any(isinstance(item, (list, tuple, dict)) for item in value):
         raise ShapeError("containers of containers are not compared")
     return value
 
 
 def unary(recorder: Recorder, kind: str, x: Tensor, *, floating: bool = False, params: dict[str, Any] | None = None) -> Tensor:
-    """A pointwise operator of one tensor; ``floating`` ones turn integers into float32."""
+    """Pointwise operator of one tensor; ``floating`` ones turn integers into float32."""
     dtype = as_floating(x.dtype) if floating else x.dtype
     if kind in ("abs", "angle") and x.dtype.startswith("complex"):
         dtype = "float64" if x.dtype == "complex128" else "float32"

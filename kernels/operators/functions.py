@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Special functions, losses and statistics, each as ATen dispatches it."""
+"""Special functions, losses and statistics, as ATen dispatches them."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ _statistic("aminmax", outputs=2)
 def _ranked(kind: str) -> None:
     @operator(kind)
     def rule(recorder: Recorder, self: Tensor, *arguments: Any, keepdim: bool = False, **_: Any) -> Any:
-        """Of all elements, or along a dimension with indices; ``kthvalue`` has its index before the dimension."""
+        """Over all elements, or a dimension with indices; ``kthvalue`` has its index before the dimension."""
         numbers = [item for item in arguments if type(item) is int]
         dim = numbers[-1] if len(numbers) > (kind == "kthvalue") else None if kind == "median" else -1
         keep = keepdim or bool(arguments and arguments[-1] is True)

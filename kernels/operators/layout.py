@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Strides and shapes shared by all operator families, as ATen computes them."""
+"""Strides and shapes, as ATen computes them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,7 @@ def show(shape: Sequence[int]) -> str:
 
 
 def dim_of(tensor_rank: int, dim: int) -> int:
-    """A dimension counted from the front.
-
-    Raises:
-        ShapeError: the tensor has no such dimension.
-    """
+    """Dimension counted from the front. Raises ShapeError."""
     rank = max(tensor_rank, 1)
     if not -rank <= dim < rank:
         raise ShapeError(f"dimension {dim} of a tensor with {tensor_rank} dimensions")
@@ -29,7 +25,7 @@ def dim_of(tensor_rank: int, dim: int) -> int:
 
 
 def integers(values: Any, count: int) -> tuple[int, ...]:
-    """A list of ``count`` integers; one counts for all, as in ATen's ``int[2]``."""
+    """``count`` integers; one counts for all, as in ATen's ``int[2]``."""
     if isinstance(values, int):
         values = [values]
     if len(values) == 1 and count > 1:
@@ -40,11 +36,7 @@ def integers(values: Any, count: int) -> tuple[int, ...]:
 
 
 def broadcast(shapes: Sequence[Shape]) -> Shape:
-    """The common shape of operands.
-
-    Raises:
-        ShapeError: they do not broadcast.
-    """
+    """Common shape of operands. Raises ShapeError if they do not broadcast."""
     first = shapes[0]
     if all(shape == first for shape in shapes):
         return first
@@ -71,8 +63,8 @@ def is_dense(shape: Shape, strides: Shape) -> bool:
 def elementwise_strides(shape: Shape, operands: Sequence[Tensor], beside_number: bool = False) -> Shape | None:
     """Strides that TensorIterator gives the output of a pointwise operator (``None``: row-major).
 
-    With ``beside_number`` a number is an operand too, of another shape. With operands of several shapes, dimensions of size 1
-    keep their strides, by which PyTorch detects channels last; with one shape they are recomputed.
+    With ``beside_number`` a number is an operand of another shape. With several shapes, dimensions of size 1 keep their
+    strides, by which PyTorch detects channels last; with one shape they are recomputed.
     """
     if all(tensor.has_default_strides() for tensor in operands):
         return None
@@ -130,7 +122,6 @@ def preserved(tensor: Tensor) -> Shape | None:
 
 
 def channels_last(shape: Shape) -> Shape:
-    """Strides of a channels-last tensor of this shape."""
     order = (1, *range(len(shape) - 1, 1, -1), 0)
     strides = [0] * len(shape)
     step = 1
@@ -166,11 +157,7 @@ def view_strides(shape: Shape, strides: Shape, wanted: Shape) -> Shape | None:
 
 
 def inferred(size: Sequence[int], elements: int) -> Shape:
-    """A requested shape with its one ``-1`` filled in.
-
-    Raises:
-        ShapeError: it does not hold that number of elements.
-    """
+    """Requested shape with its one ``-1`` filled in. Raises ShapeError."""
     known = 1
     for length in size:
         known *= 1 if length == -1 else length
@@ -183,14 +170,14 @@ def inferred(size: Sequence[int], elements: int) -> Shape:
 
 
 def view_of(recorder: Recorder, source: Tensor, shape: Sequence[int], strides: Sequence[int] | None, name: str) -> Tensor:
-    """A view of a tensor's memory, recorded as a host-only call."""
+    """View of a tensor's memory, recorded as a host-only call."""
     recorder.host(name)
     trainable = source.requires_grad
     return recorder.tensor(shape, source.dtype, strides, parameter=source.parameter, requires_grad=trainable, of=source)
 
 
 def reshape(recorder: Recorder, source: Tensor, size: Sequence[int]) -> Tensor:
-    """``reshape``: a view if memory allows it, else a copy."""
+    """View if memory allows it, else a copy."""
     shape = inferred(size, source.numel)
     strides = view_strides(source.shape, source.strides, shape)
     if strides is not None:
@@ -208,7 +195,7 @@ def is_laid_out(source: Tensor, last: bool) -> bool:
 
 
 def laid_out(recorder: Recorder, source: Tensor, last: bool) -> Tensor:
-    """A tensor in the one layout that a kernel reads: itself, or a copy by a separate launch."""
+    """Tensor in the one layout that a kernel reads, by a copy if necessary."""
     if is_laid_out(source, last):
         return source
     strides = channels_last(source.shape) if last else None
@@ -216,7 +203,7 @@ def laid_out(recorder: Recorder, source: Tensor, last: bool) -> Tensor:
 
 
 def contiguous(recorder: Recorder, source: Tensor) -> Tensor:
-    """The tensor if contiguous, else a contiguous copy; the copy of a weight is a result like any other."""
+    """Contiguous tensor, by a copy if necessary; the copy of a weight is a result like any other."""
     if source.is_contiguous():
         return source
     return recorder.launch("clone", [source], recorder.tensor(source.shape, source.dtype))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Record of operators' launches while a network runs on shapes."""
+"""Record of launches while a network runs on shapes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .values import HostValue, Number, Tensor
 
 
 class DataDependent(ModelError):
-    """The next step of an operator (empty if unknown) depends on the numbers in a tensor, which are not followed."""
+    """The next step of an operator (empty if unknown) depends on unknown numbers in a tensor."""
 
     def __init__(self, reason: str, operator: str = "") -> None:
         super().__init__(reason)
@@ -24,11 +24,11 @@ class DataDependent(ModelError):
 
 
 class Recorder:
-    """The calls of one forward pass, in order; all tensors within it are made here.
+    """Calls of one forward pass, in order; makes all its tensors.
 
     Attributes:
         calls: kernel invocations and host-only calls so far.
-        reads: for each launch so far, the writer of each input (:attr:`~jetdvfs.kernels.network.Network.reads`).
+        reads: writers of each launch's inputs (:attr:`~jetdvfs.kernels.network.Network.reads`).
         scope: module path of the running code.
         tracking: further knowledge of writers.
         weights: of the file, by name.
@@ -55,11 +55,11 @@ class Recorder:
         load: Callable[[], Sequence[Number]] | None = None,
         of: Tensor | None = None,
     ) -> Tensor:
-        """A tensor, if its shape is possible; ``of`` is the tensor that it views.
+        """Make a tensor; ``of`` is the tensor that it views.
 
         Raises:
             ShapeError: a size is negative or not an integer.
-            BudgetExceeded: it has too many dimensions or elements.
+            BudgetExceeded: too many dimensions or elements.
         """
         budget = self.account.budget
         if len(shape) > budget.rank:
@@ -154,7 +154,7 @@ class Recorder:
 
 
 def matched(wanted: Sequence[str], inputs: Sequence[tuple[str, Any]]) -> dict[str, Any] | None:
-    """A value for each name: named ones by name, the rest in order; ``None`` if they do not fit."""
+    """Value for each name: named ones by name, the rest in order; ``None`` if they do not fit."""
     named = {name: value for name, value in inputs if name}
     plain = iter([value for name, value in inputs if not name])
     if len(inputs) != len(wanted) or not named.keys() <= set(wanted):

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of known operators.
+"""Table of known operators.
 
 A new one needs a function under :func:`operator` and, for a new kind of kernel, a row in :mod:`jetdvfs.kernels.kinds`. A rule
 takes the :class:`~.recorder.Recorder` and arguments by the names and defaults of ATen's schema; it returns the operator's
-result and records its launches. Annotations are enforced: a rule with ``int`` never gets a list, whose arithmetic could fill
-the memory.
+result and records its launches. Annotations are enforced: an ``int`` is never a list, whose arithmetic could fill the memory.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ AnyRule = TypeVar("AnyRule", bound=Rule)
 Check = Callable[[Any], bool]
 
 RULES: dict[str, Rule] = {}
-"""Every rule, by operator; :func:`operator` puts them in."""
+"""Rules registered by :func:`operator`."""
 
 HOST_RULES: dict[str, Rule] = {}
-"""What operators make of tensors that the host holds, by operator; :func:`host_operator` puts them in."""
+"""Rules registered by :func:`host_operator`."""
 
 
 def _list_of(kind: type) -> Check:
@@ -68,7 +67,7 @@ def operator(*names: str) -> Callable[[AnyRule], AnyRule]:
 
 
 def _checked(rule: Rule) -> Rule:
-    """The rule with a check of its arguments' types."""
+    """Rule with a check of its arguments' types."""
     code = rule.__code__
     names = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
     by_name = {name: _CHECKS[kind] for name in names if (kind := rule.__annotations__.get(name)) in _CHECKS}
@@ -89,9 +88,9 @@ def _checked(rule: Rule) -> Rule:
 
 
 def host_operator(*names: str) -> Callable[[AnyRule], AnyRule]:
-    """Register an operator's result for tensors whose numbers the host knows; it takes ATen's arguments, without a recorder.
+    """Register a computation on tensors known to the host, with ATen's arguments and without a recorder.
 
-    If the rule returns ``None``, the operator is device work like any other.
+    If it returns ``None``, the operator is device work.
     """
 
     def register(rule: AnyRule) -> AnyRule:
@@ -105,14 +104,14 @@ def host_operator(*names: str) -> Callable[[AnyRule], AnyRule]:
 
 
 def rule_of(name: str) -> Rule | None:
-    """The rule of an operator, ``None`` if unknown; it computes if the host holds all tensors."""
+    """Rule of an operator, ``None`` if unknown; it computes if the host holds all tensors."""
     rule = RULES.get(name)
     return None if rule is None else _settled(name, rule, HOST_RULES.get(name.removesuffix("_")))
 
 
 @cache
 def _settled(name: str, rule: Rule, host: Rule | None) -> Rule:
-    """An operator's rule, preceded by the host's own computation and followed by the record of writers."""
+    """Rule preceded by the host's computation and followed by the record of writers."""
     in_place = name.endswith("_") and not name.endswith("__")
 
     def settled(recorder: Any, *args: Any, **kwargs: Any) -> Any:
@@ -152,7 +151,7 @@ _PLAIN = frozenset({int, float, bool, str, type(None)})
 
 
 def all_on_host(values: Iterable[Any]) -> bool:
-    """True if there are tensors among values and in lists of them, all held by the host."""
+    """True if values, and lists of them, have tensors, all held by the host."""
     found = False
     for value in values:
         if type(value) in _PLAIN:
@@ -199,12 +198,12 @@ def ill_typed(name: str, args: Sequence[Any], error: Exception) -> ShapeError:
 
 
 def spelled(name: str) -> str:
-    """An operator's name with its namespace; without one it is ATen's."""
+    """Name with its namespace, by default ATen's."""
     return name if "::" in name else f"aten::{name}"
 
 
 def _short(value: Any) -> str:
-    """An argument in a message; containers are not walked, since a model may have made them endless."""
+    """Argument in a message; containers are not walked, since a model may have made them endless."""
     if isinstance(value, (Tensor, ScriptObject, int, float, bool, type(None))):
         return repr(value)[:60]
     if isinstance(value, str):
@@ -215,7 +214,6 @@ def _short(value: Any) -> str:
 
 
 def _why_missing(name: str) -> str:
-    """Explanation for an operator without a rule."""
     base = name.rpartition("::")[2]
     if name.startswith(("quantized::", "_quantized::")) or base.startswith(("quantize_", "quantized_", "fbgemm_")):
         return (

@@ -52,7 +52,7 @@ class Alike:
 
 @dataclass(frozen=True)
 class Neutral:
-    """A launch that changes nothing, so that its input can replace its result."""
+    """Launch that changes nothing, so that its input can replace its result."""
 
     launch: int
     writer: int
@@ -70,7 +70,7 @@ class Folded:
 
 @dataclass(frozen=True)
 class Joined:
-    """A ``cat``: its block, its dimension as written, and its list of operands."""
+    """``cat``: its block, its dimension as written, and its list of operands."""
 
     block: int
     dim: Any
@@ -79,7 +79,7 @@ class Joined:
 
 @dataclass
 class _Loop:
-    """A running loop, and the separation of its repetitions."""
+    """Running loop, and the separation of its repetitions."""
 
     ordinals: Counter[tuple[str, str]] = field(default_factory=Counter)
     carried: list[Memory] = field(default_factory=list)
@@ -100,10 +100,6 @@ class Tracking:
         lasting: launches needed in any case: they write into earlier memory or the network's state.
         alias: memory that one name may denote after a branch or a loop.
         either: for branches, launches of which one is needed, then launches that the untaken branch would have needed.
-        neutral: launches that change nothing.
-        folded: launches on constants alone.
-        joined: every ``cat``, by its launch.
-        containers: lists and dictionaries that change.
     """
 
     comparing: bool = False
@@ -154,7 +150,6 @@ class Tracking:
         self._places.append(self._entered)
 
     def enter_loop(self, loop: int) -> None:
-        """Enter a numbered loop, before its first repetition."""
         self._loops.append(_Loop())
         self._path.append(loop)
         self.enter()
@@ -164,7 +159,7 @@ class Tracking:
 
         Args:
             number: from 0 on.
-            count: of repetitions; None if known only as it runs.
+            count: of repetitions; None if known only at run time.
             fixed: True if the count is in the code.
             carried: values from the last repetition.
         """
@@ -243,7 +238,6 @@ class Tracking:
                 self.overwritten(memory, end - 1)
 
     def overwritten(self, memory: Memory, launch: int) -> None:
-        """Record a launch that writes into existing memory."""
         if memory.writer >= 0:
             self.before.setdefault(launch, []).append(memory.writer)
         if memory.outside:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Values of a run that follows only shapes and element types.
 
-Numbers, strings, ``None``, lists, tuples and dictionaries are Python's own. Tensors are shape, strides and element type;
-weights are known by their headers; modules and other objects are bags of attributes.
+Plain values are Python's own. Tensors are shape, strides and element type; weights are known by their headers; modules and
+other objects are bags of attributes.
 """
 
 from __future__ import annotations
@@ -81,10 +81,10 @@ class Tensor:
 
     Attributes:
         dtype: element type by PyTorch's name.
-        parameter: it is a weight or a constant of the model, or a view of one.
+        parameter: a weight or a constant of the model, or a view of one.
         requires_grad: saved as trainable, or a view of such a one; ATen folds products by that, even in inference.
         value: its few numbers, row-major, if the host knows them (shape arithmetic).
-        load: reads its few numbers from elsewhere: a constant in the file, or one computed from such alone.
+        load: reads its few numbers: a constant in the file, or one computed from such alone.
         memory: shared with other views.
         same: an equal earlier tensor, if known.
         constant: it is in the code, or made of constants alone.
@@ -149,7 +149,7 @@ class Tensor:
 
     @property
     def is_quantized(self) -> bool:
-        """True if it holds real numbers in a few bits, each times a scale."""
+        """True for numbers of a few bits, each times a scale."""
         return self.dtype in QUANTIZED
 
     @property
@@ -173,7 +173,7 @@ class Tensor:
         return True
 
     def has_default_strides(self) -> bool:
-        """True if it has a new tensor's strides; unlike :meth:`is_contiguous`, dimensions of size 1 count."""
+        """True for a new tensor's strides; unlike :meth:`is_contiguous`, dimensions of size 1 count."""
         return self._strides is None or self._strides == contiguous_strides(self.shape)
 
     def is_channels_last(self) -> bool:
@@ -195,7 +195,7 @@ class Tensor:
 
 
 def tensors_in(value: Any, depth: int = 0) -> list[Tensor]:
-    """The tensors in a value: itself, or in lists, tuples and dictionaries."""
+    """Tensors in a value: itself, or in lists, tuples and dictionaries."""
     if isinstance(value, Tensor):
         return [value]
     if isinstance(value, dict):
@@ -212,7 +212,7 @@ def tensors_in(value: Any, depth: int = 0) -> list[Tensor]:
 
 
 class ScriptObject:
-    """A module, or an object of a class in the model: its class's qualified name and its attributes."""
+    """Module, or object of a class in the model, by qualified class name and attributes."""
 
     __slots__ = ("attributes", "path", "state", "type_name")
 
@@ -227,7 +227,7 @@ class ScriptObject:
 
 
 class Record(tuple[Any, ...]):
-    """A NamedTuple: a tuple whose items also have names."""
+    """NamedTuple of the model."""
 
     fields: tuple[str, ...]
 
@@ -239,7 +239,7 @@ class Record(tuple[Any, ...]):
 
 
 class NamedInputs(dict[Any, Any]):
-    """A dictionary of unnamed inputs: a looked-up name takes the first one that has only a number."""
+    """Dictionary of unnamed inputs: a looked-up name takes the first one that has only a number."""
 
     def __missing__(self, key: Any) -> Any:
         if not self.claim(key):
@@ -259,8 +259,6 @@ class NamedInputs(dict[Any, Any]):
 
 
 class EnumValue:
-    """A member of an enumeration in the model, by its value."""
-
     __slots__ = ("type_name", "value")
 
     def __init__(self, type_name: str, value: bool | int | float | str) -> None:
@@ -275,7 +273,7 @@ class EnumValue:
 
 
 class Device:
-    """A device; all tensors are assumed on the accelerator."""
+    """Device; all tensors are assumed on the accelerator."""
 
     __slots__ = ("index", "type")
 
@@ -299,7 +297,7 @@ _OTHERS = frozenset(("extend", "pop", "popitem", "clear", "reverse", "__delitem_
 
 @dataclass
 class _Held:
-    """A container, held so that no other takes its identity."""
+    """Container, held so that no other takes its identity."""
 
     container: Any
     read: bool = False

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules of plain values and of TorchScript's own primitives, which launch nothing."""
+"""Rules of plain values and TorchScript primitives, without launches."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arithmetic on numbers that the host knows: one table for every front end, by ATen's names.
+"""Arithmetic on numbers known to the host: one table for every front end, by ATen's names.
 
-The functions of numbers also serve plain ones: TorchScript computes with sizes in Python under the operators' names.
+Plain numbers use it as well: TorchScript computes with sizes in Python under the operators' names.
 """
 
 from __future__ import annotations
@@ -235,7 +235,7 @@ _reduction("argmin", _smallest, lambda dtype: "int64")
 def _extremum(name: str, compute: Callable[..., Any], place: Callable[[Sequence[Number]], int]) -> None:
     @host_operator(name)
     def rule(self: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
-        """Of all elements; of two operands; of each row along a dimension, with indices."""
+        """Over all elements, two operands, or rows along a dimension, with indices."""
         if isinstance(dim, Tensor):
             return each(compute, promoted((self, dim)), (self, dim))
         made = _reduced(self, dim, keepdim, self.dtype, compute)

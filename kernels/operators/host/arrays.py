@@ -25,11 +25,7 @@ def is_large(shape: Sequence[int]) -> bool:
 
 
 def converted(dtype: str, items: Iterable[Number]) -> tuple[Number, ...]:
-    """Numbers as an element type holds them.
-
-    Raises:
-        ShapeError: one leaves the range of 64-bit integers.
-    """
+    """Numbers converted to an element type. Raises ShapeError beyond 64-bit integers."""
     if dtype == "bool":
         return tuple([bool(item) for item in items])
     if "float" in dtype:
@@ -41,10 +37,10 @@ def converted(dtype: str, items: Iterable[Number]) -> tuple[Number, ...]:
 
 
 def array(shape: Sequence[int], dtype: str, items: Sequence[Number], *, parameter: bool = False) -> Tensor:
-    """A tensor that the host holds.
+    """Tensor held by the host.
 
     Raises:
-        BudgetExceeded: it has more than a few thousand numbers, or is empty and huge.
+        BudgetExceeded: more than a few thousand numbers, or an empty huge shape.
         ShapeError: a number leaves the range of 64-bit integers, or their count is wrong.
     """
     if len(items) > FEW:
@@ -57,23 +53,17 @@ def array(shape: Sequence[int], dtype: str, items: Sequence[Number], *, paramete
 
 
 def like(x: Tensor, shape: Sequence[int], items: Sequence[Number]) -> Tensor:
-    """An array of the same element type."""
     return array(shape, x.dtype, items, parameter=x.parameter)
 
 
 def numbers(x: Tensor) -> tuple[Number, ...]:
-    """Contents of a tensor that the host holds."""
     if x.value is None:
         raise TypeError("the host does not hold this tensor")
     return x.value
 
 
 def strided(items: Sequence[Number], shape: Sequence[int], strides: Sequence[int], offset: int = 0) -> list[Number]:
-    """Numbers in a view with these strides.
-
-    Raises:
-        BudgetExceeded: there are more than a few thousand.
-    """
+    """Numbers in a view with these strides. Raises BudgetExceeded beyond a few thousand."""
     if is_large(shape):
         raise _too_many(shape)
     ranges = [range(size) for size in shape]
@@ -85,7 +75,7 @@ def _too_many(shape: Sequence[int]) -> BudgetExceeded:
 
 
 def spread(x: Tensor, shape: Shape) -> Sequence[Number]:
-    """The numbers of an array broadcast to a shape."""
+    """Numbers of an array broadcast to a shape."""
     if x.shape == shape:
         return numbers(x)
     lead = len(shape) - x.rank
@@ -94,7 +84,7 @@ def spread(x: Tensor, shape: Shape) -> Sequence[Number]:
 
 
 def each(compute: Callable[..., Any], dtype: str, operands: Sequence[Any]) -> Tensor | None:
-    """A pointwise function of arrays that broadcast, and of plain numbers; ``None`` if too large."""
+    """Pointwise function of broadcast arrays and plain numbers; ``None`` if too large."""
     arrays = [x for x in operands if isinstance(x, Tensor)]
     shape = broadcast([x.shape for x in arrays])
     if is_large(shape):
@@ -114,11 +104,7 @@ def permuted(x: Tensor, order: Sequence[int]) -> Tensor:
 
 
 def joined(parts: Sequence[Tensor], axis: int, dtype: str) -> Tensor:
-    """Arrays concatenated along an axis.
-
-    Raises:
-        ShapeError: they differ in another size.
-    """
+    """Arrays concatenated along an axis. Raises ShapeError if other sizes differ."""
     first = parts[0]
     place = dim_of(first.rank, axis)
     others = {(*x.shape[:place], *x.shape[place + 1 :]) for x in parts}
@@ -134,11 +120,7 @@ def joined(parts: Sequence[Tensor], axis: int, dtype: str) -> Tensor:
 
 
 def picked(x: Tensor, axis: int, indices: Iterable[int], shape: Sequence[int]) -> Tensor:
-    """The slices at these places of an axis, which a shape replaces.
-
-    Raises:
-        ShapeError: there is no such place.
-    """
+    """Slices at these indices of an axis, which ``shape`` replaces. Raises ShapeError."""
     place = dim_of(x.rank, axis)
     length, block = x.shape[place], numel(x.shape[place + 1 :])
     wanted = list(indices)
@@ -155,7 +137,7 @@ def picked(x: Tensor, axis: int, indices: Iterable[int], shape: Sequence[int]) -
 
 
 def rows(x: Tensor, axis: int) -> tuple[Shape, list[Sequence[Number]]]:
-    """The shape without an axis, and the numbers along it at each place of that shape."""
+    """Shape without an axis, and the numbers along it at each place of that shape."""
     place = dim_of(x.rank, axis)
     if not x.rank:
         return (), [numbers(x)]
@@ -166,7 +148,7 @@ def rows(x: Tensor, axis: int) -> tuple[Shape, list[Sequence[Number]]]:
 
 
 def along(x: Tensor, axis: int, dtype: str, compute: Callable[[Sequence[Number]], Sequence[Number]]) -> Tensor:
-    """A function of the numbers along an axis that keeps their count."""
+    """Length-preserving function of the numbers along an axis."""
     place = dim_of(x.rank, axis)
     rest, before = rows(x, axis)
     after = [compute(row) for row in before]

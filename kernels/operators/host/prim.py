@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TorchScript's own primitives: metadata of a tensor, and a model's errors."""
+"""TorchScript primitives: metadata of a tensor, and a model's errors."""
 
 from __future__ import annotations
 
@@ -60,16 +60,11 @@ def number_to_tensor(recorder: Recorder, value: Number, *_: Any, **__: Any) -> T
 
 
 def wrapped(value: Number) -> Tensor:
-    """A known number as a tensor without dimensions."""
     return array((), "bool" if isinstance(value, bool) else "int64" if isinstance(value, int) else "float32", (value,))
 
 
 def number_of(value: Any) -> Number:
-    """A plain number, from its tensor if necessary.
-
-    Raises:
-        DataDependent: the tensor's number is not known.
-    """
+    """Plain number, from its tensor if necessary. Raises DataDependent if unknown."""
     if isinstance(value, Tensor):
         known = value.load() if value.value is None and value.load is not None else value.value
         if known is None or len(known) != 1:
@@ -110,7 +105,7 @@ def equal(recorder: Recorder, self: Tensor, other: Tensor) -> bool:
 
 @operator("wait")
 def wait(recorder: Recorder, future: Any) -> Any:
-    """The result of ``fork``, whose task has run."""
+    """Result of ``fork``, whose task has run."""
     return future
 
 
@@ -131,7 +126,7 @@ AUTOCAST = "torch.autocast chooses element types as the network runs, which is n
 
 @operator("get_autocast_dtype")
 def autocast_dtype(recorder: Recorder, device_type: str) -> int:
-    """PyTorch's default, which the code looks up even for a disabled autocast."""
+    """PyTorch's default, which code reads even for a disabled autocast."""
     return SCALAR_CODES["bfloat16" if device_type == "cpu" else "float16"]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plain values: numbers, strings, lists and dictionaries, which launch nothing."""
+"""Numbers, strings, lists and dictionaries, without launches."""
 
 from __future__ import annotations
 
@@ -168,11 +168,7 @@ def items(recorder: Recorder, self: dict[Any, Any]) -> list[Any]:
 
 
 def plain_items(self: Any) -> list[Any]:
-    """Items of a list, if they are numbers or strings: other comparisons may take forever.
-
-    Raises:
-        TypeError: they are not.
-    """
+    """Items of a list of numbers or strings, else TypeError: other comparisons may take forever."""
     if not isinstance(self, (list, tuple)) or not all(isinstance(item, (int, float, str)) for item in self):
         raise TypeError("only lists of numbers or strings are compared")
     return list(self)

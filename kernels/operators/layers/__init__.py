@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shape rules of layers: products, convolutions, pools, norms, attention, recurrence."""
+"""Shape rules of layers."""

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attention: one launch for ``scaled_dot_product_attention``; the fast paths of ``torch.nn`` split into their parts.
+"""Attention: one launch for ``scaled_dot_product_attention``; fast paths of ``torch.nn`` split into their parts.
 
 ``_native_multi_head_attention`` and ``_transformer_encoder_layer_fwd`` replace the modules' own code in traces of inference,
-listed as CUDA runs them (``aten/src/ATen/native/transformers/cuda/attention.cu``): without a mask both projections and one
-attention, batch first, without the copies of the modules' code. With a mask, or if a head's width is no multiple of 8, they are
-the launches of the modules' code.
+listed as CUDA runs them (``aten/src/ATen/native/transformers/cuda/attention.cu``). Without a mask these are both projections
+and one attention, batch first, without copies. With a mask, or a head width not a multiple of 8, they are the modules'
+launches.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _FUSED_WIDTH = 8  # fused kernels take heads of a multiple of it
 def _laid_out(shape: Shape, query: Tensor, masked: bool, shared: bool) -> Shape | None:
     """Strides that CUDA's kernels give the output (``_meta_registrations.py``); ``None``: contiguous.
 
-    FlashAttention, for half precision without a mask, keeps the query's; the memory-efficient kernel, for the rest, puts the
-    heads after the time, which most networks want. Cases that neither takes (``sdp_utils.cpp``) are computed step by step:
-    inputs without a dimension of heads, double precision, shared heads in single precision or with a mask, and any broadcast.
+    FlashAttention (half precision, no mask) keeps the query's; the memory-efficient kernel puts heads after time. Neither takes
+    (``sdp_utils.cpp``) inputs without a dimension of heads, double precision, shared heads in single precision or with a mask,
+    and broadcasts.
     """
     fused = query.rank == 4 and query.dtype in ("float32", "float16", "bfloat16")
     if not fused or (shared and (masked or query.dtype == "float32")):
@@ -81,7 +81,7 @@ def native_multi_head_attention(
     average_attn_weights: bool = True,
     mask_type: int | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """Self-attention, batch first: in three launches if CUDA's fused kernels take it, else step by step."""
+    """Self-attention, batch first: three launches if CUDA's fused kernels take it, else step by step."""
     if need_weights or query is not key or key is not value:
         raise UnsupportedOperator(
             "operator aten::_native_multi_head_attention: only self-attention without its weights has a shape rule"

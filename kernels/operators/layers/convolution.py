@@ -27,11 +27,7 @@ def convolve(
     output_padding: Any = 0,
     rank: int | None = None,
 ) -> Tensor:
-    """A convolution of any rank, as ``aten::convolution`` dispatches it.
-
-    Raises:
-        ShapeError: the input's channels or dimensions do not fit the weight.
-    """
+    """Convolution of any rank, as ``aten::convolution`` dispatches it. Raises ShapeError."""
     rank = weight.rank - 2 if rank is None else rank
     kind = f"conv{'_transpose' if transposed else ''}{rank}d"
     if weight.rank != rank + 2 or rank < 1:
@@ -93,7 +89,7 @@ def convolve(
 def _named_padding(
     recorder: Recorder, x: Tensor, padding: str, kernel: Sequence[int], dilation: Sequence[int]
 ) -> tuple[Tensor, tuple[int, ...]]:
-    """The input, padded for an even kernel's larger end, and the padding that a name denotes."""
+    """Input, padded for an even kernel's larger end, and the padding that a name denotes."""
     if padding == "valid":
         return x, (0,) * len(kernel)
     if padding != "same":
@@ -151,7 +147,7 @@ def convolution(
     groups: int,
     *backend_flags: Any,
 ) -> Tensor:
-    """Traced form of every convolution; the backend flags at its end change no shape."""
+    """Traced form of every convolution; the final backend flags change no shape."""
     return convolve(recorder, input, weight, bias, stride, padding, dilation, groups, transposed, output_padding)
 
 
@@ -173,7 +169,7 @@ def deform_conv2d(
     offset_groups: int,
     use_mask: bool,
 ) -> Tensor:
-    """A convolution whose window places are offset by a tensor, with a plain one's products."""
+    """Convolution with window places offset by a tensor, with a plain one's products."""
     steps, pads, gaps = (stride_h, stride_w), (pad_h, pad_w), (dilation_h, dilation_w)
     if weight.rank != 4 or input.rank != 4 or groups < 1 or input.shape[1] != weight.shape[1] * groups or min(steps) < 1:
         raise ShapeError(f"deform_conv2d with weight {show(weight.shape)} cannot take an input of shape {show(input.shape)}")
@@ -201,5 +197,4 @@ def convolution_mode(
     dilation: Any,
     groups: int,
 ) -> Tensor:
-    """A convolution with its padding by name."""
     return convolve(recorder, input, weight, bias, stride, padding, dilation, groups)

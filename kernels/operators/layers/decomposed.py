@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators in the spelling of decomposed graphs: ``torch.export`` up to PyTorch 2.3, ``run_decompositions`` since.
+"""Operators as spelled in decomposed graphs: ``torch.export`` up to PyTorch 2.3, ``run_decompositions`` since.
 
 Each is an operator of another family, with additional results for training.
 """
@@ -135,7 +135,7 @@ def slice_scatter(
 
 
 def _scattered(recorder: Recorder, self: Tensor, src: Tensor, place: Tensor) -> Tensor:
-    """A copy of a tensor with another one copied into a part of it."""
+    """Copy of a tensor with another one copied into a part of it."""
     out = recorder.launch("clone", [self], recorder.tensor(self.shape, self.dtype, preserved(self)))
     recorder.launch("copy", [src], recorder.tensor(place.shape, self.dtype))
     return out

@@ -24,11 +24,7 @@ _LETTERS = string.ascii_uppercase + string.ascii_lowercase
 
 @operator("einsum")
 def einsum(recorder: Recorder, equation: str, tensors: Sequence[Tensor], path: Any = None) -> Tensor:
-    """Any number of operands, contracted from left to right.
-
-    Raises:
-        ShapeError: the equation does not describe these operands.
-    """
+    """Contract operands from left to right. Raises ShapeError if the equation does not fit."""
     terms, wanted, sizes = _read(equation, tensors)
     tensors = [_diagonal(recorder, x, term) for x, term in zip(tensors, terms, strict=True)]
     terms = [list(dict.fromkeys(term)) for term in terms]
@@ -62,7 +58,7 @@ def einsum(recorder: Recorder, equation: str, tensors: Sequence[Tensor], path: A
 def _read(equation: str, tensors: Sequence[Tensor]) -> tuple[list[list[str]], list[str], dict[str, int]]:
     """Letters of each operand and of the result, and their sizes.
 
-    The dimensions under an ellipsis are numbered from the right, as they broadcast: ``"...2"``, ``"...1"``, ``"...0"``.
+    Dimensions under an ellipsis are numbered from the right, as they broadcast: ``"...2"``, ``"...1"``, ``"...0"``.
     """
     given, arrow, asked = equation.replace(" ", "").partition("->")
     texts = given.split(",")
@@ -91,7 +87,7 @@ def _read(equation: str, tensors: Sequence[Tensor]) -> tuple[list[list[str]], li
 
 
 def _rank(letter: str) -> tuple[int, int]:
-    """Order in which letters are summed: an ellipsis's dimensions first, from the left."""
+    """Summation order of letters: an ellipsis's dimensions first, from the left."""
     return (1, _LETTERS.index(letter)) if letter in _LETTERS else (0, -int(letter[3:]))
 
 
@@ -102,7 +98,7 @@ def _letters(text: str, covered: int) -> list[str]:
 
 
 def _diagonal(recorder: Recorder, x: Tensor, term: Sequence[str]) -> Tensor:
-    """The operand with one dimension for each repeated letter."""
+    """Operand with one dimension for each repeated letter."""
     left = list(term)
     for letter in dict.fromkeys(term):
         while left.count(letter) > 1:
@@ -115,7 +111,7 @@ def _diagonal(recorder: Recorder, x: Tensor, term: Sequence[str]) -> Tensor:
 
 
 def _spread(recorder: Recorder, x: Tensor, term: Sequence[str], order: Sequence[str]) -> Tensor:
-    """A view with one dimension for each letter, of size 1 if the operand lacks it."""
+    """View with one dimension for each letter, of size 1 if the operand lacks it."""
     for _ in range(len(order) - len(term)):
         x = views.unsqueeze(recorder, x, x.rank)
     spare = iter(range(len(term), len(order)))
@@ -125,7 +121,7 @@ def _spread(recorder: Recorder, x: Tensor, term: Sequence[str], order: Sequence[
 def _pair(recorder: Recorder, left: Tensor, right: Tensor, summed: Sequence[int]) -> Tensor:
     """ATen's ``sumproduct_pair``: common dimensions, the left's own, the summed, the right's own; kept as size 1.
 
-    The operands are swapped if all of the right's own precede the left's own.
+    Operands are swapped if all of the right's own precede the left's.
     """
     both: list[int] = []
     rows: list[int] = []

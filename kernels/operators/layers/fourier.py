@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fourier transforms and complex numbers, as ATen dispatches them (``SpectralOps.cpp``): one launch, cut or padded before."""
+"""Fourier transforms and complex numbers (ATen's ``SpectralOps.cpp``): one launch, cut or padded before."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _places(x: Tensor, s: Any, dim: Any) -> tuple[list[int], list[int]]:
 
 
 def _fitted(recorder: Recorder, x: Tensor, places: Sequence[int], sizes: Sequence[int]) -> Tensor:
-    """The input cut or padded with zeros to the requested sizes."""
+    """Input cut or zero-padded to the requested sizes."""
     padding = [0] * (2 * x.rank)
     shape = list(x.shape)
     for place, size in zip(places, sizes, strict=True):
@@ -225,7 +225,7 @@ def istft(
 
 
 def _spectra(recorder: Recorder, x: Tensor) -> Tensor:
-    """A spectrum with its points last, as a batch."""
+    """Spectrum with its points last, as a batch."""
     batch = x if x.rank == 3 else view_of(recorder, x, (1, *x.shape), (0, *x.strides), "unsqueeze")
     return views.transpose(recorder, batch, 1, 2)
 

@@ -40,7 +40,7 @@ def linalg_norm(recorder: Recorder, self: Tensor, ord: Any = None, dim: Any = No
 
 
 def _as_is(kind: str, shape: Callable[..., Sequence[int]], *names: str) -> None:
-    """An operator of one launch over all its tensors."""
+    """Register an operator of one launch over all its tensors."""
 
     @operator(*(names or (kind,)))
     def rule(recorder: Recorder, *arguments: Any, **_: Any) -> Tensor:
@@ -106,7 +106,7 @@ def _euclidean(recorder: Recorder, x1: Tensor, x2: Tensor) -> Tensor:
 
 
 def _checked(recorder: Recorder, made: Tensor, matrix: Tensor) -> Tensor:
-    """A result with a check by the host that each matrix was factorised."""
+    """Result with the host's check that each matrix was factorised."""
     recorder.launch(
         "any",
         [recorder.tensor(matrix.shape[:-2], "int32")],

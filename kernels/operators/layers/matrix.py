@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Matrix products: every spelling becomes ``matmul`` with m, k, n, batch and bias, folded and expanded as in ATen."""
+"""Matrix products: ``matmul`` with m, k, n, batch and bias, folded and expanded as in ATen."""
 
 from __future__ import annotations
 
@@ -15,11 +15,7 @@ from ..values import Tensor
 
 
 def multiply(recorder: Recorder, left: Tensor, right: Tensor, bias: Tensor | None = None, dtype: str = "") -> Tensor:
-    """One launch: (m, k) @ (k, n), or a batch of such products.
-
-    Raises:
-        ShapeError: the inner sizes differ.
-    """
+    """Launch (m, k) @ (k, n), or a batch of such products. Raises ShapeError."""
     if (
         left.rank != right.rank
         or left.rank not in (2, 3)
@@ -46,7 +42,7 @@ def _transposed(recorder: Recorder, x: Tensor) -> Tensor:
 
 @operator("linear")
 def linear(recorder: Recorder, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """``x @ weight.T + bias``, as ``at::linear`` splits it up."""
+    """``x @ weight.T + bias``, split as in ``at::linear``."""
     if weight.rank != 2 or input.rank < 1 or input.shape[-1] != weight.shape[1]:
         raise ShapeError(f"linear with weight {show(weight.shape)} cannot take an input of shape {show(input.shape)}")
     columns = _transposed(recorder, weight)
@@ -76,7 +72,7 @@ def product(recorder: Recorder, self: Tensor, mat2: Tensor) -> Tensor:
 
 @operator("_int_mm")
 def product_of_integers(recorder: Recorder, self: Tensor, mat2: Tensor) -> Tensor:
-    """Of 8-bit integers, summed in 32 bits."""
+    """8-bit integers, summed in 32 bits."""
     return multiply(recorder, self, mat2, dtype="int32")
 
 
@@ -89,7 +85,7 @@ def grouped_product(
     bias: Tensor | None = None,
     out_dtype: str | None = None,
 ) -> Tensor:
-    """The rows of each group times its own matrix (mixtures of experts): one launch for any distribution of rows.
+    """Rows of each group times its own matrix (mixtures of experts), in one launch.
 
     transformers' replacement for single precision has one product per non-empty group, with equal operations.
     """

@@ -106,7 +106,7 @@ def instance_norm(
 
 @operator("_weight_norm")
 def weight_norm(recorder: Recorder, v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
-    """A weight made of direction and norm at each use."""
+    """Weight computed from direction and norm at each use."""
     return recorder.launch(
         "_weight_norm_interface", [contiguous(recorder, v), contiguous(recorder, g)], recorder.tensor(v.shape, v.dtype)
     )

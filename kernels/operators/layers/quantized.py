@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """8-bit networks of ``torch.ao``: each call as the launches of its parts, with their working types.
 
-PyTorch runs these on a CPU only; an engine on the GPU launches these kernels, or fuses them.
+PyTorch runs these on a CPU only; a GPU engine launches these kernels, or fuses them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def quantize_per_tensor_dynamic(recorder: Recorder, self: Tensor, dtype: int, re
 
 
 def _measured(recorder: Recorder, x: Tensor, dtype: str) -> Tensor:
-    """Quantised by the extremes of its own numbers."""
+    """Quantise by the extremes of the numbers."""
     recorder.launch("aminmax", [x], recorder.tensor((), x.dtype))
     return quantize(recorder, x, dtype)
 
@@ -87,7 +87,7 @@ def fake_quantize_per_channel_affine(
 
 
 class Packed:
-    """A weight with its bias and a convolution's parameters."""
+    """Weight, bias and a convolution's parameters."""
 
     __slots__ = ("bias", "options", "weight")
 

@@ -50,7 +50,7 @@ def _filled(name: str, *, launches: bool = True) -> None:
         memory_format: int | None = None,
         **_: Any,
     ) -> Tensor:
-        """Laid out like the other tensor by default."""
+        """By default with the other tensor's layout."""
         positional = arguments[1:] if value_first else arguments
         code = dtype if dtype is not None or not positional else positional[0]
         layout = positional[4] if len(positional) > 4 else memory_format
@@ -114,7 +114,7 @@ def eye(recorder: Recorder, n: int, m: Any = None, *_: Any, dtype: int | None = 
 
 @operator("tensor", "as_tensor")
 def tensor(recorder: Recorder, data: Any, dtype: int | None = None, *_: Any, **__: Any) -> Tensor:
-    """A tensor from numbers that the host holds."""
+    """Tensor from numbers held by the host."""
     if isinstance(data, Tensor):
         return data
     recorder.host("tensor")
@@ -135,7 +135,7 @@ def tensor(recorder: Recorder, data: Any, dtype: int | None = None, *_: Any, **_
 
 
 def cast(recorder: Recorder, x: Tensor, dtype: str, copy: bool = False) -> Tensor:
-    """A tensor in another element type; itself if equal."""
+    """Tensor in another element type; itself if equal."""
     if is_host(x):
         recorder.host("to")
         return moving.cast(x, dtype)
@@ -146,7 +146,7 @@ def cast(recorder: Recorder, x: Tensor, dtype: str, copy: bool = False) -> Tenso
 
 @operator("to", "_to_copy")
 def to(recorder: Recorder, self: Tensor, *arguments: Any, dtype: int | None = None, copy: bool = False, **_: Any) -> Tensor:
-    """All overloads: the first element type counts, devices do not; of two truth values after it the second requests a copy."""
+    """All overloads: the first element type counts, devices do not; the second of two flags requests a copy."""
     wanted = self.dtype if dtype is None else SCALAR_TYPES[dtype]
     for argument in arguments:
         if isinstance(argument, Tensor) or type(argument) is int:
@@ -237,7 +237,7 @@ def multinomial(recorder: Recorder, self: Tensor, num_samples: int, *_: Any, **_
 def _window(name: str) -> None:
     @operator(name)
     def rule(recorder: Recorder, window_length: int, *options: Any, dtype: int | None = None, **_: Any) -> Tensor:
-        """A cosine over its length, in ATen's five launches; a periodic one is cut from a longer one."""
+        """Cosine window in ATen's five launches; a periodic one is cut from a longer one."""
         longer = 0 if options[:1] == (False,) else 1
         output = recorder.tensor((window_length,), type_named(dtype, "float32"))
         if window_length < 2:

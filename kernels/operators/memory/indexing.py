@@ -132,7 +132,7 @@ def repeat_interleave(recorder: Recorder, self: Tensor, repeats: Any, dim: int |
 
 
 def _repeat_by_tensor(recorder: Recorder, source: Tensor, repeats: Any, place: int) -> Tensor:
-    """For repeats in a tensor, as in traced code of a size, rows are picked by their numbers (``Repeat.cpp``)."""
+    """For repeats in a tensor, as in traced code of a size, rows are picked by index (``Repeat.cpp``)."""
     if not isinstance(repeats, Tensor) or repeats.value is None:
         raise DataDependent("the numbers in a tensor decide how often elements repeat")
     times = [int(item) for item in repeats.value]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators that view memory differently, and the copies they need otherwise."""
+"""Operators that view memory, or copy it if necessary."""
 
 from __future__ import annotations
 
