@@ -79,7 +79,6 @@ def prose(text: str) -> str:
 
 
 def paragraphs(text: str) -> Lines:
-    """Docstring as paragraphs and indented lines."""
     for block in re.split(r"\n\s*\n", inspect.cleandoc(text)):
         for indented, run in groupby(block.splitlines(), lambda line: line.startswith(" ")):
             lines = [line for line in run if line != "::"]

@@ -65,7 +65,6 @@ def written(room: str) -> str:
 
 
 def arrows() -> list[tuple[str, str]]:
-    """Imports between rooms, without implied ones."""
     below: dict[str, set[str]] = {room: set() for floor in FLOORS for room in floor}
     for room, other in passages():
         below[room].add(other)
@@ -77,7 +76,6 @@ def arrows() -> list[tuple[str, str]]:
 
 
 def contents(room: str, used: Sequence[str]) -> list[Text]:
-    """Modules and folders of a room, and its imports from other packages."""
     inside = {name.removeprefix(f"{room}.").partition(".")[0] for name in modules() if room_of(name) == room != name}
     own = [name + "/" * is_face(f"{room}.{name}") for name in sorted(inside)]
     lines = [Text(line, GREY) for line in textwrap.wrap("  ".join(own), CHARACTERS)]

@@ -44,7 +44,6 @@ HOT = (0.75, 0.95)
 
 
 def play(part: Part, stage: Stage, seconds: float) -> None:
-    """Run one application: frames at its rate, reported to the daemon."""
     began = time.monotonic()
     time.sleep(part.comes * seconds)
     shape = reference_input(part.network).shape

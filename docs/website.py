@@ -32,7 +32,6 @@ LINK = re.compile(r"(?<=\]\()([^)\s#]+)(?=[)#])")
 
 
 def copied() -> list[str]:
-    """Repository files on the site, by path."""
     kinds = (".md", ".svg", ".png", ".py", ".yaml", ".varlink")
     below = [path for part in ("", "examples", "deploy/daemon") for path in (DOCS / part).iterdir()]
     files = [path for path in below if path.suffix in kinds or path.name == "Containerfile"]
@@ -45,8 +44,6 @@ def place(path: str) -> str:
 
 
 def rewritten(text: str, path: str, contents: list[str]) -> str:
-    """Page with the site's links; a link outside it becomes plain text."""
-
     def link(found: re.Match[str]) -> str:
         target = posixpath.normpath(posixpath.join(posixpath.dirname(path), found[1]))
         return place(target) if target in contents else found[1]

@@ -47,7 +47,6 @@ class DocumentError(ValueError):
         return line_of(text, self.at) if self.at else self.line
 
     def in_file(self, name: object, text: str) -> str:
-        """Message with its file, and line if known."""
         line = self.line_in(text)
         return f"{name}: {self}" if line is None else f"{name}, line {line}: {self}"
 
@@ -168,7 +167,6 @@ def convert(raw: Any, kind: type[T], *, exact: bool = False) -> T:
 
 
 def unknown_members(raw: Any, kind: Any) -> Iterator[tuple[Place, tuple[str, ...]]]:
-    """Places of unknown members, and the names valid there."""
     plain = _plain(kind)
     if _is_record(plain) and isinstance(raw, Mapping):
         known = tuple(_members(plain))
@@ -219,7 +217,6 @@ def mistakes(raw: Any, kind: Any, at: Place = ()) -> Iterator[DocumentError]:
 
 
 def _own_mistakes(raw: Any, kind: Any, at: Place, refusal: msgspec.ValidationError) -> Iterator[DocumentError]:
-    """Mistakes of a value whose members are each valid."""
     found = []
     if isinstance(raw, Mapping) and _is_record(_plain(kind)):
         for name in raw:
@@ -247,7 +244,6 @@ def _refusal(raw: Any, kind: Any) -> msgspec.ValidationError | None:
 
 
 def _parts(raw: Any, kind: Any) -> Iterator[tuple[str | int, Any, Any]]:
-    """Members of a value: key, value, and the value's type."""
     kind = _plain(kind)
     inner = () if get_origin(kind) is Literal else get_args(kind)
     if isinstance(raw, Mapping) and _is_record(kind):
@@ -285,7 +281,6 @@ def _plain(kind: Any) -> Any:
 
 
 def expected(kind: Any) -> str:
-    """Valid values, in words."""
     if get_origin(kind) in (Union, UnionType):
         return " or ".join(expected(each) for each in get_args(kind) if each is not NoneType)
     for note in getattr(kind, "__metadata__", ()):

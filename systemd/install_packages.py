@@ -23,7 +23,6 @@ _SILENT_S = 5.0
 
 
 def line_for(said: str, silent_s: float) -> str | None:
-    """Text to print for a line of pip's output, if any."""
     if found := _WHEEL.match(said):
         return " ".join(part for part in (found[1].replace("_", "-"), found[2], found[3]) if part)
     if found := _BUILDING.match(said):

@@ -96,7 +96,6 @@ class Tree:
             place.chmod(0o644)
 
     def add_the_rest(self) -> None:
-        """Add commands, units, configuration, manual pages, completion, headers, documents."""
         for name, (module, function) in COMMANDS.items():
             # -I: whatever is set in the environment, or lies in the user's home, is none of a root daemon's libraries.
             program = (
@@ -135,7 +134,6 @@ class Tree:
 
 
 def configuration() -> str:
-    """Configuration as installed: all comments."""
     from jetdvfs.daemon.cli.config import template
 
     return template()

@@ -34,7 +34,6 @@ def out_of_heads(call: NodeCall, x: Tensor) -> Tensor:
 
 
 def _joined(call: NodeCall, past: Tensor | None, x: Tensor) -> Tensor:
-    """New keys or values appended to earlier ones."""
     if past is None or not past.numel:
         return x
     made: Tensor = call.aten("cat", [past, x], 2)
@@ -117,7 +116,6 @@ def group_query_attention(call: NodeCall) -> Any:
 
 
 def rotated(call: NodeCall, x: Tensor) -> Tensor:
-    """Rotary positions in one launch, as in runtimes."""
     return call.recorder.launch("rope", [x], call.recorder.tensor(x.shape, x.dtype, x.strides), work=3 * x.numel)
 
 
@@ -166,7 +164,6 @@ def attended(call: NodeCall, packed: Tensor, past_at: int, mask: Tensor | None) 
 
 @onnx_operator("CausalConvWithState")
 def causal_convolution(call: NodeCall) -> Any:
-    """Depthwise convolution of the joined state and input."""
     x, weight, past = call.tensor(0), call.tensor(1), call.optional(3)
     if x.rank != 3 or weight.rank != 3:
         raise ShapeError(f"operator {call.node.key} on an input of shape {show(x.shape)}")

@@ -108,7 +108,6 @@ class NodeCall:
 
 
 def _is_ready(x: Tensor) -> bool:
-    """True if the host holds a tensor, or it is a constant for sizes."""
     return x.value is not None or (x.parameter and x.dtype.startswith(("int", "uint", "bool")))
 
 

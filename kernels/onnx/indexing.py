@@ -25,7 +25,6 @@ def slice_(call: NodeCall) -> Any:
 
 
 def _cut(call: NodeCall, x: Tensor, axis: int, start: int, end: int, step: int) -> Any:
-    """Slice along one axis; backwards, a flipped slice."""
     if step > 0:
         return call.aten("slice", x, axis, start, end, step)
     length = x.shape[dim_of(x.rank, axis)]
@@ -55,7 +54,6 @@ def gather(call: NodeCall) -> Any:
 
 
 def _windows(call: NodeCall, x: Tensor, rows: Tensor, place: int) -> Tensor:
-    """View of ``unfold``: places of each window."""
     places, (count, width) = numbers_in(rows), rows.shape
     step = int(places[width]) - int(places[0]) if count > 1 else 1
     shape = (*x.shape[:place], count, width, *x.shape[place + 1 :])
@@ -82,7 +80,6 @@ def gather_nd(call: NodeCall) -> Any:
 
 
 def _columns(call: NodeCall, indices: Tensor) -> list[Tensor]:
-    """Unpacked index tensors, one per dimension."""
     return [call.aten("select", indices, -1, place) for place in range(indices.shape[-1])]
 
 
@@ -133,14 +130,12 @@ def reverse_sequence(call: NodeCall) -> Any:
 
 @onnx_operator("TensorScatter")
 def write_rows(call: NodeCall) -> Any:
-    """Rows written into a cache in place."""
     call.recorder.launch("copy", [call.tensor(1)], call.recorder.tensor(call.tensor(1).shape, call.tensor(0).dtype))
     return call.tensor(0)
 
 
 @onnx_operator("ai.onnx.ml::ArrayFeatureExtractor")
 def pick_columns(call: NodeCall) -> Any:
-    """Columns by index, on the host."""
     x = call.tensor(0)
     call.recorder.host("index_select")
     return call.recorder.tensor((*(x.shape[:-1] or (1,)), call.tensor(1).numel), x.dtype)

@@ -97,7 +97,6 @@ def product_and_sum(call: NodeCall) -> Any:
 
 
 def _spreads(shape: Sequence[int], wide: Sequence[int]) -> bool:
-    """True if a shape broadcasts to a wider one."""
     return len(shape) <= len(wide) and all(size in (1, other) for size, other in zip(shape[::-1], wide[::-1], strict=False))
 
 

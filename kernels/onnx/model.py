@@ -266,7 +266,6 @@ class OnnxModel:
         return scope
 
     def _note(self, node: Node, at: Field) -> None:
-        """Read the notes of PyTorch's exporter on a node: module, call, line."""
         parts = {item.number: item for item in self._wire.fields(at.value, at.end)}
         key = self._wire.text(parts[1]) if 1 in parts else ""
         if key == "pkg.torch.onnx.name_scopes" and 2 in parts:

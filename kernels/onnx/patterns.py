@@ -84,7 +84,6 @@ _ARITHMETIC = frozenset({"Add", "Sub", "Mul", "Div", "Cast"})
 
 
 def _read_by(node: Node) -> list[str]:
-    """Names whose numbers a node or its inner graphs use."""
     return node.inputs[:1] if node.operator == "CastLike" else [*node.inputs, *sorted(outer_names(node))]
 
 
@@ -258,12 +257,10 @@ class Rewriter:
             yield from self._all_fit(templates[1:], names[1:], further, more)
 
     def _is_number(self, name: str) -> bool:
-        """True for a constant of one element."""
         constant = self._constant(name)
         return constant is not None and (not isinstance(constant, TensorHeader) or constant.shape in ((), (1,)))
 
     def _number(self, name: str) -> float | None:
-        """Number of a constant of one element, if it is in the file."""
         constant = self._constant(name)
         if not isinstance(constant, TensorHeader):
             return constant
@@ -288,7 +285,6 @@ class Rewriter:
         return name in self._sizes
 
     def _sensible(self, kind: str, bound: dict[str, str], used: set[int]) -> bool:
-        """True if sizes of weights and the exporter's notes agree with a template."""
         if kind == "group_norm":
             ones, zeros = (self._filled(bound[name]) for name in ("#ones", "#zeros"))
             return (ones, zeros) == (1, 0) and len(self._weights[bound["#ones"]].shape) == 1
@@ -317,7 +313,6 @@ class Rewriter:
         return True
 
     def _filled(self, name: str) -> float | None:
-        """Value of a constant with equal elements."""
         try:
             return next(iter(numbers)) if len(numbers := set(self._weights[name].numbers())) == 1 else None
         except (KeyError, ModelError):
@@ -394,7 +389,6 @@ class Rewriter:
         return place is not None and self._graph.nodes[place].operator in ("ScatterND", "ScatterElements")
 
     def _is_table(self, node: Node) -> bool:
-        """True if it permutes rows picked from a table by fixed indices."""
         name = node.inputs[0] if node.inputs else ""
         place = self._maker.get(name)
         if place is None or self._graph.nodes[place].operator != "Reshape":
@@ -440,7 +434,6 @@ class Rewriter:
         return replace(norm, attributes={**norm.attributes, "assumed": 1})
 
     def _readers(self, name: str) -> set[int]:
-        """Nodes that use a tensor's contents, not only its sizes."""
         return {place for place in self._users.get(name, ()) if self._graph.nodes[place].operator not in ("Shape", "Size")}
 
     def _rolled(self, place: int) -> tuple[Node | None, set[int]]:
@@ -482,7 +475,6 @@ class Rewriter:
     # Values computed from sizes alone
 
     def _find_sizes(self) -> None:
-        """Note values computed from sizes and plain numbers, and values computed from weights alone."""
         for name, header in self._weights.items():
             if header.dtype.startswith(("int", "bool")) or all(size == 1 for size in header.shape):
                 self._sizes.add(name)

@@ -22,7 +22,6 @@ def _one(name: str, spelling: str) -> None:
 
 
 def combined(call: NodeCall, name: str, reverse: str | None = None, **options: Any) -> Any:
-    """Operator of two inputs, each a tensor or a number."""
     first, second = call.operand(0), call.operand(1)
     if not isinstance(first, Tensor):
         if not isinstance(second, Tensor):

@@ -81,7 +81,6 @@ class OnnxProgram:
         self._run(recorder, graph, names)
 
     def mentioned(self) -> set[str]:
-        """Weights mentioned by its nodes."""
         return {name for node in self._model.graph.nodes for name in (*node.inputs, *outer_names(node))}
 
     def declared(self) -> list[Declared]:
@@ -114,7 +113,6 @@ class OnnxProgram:
         return names
 
     def _run(self, recorder: Recorder, graph: Graph, names: Names) -> None:
-        """Run one graph; names of outer graphs are among ``names``."""
         try:
             graph = in_eight_bits(in_order(graph), self._account)
             version = self._model.versions.get("", 0)
@@ -238,7 +236,6 @@ class OnnxProgram:
         return tuple(names[name] for name in graph.outputs)
 
     def _loop(self, recorder: Recorder, call: NodeCall, names: Names) -> Any:
-        """Rounds until a known count or condition ends."""
         graph = call.attribute("body")
         if not isinstance(graph, Graph) or not (call.given(0) or call.given(1)):
             raise ModelError("ONNX file: a Loop without a body, or without an end")
@@ -259,7 +256,6 @@ class OnnxProgram:
         return (*carried, *(call.aten("stack", bucket) for bucket in collected))
 
     def _scan(self, recorder: Recorder, call: NodeCall, names: Names) -> Any:
-        """A round per slice of its inputs, with stacked results."""
         graph, count = call.attribute("body"), call.attribute("num_scan_inputs", 0)
         if not isinstance(graph, Graph) or not 0 < count <= len(call.inputs):
             raise ModelError("ONNX file: a Scan without a body, or without inputs")

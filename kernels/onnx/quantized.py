@@ -100,7 +100,6 @@ class _Narrowing:
         return bool(read) and all(name in narrow for name in read)
 
     def _conversion(self, name: str) -> Node | None:
-        """Conversion from few bits behind a value, perhaps moved since."""
         maker = self._maker.get(name)
         while maker is not None and maker.operator in _MOVES and name in self._constant:
             name = maker.inputs[0]
@@ -122,7 +121,6 @@ class _Narrowing:
         return value if isinstance(value, TensorHeader) else None
 
     def _stored(self, name: str, nodes: list[Node]) -> str:
-        """Stored input: the source of its conversion, if any."""
         maker = self._maker.get(name)
         moved = maker is not None and maker.operator != _FROM and name in self._constant
         if maker is None or (maker.operator != _FROM and not (moved and self._conversion(name))):

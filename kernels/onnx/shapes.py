@@ -326,7 +326,6 @@ def window(call: NodeCall) -> Any:
 
 @onnx_operator("MelWeightMatrix")
 def mel_weights(call: NodeCall) -> Any:
-    """Constant table of numbers."""
     bins, length = (int(call.numbers(place)[0]) for place in range(2))
     shape = (length // 2 + 1, bins)
     return call.recorder.tensor(shape, _type_of(call, "float32", "output_datatype"), parameter=True)
@@ -357,7 +356,6 @@ def affine_grid(call: NodeCall) -> Any:
 
 @onnx_operator("CenterCropPad")
 def center(call: NodeCall) -> Any:
-    """Middle of each dimension, or padding around it."""
     x, pads = call.tensor(0), list[int]()
     wanted = dict(zip(call.attribute("axes", range(x.rank)), call.integers("shape", 1) or [], strict=True))
     wanted = {dim_of(x.rank, axis): size for axis, size in wanted.items()}

@@ -106,7 +106,6 @@ def is_close(value: Any, wanted: Any) -> bool:
 
 
 def has_attributes(node: Node, wanted: dict[str, Any]) -> bool:
-    """True if a node has a template's attributes, and else defaults alone."""
     given = node.attributes
     for name, value in given.items():
         expected = wanted[name] if name in wanted else _DEFAULTS.get(name)

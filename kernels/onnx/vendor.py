@@ -174,7 +174,6 @@ def fused_gemm(call: NodeCall) -> Any:
 
 @onnx_operator("com.microsoft::FusedConv")
 def fused_conv(call: NodeCall) -> Any:
-    """Convolution, an addition, and its activation."""
     from .layers import conv
 
     made = conv(call)

@@ -155,5 +155,4 @@ def signed(value: int) -> int:
 
 
 def single(value: int) -> float:
-    """Single-precision number in four bytes."""
     return float(struct.unpack("<f", value.to_bytes(4, "little"))[0])

@@ -144,7 +144,6 @@ class Recorder:
         self._instead = outer
 
     def host(self, name: str) -> None:
-        """Record a call that launches nothing."""
         self._add(HostOp(name, self.scope))
 
     def _add(self, call: Call) -> None:

@@ -67,7 +67,6 @@ def operator(*names: str) -> Callable[[AnyRule], AnyRule]:
 
 
 def _checked(rule: Rule) -> Rule:
-    """Rule with a check of its arguments' types."""
     code = rule.__code__
     names = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
     by_name = {name: _CHECKS[kind] for name in names if (kind := rule.__annotations__.get(name)) in _CHECKS}
@@ -198,7 +197,6 @@ def ill_typed(name: str, args: Sequence[Any], error: Exception) -> ShapeError:
 
 
 def spelled(name: str) -> str:
-    """Name with its namespace, by default ATen's."""
     return name if "::" in name else f"aten::{name}"
 
 

@@ -219,7 +219,6 @@ class Tracking:
     # Values
 
     def keep(self, value: Any) -> None:
-        """Keep a value that outlives the run."""
         self.lasting |= writers_of([value])
 
     def settle(self, start: int, end: int, made: Any, written: Tensor | None) -> None:
@@ -312,7 +311,6 @@ class Tracking:
             self._blocks[-1][key] = (tensors_in(made), launches.start, len(launches), call)
 
     def changes_nothing(self, source: Any, made: Any, launches: range) -> None:
-        """Record that a call added nothing, or multiplied by one."""
         if not isinstance(source, Tensor) or not isinstance(made, Tensor) or len(launches) != 1:
             return
         if (source.shape, source.dtype) == (made.shape, made.dtype):
@@ -320,7 +318,6 @@ class Tracking:
             self.neutral.append(Neutral(launches.start, source.memory.writer, source.memory, made.memory))
 
     def fold(self, args: Sequence[Any], made: Any, launches: range) -> None:
-        """Record that a call worked on constants alone."""
         results = tensors_in(made)
         for tensor in results:
             tensor.constant = True
@@ -329,12 +326,10 @@ class Tracking:
 
 
 def writers_of(values: Iterable[Any]) -> set[int]:
-    """Last writers of the tensors in some values."""
     return {tensor.memory.writer for value in values for tensor in tensors_in(value) if tensor.memory.writer >= 0}
 
 
 def _key(values: Iterable[Any], depth: int = 0) -> tuple[Any, ...] | None:
-    """Key of a call's arguments; ``None`` if they have none."""
     made: list[Any] = []
     for value in values:
         kind = type(value)

@@ -149,7 +149,6 @@ class Tensor:
 
     @property
     def is_quantized(self) -> bool:
-        """True for numbers of a few bits, each times a scale."""
         return self.dtype in QUANTIZED
 
     @property
@@ -195,7 +194,6 @@ class Tensor:
 
 
 def tensors_in(value: Any, depth: int = 0) -> list[Tensor]:
-    """Tensors in a value: itself, or in lists, tuples and dictionaries."""
     if isinstance(value, Tensor):
         return [value]
     if isinstance(value, dict):

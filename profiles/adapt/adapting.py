@@ -75,7 +75,6 @@ def bundle_adapted(
 
 
 def idling_as(prior: Prior, record: Measurements) -> Prior:
-    """Prior with idle power scaled to a record's."""
     rows = record.tables["idle_mw"]
     if not len(rows):
         return prior
@@ -151,7 +150,6 @@ def disagreement(before: Prior, device: MeasuredDevice, observed: Observed) -> f
 def _left_out(
     before: Prior, device: MeasuredDevice, measured: Sequence[NetworkMeasurement], network: Network
 ) -> list[NetworkError]:
-    """Errors for a network predicted from the remaining ones."""
     others = [item for item in measured if item.network.digest != network.digest]
     seen = surface(network, adapted(before, device, observations(device, others)).cost)
     return [compare(seen, item) for item in measured if item.network.digest == network.digest]

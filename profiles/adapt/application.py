@@ -101,7 +101,6 @@ class Application:
         return answer
 
     def load(self, network: Network) -> str:
-        """Load a network onto the board; return its ID."""
         return str(self.request("load", network=network.to_json(host_calls=True))["network"])
 
     def frame(self, network: str) -> dict[str, Any]:

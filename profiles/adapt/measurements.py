@@ -92,7 +92,6 @@ def too_far(distances: NDArray[np.float64]) -> NDArray[np.bool_]:
 
 
 def has_work(kernel: KernelInvocation) -> bool:
-    """True if a kernel's work is known, not only its name."""
     return bool(kernel.flops or kernel.bytes)
 
 
@@ -121,7 +120,6 @@ def check_record(record: Record) -> None:
 
 
 def _wrong(record: Record, device: MeasuredDevice, name: str, rows: Figures) -> Iterator[str]:
-    """Errors in the rows of one table, in words."""
     things = _things(record, name)
     if not _well_formed(rows, things, device.grid.size):
         within = f"{things} things and {device.grid.size} configurations"
@@ -185,12 +183,10 @@ def _reference(record: Record, device: MeasuredDevice, name: str, rows: Figures)
 
 
 def _timed(name: str) -> bool:
-    """True if a table has times of kernels or networks."""
     return name.endswith("_ms")
 
 
 def _things(record: Record, name: str) -> int:
-    """Number of a table's possible subjects."""
     if name in _KERNELS:
         return len(record.invocations)
     if name in _NETWORKS:
@@ -361,12 +357,10 @@ class Measurements:
 
 
 def arrays_of(tables: Mapping[str, Rows]) -> dict[str, Any]:
-    """Tables as named arrays of an npz file."""
     return {f"{name}.{column}": getattr(rows, column) for name, rows in tables.items() for column in COLUMNS}
 
 
 def rows_of(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Rows]:
-    """Tables among named arrays of an npz file."""
     names = [key.removesuffix(".value") for key in arrays if key.endswith(".value")]
     return {name: Rows(*(arrays[f"{name}.{column}"] for column in COLUMNS)) for name in names}
 

@@ -103,7 +103,6 @@ def _errors(
 
 
 def summary(errors: Sequence[NetworkError]) -> dict[str, dict[str, float]]:
-    """Means over networks of errors and coverages, by method."""
     names = ["latency_percent", "energy_percent", "latency_covered", "energy_covered"]
     if any(error.energy_percent is None for error in errors):
         names = ["latency_percent", "latency_covered"]

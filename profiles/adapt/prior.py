@@ -153,7 +153,6 @@ def prior_of(bundle: Bundle, device: MeasuredDevice) -> Prior:
 
 
 def adapted(prior: Prior, device: MeasuredDevice, observed: Observed) -> Prior:
-    """Prior after observations of some networks."""
     if not observed:
         return prior
     now, factors = prior, dict[str, float]()
@@ -200,7 +199,6 @@ def _on_grid(
 def _near(
     figures: NDArray[np.float32], levels: Sequence[int], mine: Sequence[int], factor: float, axis: int
 ) -> NDArray[np.float32]:
-    """The same along one axis, with clocks scaled by a factor."""
     at = np.interp(np.asarray(mine) * factor, levels, np.arange(len(levels)))
     low = np.minimum(at.astype(int), max(len(levels) - 2, 0))
     high = np.minimum(low + 1, len(levels) - 1)

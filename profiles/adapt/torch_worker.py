@@ -103,7 +103,6 @@ class Worker:
         return 1e3 * (self._now() - start)
 
     def _timed(self, run: Run, request: dict[str, Any], waiting: bool, before: Run = lambda: None) -> dict[str, Any]:
-        """Median time of a call, with or without waiting for its launches."""
         found: list[float] = []
         until = time.perf_counter() + float(request.get("seconds", 1.0))
         for number in range(_WARM_UP + int(request.get("timings", 100))):

@@ -166,7 +166,6 @@ def _listen(process: subprocess.Popen[str], said: deque[str], over: list[float])
 
 
 def _complaint(said: Sequence[str]) -> str:
-    """First error in its last output, or the last line."""
     found = [line for line in said if "[E]" in line] or [line for line in said if line][-1:]
     return f": {found[0][-200:]}" if found else ""
 

@@ -54,7 +54,6 @@ def read_manifest(directory: Path, *, boards: Path = BOARDS_DIR) -> Manifest:
 
 
 def _check_features(manifest: Manifest) -> None:
-    """Refuse models with features unknown to this release."""
     try:
         for kind, entry in manifest.kinds.items():
             columns(kind, entry.features)

@@ -29,7 +29,6 @@ class Factors:
     dynamic: Factor = 1.0
 
     def times(self, other: Mapping[str, float]) -> Factors:
-        """These factors, multiplied by further ones by name."""
         return Factors(**{name: value * other.get(name, 1.0) for name, value in asdict(self).items()})
 
     def rates(self, chip: ChipRates) -> ChipRates:
@@ -56,11 +55,9 @@ class Carried:
     observations: int
 
     def time(self, model: Regressor) -> Regressor:
-        """Time model at the other board's clocks."""
         return model if self.clocks == (1.0, 1.0, 1.0) else _AtClocks(model, self.clocks, 0.0)
 
     def power(self, model: Regressor) -> Regressor:
-        """Power model at the other board's clocks, with its factor."""
         return _AtClocks(model, self.clocks, math.log(self.factors.dynamic))
 
 

@@ -53,7 +53,6 @@ class Identity:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Checksums of its tree models, the keys of their node tables."""
         return tuple(digest for name, digest in self.checksums.items() if name not in _NO_MODELS)
 
 

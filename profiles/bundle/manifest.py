@@ -253,7 +253,6 @@ class Manifest:
 
     @property
     def other_boards_seen(self) -> bool:
-        """True if its errors were measured on unseen boards."""
         return bool(set(self.evaluation) - {UNSEEN_NETWORK})
 
     @property

@@ -70,7 +70,6 @@ class SurfaceCache:
         return None
 
     def put(self, key: str, data: bytes) -> None:
-        """Keep a surface in the form of :meth:`Surface.save`."""
         with contextlib.suppress(OSError):
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with replacing(self._path(key), 0o644) as file:

@@ -21,7 +21,6 @@ class TableFiles:
         self.folder = folder / "tables"
 
     def stamps(self, digests: Iterable[str]) -> dict[str, Stamp]:
-        """Stamps of existing tables."""
         found = {}
         for digest in digests:
             with contextlib.suppress(OSError):

@@ -47,7 +47,6 @@ def host_file(host: HostModel) -> bytes:
 
 
 def write_manifest(directory: Path, manifest: Manifest, checksums: Mapping[str, str]) -> Manifest:
-    """Write only a bundle's manifest, for instance with its evaluation."""
     complete = replace(manifest, checksums=dict(checksums))
     with replacing(directory / MANIFEST, 0o644) as file:
         file.write(_json(complete.to_json()))

@@ -34,5 +34,4 @@ def reference_input(name: str, batch: int = 1) -> TensorSpec:
 
 
 def reference_network(name: str, batch: int = 1) -> Network:
-    """Reference network, decomposed for a batch of images."""
     return decompose(reference_model(name), [reference_input(name, batch)], name=name)

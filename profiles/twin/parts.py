@@ -96,7 +96,6 @@ class Workshop:
         return gpu
 
     def other_devices(self, gate: PowerGate) -> Iterator[FurtherDevfreq]:
-        """Further devfreq devices of the GPU, without a driver here."""
         for device in self.twin.get("other_devices", ()):
             rates = tuple(range(*device["rates"]))
             section = {**self.description.section("gpu"), "attributes": {}, **device}

@@ -67,7 +67,6 @@ class ReplayedSilicon:
         return {rail: watts * share for rail, watts in rails.items()}
 
     def other_rails_w(self, clocks: Clocks, *, cores: float = 0.0, dram_bytes_s: float = 0.0) -> dict[str, Array]:
-        """Power above idle of other work, as on the simulated board."""
         return self._silicon.other_rails_w(clocks, cores=cores, dram_bytes_s=dram_bytes_s)
 
     def sensed(self, rails: dict[str, Array]) -> dict[str, Array]:

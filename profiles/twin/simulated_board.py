@@ -270,7 +270,6 @@ class SimulatedBoard:
         self.now = until
 
     def _elapse(self, end: float) -> None:
-        """Let time pass in which nothing changes."""
         seconds = end - self.now
         running, cost = self._running(), self._together()
         watts = self._draw(cost)
@@ -299,13 +298,11 @@ class SimulatedBoard:
         return min((frame.due(self.now, cost, speed) for frame, cost, speed in self._running()), default=math.inf)
 
     def _running(self) -> list[tuple[RunningFrame, FrameCost, float]]:
-        """Frames on the GPU, cost of each alone, and its present speed."""
         costs = [self._cost(frame.stream) for frame in self._work.running]
         at = speeds([cost.gpu_share for cost in costs]) if len(costs) > 1 else [1.0] * len(costs)
         return list(zip(self._work.running, costs, at, strict=True))
 
     def _together(self) -> FrameCost | None:
-        """Their total cost; None while nothing runs."""
         running = self._running()
         if not running:
             return None
@@ -313,7 +310,6 @@ class SimulatedBoard:
         return blended([cost for _, cost, _ in running], [speed for _, _, speed in running], idle_w)
 
     def _follow(self) -> bool:
-        """Let the memory clock follow the other units."""
         cpu_khz = max(policy.clock.requested for policy in self.policies if policy.online)
         share = self.gpu.load * self.gpu.clock.requested / self.gpu.clock.rates[-1]
         return self.emc.follow(cpu_khz, share, self._company.memory_bytes_s, self._company.emc_hz)

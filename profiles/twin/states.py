@@ -44,7 +44,6 @@ def _files(board: SimulatedBoard, pattern: str) -> Iterator[str]:
 
 
 def _text(board: SimulatedBoard, path: str, text: str) -> None:
-    """Replace the text of a writable file until it is written."""
     node = board.tree.node(path)
     assert isinstance(node, Attribute)
     said = [text]
@@ -67,7 +66,6 @@ def no_passive_trip(board: SimulatedBoard) -> None:
 
 @_state
 def eagain_zone(board: SimulatedBoard) -> None:
-    """The CPU's thermal zone fails with EAGAIN."""
     for path in _files(board, "/sys/devices/virtual/thermal/*/type"):
         if "cpu" in board.tree.read(path).decode().lower():
             board.faults.refuse(path.replace("type", "temp"), errno.EAGAIN, access="read")
@@ -103,7 +101,6 @@ def gpu_max_freq_zero(board: SimulatedBoard) -> None:
 
 @_state
 def gpu_limits_not_available(board: SimulatedBoard) -> None:
-    """The GPU's upper limit reads N/A."""
     path = board.description.section("gpu")["devfreq"][0]
     _text(board, board.tree.resolve(f"{path}/max_freq"), "N/A")
 
@@ -163,7 +160,6 @@ def mainline_memory_clock(board: SimulatedBoard) -> None:
 
 @_state
 def debugfs_locked_down(board: SimulatedBoard) -> None:
-    """Kernel lockdown closes the files of debugfs."""
     for path in _files(board, f"{_DEBUGFS}/*"):
         board.faults.refuse(path, errno.EPERM, access="read")
 

@@ -148,7 +148,6 @@ def rows(x: Tensor, axis: int) -> tuple[Shape, list[Sequence[Number]]]:
 
 
 def along(x: Tensor, axis: int, dtype: str, compute: Callable[[Sequence[Number]], Sequence[Number]]) -> Tensor:
-    """Length-preserving function of the numbers along an axis."""
     place = dim_of(x.rank, axis)
     rest, before = rows(x, axis)
     after = [compute(row) for row in before]

@@ -144,7 +144,6 @@ def _wrapped(index: int, length: int) -> int:
 
 
 def _places(self: Tensor, indices: Sequence[Tensor | None]) -> tuple[list[int], tuple[int, ...]]:
-    """Places of the elements that advanced indexing picks, and their shape."""
     given = [*indices, *[None] * (self.rank - len(indices))]
     if len(given) > self.rank or any(x is not None and x.dtype in ("bool", "uint8") for x in given):
         raise ShapeError(f"{len(indices)} indices into an array of shape {show(self.shape)}")

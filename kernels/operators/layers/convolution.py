@@ -89,7 +89,6 @@ def convolve(
 def _named_padding(
     recorder: Recorder, x: Tensor, padding: str, kernel: Sequence[int], dilation: Sequence[int]
 ) -> tuple[Tensor, tuple[int, ...]]:
-    """Input, padded for an even kernel's larger end, and the padding that a name denotes."""
     if padding == "valid":
         return x, (0,) * len(kernel)
     if padding != "same":

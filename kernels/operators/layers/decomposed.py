@@ -135,7 +135,6 @@ def slice_scatter(
 
 
 def _scattered(recorder: Recorder, self: Tensor, src: Tensor, place: Tensor) -> Tensor:
-    """Copy of a tensor with another one copied into a part of it."""
     out = recorder.launch("clone", [self], recorder.tensor(self.shape, self.dtype, preserved(self)))
     recorder.launch("copy", [src], recorder.tensor(place.shape, self.dtype))
     return out

@@ -92,13 +92,11 @@ def _rank(letter: str) -> tuple[int, int]:
 
 
 def _letters(text: str, covered: int) -> list[str]:
-    """Letters of a term, whose ellipsis covers this number of dimensions."""
     before, dots, after = text.partition("...")
     return [*before, *(f"...{place}" for place in reversed(range(covered)) if dots), *after]
 
 
 def _diagonal(recorder: Recorder, x: Tensor, term: Sequence[str]) -> Tensor:
-    """Operand with one dimension for each repeated letter."""
     left = list(term)
     for letter in dict.fromkeys(term):
         while left.count(letter) > 1:
@@ -111,7 +109,6 @@ def _diagonal(recorder: Recorder, x: Tensor, term: Sequence[str]) -> Tensor:
 
 
 def _spread(recorder: Recorder, x: Tensor, term: Sequence[str], order: Sequence[str]) -> Tensor:
-    """View with one dimension for each letter, of size 1 if the operand lacks it."""
     for _ in range(len(order) - len(term)):
         x = views.unsqueeze(recorder, x, x.rank)
     spare = iter(range(len(term), len(order)))

@@ -38,7 +38,6 @@ def _places(x: Tensor, s: Any, dim: Any) -> tuple[list[int], list[int]]:
 
 
 def _fitted(recorder: Recorder, x: Tensor, places: Sequence[int], sizes: Sequence[int]) -> Tensor:
-    """Input cut or zero-padded to the requested sizes."""
     padding = [0] * (2 * x.rank)
     shape = list(x.shape)
     for place, size in zip(places, sizes, strict=True):
@@ -225,12 +224,10 @@ def istft(
 
 
 def _spectra(recorder: Recorder, x: Tensor) -> Tensor:
-    """Spectrum with its points last, as a batch."""
     batch = x if x.rank == 3 else view_of(recorder, x, (1, *x.shape), (0, *x.strides), "unsqueeze")
     return views.transpose(recorder, batch, 1, 2)
 
 
 def _overlapped(recorder: Recorder, frames: Tensor, shape: tuple[int, ...], kept: tuple[int, ...]) -> Tensor:
-    """Frames added up to a signal, of which a part is kept."""
     whole = recorder.launch("unfold_backward", [frames], recorder.tensor(shape, frames.dtype))
     return view_of(recorder, whole, kept, whole.strides, "slice")

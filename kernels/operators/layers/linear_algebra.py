@@ -40,8 +40,6 @@ def linalg_norm(recorder: Recorder, self: Tensor, ord: Any = None, dim: Any = No
 
 
 def _as_is(kind: str, shape: Callable[..., Sequence[int]], *names: str) -> None:
-    """Register an operator of one launch over all its tensors."""
-
     @operator(*(names or (kind,)))
     def rule(recorder: Recorder, *arguments: Any, **_: Any) -> Tensor:
         tensors = [x for x in arguments if isinstance(x, Tensor)]

@@ -126,7 +126,6 @@ def _foldable(left: Tensor, right: Tensor) -> bool:
 
 @operator("matmul", "linalg_matmul")
 def matmul(recorder: Recorder, self: Tensor, other: Tensor) -> Tensor:
-    """``torch.matmul`` for every combination of dimensions."""
     left, right = self, other
     if left.rank == 0 or right.rank == 0:
         raise ShapeError("matrix product of a scalar")

@@ -69,7 +69,6 @@ _single("rnn", "rnn_tanh", "rnn_relu")
 
 
 def _cell_gates(recorder: Recorder, kind: str, x: Tensor, state: Tensor, weights: Sequence[Tensor | None]) -> None:
-    """Two matrix products of a cell and the fused pointwise kernel after them."""
     w_ih, w_hh, b_ih, b_hh = (*weights, None, None)[:4]
     if w_ih is None or w_hh is None:
         raise ShapeError(f"{kind} without weights")

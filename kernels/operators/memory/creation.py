@@ -114,7 +114,6 @@ def eye(recorder: Recorder, n: int, m: Any = None, *_: Any, dtype: int | None = 
 
 @operator("tensor", "as_tensor")
 def tensor(recorder: Recorder, data: Any, dtype: int | None = None, *_: Any, **__: Any) -> Tensor:
-    """Tensor from numbers held by the host."""
     if isinstance(data, Tensor):
         return data
     recorder.host("tensor")
@@ -135,7 +134,6 @@ def tensor(recorder: Recorder, data: Any, dtype: int | None = None, *_: Any, **_
 
 
 def cast(recorder: Recorder, x: Tensor, dtype: str, copy: bool = False) -> Tensor:
-    """Tensor in another element type; itself if equal."""
     if is_host(x):
         recorder.host("to")
         return moving.cast(x, dtype)

@@ -98,7 +98,6 @@ def everything(args: argparse.Namespace) -> int:
 
 
 def _rows(name: str, data: Path) -> Iterator[Row]:
-    """Rows of one comparison, by the JSON of its own command."""
     from . import main
 
     (command, rows_of), told = _PARTS[name], io.StringIO()

@@ -81,7 +81,6 @@ def _cells(one: Judged) -> list[str]:
 
 
 def _moved(judged: Sequence[Judged]) -> str:
-    """Measured memory traffic of a token over the counted bytes."""
     ratios = [
         row.traffic_bytes_s * row.ms / 1e3 / row.token.bytes for row in (one.row for one in judged) if row.traffic_bytes_s
     ]

@@ -135,7 +135,6 @@ def named_networks(
 
 
 def uneven_progress() -> Callable[[int, int, str], None]:
-    """Progress bar over parts of any length."""
     last = -1
 
     def show(done: int, total: int, text: str) -> None:

@@ -226,7 +226,6 @@ def _trials(results: Sequence[NetworkResult], planner: str) -> Iterator[Trial]:
 
 
 def _worst(results: Sequence[NetworkResult]) -> Iterator[str]:
-    """Worst board, network and target of each figure, a line each."""
     from ..compare.plans import CONFIDENT, PLAIN
 
     rows = [(result.network, board) for result in results for board in result.boards]

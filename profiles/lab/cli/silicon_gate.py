@@ -52,7 +52,6 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the table; the exit code tells if all rows passed."""
     from ...reference import reference_names, reference_network
     from ...twin.silicon.chip import load_chip
     from ..compare.gate import BOARD, rows

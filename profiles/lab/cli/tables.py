@@ -66,7 +66,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _lacking(records: Mapping[str, Measurements]) -> str:
-    """Parts of a profile that these records lack."""
     found = list(records.values())
     lacks = {
         "kernels with known sizes": not any(kernel.output for record in found for kernel in record.invocations),
@@ -77,7 +76,6 @@ def _lacking(records: Mapping[str, Measurements]) -> str:
 
 
 def _judge(records: Mapping[Path, Mapping[str, Measurements]], args: argparse.Namespace) -> int:
-    """Train without some kernels or networks, and print their errors."""
     from ..compare.real.layers import MAPPING, read_layers
 
     if args.dry_run:

@@ -125,7 +125,6 @@ def _unpacked(stream: BinaryIO, account: Account) -> BinaryIO:
 
 
 def _predicted_ms(network: Network, args: argparse.Namespace) -> list[float]:
-    """Predicted GPU time of each launch; profile and configuration are reported on standard error."""
     bundle = common.read_profile_at(args)
     grid = bundle.cost.grid
     configuration = common.on_grid(args.config, grid) if args.config is not None else grid.top
@@ -162,7 +161,6 @@ def _text(trace: str, network: Network, comparison: Comparison, predicted_ms: li
 
 
 def _retyped(launches: Sequence[KernelInvocation], comparison: Comparison) -> str:
-    """Launches that ran on other floating-point types than listed, as text."""
     pairs = Counter(f"{types} for {launches[place].dtype}" for place, types in comparison.retyped.items())
     return f", {len(comparison.retyped)} on another element type ({', '.join(pairs)})" if pairs else ""
 

@@ -118,8 +118,6 @@ def _show_real(args: argparse.Namespace) -> int:
 
 
 def _profiles(named: str | None) -> Callable[[str], Bundle | None]:
-    """Initial profile by board: the named one, or that of the simulated board, if any."""
-
     @cache
     def profile_of(board: str) -> Bundle | None:
         name = named or f"{board}-sim"

@@ -85,7 +85,6 @@ class Layer:
 
 @lru_cache(maxsize=64)
 def named_launches(model: str, batch: int) -> dict[str, KernelInvocation]:
-    """Launches by torch.fx module names."""
     seen: Counter[str] = Counter()
     named = {}
     for launch in reference_network(model, batch).launches:
@@ -96,7 +95,6 @@ def named_launches(model: str, batch: int) -> dict[str, KernelInvocation]:
 
 
 def layers_of(table: Iterable[Mapping[str, str]]) -> list[Layer]:
-    """Layers of :data:`NETWORKS`."""
     rows = [
         row
         for row in table
@@ -142,7 +140,6 @@ def compare(folder: Path) -> Report:
 
 
 def _simulated(chip: Chip, layers: Sequence[Layer]) -> list[tuple[Layer, float]]:
-    """Layers with simulated latency in ms."""
     pairs: list[tuple[Layer, float]] = []
     for name, mode in MODES.items():
         mine = [layer for layer in layers if layer.mode == name]

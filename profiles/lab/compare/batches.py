@@ -62,7 +62,6 @@ def cells(data: Path) -> dict[str, list[Cell]]:
 
 
 def deadlines_ms(measured: Sequence[Cell]) -> list[float]:
-    """Deadlines: multiples of the shortest time of one image."""
     least = min((cell.latency_ms for cell in measured if cell.batch == min(SIZES)), default=0.0)
     return [least * slack for slack in SLACK]
 
@@ -74,13 +73,11 @@ def best(measured: Sequence[Cell], deadline_ms: float) -> Cell | None:
 
 
 def at(measured: Sequence[Cell], batch: int, gpu_hz: float) -> Cell | None:
-    """Cell of a batch at a clock, if any."""
     near = [cell for cell in measured if cell.batch == batch and abs(cell.gpu_hz / gpu_hz - 1) < _NEAR]
     return min(near, key=lambda cell: abs(cell.gpu_hz - gpu_hz), default=None)
 
 
 def top(surface: Surface) -> FrequencyConfiguration:
-    """Configuration of the table's CPU and memory clocks, with the GPU's highest."""
     grid = surface.grid
     return FrequencyConfiguration(int(grid.cpu_khz[-1]), int(grid.gpu_hz[-1]), int(grid.emc_hz[-1]))
 

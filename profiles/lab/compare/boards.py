@@ -15,6 +15,5 @@ COMPARISONS: Mapping[str, Callable[[Path], Report]] = {part.BOARD: part.compare 
 
 
 def not_compared() -> dict[str, str]:
-    """Boards without a comparison, and their calibration sources."""
     twins = {name: load_board(name).raw.get("twin", {}) for name in list_boards() if name not in COMPARISONS}
     return {name: str(twin.get("calibrated_on", "nothing")) for name, twin in twins.items()}

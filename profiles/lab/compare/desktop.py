@@ -67,7 +67,6 @@ def _held_out(features: NDArray[np.float32], seconds: NDArray[np.float64], learn
 
 
 def _features(call: KernelInvocation) -> tuple[float, ...]:
-    """Logarithms of sizes, elements and multiply-adds."""
     return tuple(np.log([*_sizes(call), *map(float, call.output), _elements(call), _work(call)]).tolist())
 
 

@@ -124,7 +124,6 @@ def read_rows(folder: Path, name: str) -> Iterator[Mapping[str, str]]:
 
 
 def read_table(path: Path) -> Iterator[Mapping[str, str]]:
-    """Rows of one file. Raises ComparisonDataError."""
     try:
         yield from (row for _, row in read_lines(path))
     except MeasurementError as error:

@@ -64,7 +64,6 @@ def rows(networks: Sequence[Network], effort: Effort, data: Path | None, doing: 
 
 
 def sums(networks: Sequence[Network], board: BoardDescription) -> Iterator[Row]:
-    """Networks at top clocks, and their kernels timed one by one."""
     runs = {network.name: run_of(network, board) for network in networks}
     apart = [100.0 * abs(run.time_ms / PAPER[name].time_ms - 1.0) for name, run in runs.items()]
     for share, most in bands.RUNTIME_UP_TO.items():
@@ -82,7 +81,6 @@ def sums(networks: Sequence[Network], board: BoardDescription) -> Iterator[Row]:
 
 
 def boards(networks: Sequence[Network], board: BoardDescription) -> Iterator[Row]:
-    """Spread of boards at low, middle and top clocks."""
     found = {network.name: network for network in networks}
     three = [*_low_and_middle(board), board.grid.top]
     silicons = [Silicon(node, board) for node in range(NODES)]
@@ -109,7 +107,6 @@ def _low_and_middle(board: BoardDescription) -> list[FrequencyConfiguration]:
 
 
 def kernels(effort: Effort, data: Path, doing: Doing = lambda what: None) -> Iterator[Row]:
-    """Mean error on a held-out fifth of the kernels."""
     for kind in desktop.FILES:
         doing(f"{kind} beside desktop GPUs")
         real, simulated = desktop.errors(kind, BOARD, data, effort.learn, effort.seed)

@@ -91,7 +91,6 @@ def runtime_quantile(share: float) -> Band:
 
 
 def _thirteen_others(statistic: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> tuple[float, float]:
-    """Quantiles of a statistic of thirteen boards, relative to its median."""
     values = statistic(np.random.default_rng(13).standard_normal((_RESAMPLED, NODES)))
     low, middle, high = np.quantile(values, (_MIDDLE[0], 0.5, _MIDDLE[1])).tolist()
     return low / middle, high / middle
@@ -113,5 +112,4 @@ def sums_apart() -> Band:
 
 
 def of_gpus(errors: Sequence[float]) -> Band:
-    """Band from the easiest to the hardest GPU."""
     return Band(min(errors), max(errors), "NeuSight, five GPUs")

@@ -196,14 +196,12 @@ class _Loop:
         yield OVERLAP, self._overlap()
 
     def _regret(self, places: Sequence[Index]) -> float | None:
-        """Regret of these configurations in turn; None if one misses the deadline."""
         places = [self._measured(place) for place in places]
         if any(self.table.latency_ms[place] > self.limit_ms for place in places):
             return None
         return float(np.mean([self.table.energy_mj[place] for place in places])) / self.best_mj - 1
 
     def _modes(self) -> Iterator[Index]:
-        """Highest clocks of each power mode."""
         for mode in load_board(self.table.board).modes[0].table:
             places = []
             for axis, cap in zip(AXES, (mode.cpu_khz, mode.gpu_hz, mode.emc_hz), strict=True):

@@ -18,5 +18,4 @@ def folded(network: Network, dtype: str = "float32") -> Network:
 
 @lru_cache(maxsize=8)
 def inception_v3(batch: int) -> Network:
-    """Inception V3 as a frozen graph."""
     return folded(reference_network("inception_v3", batch))

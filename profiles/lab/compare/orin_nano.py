@@ -212,7 +212,6 @@ def cell_watts(silicon: Silicon, cells: Sequence[_Cell], rows: Sequence[Mapping[
 
 
 def _transitions(folder: Path) -> list[Fit]:
-    """Blocking time of a clock write."""
     rows = [row for row in read_rows(folder, TRANSITIONS) if row["run"] == "pilot_trans"]
     blocks = installed(load_board(BOARD)).section("twin")["transitions"]
     domains = [row["pair"].partition("_")[0] for row in rows]
@@ -222,7 +221,6 @@ def _transitions(folder: Path) -> list[Fit]:
 
 
 def _kernels(folder: Path, silicon: Silicon) -> list[Fit]:
-    """Half-precision kernels longer than their launch."""
     grid = load_board(BOARD).firmware["base"]
     clocks = Clocks.of([grid.top])
     fits = []

@@ -86,7 +86,6 @@ def usual_targets(nominal: Surface) -> tuple[Target, ...]:
 
 
 def plans_for(surface: Surface, targets: Sequence[Target], confidence: float | None = None) -> tuple[Plan | None, ...]:
-    """Plan for each target; None if out of reach."""
     return tuple(_plan(surface, target, confidence) for target in targets)
 
 
@@ -98,7 +97,6 @@ def _plan(surface: Surface, target: Target, confidence: float | None) -> Plan | 
 
 
 def try_out(target: Target, found: Plan | None, truth: Surface) -> Trial:
-    """Trial of a plan on a board with this true surface."""
     real = outlook(truth, None)
     met = np.ones(truth.grid.shape, bool)
     for bound in requirements(target, None):

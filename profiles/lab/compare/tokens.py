@@ -194,7 +194,6 @@ class Row:
 
     @property
     def group(self) -> tuple[str, str]:
-        """Board and runtime, which share rates."""
         return self.clocks.board, self.runtime
 
 
@@ -324,22 +323,18 @@ class Judged:
 
     @property
     def ms(self) -> float:
-        """Predicted time of a token; NaN without rates."""
         return self.rates.ms(self.row) if self.rates else math.nan
 
     @property
     def mj(self) -> float:
-        """Predicted energy of a token; NaN without rates."""
         return self.rates.mj(self.row) if self.rates else math.nan
 
     @property
     def rate_error(self) -> float:
-        """Relative error of tokens per second."""
         return self.row.ms / self.ms - 1
 
     @property
     def energy_error(self) -> float:
-        """Relative error of energy per token."""
         return self.mj / self.row.mj - 1
 
     @property

@@ -101,7 +101,6 @@ class Campaign:
         return self.offered or self.board.grid
 
     def samples(self, unit: Unit) -> int:
-        """Number of configurations of a unit, over all its kernels or calls."""
         size, grid = self.size, self.grid
         if unit.part:
             return len(unit.what) * len(unit.part)

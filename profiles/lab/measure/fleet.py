@@ -129,7 +129,6 @@ class _Fleet:
                 board.running[1].cancel(force=True)
 
     def _look_round(self) -> None:
-        """Update present, returned and lost boards."""
         now, there = time.monotonic(), worker_names(self._client)
         if any(there.get(board.name, board.address) != board.address for board in self.boards):
             self._data = self._client.scatter(self._campaign, broadcast=True, hash=False)
@@ -146,7 +145,6 @@ class _Fleet:
             raise MeasurementError("no board of the cluster is left; what was measured is kept, where --folder says so")
 
     def _interrupt(self, board: _Board) -> None:
-        """Requeue the running step of an absent board."""
         if board.running is not None:
             number, future = board.running
             future.cancel(force=True)
@@ -180,7 +178,6 @@ def measure_on_worker(campaign: Campaign, number: int, unit: Unit, meter: MeterM
 
 
 def worker_names(client: Any) -> dict[str, str]:
-    """Addresses of a cluster's workers by name."""
     found: dict[str, str] = client.run_on_scheduler(_names)
     return found
 

@@ -34,7 +34,6 @@ class KeptUnits:
                 raise MeasurementError(f"{self._folder}: {error.strerror or error}; nothing was measured") from error
 
     def get(self, number: int) -> dict[str, Rows] | None:
-        """Tables of a finished unit; None if missing or truncated."""
         if self._folder is None:
             return None
         try:

@@ -40,7 +40,6 @@ class Sizes:
         return self._new[size]
 
     def anew(self, size: int) -> int:
-        """Replacement of one size, drawn independently."""
         if not self._spread or self._random.random() < _KEPT:
             return size
         varied = size * 2 ** self._random.uniform(-self._spread, self._spread)
@@ -96,7 +95,6 @@ def _again(
 
 
 def renamed(like: KernelInvocation, sizes: Sizes, batch: int) -> KernelInvocation:
-    """Kernel with every size of its tensors and parameters replaced consistently."""
     first = like.output[0] if like.output else 0
 
     def shape(old: Shape) -> Shape:

@@ -87,7 +87,6 @@ class _Ranges:
         return _Ranges([call for call in self.seen if len(call.output) == 4], self.random)
 
     def like(self) -> KernelInvocation:
-        """Random known kernel: source of parameters with few values."""
         return self.seen[int(self.random.integers(len(self.seen)))]
 
 
@@ -128,7 +127,6 @@ def _outputs(size: int, kernel: int, stride: int, padding: int) -> int:
 
 
 def _image(source: _Ranges) -> tuple[int, int, int]:
-    """Channels, height and width; images are square, as in all the networks."""
     channels = source.size("channels", lambda call: call.inputs[0][1])
     side = source.size("side", lambda call: call.inputs[0][2])
     return channels, side, side

@@ -160,7 +160,6 @@ def fixed_network(board: MeasuredDevice, node: int, what: int, network: Network,
 def fixed_kernels(
     board: MeasuredDevice, node: int, what: Sequence[int], invocations: Sequence[KernelInvocation], meter: Meter
 ) -> Tables:
-    """Each kernel once at each shared configuration."""
     fixed = np.array(fixed_configurations(board.grid), np.int64)
     index, flat = np.repeat(np.array(what, np.int64), len(fixed)), np.tile(fixed, len(what))
     calls, configurations = [invocations[each] for each in index.tolist()], configurations_at(board.grid, flat)
@@ -295,7 +294,6 @@ _MEASURE: Mapping[str, Callable[[Campaign, Unit, Meter, np.random.Generator], Ta
 def _pairs(
     campaign: Campaign, unit: Unit, rng: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], list[KernelInvocation], list[FrequencyConfiguration]]:
-    """Kernel index, flat configuration index, kernels and configurations of a unit."""
     drawn = [_random_configurations(campaign, unit.configurations, rng) for _ in unit.what]
     what = np.repeat(np.array(unit.what, np.int64), [len(flat) for flat, _ in drawn])
     configurations = [configuration for _, each in drawn for configuration in each]

@@ -109,7 +109,6 @@ def _at(row: Row, mapping: TableMapping) -> tuple[str, ...]:
 
 
 def _far(one: _Found) -> Iterator[tuple[int, str]]:
-    """Rows whose time is implausible next to the rest."""
     far = too_far(np.array([distance for *_, distance in one.distances]))
     for (line, time_ms, _), is_far in zip(one.distances, far, strict=True):
         if is_far:

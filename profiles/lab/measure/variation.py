@@ -107,7 +107,6 @@ class Variations:
         return some
 
     def _shared(self, model: str, count: int) -> list[tuple[list[KernelInvocation], int]]:
-        """Networks' kernels by variety, and the share of ``count`` for each."""
         seen = self.own(model)
         if not seen:
             raise ProfilesError(f"no kernel of kind {model!r} in the networks; valid: {', '.join(sorted(self._seen))}")

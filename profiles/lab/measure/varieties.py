@@ -33,7 +33,6 @@ def varieties_of(kind: str, rows: NDArray[np.float32]) -> list[str]:
 
 
 def kinds_of(kernels: Iterable[tuple[str, str]]) -> dict[str, dict[str, int]]:
-    """Count by kind and element type."""
     found: dict[str, dict[str, int]] = {}
     for (kind, dtype), count in sorted(Counter(kernels).items()):
         found.setdefault(kind, {})[dtype] = count

@@ -137,7 +137,6 @@ def evaluate(
 
 
 def _sizes(wanted: Sequence[int], there: int) -> list[int]:
-    """Possible training sizes; all networks replace the first impossible one."""
     possible = sorted(size for size in set(wanted) if size < there)
     return possible if len(possible) == len(set(wanted)) else [*possible, there]
 

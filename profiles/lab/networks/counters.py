@@ -90,7 +90,6 @@ def counters_of(lines: Iterable[str], name: str, where: str, in_turn: Sequence[s
 
 
 def _of_networks(rows: Sequence[list[str]], at: int, in_turn: Sequence[str]) -> tuple[list[str], list[list[str]]]:
-    """Network of each launch by the marks, and the launches without marks."""
     names, kept, turn = [], [], 0
     for row in rows:
         if len(in_turn) > 1 and _MARK in row[at]:
@@ -156,7 +155,6 @@ class NsightCompute:
             raise MeasurementError(str(error)) from error
 
     def _offered(self) -> str:
-        """Metrics of :data:`COUNTED` that this GPU has."""
         known = {line.split()[0] for line in self._run("--query-metrics") if line[:1].isalpha()}
         offered = [name for name in COUNTED if name.rpartition(".")[0] in known]
         if not offered:

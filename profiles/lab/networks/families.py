@@ -207,7 +207,6 @@ def vgg(rng: Random) -> Any:
 
 
 def resnet(rng: Random) -> Any:
-    """ResNet with basic or bottleneck blocks, or ResNeXt."""
     bottleneck, groups = rng.random() < 0.5, rng.choice((1, 1, 4, 8, 16))
     channels = _width(48, rng)
     layers = [*_conv(3, channels, rng.choice((3, 5, 7)), 2), nn.MaxPool2d(3, 2, 1)]
@@ -229,7 +228,6 @@ def resnet(rng: Random) -> Any:
 
 
 def mobilenet(rng: Random) -> Any:
-    """MobileNet."""
     channels = _width(32, rng)
     layers = _conv(3, channels, 3, 2, act="ReLU6")
     for base, most, stride in ((64, 2, 1), (128, 3, 2), (256, 3, 2), (512, 6, 2), (1024, 2, 2)):
@@ -364,7 +362,6 @@ def _encoder(width: int, mixer: Any, hidden: int) -> list[Any]:
 
 
 def vit(rng: Random, image: int) -> Any:
-    """Vision transformer."""
     patch, head = rng.choice((8, 16, 16, 32)), rng.choice((32, 64))
     heads, times = rng.randint(2, 12), rng.choice((2, 3, 4))
     width = head * heads
@@ -392,7 +389,6 @@ def swin(rng: Random, image: int) -> Any:
 
 
 def poolformer(rng: Random, image: int) -> Any:
-    """PoolFormer: transformer blocks with pooling instead of attention."""
     channels = _width(64, rng)
     layers: list[Any] = [nn.Conv2d(3, channels, 7, 4, 2)]
     for stage in range(rng.randint(2, 4)):

@@ -153,7 +153,6 @@ class Recorder:
 
     @property
     def left_out(self) -> dict[str, str]:
-        """Failed networks, with reasons."""
         return _left_out(self._folder)
 
     def add(self, network: MeasuredNetwork) -> None:
@@ -236,7 +235,6 @@ def _lines(folder: Path) -> Iterator[tuple[dict[str, Any], int]]:
 
 
 def add_counted(folder: Path, name: str, counters: Mapping[str, float]) -> None:
-    """Add or replace a network's counters."""
     with open(folder / "counters.jsonl", "a", encoding="utf-8") as file:
         file.write(json.dumps({"name": name, "counters": dict(counters)}) + "\n")
 

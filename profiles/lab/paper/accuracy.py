@@ -45,7 +45,6 @@ class Compared:
 
     @property
     def error_percent(self) -> NDArray[np.float64]:
-        """Absolute relative errors, (n,)."""
         return np.asarray(100.0 * np.abs(self.predicted / self.observed - 1.0))
 
     def where(self, mask: NDArray[np.bool_]) -> Compared:
@@ -57,7 +56,6 @@ class Compared:
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
     def accuracy(self, weight: ArrayLike | None = None) -> Accuracy:
-        """Errors, with prediction weights (n,)."""
         heavy = np.ones(len(self.observed)) if weight is None else np.asarray(weight, np.float64)
         error, off = self.error_percent, self.predicted - self.observed
         return Accuracy(

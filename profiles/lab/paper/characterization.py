@@ -62,11 +62,9 @@ class NetworkRun:
 
     @property
     def label(self) -> str:
-        """Network, and boundary if incomplete."""
         return f"{self.network} (up to {self.boundary.operator})" if self.boundary else self.network
 
     def share(self, kind: str) -> float:
-        """Share of inference time."""
         return self.kernel_ms.get(kind, 0.0) / self.time_ms
 
     @property
@@ -75,11 +73,9 @@ class NetworkRun:
         return sum(self.kernel_ms.values())
 
     def selected_ms(self, selected: Iterable[str]) -> float:
-        """T_K of a selection."""
         return sum(self.kernel_ms.get(kind, 0.0) for kind in selected)
 
     def others_ms(self, selected: Iterable[str]) -> float:
-        """T_K' of a selection."""
         return self.selected_ms(set(self.kernel_ms) - set(selected))
 
     def significant(self) -> tuple[str, ...]:

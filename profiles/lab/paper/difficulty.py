@@ -74,7 +74,6 @@ _WINDOW = ("kernel_size", "stride", "padding")
 
 
 def _four(shape: Sequence[int]) -> tuple[float, ...]:
-    """Last four sizes, padded with 1."""
     return (*map(float, shape[-4:]), *(1.0,) * (4 - len(shape)))
 
 
@@ -116,7 +115,6 @@ def trained(
     learning_rate: float = 0.05,
     depth: int = 11,
 ) -> Callable[[NDArray[np.float32]], NDArray[np.float64]]:
-    """Predictor by the plain recipe."""
     import xgboost
 
     settings = {

@@ -46,7 +46,6 @@ class Overhead:
 
 
 def overheads(record: Measurements, trained: Mapping[str, TrainedKind], seed: int = 0) -> list[Overhead]:
-    """Overheads of each of the eight kinds with models and kernels."""
     board, found = record.described, []
     for kind in NAMES:
         calls = [kernel for kernel in record.invocations if kernel.kind == kind]
@@ -83,7 +82,6 @@ def _shortest_ms(model: TreeEnsemble, rows: NDArray[np.float32]) -> float:
 
 
 def _shortest(work: Callable[[], object]) -> float:
-    """In ms."""
     took = []
     for _ in range(_REPETITIONS):
         began = perf_counter()

@@ -96,7 +96,6 @@ def on_boards(record: Measurements, nodes: set[int]) -> Measurements:
 def _without(
     record: Measurements, networks: tuple[int, ...], random: set[int], signatures: Sequence[Collection[object]]
 ) -> Part:
-    """Part with these networks, the kernels only they have, and some random kernels."""
     others: set[object] = set().union(*(own for what, own in enumerate(signatures) if what not in networks))
     theirs = set().union(*(signatures[what] for what in networks)) - others
     kernels = random | {what for what, kernel in enumerate(record.invocations) if kernel.signature in theirs}
@@ -261,7 +260,6 @@ def _kernels(
     cost: BoardCost,
     options: TrainingOptions,
 ) -> dict[str, KernelRows]:
-    """Held-out kernels of one kind, of networks and random ones unknown to other boards."""
     known, judged = part.known, part.judged
     of_kind = [what for what, kernel in enumerate(record.invocations) if kernel.kind == kind and kernel.dtype == DTYPE]
     if not of_kind or (model := cost.model_for(record.invocations[of_kind[0]])) is None:
@@ -331,7 +329,6 @@ def _alone_ms(
 
 
 def _network(judged: Measurements, what: int, surfaces: Mapping[Method, Surface], table: str) -> list[NetworkRows]:
-    """A held-out network, if measured."""
     latency, power = (
         middle(rows.where(rows.what == what)) for rows in (judged.tables[f"{table}_ms"], judged.tables[f"{table}_mw"])
     )

@@ -59,7 +59,6 @@ class Specialised:
         return np.stack(clocks_mhz(configuration, self._grid), axis=1)
 
     def _terms(self, configuration: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Products of the clocks' logarithms up to a degree."""
         highest = np.array([float(levels[-1]) for levels in self._grid.levels_mhz()])
         logs = np.log(self._clocks(configuration) / highest)
         powers = [(a, b, c) for a in range(_DEGREE + 1) for b in range(_DEGREE + 1 - a) for c in range(_DEGREE + 1 - a - b)]

@@ -39,7 +39,6 @@ _MANY_ROUNDS, _SLOW = 500, 0.05
 
 
 def options_for(record: Measurements, threads: int, seed: int, tuned: Tuned | None = None) -> TrainingOptions:
-    """Training options of a report: faster than a profile's, or tuned."""
     few = len(record.invocations) <= FEW_KERNELS
     rounds, rate, least = (_FEW_ROUNDS, _FAST, 1.0) if few else (_MANY_ROUNDS, _SLOW, 5.0)
     deep = dict.fromkeys(("conv2d", "matmul"), (Recipe(8, rate, min_child_weight=least),))
@@ -137,7 +136,6 @@ def study(
 
 
 def some_of(nodes: Sequence[int], count: int) -> tuple[int, ...]:
-    """Evenly spread choice of boards."""
     if count >= len(nodes):
         return tuple(nodes)
     return tuple(nodes[int(at)] for at in np.floor((np.arange(count) + 0.5) * len(nodes) / count))

@@ -101,7 +101,6 @@ class Spread:
 
     @property
     def range_percent(self) -> float:
-        """Range of the boards' medians."""
         medians = [float(np.median(each)) for each in self.boards.values()]
         return max(medians) - min(medians)
 
@@ -152,7 +151,6 @@ def _spread(network: str, figure: str, configuration: int, samples: dict[int, ND
 
 
 def differing(samples: Samples) -> Differences:
-    """Test samples all at once, and every pair."""
     pairs = [kolmogorov_smirnov(first, second) < SIGNIFICANCE for first, second in combinations(samples, 2)]
     return Differences((1, int(anderson_darling(samples) < SIGNIFICANCE)), (len(pairs), sum(pairs)))
 
@@ -171,7 +169,6 @@ def anderson_darling(samples: Samples) -> float:
 
 
 def kolmogorov_smirnov(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
-    """p-value."""
     from scipy import stats
 
     with warnings.catch_warnings():
@@ -194,7 +191,6 @@ class OverGrid:
 
     @property
     def times(self) -> float:
-        """Ratio of slowest to fastest."""
         return float(self.latency_ms.max() / self.latency_ms.min())
 
 

@@ -61,7 +61,6 @@ class Comparison:
 
     @property
     def missing(self) -> tuple[int, ...]:
-        """Indices of launches missing from the run."""
         return tuple(place for place, took in enumerate(self.measured_ms) if took is None)
 
 
@@ -140,7 +139,6 @@ class _Found:
         return self.outer or self
 
     def counts_apart(self) -> None:
-        """Subtract its time from the outer call."""
         if self.outer is not None:
             self.outer.took_ms = max(self.outer.took_ms - self.took_ms, 0.0)
 

@@ -144,7 +144,6 @@ class _Taken:
 
 
 def _link(event: Event) -> str:
-    """Id that joins a kernel to its operator, or empty."""
     value = event.get("args", {}).get("External id")
     return "" if value is None else str(value)
 
@@ -182,7 +181,6 @@ def _call(event: Event, alone: bool = False) -> TracedCall | None:
 
 
 def _types(event: Event) -> tuple[str, ...]:
-    """Floating-point types of the tensors read."""
     names = event.get("args", {}).get("Input type")
     return tuple(sorted({_TYPES[str(name)] for name in names if str(name) in _TYPES})) if isinstance(names, list) else ()
 

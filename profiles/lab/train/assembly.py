@@ -251,7 +251,6 @@ def left_out_uncertainty(
 def whole_network(
     measurements: Measurements, networks: Sequence[Network], network: Network, nodes: Collection[int]
 ) -> list[NetworkMeasurement]:
-    """Whole-network measurements of the campaign, one per board."""
     what = [other.name for other in networks].index(network.name)
     found = []
     for node in nodes:
@@ -331,7 +330,6 @@ def regions_of(
     options: TrainingOptions,
     progress: Progress,
 ) -> dict[str, Region]:
-    """Training regions by kind, with uncertainty beyond them."""
     familiar, regions = _signatures(networks), {}
     for number, (kind, models) in enumerate(trained.items()):
         progress(number, len(trained), f"beyond what was measured: {kind}")

@@ -178,7 +178,6 @@ def _with_peaks(quantiles: NDArray[np.float64], every: NDArray[np.float64]) -> T
 def _errors(
     item: NetworkMeasurement, figure: Figure, predicted: NDArray[np.float64], sigma: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Errors over sigma; of latency per frame, if measured."""
     if figure == "energy":
         return np.asarray(np.log(_measured(item, figure) / predicted) / sigma)
     frames_ms = item.latency_ms[:, None] if item.frames_ms is None else item.frames_ms

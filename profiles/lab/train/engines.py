@@ -168,11 +168,9 @@ class _Seen:
 
     @property
     def launches(self) -> NDArray[np.int64]:
-        """Launches of each kernel, (k,)."""
         return np.bincount(self.order, minlength=len(self.sorts))
 
     def times_ms(self, rates: EngineRates) -> NDArray[np.float64]:
-        """(k, n)."""
         kernels = zip(self.gpu_ms, self.images_ms, self.sorts, strict=True)
         return np.array([time_in_engine(own_ms, self.floor_ms, images, sort, rates) for own_ms, images, sort in kernels])
 

@@ -77,7 +77,6 @@ class FrameMeter(Protocol):
 def with_frames(
     measured: NetworkMeasurement, grid: FrequencyGrid, meter: FrameMeter, frames: int = FRAMES
 ) -> NetworkMeasurement:
-    """Measurement with single frames at the same configurations."""
     chosen = [_configuration(grid, position) for position in measured.index]
     return replace(measured, frames_ms=np.asarray(meter.network_frames_ms(measured.network, chosen, frames), np.float64))
 
@@ -85,7 +84,6 @@ def with_frames(
 def evaluate(
     cost: BoardCost, measured: Iterable[NetworkMeasurement], methods: Sequence[Method] = METHODS
 ) -> list[NetworkError]:
-    """Errors of every method, grouped by network."""
     errors = []
     by_network: dict[str, list[NetworkMeasurement]] = {}
     for item in measured:

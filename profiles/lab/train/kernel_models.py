@@ -199,7 +199,6 @@ def kernels_of(measurements: Measurements, kind: str, without: Collection[Any] =
 
 
 def floor_of(measurements: Measurements, board: MeasuredDevice) -> LaunchFloor:
-    """Time of near-empty launches in a network."""
     idle = [what for what, kernel in enumerate(measurements.invocations) if kernel.bytes + kernel.flops < _NEXT_TO_NOTHING]
     rows = measurements.tables[TARGETS["time"]]
     rows = in_stream(measurements, board, rows.where(np.isin(rows.what, idle)))
@@ -233,7 +232,6 @@ def residuals_of(
     kernels: Collection[Any],
     nodes: Collection[int],
 ) -> NDArray[np.float64]:
-    """log(measured / predicted) of some kernels on some boards; maybe empty."""
     others = {kernel.signature for kernel in measurements.invocations} - set(kernels)
     try:
         table = table_of(measurements, board, kind, target, kernels, nodes, others)

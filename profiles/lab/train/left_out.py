@@ -104,7 +104,6 @@ def at_one_host_speed(measurements: Measurements) -> Measurements:
 
 
 def _measured_kernels_ms(measurements: Measurements) -> NDArray[np.float64]:
-    """Summed measured kernel time of each network; 0 with several clocks."""
     if measurements.described.grid.size > 1:
         return np.zeros(len(measurements.networks))
     rows = measurements.tables["kernel_ms"]

@@ -26,7 +26,6 @@ def trained_networks() -> tuple[Network, ...]:
 
 
 def left_out_networks() -> tuple[Network, ...]:
-    """Networks of families outside training."""
     return tuple(network for _, left_out, network in _families() if left_out)
 
 

@@ -67,7 +67,6 @@ def write_bundle(
 
 
 def write_with_host(directory: Path, manifest: Manifest, host: HostModel) -> Manifest:
-    """Write a bundle's host times, and its manifest with their checksum."""
     data = host_file(host)
     with replacing(directory / HOST, 0o644) as file:
         file.write(data)
@@ -75,7 +74,6 @@ def write_with_host(directory: Path, manifest: Manifest, host: HostModel) -> Man
 
 
 def copy_bundle(bundle: Bundle, directory: Path) -> None:
-    """Copy a bundle's files into a folder, created if missing."""
     if directory == bundle.path:
         return
     directory.mkdir(parents=True, exist_ok=True)

@@ -74,7 +74,6 @@ def fit_region(
 
 
 def _without(table: Table, recipe: Recipe, options: TrainingOptions, left_out: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Errors of the held-out kernels, if any."""
     return left_out_error(table, left_out[table.kernel], recipe, options) if left_out.any() else np.zeros(0)
 
 
@@ -113,7 +112,6 @@ def _enough(names: Sequence[str]) -> NDArray[np.str_]:
 
 
 def _some(names: Sequence[str], seed: int) -> NDArray[np.bool_]:
-    """Mask of a fifth of these names, at least one."""
     enough = _enough(names)
     if not len(enough):
         return np.zeros(len(names), np.bool_)
@@ -122,7 +120,6 @@ def _some(names: Sequence[str], seed: int) -> NDArray[np.bool_]:
 
 
 def _largest(rows: NDArray[np.float32]) -> NDArray[np.bool_]:
-    """Mask of the fifth that moves most bytes."""
     moved = rows[:, 1]
     cut = np.quantile(moved, 1 - 1 / _SHARE)
     return np.asarray(moved > cut) if (moved <= cut).any() else np.zeros(len(rows), np.bool_)

@@ -53,13 +53,11 @@ class Tuned:
     format: int = FORMAT
 
     def recipes(self) -> dict[str, tuple[Recipe, ...]]:
-        """Recipes for :class:`~.kernel_models.TrainingOptions`."""
         return {
             f"{kind} {target}": (found.recipe,) for kind, targets in self.models.items() for target, found in targets.items()
         }
 
     def save(self, path: Path) -> None:
-        """Write a JSON file."""
         path.write_text(json.dumps(asdict(self), indent=1) + "\n")
 
     @classmethod

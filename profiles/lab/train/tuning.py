@@ -271,7 +271,6 @@ def _study(search: Search, name: str, seed: int) -> Any:
 
 
 def _finished(study: Any) -> list[Any]:
-    """Trials not cut short by an interruption."""
     return [trial for trial in study.get_trials(deepcopy=False) if trial.state.name in ("COMPLETE", "PRUNED")]
 
 
@@ -289,7 +288,6 @@ def _chosen(search: Search, study: Any, kind: str) -> Found:
 
 @contextlib.contextmanager
 def _storage_errors(path: Path) -> Iterator[None]:
-    """Turn storage errors into one line."""
     import optuna
     import sqlalchemy
 

@@ -139,7 +139,6 @@ class Stage:
 
 
 def clock_files(files: Files, description: BoardDescription) -> dict[str, str]:
-    """Files that set clocks, by the board's drivers, with their values."""
     places: list[tuple[str, tuple[str, ...]]] = [
         (f"/sys/devices/system/cpu/cpufreq/{policy.name}", ("scaling_governor", "scaling_min_freq", "scaling_max_freq"))
         for policy in description.cpu_policies
@@ -263,7 +262,6 @@ class Scene:
         self.writes.append(("released: back to the baseline", self._written_since(lease.applied["writes"])))
 
     def _written_since(self, writes: list[dict[str, str]]) -> list[dict[str, str]]:
-        """Writes of the daemon after these."""
         everything: list[dict[str, str]] = self._client.status()["writes"]
         ends = (end for end in range(len(everything), 0, -1) if everything[end - len(writes) : end] == writes)
         return everything[next(ends, len(everything)) :]
@@ -402,7 +400,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _table(runs: Iterable[Run]) -> str:
-    """Table of predicted and observed values, a block per network."""
     headers = ("", "CPU/GPU/EMC MHz", "p50 pred.", "obs.", "p95 pred.", "obs.", "W pred.", "obs.", "mJ pred.", "obs.", "target")
     rows: list[tuple[str, ...]] = []
     for name, block in groupby(runs, lambda item: item.network):
@@ -437,12 +434,10 @@ def _savings(runs: list[Run]) -> str:
 
 
 def _comfortable_ms(surfaces: Iterable[Surface], top: FrequencyConfiguration) -> float:
-    """Latency target with room to choose, in whole ms."""
     return math.ceil(2 * max(surface.quantile(CONFIDENCE).at(top).latency_ms for surface in surfaces))
 
 
 def _listed(writes: Iterable[tuple[str, Iterable[Mapping[str, str]]]], restored: Mapping[str, tuple[str, str | None]]) -> str:
-    """All writes by lease, then the baseline's files before and after."""
     lines = ["Files written, in order"]
     for title, written in writes:
         lines += ["", title, *(f"  {write['path']}  <-  {write['value']}" for write in written)]
@@ -454,7 +449,6 @@ def _listed(writes: Iterable[tuple[str, Iterable[Mapping[str, str]]]], restored:
 def _pictures(
     surfaces: Mapping[str, Surface], runs: Iterable[Run], title: str, out: Path, say: Callable[[str], None]
 ) -> list[Path]:
-    """Picture of each run's applied plan, at its die temperature."""
     from ....daemon.cli.pictures import draw_plan
 
     paths = []

@@ -215,7 +215,6 @@ class TableMapping:
 
     @property
     def is_replayed(self) -> bool:
-        """True if the table's place, board, program, times and powers are known."""
         return bool(self.file and self.device and self.network and self.power)
 
     @property

@@ -113,7 +113,6 @@ def text_of(row: Row, cell: Cell | str) -> str:
 
 
 def program_of(row: Row, network: NetworkColumns) -> tuple[str, int]:
-    """Name of a row's program, and its number of images."""
     name = " ".join((text_of(row, network.name), *(row[column] for column in network.workload)))
     return name, whole_of(row, network.batch) if network.batch else 1
 

@@ -133,7 +133,6 @@ def runs(path: Path, mapping: TableMapping, drawn: Mapping[Levels, float] | None
 
 
 def _check_possible(one: Run, mapping: TableMapping) -> None:
-    """Refuse clocks or power beyond the board, and frames of more than an hour."""
     grid, most = _extremes(one.board)
     for axis, level in zip(AXES, one.levels, strict=True):
         own = grid.levels(axis)
@@ -167,7 +166,6 @@ def _top(board: str) -> Levels:
 
 @cache
 def _extremes(board: str) -> tuple[FrequencyGrid, float]:
-    """Grid of a board, and an upper bound of its power in mW."""
     described = load_board(board)
     return described.grid, most_mw(described)
 

@@ -75,7 +75,6 @@ class Behaviour:
         self._products = Products(chip, chip.detail, self._engine)
 
     def prepared(self, network: Network) -> Network:
-        """Network as launched."""
         return network if self._engine is None else compiled(network, self._engine, self._dtype)
 
     def passes(self, kind: str, calls: Sequence[KernelInvocation]) -> list[Pass]:
@@ -121,7 +120,6 @@ class Behaviour:
         return Felt(work, self._limited(work, clocks, supply, around), supply, longer)
 
     def _activity(self, shape: NDArray[np.uint64], around: Around) -> Array | float:
-        """Energy of an operation relative to random operands."""
         operands = self._detail.operands
         if around.zeros:
             return 1.0 - operands.share
@@ -148,7 +146,6 @@ class Behaviour:
         return float(np.interp(temperature_c, refresh.celsius, refresh.rate)) - 1.0
 
     def _limited(self, work: Pass, clocks: Clocks, supply: Array, around: Around) -> Clocks:
-        """Effective clocks under over-current protection."""
         limit = self._detail.limiter
         if limit is None:
             return clocks

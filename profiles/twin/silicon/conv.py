@@ -193,13 +193,11 @@ def _fft_tiles(s: _Shape) -> Array:
 
 
 def _copied(s: _Shape, way: Array) -> Array:
-    """True if the image is copied to innermost channels."""
     narrow = (way == TENSOR) & (s.element < _SINGLE_BYTES)
     return np.asarray(narrow & (s.kernel_h * s.kernel_w > 1) & (s.innermost == 0))
 
 
 def _dimensions(s: _Shape, way: Array) -> tuple[Array, Array, Array, Array]:
-    """Rows, columns, depth and batch of an algorithm's main product."""
     tiles4 = s.batch * np.ceil(s.out_h / 4) * np.ceil(s.out_w / 4)
     tiles2 = s.batch * np.ceil(s.out_h / 2) * np.ceil(s.out_w / 2)
     pixels = s.batch * s.out_h * s.out_w
@@ -213,7 +211,6 @@ def _dimensions(s: _Shape, way: Array) -> tuple[Array, Array, Array, Array]:
 
 
 def _library_product(chip: Chip, s: _Shape, way: Array) -> tuple[Gemm, Array]:
-    """Product of the main pass, and its columns."""
     m, n, k, batch = _dimensions(s, way)
     aligned = np.where((s.channels / s.groups) % VECTOR == 0, 1.0, _ODD_CHANNELS)
     aligned *= np.where(s.filters % VECTOR == 0, 1.0, _ODD_FILTERS)

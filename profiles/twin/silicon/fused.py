@@ -32,7 +32,6 @@ def product_of(kind: str) -> str:
 
 
 def epilogue(call: KernelInvocation) -> tuple[str, ...]:
-    """Pointwise kinds within a product's kernel, in order."""
     listed = call.params.get("epilogue")
     if isinstance(listed, str):
         return tuple(filter(None, listed.split("+")))
@@ -58,7 +57,6 @@ class Products:
         return self._finished([self._narrow(work, calls, tensor) for work in merged], calls, bias=len(merged) - 1)
 
     def _narrow(self, work: Pass, calls: Sequence[KernelInvocation], tensor: NDArray[np.bool_]) -> Pass:
-        """Plain code in a narrow type, counted as single precision elsewhere."""
         narrow = np.array([call.dtype in self.detail.narrow_types for call in calls]) & ~tensor
         if not narrow.any():
             return work

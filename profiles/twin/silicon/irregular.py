@@ -58,7 +58,6 @@ def mixed(seed: Seeds, *others: NDArray[Any] | float) -> Seeds:
 
 
 def uniform(seed: Seeds) -> Array:
-    """Between 0 and 1."""
     return np.asarray((seed >> np.uint64(11)).astype(np.float64) * 2.0**-53)
 
 

@@ -246,7 +246,6 @@ class Pass:
         )
 
     def moved(self, *, cold: bool) -> Array:
-        """DRAM bytes."""
         return self.dram_bytes + self.cold_bytes if cold else self.dram_bytes
 
     def rows(self, index: NDArray[np.intp]) -> Pass:
@@ -273,7 +272,6 @@ def seconds(work: Pass, clocks: Clocks, chip: Chip, node: Variation, *, cold: bo
 
 
 def gap_seconds(clocks: Clocks, chip: Chip, node: Variation) -> Array:
-    """Pause of the front end between two queued launches."""
     return np.asarray(node.launch * (chip.start.gap_s + chip.start.gap_cycles / clocks.gpu_hz))
 
 

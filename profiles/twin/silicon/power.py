@@ -74,7 +74,6 @@ def pass_energy_j(work: Pass, busy_s: Array, clocks: Clocks, chip: Chip, node: V
 
 
 def issue_power_w(chip: Chip, clocks: Clocks, node: Variation) -> Array:
-    """CPU power above idle while one thread issues work."""
     return np.asarray(chip.energies.active_core_j * cpu_volts(chip, clocks.cpu_hz, node) ** 2 * clocks.cpu_hz)
 
 

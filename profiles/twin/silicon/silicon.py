@@ -162,7 +162,6 @@ class Silicon:
 
     @property
     def version(self) -> str:
-        """Version of the chip's behaviour, recorded in manifests."""
         return self.chip.version
 
     def prepared(self, network: Network) -> Network:
@@ -246,7 +245,6 @@ class Silicon:
         return Activity(busy, self._drawn_j(whole, busy, clocks, AMBIENT_DIE_C), np.ones(busy.shape), moved)
 
     def _on_rails(self, domains: Mapping[str, Array], rails: Sequence[str]) -> dict[str, Array]:
-        """Power or energy of domains by rail, with losses."""
         result = {}
         for rail in rails:
             parts = [share * domains[domain] for domain, share in self.chip.rails[rail].items() if domain in domains]
@@ -263,7 +261,6 @@ class Silicon:
         return {rail: power * lasting for rail, power in watts.items()}
 
     def _idle_out(self, clocks: Clocks, temperature_c: float) -> dict[str, Array]:
-        """Idle power of every rail behind its regulator."""
         return self._on_rails(self._idle_domains(clocks, temperature_c), self.rails)
 
     def _idle_domains(self, clocks: Clocks, temperature_c: float) -> dict[str, Array]:
@@ -272,7 +269,6 @@ class Silicon:
         return domains
 
     def gap_s(self, clocks: Clocks) -> Array:
-        """Pause between two queued launches."""
         return gap_seconds(clocks, self.chip, self.variation)
 
     def issue_s(self, calls: Sequence[Call], clocks: Clocks) -> Array:
@@ -294,11 +290,9 @@ class Silicon:
         return self._behaviour.waits(clocks, bytes_s)
 
     def timing_s(self, clocks: Clocks) -> Array | float:
-        """Time added by timing a kernel alone."""
         return self._behaviour.timing_s(clocks)
 
     def issue_rails_w(self, clocks: Clocks) -> dict[str, Array]:
-        """Power above idle of issuing, by rail."""
         rails = [rail for rail in self.rails if "cpu" in self.chip.rails[rail]]
         watts = self._on_rails({"cpu": issue_power_w(self.chip, clocks, self.variation)}, rails)
         return self._behaviour.drawn(watts, self._idle_out(clocks, AMBIENT_DIE_C))

@@ -134,7 +134,6 @@ class SimulatedJetsonClocks:
         return found
 
     def _memory(self) -> tuple[str, str, str, str] | None:
-        """Files of the memory clock: rate, lowest, highest, lock."""
         for files in (
             (f"{_EMC}/rate", f"{_EMC}/min_rate", f"{_EMC}/max_rate", f"{_EMC}/mrq_rate_locked"),
             (f"{_OVERRIDE}/clk_rate", f"{_BWMGR}/emc_min_rate", f"{_BWMGR}/emc_max_rate", f"{_OVERRIDE}/clk_state"),

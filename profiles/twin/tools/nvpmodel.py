@@ -64,7 +64,6 @@ class SimulatedNvpmodel:
         self._say(f"Config file: {path}")
 
     def noted(self) -> int:
-        """Last mode set, or the default."""
         told = re.match(r"pmode:(\d+)", self._system.find(STATUS) or "")
         return int(told[1]) if told else self._modes.default
 

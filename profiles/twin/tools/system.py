@@ -28,7 +28,6 @@ class System:
         return self.place(path).read_text().strip("\n\0")
 
     def find(self, path: str) -> str | None:
-        """Text of a file; None if unreadable."""
         try:
             return self.read(path)
         except OSError:

@@ -168,7 +168,6 @@ class Tree:
         return self._nodes.get(path)
 
     def permissions(self, path: str) -> int:
-        """Permission bits of a file, also of a missing one."""
         node = self._nodes.get(path)
         return node.permissions if isinstance(node, Attribute) else 0
 

@@ -85,7 +85,6 @@ class FolderMirror:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop, and leave the directory empty."""
         os.write(self._wake, b"x")
         self._thread.join()
         self._watcher.close()
@@ -111,7 +110,6 @@ class FolderMirror:
             self._refresh()
 
     def _take(self, path: str, closed: bool) -> bool:
-        """Pass a changed file to the board; returns True if it took a write."""
         shown = self._shown.get(path)
         try:
             changed_ns = self._place(path).stat().st_mtime_ns
@@ -183,7 +181,6 @@ class FolderMirror:
             os.close(descriptor)
 
     def _create(self, path: str, place: Path, content: bytes) -> None:
-        """Create a file with its value, for writers that wait for it."""
         self._make_folder(posixpath.dirname(path))
         fresh = place.with_name(f".{place.name}.new")
         try:

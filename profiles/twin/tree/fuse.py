@@ -185,7 +185,6 @@ def _log_without_noise(libfuse: Any) -> object:
 
 
 def release_stale(mount: Path) -> None:
-    """Unmount a killed twin's mount."""
     try:
         os.statvfs(mount)  # never from memory, as attributes may be
     except OSError as error:

@@ -76,7 +76,6 @@ class Company:
             self._loads = [runner.load(now, clocks) for runner in self._runners]
 
     def due(self, now: float) -> float:
-        """Time of the next event of a co-runner."""
         if not self._runners:
             return math.inf
         clocks = self._clocks()
@@ -102,13 +101,11 @@ class Company:
 
     @property
     def emc_hz(self) -> float:
-        """Highest requested memory clock."""
         return max((load.emc_hz for load in self._loads), default=0.0)
 
     def draw(
         self, watts: tuple[float, ...], now: FrequencyConfiguration, policies: Sequence[SimulatedCpuPolicy], costs: Costs
     ) -> tuple[float, ...]:
-        """Rail powers with the co-runners' added."""
         busy = self.busy_cores
         parts = [(self.memory_bytes_s / 1e9, costs.traffic_w(now))] if self.memory_bytes_s else []
         for policy in policies:

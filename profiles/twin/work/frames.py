@@ -247,12 +247,10 @@ class WorkQueue:
         self._streams.append(stream)
 
     def cancel(self, stream: Stream) -> None:
-        """Drop an application that has gone, with its running frame."""
         self._streams = [other for other in self._streams if other is not stream]
         self.running = [frame for frame in self.running if frame.stream is not stream]
 
     def next_event(self, now: float) -> float:
-        """Time of the next submission or end of an application."""
         waiting = (s.closed_at if s.exhausted else s.ready_at for s in self._streams if self._is_waiting(s))
         return min((moment for moment in waiting if moment > now), default=math.inf)
 

@@ -215,7 +215,6 @@ def _limits(unit: str) -> Iterator[str]:
 
 
 def _beside(ours: Accuracy, theirs: Accuracy | None) -> Iterator[str]:
-    """Six figures, each next to the paper's."""
     own = [f"{share:.1f}" for share in ours.within] + [f"{ours.rmse:.3f}", f"{ours.mae:.3f}"]
     paper = ["-"] * len(own)
     if theirs is not None:

@@ -30,7 +30,6 @@ _POINTS = 120
 
 
 def draw(part: str, study: Study) -> Figure | None:
-    """Picture of one table or figure, if any."""
     return _DRAWN[part](study) if part in _DRAWN else None
 
 
@@ -289,7 +288,6 @@ _DRAWN: Mapping[str, Callable[[Study], Figure]] = {
 
 
 def _boxes(axes: Axes, values: Sequence[NDArray[np.float64]], at: NDArray[Any], width: float, shade: str) -> None:
-    """Boxes as in the paper: quartiles and median, with fences at the deciles."""
     axes.boxplot(
         list(values),
         positions=at.tolist(),

@@ -58,7 +58,6 @@ class Section:
 
 
 def where(grid: FrequencyGrid, configuration: int) -> str:
-    """Name of a shared configuration."""
     _, gpu, emc = (int(at) for at in np.unravel_index(configuration, grid.shape))
     if configuration == grid.size - 1:
         return "high"

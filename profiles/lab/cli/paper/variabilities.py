@@ -81,7 +81,6 @@ def _figure_3(study: Study) -> Section:
 def _spread_rows(
     study: Study, percent: Callable[[Spread], float], tested: Callable[[Spread], Differences]
 ) -> tuple[list[str], list[tuple[str, ...]]]:
-    """Headers of the shared configurations; a row per network and figure, with counts of found differences."""
     assert study.spreads is not None
     places = [f"{place} %" for place in dict.fromkeys(where(study.grid, each.configuration) for each in study.spreads)]
     rows: list[tuple[str, ...]] = []

@@ -73,7 +73,6 @@ class Pair:
 
     @property
     def passed(self) -> bool:
-        """True if no worse than the plain recipe and within the goal."""
         return self.own_percent <= min(self.plain_percent, self.goal_percent or np.inf)
 
 
@@ -181,7 +180,6 @@ def _of_products(table: Table, kind: str, gpu: str) -> Iterator[NDArray[np.float
 
 
 def _together(record: Measurements, other: Measurements) -> Measurements:
-    """Record with another's kernels appended, of the same GPU."""
     first, more = record.tables["kernel_ms"], other.tables["kernel_ms"]
     shifted = replace(more, what=more.what + len(record.invocations))
     tables = {**record.tables, "kernel_ms": Rows.joined([first, shifted])}

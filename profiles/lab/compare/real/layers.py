@@ -150,7 +150,6 @@ class _Predictor:
     def _learned(
         self, features: NDArray[np.float32], first_ms: NDArray[np.float64], out: NDArray[np.bool_], kind: str
     ) -> NDArray[np.float64]:
-        """Log time of held-out layers: an estimate corrected by trees."""
         import xgboost
 
         parameters = {
@@ -214,7 +213,6 @@ def _described(rows: Sequence[Mapping[str, str]]) -> tuple[NDArray[np.float32], 
 
 
 def _terms_ms(row: Mapping[str, str], mode: MeasuredMode, nodes: int) -> tuple[float, float, float]:
-    """Compute, memory and host time of a layer, in ms."""
     half = _BYTES[row["precision"]] / 4
     compute_ms = 1e3 * float(row["flops"]) * half / (mode.sm_count * _LANES * mode.gpu_hz)
     memory_ms = 1e3 * float(row["total_bytes"]) * half / (_BYTES_PER_CYCLE * mode.emc_hz)

@@ -33,7 +33,6 @@ class Errors:
 
 
 def shipped(rows: Iterable[Mapping[str, str]]) -> dict[int, Errors]:
-    """Errors of the shipped profile by batch."""
     cost = load_bundle(f"{BOARD}-sim").cost
 
     predicted: dict[object, tuple[float, float]] = {}
@@ -51,7 +50,6 @@ def shipped(rows: Iterable[Mapping[str, str]]) -> dict[int, Errors]:
 
 
 def _predicted_ms(cost: BoardCost, layer: Layer) -> tuple[float, float]:
-    """With and without the interpreter's host time."""
     share, clocks = MODES[layer.mode].sm_count / _SMS, _clocks(cost, layer.mode)
     told, alone = (
         surface(Network("", (), layer.calls), cost, beside=Beside(host_ms=host_ms), gpu_share=share).at(clocks).latency_ms

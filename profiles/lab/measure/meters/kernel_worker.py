@@ -102,7 +102,6 @@ class KernelWorker(Worker):
         }
 
     def _product_rates(self) -> dict[str, float]:
-        """Operations/s of large matrix products, by supported element type."""
         torch, found = self.torch, {}
         modes, before = torch.backends.cuda.matmul, torch.backends.cuda.matmul.allow_tf32
         for name, dtype in (("float32",) * 2, ("tf32", "float32"), ("float16",) * 2, ("bfloat16",) * 2, ("int8",) * 2):
@@ -445,7 +444,6 @@ _MAKERS: dict[str, Callable[..., Run]] = {name: maker for names, maker in _FAMIL
 
 
 def _host_call(torch: Any, name: str, x: Any) -> Run:
-    """Call that launches nothing, on a tensor of 2 x 4 x 4 x 4."""
     arguments: dict[str, tuple[Any, ...]] = {
         "transpose": (1, 2), "permute": (0, 2, 3, 1), "unsqueeze": (0,), "squeeze": (0,), "expand": (3, 2, 4, 4, 4),
         "select": (1, 0), "split": (2, 1), "split_with_sizes": ([1, 3], 1), "unbind": (0,), "detach": (),

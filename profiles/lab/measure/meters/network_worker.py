@@ -92,7 +92,6 @@ class NetworkWorker(KernelWorker):
         return {**self._relative(run, request), "peak_mib": (highest - before) / 1024}
 
     def _relative(self, run: Run, request: dict[str, Any]) -> dict[str, Any]:
-        """Median time relative to the references around each run."""
         nominal: Mapping[str, float] = request["references_ms"]
         run()
         self._taken()

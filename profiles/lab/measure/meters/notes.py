@@ -60,7 +60,6 @@ class Notebook:
         self.open = Page()
 
     def turn(self) -> Page:
-        """Close and return the current page."""
         page, self.open = self.open, Page()
         self._pages.append(page)
         return page

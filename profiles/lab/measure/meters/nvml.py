@@ -72,9 +72,7 @@ class NvmlLibrary(Protocol):
         """Degrees Celsius; sensor 0 is the die."""
         ...
 
-    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: Any, /) -> int:
-        """Bits of :data:`REASONS`."""
-        ...
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: Any, /) -> int: ...
 
 
 def installed_library() -> NvmlLibrary:

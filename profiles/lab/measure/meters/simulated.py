@@ -108,7 +108,6 @@ class TwinMeter:
     def _median(
         self, true_ms: Array, *, drift: float, spread: Array | float, outliers: float, outlier: float, step_ms: float
     ) -> Array:
-        """Median of repeated timings with common drift, jitter, slow outliers and timer steps."""
         random = self._random
         common = true_ms * np.exp(drift * random.standard_normal(len(true_ms)))
         spread = np.broadcast_to(spread, true_ms.shape)

@@ -19,17 +19,11 @@ class Counters(Protocol):
     """Energy counters: :class:`~.rapl.Rapl` of a processor's packages, :class:`~.nvml.Nvml` of a GPU."""
 
     @property
-    def rails(self) -> tuple[str, ...]:
-        """Counted rails; empty if no counter is readable."""
-        ...
+    def rails(self) -> tuple[str, ...]: ...
 
-    def read_uj(self) -> Mapping[str, int]:
-        """Every counter now, in uJ."""
-        ...
+    def read_uj(self) -> Mapping[str, int]: ...
 
-    def since_mj(self, before: Mapping[str, int]) -> Mapping[str, float]:
-        """Energy since a reading, in mJ."""
-        ...
+    def since_mj(self, before: Mapping[str, int]) -> Mapping[str, float]: ...
 
 
 class Ticks:

@@ -106,7 +106,6 @@ class SeerNet:
         return _heads(ops, weights, u, outputs)
 
     def _masks(self) -> list[NDArray[np.float32]]:
-        """0 for omitted columns of nodes, edges and the whole."""
         masks = [np.ones(size, np.float32) for size in PERFSEER.sizes]
         places = (("node", PERFSEER.node), ("edge", PERFSEER.edge), ("global graph batch", PERFSEER.whole))
         for group in self.without:
@@ -268,7 +267,6 @@ def _add_heads(weights: Initial, read: int, width: int, outputs: int, rng: np.ra
 
 
 def _heads(ops: Operations, weights: Weights, x: Any, outputs: int) -> Any:
-    """Two layers per output."""
     found = [
         linear(weights, f"{HEAD}{number}.second", ops.relu(linear(weights, f"{HEAD}{number}.first", x)))
         for number in range(outputs)

@@ -76,7 +76,6 @@ class Scalings:
 
     @classmethod
     def fit(cls, how: str, encoding: Encoding, encoded: Sequence[Encoded], devices: Matrix) -> Scalings:
-        """Fit to a training set: graph and device of each sample."""
         distinct = list({id(one): one for one in encoded}.values())
         nodes, edges = np.concatenate([one.nodes for one in distinct]), np.concatenate([one.edges for one in distinct])
         whole = np.stack([one.whole for one in encoded])

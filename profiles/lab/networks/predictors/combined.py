@@ -72,7 +72,6 @@ def set_to(made: Estimator, settings: Mapping[str, float]) -> Estimator:
 
 
 def space_of(made: Estimator) -> Mapping[str, Sequence[float]]:
-    """Search space; empty if there is none."""
     return SPACES.get(type(made.learner if isinstance(made, Stack) else made), {})
 
 

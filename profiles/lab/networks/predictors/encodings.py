@@ -38,7 +38,6 @@ _NAMED = {
 
 
 def operator_of(node: Node) -> str:
-    """One of :data:`OPERATORS`, or empty."""
     named = _NAMED.get(node.kind, "")
     if named == "conv2d":
         if node.groups > 1:

@@ -85,6 +85,5 @@ def table_of(samples: Sequence[Sample]) -> tuple[tuple[str, ...], NDArray[np.flo
 
 
 def check_fitted(metrics: Sequence[str]) -> None:
-    """Raise RecordError if metrics are empty."""
     if not metrics:
         raise RecordError("the predictor was not fitted; fit it first")

@@ -123,6 +123,5 @@ def dippm(**changes: Any) -> GraphNetwork:
 
 
 def launches(**changes: Any) -> GraphNetwork:
-    """Sum over launches; one network per metric."""
     options = TrainingOptions(epochs=120, batch=32, rate=3e-3, cycle=True, loss="huber", knee=0.05, validation=0.0)
     return GraphNetwork(Launches(), replace(options, **changes))

@@ -32,7 +32,6 @@ class Edges:
 
     @cached_property
     def looped(self) -> Edges:
-        """With a self-edge at each node."""
         own = np.arange(self.nodes)
         return Edges(np.concatenate([self.sources, own]), np.concatenate([self.targets, own]), self.nodes)
 
@@ -55,7 +54,6 @@ def segment_mean(ops: Operations, x: Any, segments: Segments) -> Any:
 
 
 def segment_softmax(ops: Operations, x: Any, segments: Segments) -> Any:
-    """Softmax within each group, by column."""
     raised = ops.exp(x - ops.take(ops.segment_max(x, segments), segments.index))
     return raised / ops.take(ops.segment_sum(raised, segments), segments.index)
 

@@ -85,8 +85,6 @@ ABLATIONS: Mapping[str, Callable[[], Estimator]] = {
 def trained_as(
     make: Callable[[], Estimator], *, epochs: int | None = None, batch: int | None = None, rate: float | None = None
 ) -> Callable[[], Estimator]:
-    """Predictor with other training settings; trees ignore them."""
-
     def made() -> Estimator:
         one = make()
         learner = one.learner if isinstance(one, Stack) else one

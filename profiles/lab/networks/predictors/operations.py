@@ -27,22 +27,18 @@ class Segments:
 
     @cached_property
     def sizes(self) -> NDArray[np.float32]:
-        """(count, 1) rows per group."""
         return np.bincount(self.index, minlength=self.count).astype(np.float32)[:, None]
 
     @cached_property
     def order(self) -> NDArray[np.int64]:
-        """Permutation that sorts rows by group."""
         return np.argsort(self.index, kind="stable")
 
     @cached_property
     def present(self) -> NDArray[np.int64]:
-        """Non-empty groups."""
         return np.flatnonzero(self.sizes[:, 0])
 
     @cached_property
     def starts(self) -> NDArray[np.int64]:
-        """First sorted row of each non-empty group."""
         return np.searchsorted(self.index[self.order], self.present)
 
 

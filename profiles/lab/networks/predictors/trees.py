@@ -68,7 +68,6 @@ class GlobalTrees:
 
     @property
     def settings(self) -> str:
-        """Added features; empty if all are taken."""
         return f"features {', '.join(self.features)}" if self.addition is not None else ""
 
     @property
@@ -109,7 +108,6 @@ class GlobalTrees:
         return xgboost.train(settings, xgboost.DMatrix(rows, column, nthread=1), rounds)
 
     def _added(self, rows: NDArray[np.float32], column: NDArray[np.float64], groups: Sequence[str]) -> set[int]:
-        """Union of the features that each run keeps."""
         assert self.addition is not None
         kept: set[int] = set()
         for run in range(self.addition.runs):

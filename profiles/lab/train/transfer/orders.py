@@ -128,7 +128,6 @@ def _observed(meter: Meter, network: Network, configuration: FrequencyConfigurat
 def _judged(
     surfaces: Sequence[Surface], seen: Sequence[Sequence[Observation]], truths: Sequence[Surface]
 ) -> tuple[float, float]:
-    """Mean error and excess over the networks, as shares."""
     errors, excess = [], []
     for predicted, each, true in zip(surfaces, seen, truths, strict=True):
         now = correct(predicted, each).surface if each else predicted

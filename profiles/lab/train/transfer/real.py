@@ -125,7 +125,6 @@ class _Program:
             self._predicted = surface(self._network, prior_of(profile, self._device).cost)
 
     def after(self, numbers: NDArray[np.intp]) -> Iterator[tuple[str, Figures]]:
-        """Figures of each method after observing some configurations."""
         seen = [self._observations[number] for number in numbers]
         if self._predicted is not None:
             yield PROFILE, self._at_cells(correct(self._predicted, seen).surface if seen else self._predicted)
@@ -137,7 +136,6 @@ class _Program:
             yield LAUNCHES, (latency_ms[tuple(np.array(self.cells).T)], None)
 
     def errors(self, figures: Figures, numbers: NDArray[np.intp]) -> list[float | None]:
-        """Members of :class:`Errors`, of one run."""
         found: list[float | None] = []
         for ours, measured in zip(figures, self._measured, strict=True):
             percent = None if ours is None else 100 * np.abs(ours / measured - 1)[numbers]

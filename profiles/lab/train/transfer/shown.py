@@ -175,7 +175,6 @@ def transferred(
 def _of_others(
     prior: Prior, networks: Sequence[Network], observed: Sequence[Sequence[Observation]], left: int, count: int, board: str
 ) -> Prior:
-    """Prior from observations dealt to all networks but one."""
     others = [number for number in range(len(networks)) if number != left]
     dealt = [
         (networks[number], observed[number][: len(range(place, count, len(others)))]) for place, number in enumerate(others)

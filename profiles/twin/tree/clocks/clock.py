@@ -84,7 +84,6 @@ class SimulatedClock:
         return self._transition.blocks_s * factor
 
     def settle(self) -> None:
-        """Apply a due transition."""
         if self._due <= self._now() and self.name not in self._faults.stuck:
             self._due = math.inf
             self._actual = self.requested

@@ -124,7 +124,6 @@ class SimulatedCpuPolicy:
 
     @property
     def limits(self) -> tuple[int, int]:
-        """Effective limits of the requested ones."""
         bottom, top = self.clock.rates[0], self.cooled_khz or self.clock.rates[-1]
         low = min(max(self._asked_low, bottom), top)
         high = min(max(self._asked_high, bottom), top)
@@ -140,7 +139,6 @@ class SimulatedCpuPolicy:
         return self.clock.requested if abs(actual - self.clock.requested) <= _SNAP_KHZ else actual
 
     def cool(self, limit_khz: int | None) -> None:
-        """Set or remove heat's limit."""
         self.cooled_khz = limit_khz
         self._apply_limits()
 
@@ -162,7 +160,6 @@ class SimulatedCpuPolicy:
         return self.clock.request(min((entry for entry in rates if entry >= wanted), default=rates[-1]))
 
     def _apply_limits(self) -> float:
-        """Apply the governor after its start or a moved limit."""
         low, high = self.limits
         if self.governor == "performance":
             return self._target(high, downwards=True)

@@ -108,7 +108,6 @@ class SimulatedGpu:
 
     @property
     def shown(self) -> tuple[int, int]:
-        """Limits as shown in their files."""
         return self.limits
 
     @property
@@ -119,7 +118,6 @@ class SimulatedGpu:
         return min(low, high), high
 
     def cool(self, limit_hz: int | None) -> None:
-        """Set or remove heat's limit."""
         self.cooled_hz = limit_hz
         self._update()
 
@@ -147,7 +145,6 @@ class SimulatedGpu:
         return self.clock.request(self._round(wanted))
 
     def _round(self, wanted: float) -> int:
-        """Rate of the table for a request, within the limits."""
         low, high = self.limits
         return self.clock.at_least(min(max(wanted, low), high))
 

@@ -53,7 +53,6 @@ class SimulatedMemoryClock:
         return round(min(self._counted_bytes_s / self._bytes_per_cycle + self._others_hz, self.clock.actual) / 1e3)
 
     def count(self, seconds: float, bytes_s: float) -> None:
-        """Add GPU traffic over some time."""
         near = 1.0 - math.exp(-seconds / _COUNTING_S)
         self._counted_bytes_s += near * (bytes_s - self._counted_bytes_s)
 

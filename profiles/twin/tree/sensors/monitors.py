@@ -80,7 +80,6 @@ class SimulatedPowerMonitor:
         self._read: dict[int, tuple[int, int]] = {}
 
     def milliamperes(self, channel: int, now: float) -> int:
-        """Last finished conversion of a channel."""
         rail = self.channels[channel]
         if rail in self._faults.silent_rails or rail not in self._ledger.rails:
             return 0

@@ -60,7 +60,6 @@ class OverCurrent:
 
     @property
     def share(self) -> float:
-        """Present share of the clocks' pulses."""
         return self._share if self._within else 1.0
 
     def watch(self, busy: float) -> None:
@@ -83,7 +82,6 @@ class OverCurrent:
         self.due = now + self._lasts_s if self._within else math.inf
 
     def counted(self, number: int) -> int:
-        """Published number of an event."""
         if number != self._event:
             return 0
         batch = self._now() // self._publish_s * self._publish_s

@@ -95,7 +95,6 @@ class Throttle:
 
     @property
     def share(self) -> float:
-        """Share of the clocks' pulses."""
         return _HARDWARE_SHARE if self.hard else 1.0
 
     def watch(self, now: float) -> None:
