@@ -3,8 +3,7 @@
 
     python docs/module_graph.py
 
-Rooms and floors are those of ``tests/support/imports.py``; an import implied by other arrows has none. A box lists its imports
-from packages below its own.
+Rooms and floors are those of ``tests/support/imports.py``; an import implied by other arrows has none.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Board descriptions: all static knowledge of a board, one YAML file each in ``profiles/boards``.
+"""Board descriptions: one YAML file each in ``profiles/boards``.
 
 A file that is ``like`` another holds only the differences; its inherited ``verified`` marks become ``derived``.
 """
@@ -41,10 +41,7 @@ def weakest(marks: Iterable[str]) -> str:
 
 
 def collect_marks(raw: Mapping[str, Any]) -> dict[str, str]:
-    """Marks of a description by dotted name: ``cpu``, ``cpu.governors``, ``modes.base``.
-
-    A section's ``status`` is one mark, or a mapping from its parts to theirs. Raises DocumentError for an invalid mark.
-    """
+    """Marks of a description by dotted name: ``cpu``, ``cpu.governors``, ``modes.base``. Raises DocumentError."""
     return dict(_collect(raw, ()))
 
 
@@ -187,11 +184,10 @@ class BoardDescription:
         parts: rails whose sum may replace one that some carriers do not measure.
         roles: loads of each rail.
         firmware: different axes, by firmware.
-        mig: slices of its GPU, if any.
         marks: verification state, by section or part of one (see :data:`Mark`).
         like: described board whose files an undescribed module uses; else empty.
-        sibling: board whose description fills gaps; empty for none.
-        sources: of verified facts, one line each.
+        sibling: board whose description fills gaps, or empty.
+        sources: of verified facts.
     """
 
     name: str
@@ -277,12 +273,7 @@ _ITS_OWN = ("name", "title", "model", "compatible", "modules")  # of a board tha
 
 
 def _whole(raw: Any, folder: Path, on_the_way: tuple[str, ...]) -> Any:
-    """Description merged over that of the board it is ``like``.
-
-    Raises:
-        BoardDescriptionError: no such board.
-        DocumentError: it lacks identifying members, or is like itself.
-    """
+    """Description merged over that of the board it is ``like``. Raises BoardDescriptionError, or DocumentError for a cycle."""
     if not isinstance(raw, dict) or "like" not in raw:
         return raw
     name = str(raw["like"])

@@ -41,10 +41,9 @@ class Device:
     """Device without a board description.
 
     Attributes:
-        grid: its configurations; the measured one if clocks are never set.
+        grid: the measured configuration if clocks are never set.
         chip: rates of its roofline bound.
-        energy_rails: power sensors that sum to the energy of an inference; empty without measured power.
-        host_rails: those that feed the host alone.
+        energy_rails: sensors that sum to the energy of an inference, if any; ``host_rails`` feed the host alone.
     """
 
     name: Text

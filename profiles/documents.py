@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """YAML and JSON documents as annotated types; an error is one line: place, expectation, value found.
 
-msgspec checks and converts. After a refusal, members are tried one by one for the innermost wrong one, since msgspec's messages
-lack mapping keys and values.
+After msgspec's refusal, members are tried one by one: its messages lack mapping keys and values.
 """
 
 from __future__ import annotations
@@ -52,14 +51,11 @@ class DocumentError(ValueError):
 
 
 def read_file(path: Path, form: type[T], called: str, renewed: Callable[[Any], Any] = lambda document: document) -> T:
-    """YAML file as a value of exactly this type.
+    """YAML file as a value of exactly this type. Raises DocumentError with file and place.
 
     Args:
         called: kind of file, for the message.
         renewed: converts a document of an earlier form.
-
-    Raises:
-        DocumentError: unreadable or invalid; the message names file and place.
     """
     try:
         text = path.read_text(encoding="utf-8")

@@ -293,13 +293,7 @@ def build(
     brought: Iterable[str],
     summary: str = "",
 ) -> None:
-    """Make one package of a tree.
-
-    Args:
-        depends: packages; ``{version}`` stands for its own version.
-        control: description file in ``debian/``.
-        brought: libraries in the tree.
-    """
+    """Make one package of a tree; ``{version}`` in ``depends`` is its own, ``brought`` are the libraries in the tree."""
     root, version = tree.folder, f"{distribution(name).version}-1~{release()}"
     root.chmod(0o755)
     entry = f"{name} ({version}) unstable; urgency=medium\n\n  * See changelog.gz.\n\n -- {maintainer()}  {made_at()}\n"

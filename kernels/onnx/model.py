@@ -102,12 +102,11 @@ class TensorHeader:
 
 @dataclass
 class Node:
-    """One operator call.
+    """One operator call, with notes of PyTorch's exporters.
 
     Attributes:
-        scope: its module, as noted by PyTorch's exporters.
-        origin: its call of ATen, as noted by the newer exporter.
-        line: line of Python of that call, likewise.
+        scope: its module.
+        origin: its call of ATen, by the newer exporter; ``line`` is its line of Python.
         written: original nodes of a joined call, which run if shapes do not fit the call.
     """
 
@@ -154,15 +153,11 @@ class AttributeReference:
 
 
 class OnnxModel:
-    """ONNX file opened for one decomposition.
+    """ONNX file opened for one decomposition. Raises ModelError, or BudgetExceeded if too large.
 
     Attributes:
         functions: operators it defines, by domain and name.
         versions: the operator set of each domain.
-
-    Raises:
-        ModelError: it is not laid out as ONNX defines it.
-        BudgetExceeded: too large.
     """
 
     def __init__(self, wire: Wire, account: Account) -> None:

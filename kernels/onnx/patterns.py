@@ -3,20 +3,19 @@
 
 All differences between an ONNX file and its exported network are here (:mod:`.templates` has the spellings):
 
-* Norms written out are one call up to the operator set (17) with an operator for them. * Attention is one call if queries *and*
-transposed keys are scaled before their product, as exporters write
-  ``scaled_dot_product_attention``, or if the newer exporter noted that call. Repeated heads are shared (``enable_gqa``) unless
-  the note says that the author repeated them.
-* An unpacked projection, tokens that become a picture for a convolution, rows of permuted fixed indices and a weight written
-  into are copied first, which the older exporter omits; :func:`with_copies` adds copies that the newer one omits.
-* Two slices of one tensor swapped along successive dimensions: one ``roll``. * Weights of recurrent layers packed into ONNX's
-order: nothing. Several layers are one launch each. * Writing into a slice (``ScatterND`` at places computed from sizes alone):
-one fill or copy; computing the places launches
-  nothing.
+* Norms written out are one call up to the operator set (17) with an operator for them.
+* Attention is one call if queries *and* transposed keys are scaled before their product, as exporters write
+  ``scaled_dot_product_attention``, or if the newer exporter noted that call. Repeated heads are shared (``enable_gqa``)
+  unless the note says that the author repeated them.
+* An unpacked projection, tokens that become a picture for a convolution, rows of permuted fixed indices and a weight
+  written into are copied first, which the older exporter omits; :func:`with_copies` adds copies that the newer one omits.
+* Two slices of one tensor swapped along successive dimensions: one ``roll``.
+* Weights of recurrent layers packed into ONNX's order: nothing. Several layers are one launch each.
+* Writing into a slice (``ScatterND`` at places computed from sizes alone): one fill or copy.
 
 Nodes are joined only if no other node reads the values between them. Batch norms folded by an exporter are not in the file:
-``torch.onnx.export(..., dynamo=False, training=TrainingMode.PRESERVE, do_constant_folding=False)`` and ``torch.onnx.export(...,
-optimize=False)`` fold nothing.
+``torch.onnx.export(..., dynamo=False, training=TrainingMode.PRESERVE, do_constant_folding=False)`` and
+``torch.onnx.export(..., optimize=False)`` fold nothing.
 """
 
 from __future__ import annotations

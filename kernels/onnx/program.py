@@ -45,7 +45,7 @@ def is_onnx(stream: BinaryIO) -> bool:
 
 
 class OnnxProgram:
-    """ONNX file opened for one decomposition.
+    """ONNX file opened for one decomposition. Raises ModelError, or BudgetExceeded if too large.
 
     Args:
         by_node: use node names as scopes, instead of module paths.
@@ -53,10 +53,6 @@ class OnnxProgram:
     Attributes:
         position: running node, for messages.
         done: finished part of the graph, 0 to 1.
-
-    Raises:
-        ModelError: the file is not laid out as ONNX defines it.
-        BudgetExceeded: too large.
     """
 
     def __init__(self, stream: BinaryIO, account: Account, *, by_node: bool = False) -> None:
@@ -74,7 +70,7 @@ class OnnxProgram:
 
         Raises:
             ShapeError: it was exported for other inputs.
-            UnsupportedOperator: it calls an operator without a rule.
+            UnsupportedOperator: an operator without a rule.
         """
         graph = self._model.graph
         names = self._start(inputs)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Protocol-buffer messages, read lazily field by field (protobuf.dev/programming-guides/encoding).
 
-An ONNX file is one message with its weights inside; ready-made parsers would load them all. This one skips fields.
+Weights are skipped, which ready-made parsers would load.
 """
 
 from __future__ import annotations

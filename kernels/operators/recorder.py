@@ -30,7 +30,6 @@ class Recorder:
         calls: kernel invocations and host-only calls so far.
         reads: writers of each launch's inputs (:attr:`~jetdvfs.kernels.network.Network.reads`).
         scope: module path of the running code.
-        tracking: further knowledge of writers.
         weights: of the file, by name.
     """
 
@@ -55,12 +54,7 @@ class Recorder:
         load: Callable[[], Sequence[Number]] | None = None,
         of: Tensor | None = None,
     ) -> Tensor:
-        """Make a tensor; ``of`` is the tensor that it views.
-
-        Raises:
-            ShapeError: a size is negative or not an integer.
-            BudgetExceeded: too many dimensions or elements.
-        """
+        """Make a tensor; ``of`` is the tensor that it views. Raises ShapeError, BudgetExceeded."""
         budget = self.account.budget
         if len(shape) > budget.rank:
             raise BudgetExceeded(f"a tensor of {len(shape)} dimensions; at most {budget.rank} are followed")
@@ -95,9 +89,7 @@ class Recorder:
         """Record a kernel invocation and return its output; ``weights`` count in its traffic, not among its inputs.
 
         ``work`` is its operations if its shapes do not determine them, ``dtype`` its element type if that is its weights'.
-
-        Raises:
-            UnsupportedOperator: the kind has no row in :mod:`jetdvfs.kernels.kinds`.
+        Raises UnsupportedOperator if the kind has no row in :mod:`jetdvfs.kernels.kinds`.
         """
         params = params or {}
         if self._instead and (output.is_quantized or output.dtype in PACKED_TYPES):

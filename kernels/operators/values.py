@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Values of a run that follows only shapes and element types.
 
-Plain values are Python's own. Tensors are shape, strides and element type; weights are known by their headers; modules and
-other objects are bags of attributes.
+Tensors are shape, strides and element type; weights are known by their headers; modules are bags of attributes.
 """
 
 from __future__ import annotations
@@ -58,9 +57,8 @@ class Memory:
 
     Attributes:
         writer: number of the launch that wrote it last; -1 if none did.
-        outside: it existed before the run: an input, or a weight.
+        outside: True for an input or a weight.
         overwritten: it was written again after it was made.
-        read: a launch reads it.
         packed: element type of a weight stored in another type than it is computed with; else empty.
         element_bytes: bytes stored per element, including its share of the scales; 0 for the type's own.
     """
@@ -84,8 +82,7 @@ class Tensor:
         parameter: a weight or a constant of the model, or a view of one.
         requires_grad: saved as trainable, or a view of such a one; ATen folds products by that, even in inference.
         value: its few numbers, row-major, if the host knows them (shape arithmetic).
-        load: reads its few numbers: a constant in the file, or one computed from such alone.
-        memory: shared with other views.
+        load: reads its few numbers from the file.
         same: an equal earlier tensor, if known.
         constant: it is in the code, or made of constants alone.
     """

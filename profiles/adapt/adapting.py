@@ -41,8 +41,6 @@ def bundle_adapted(
 ) -> Bundle:
     """Carry a profile to a record's board, adapt it to its networks, evaluate and write it.
 
-    Evaluation predicts each of several networks from the rest; the result uses all.
-
     Raises:
         BundleError: the profile was carried itself, or lacks power.
         MeasurementError: no network was measured as a whole, with its power.
@@ -129,10 +127,7 @@ def observations(device: MeasuredDevice, measured: Sequence[NetworkMeasurement])
 
 
 def disagreement(before: Prior, device: MeasuredDevice, observed: Observed) -> float:
-    """Largest deviation of log(observed / predicted) after adaptation, over latency, power and networks.
-
-    Each fitted factor counts as one observation less; infinite without more observations than factors.
-    """
+    """Largest deviation of log(observed / predicted) after adaptation; each fitted factor counts as one observation less."""
     count = sum(len(each) for _, each in observed)
     if count <= max(len(OF_LATENCY), len(OF_POWER)):
         return float("inf")

@@ -4,23 +4,24 @@
 A Unix stream socket with NUL-terminated JSON objects. A failed request is answered by ``{"error": "..."}``. Times are seconds
 of the host's monotonic clock, which is the board's own.
 
-=================================================  =============================================================== request
-answer =================================================  ===============================================================
-``{"op": "load", "network": {...}}``               ``{"network": ID, "name": ...}``; Network JSON with ``host_calls`` ``{"op":
-"frame", "network": ID}``                 ``{"latency_ms", "waited_ms", "started_s", "rails_mj"}``, at its end ``{"op": "run",
-"network": ID, "fps": 15,          ``{"latencies_ms", "waited_ms", "started_s", "opened_s", "elapsed_s", "seconds": 2}`` (or
-``"frames": 30``; without       "rails_mw", "rails_mj"}``: paced inside the board; power is the mean over ``fps``: back to back)
-the whole interval, idle time included ``{"op": "busy", "network": ID}``                  ``{"gpu_ms", "host_ms"}``: busy time
-of each per frame, at the present
-                                                    clocks
-``{"op": "energy"}``                               ``{"time_s", "rails_mj"}`` since the board was started ``{"op": "state"}``
-clocks (requested, effective), governors, temperatures, mean power,
+=================================================  ===============================================================
+request                                            answer
+=================================================  ===============================================================
+``{"op": "load", "network": {...}}``               ``{"network": ID, "name": ...}``; Network JSON with ``host_calls``
+``{"op": "frame", "network": ID}``                 ``{"latency_ms", "waited_ms", "started_s", "rails_mj"}``, at its end
+``{"op": "run", "network": ID, "fps": 15,          ``{"latencies_ms", "waited_ms", "started_s", "opened_s", "elapsed_s",
+"seconds": 2}`` (or ``"frames": 30``; without       "rails_mw", "rails_mj"}``: paced inside the board; power is the mean over
+``fps``: back to back)                              the whole interval, idle time included
+``{"op": "busy", "network": ID}``                  ``{"gpu_ms", "host_ms"}``: busy time of each per frame, at the
+                                                    present clocks
+``{"op": "energy"}``                               ``{"time_s", "rails_mj"}`` since the board was started
+``{"op": "state"}``                                clocks (requested, effective), governors, temperatures, mean power,
                                                     number of allowed reboots
 ``{"op": "fault", "kind": ..., ...}``              ``{}``; see :meth:`~jetdvfs.profiles.twin.faults.Faults.script`
 =================================================  ===============================================================
 
-Frames of one process run one at a time, and frames of several share the GPU by time slices; latency includes the wait for other
-processes, ``waited_ms``.
+Frames of one process run one at a time, and frames of several share the GPU by time slices; latency includes the wait for
+other processes, ``waited_ms``.
 """
 
 from __future__ import annotations

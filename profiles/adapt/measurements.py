@@ -106,12 +106,7 @@ def least_ms(
 
 
 def check_record(record: Record) -> None:
-    """Check every value of a record.
-
-    Raises:
-        MeasurementError: impossible values; the message has table, subject and clocks of the first, and their number.
-        BoardDescriptionError: no such board.
-    """
+    """Check every value of a record. Raises MeasurementError for impossible values, BoardDescriptionError without the board."""
     device = record.described
     wrong = [one for name, rows in record.tables.items() for one in _wrong(record, device, name, rows)]
     if wrong:
@@ -258,14 +253,12 @@ class Measurements:
     """Values of one campaign.
 
     Attributes:
-        board: name of the board's description, or of ``device``; its grid defines configurations.
-        silicon_version: of simulated silicon; empty for real boards.
-        temperature_c: die temperature while measuring.
-        temperatures_c: further temperatures of idle power.
-        calls: calls with measured issue times.
-        networks: networks measured as a whole.
+        board: name of the board's description, or of ``device``.
+        silicon_version: of simulated silicon, or empty.
+        temperature_c: die temperature; ``temperatures_c`` are further ones of idle power.
+        calls: with measured issue times.
+        networks: measured as a whole.
         tables: one :class:`Rows` for each name in :data:`TABLES`.
-        device: the device, if not a described board.
         environment: measuring program and observed kernels, for display.
     """
 

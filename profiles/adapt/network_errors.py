@@ -22,8 +22,8 @@ class NetworkMeasurement:
 
     Attributes:
         index: flat grid indices, (n,).
-        latency_ms, energy_mj: measured, (n,); energy of the board's energy rails, None without measured power.
-        frames_ms: single frames, (n, frames), if latencies are medians; None if not recorded.
+        energy_mj: of the energy rails, (n,); None without measured power.
+        frames_ms: single frames, (n, frames), if latencies are medians.
     """
 
     network: Network
@@ -35,13 +35,13 @@ class NetworkMeasurement:
 
 @dataclass(frozen=True)
 class NetworkError:
-    """Error of predictions for one network over n configurations; energy is None without measured power.
+    """Error of predictions for one network; energy is None without measured power.
 
     Attributes:
         latency_percent, energy_percent: mean absolute percentage error.
-        latency_bias_percent, energy_bias_percent: mean signed percentage error; positive if predictions are too high.
+        latency_bias_percent, energy_bias_percent: mean signed error; positive if predictions are too high.
         latency_covered, energy_covered: share of measurements (of latency, frames) under the 95% surface.
-        latency_high, energy_high: sharpness: median of the 95% surface over the prediction.
+        latency_high, energy_high: median of the 95% surface over the prediction.
     """
 
     network: str

@@ -2,8 +2,7 @@
 """Profile of this board from another profile and a few observations.
 
 Each kernel's learned distance from its bound is kept, at clocks scaled to make both boards' tops coincide; the bound is the new
-board's. Five factors for rates of computation, memory and calls, and for power, are fitted to whole networks
-(:func:`jetdvfs.kernels.correction.together.rates_together`).
+board's. Five factors are fitted to whole networks (:func:`jetdvfs.kernels.correction.together.rates_together`).
 """
 
 from __future__ import annotations
@@ -34,10 +33,9 @@ _LEAST_SIGMA = 0.02  # assumed least uncertainty in the search for the front
 
 @dataclass(frozen=True)
 class Choice:
-    """Next observation, and the ``uncertainty`` that motivates it.
+    """Next observation.
 
-    This is the largest mean standard deviation of log(measured / predicted), of latency or energy, over a network's plannable
-    configurations; infinite before each was observed.
+    Its ``uncertainty`` is the largest mean sigma of latency or energy over a network's plannable configurations.
     """
 
     network: int
@@ -54,8 +52,6 @@ def next_observation(
     """Choose a network and a configuration; None if all were tried.
 
     Args:
-        surfaces: predicted surface of each network.
-        observed: observations of each.
         tried: configurations of each that were run, even in vain; not chosen again.
         offered: present levels.
     """

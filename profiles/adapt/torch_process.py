@@ -23,11 +23,10 @@ PATIENCE_S = 120.0
 
 
 class TorchProcess:
-    """Running worker; closing it ends the process.
+    """Running worker; closing it ends the process. Raises MeasurementError if it cannot start, or has no PyTorch.
 
     Args:
         python: the Python with PyTorch.
-        device: ``cpu`` or ``cuda``.
         threads: of the processor; 0 for PyTorch's default.
         patience_s: time without an answer after which the process is ended.
         worker: the worker's file, or the name of its module.
@@ -35,9 +34,6 @@ class TorchProcess:
     Attributes:
         about: its answer to the first request.
         ended: True once the process has ended.
-
-    Raises:
-        MeasurementError: it cannot be started, or has no PyTorch.
     """
 
     def __init__(

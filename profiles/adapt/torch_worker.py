@@ -81,8 +81,7 @@ class Worker:
     def network(self, request: dict[str, Any]) -> dict[str, Any]:
         """Latency of a model file in ms, first call to end of last kernel.
 
-        On a GPU, ``reference_ms`` is the median time of host reference work between inferences, since the host's speed may
-        vary.
+        On a GPU, ``reference_ms`` is the median host reference work between inferences.
         """
         run = self._network_of(request)
         told: dict[str, Any] = {"ran": self._ran(run)}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measurement of TensorRT engines by ``trtexec``, at the current clocks: whole inferences, and each layer.
 
-Engines need ``--profilingVerbosity=detailed``. Inputs are random, trtexec's default, and stay on the GPU. Layers are timed in
-their own run, since timing slows inferences. Options and files follow TensorRT 8.2 and later (its samples' README).
+Engines need ``--profilingVerbosity=detailed``. Inputs are random and stay on the GPU. Layers have their own run, since timing
+slows inferences. Options and files follow TensorRT 8.2 and later (its samples' README).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Trtexec:
         """Launches of an engine, named after its file.
 
         Raises:
-            MeasurementError: trtexec cannot be started, fails or hangs, or cannot run the engine.
+            MeasurementError: trtexec cannot run the engine.
             KernelsError: no layer details in the engine, or a layer without a rule.
         """
         if not engine.is_file():
@@ -90,11 +90,7 @@ class Trtexec:
             return Inferences(_median_ms(times), over_s)
 
     def layers_ms(self, engine: Path, inputs: Sequence[TensorSpec], network: Network, latency_ms: float) -> tuple[float, ...]:
-        """Mean time of each launch in ms, in order; checked against the latency of an inference.
-
-        Raises:
-            MeasurementError: as :meth:`inferences`; or times of another engine or unit.
-        """
+        """Mean time of each launch in ms; raises MeasurementError if it disagrees with the latency of an inference."""
         with tempfile.TemporaryDirectory(prefix="jetdvfs-trtexec-") as folder:
             profile = Path(folder) / "profile.json"
             run = [f"--duration={math.ceil(_LAYERS_S)}", "--iterations=1", "--noDataTransfers", "--separateProfileRun",

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trained profile on disk: ``manifest.json``, tree models, and the board's idle and host costs.
 
-The manifest has board, grid and checksums, so that a foreign or damaged profile is refused before its models are read. Models
-are compact (:mod:`jetdvfs.kernels.trees.compact`) or treelite's, which alone need treelite; their node tables are cached.
+A foreign or damaged profile is refused by its manifest before its models are read. Models are compact
+(:mod:`jetdvfs.kernels.trees.compact`) or treelite's, which alone need treelite.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def load_bundle(
         tables: cache of node tables, instead of ``cache_dir``.
 
     Raises:
-        BundleError: a part is missing, damaged, or made for another board.
+        BundleError: a part is missing, damaged, or of another board.
     """
     directory = resolve_bundle(name_or_dir)
     manifest = read_manifest(directory, boards=boards)

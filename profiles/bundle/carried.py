@@ -42,8 +42,8 @@ class Carried:
 
     Attributes:
         profile: earlier profile; ``board`` is its board.
-        clocks: its board's top CPU, GPU and memory clock over the new board's; scales clocks for its models.
-        factors: from observations; the profile's files already include those of host and idle power.
+        clocks: its board's top clocks over the new board's; scales clocks for its models.
+        factors: from observations; the files already include those of host and idle power.
         networks: observed networks, with ``observations`` in total.
     """
 

@@ -35,10 +35,9 @@ class Identity:
 
     Attributes:
         board: name of the board or ``device``.
-        rails: energy rails with measured power; empty if only times were measured.
+        rails: energy rails with measured power; maybe empty.
         simulated: True if measured on a simulated board.
         checksums: SHA-256 of every other file, by name.
-        device: the device itself, if no board description has that name.
         digest: SHA-256 of the manifest and the board's rates, which determine predictions.
     """
 
@@ -57,11 +56,7 @@ class Identity:
 
 
 def read_identity(directory: Path, *, boards: Path = BOARDS_DIR) -> Identity:
-    """Read a bundle's identity, and check it against its board or device; ``boards`` is the folder of descriptions.
-
-    Raises:
-        BundleError: malformed, of another format, or of another grid or rails.
-    """
+    """Read a bundle's identity, and check it against its board or device. Raises BundleError."""
     try:
         text = read_file(directory / MANIFEST)
         data = load_json(text)

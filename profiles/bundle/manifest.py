@@ -78,7 +78,6 @@ class KindEntry:
 
     Attributes:
         features: of its models, the last three being the clocks in MHz.
-        dtypes: trained element types.
         time_sigma, power_sigma: standard deviation of log(measured / predicted) for unseen networks and boards.
         samples: time measurements for training.
         recipes: hyperparameters of its ``time`` and ``power`` model.
@@ -96,12 +95,11 @@ class KindEntry:
 
 @dataclass(frozen=True)
 class BoundsEntry:
-    """Measured errors for unseen network families and boards, fitted with the common sigmas and shares.
+    """Errors for unseen network families and boards, fitted with the common sigmas and shares.
 
     Attributes:
         own: scale of the kernels' deviations, of latency and of energy.
         latency, energy, frames: errors relative to their deviations, and frames to their median.
-        nodes, networks: boards and networks of the measurements.
     """
 
     own: Pair
@@ -129,8 +127,7 @@ class EnginesEntry:
 
     Attributes:
         rates: by element type of kernels, the narrowest last.
-        bounds: for unseen network families and boards.
-        latency_shares, energy_shares, sigma_latency, sigma_energy: fitted together with them.
+        bounds: for unseen network families and boards, fitted together with the shares and sigmas.
         nodes, networks: basis of the rates.
     """
 
@@ -201,11 +198,11 @@ class Manifest:
         board: its board description, or the name of ``device``; ``grid`` must match.
         rails: summed power rails; without any, power and energy are meaningless.
         simulated: True if measured on a simulated board, of silicon ``silicon_version``.
-        nodes: numbers of the training boards.
+        nodes: training boards.
         temperature_c: die temperature of its idle power; None without measured power.
         leakage_fold_c: rise that multiplies leakage by e; None if measured at one temperature.
-        sigma_latency, sigma_energy: standard deviation of the error that a whole network or board shares, as a fraction.
-        latency_shares, energy_shares: the same for host, computation and memory traffic separately.
+        sigma_latency, sigma_energy: relative standard deviation common to a network or board.
+        latency_shares, energy_shares: the same for host, computation and memory traffic.
         floor: time of an almost empty launch.
         waiting, host_traffic: as in :class:`jetdvfs.kernels.cost.board.BoardCost`.
         evaluation: its errors on unseen boards.
@@ -213,9 +210,7 @@ class Manifest:
         tools: versions of training programs; others may change the models' last digits.
         checksums: SHA-256 of every other file.
         bounds: for unseen networks; None for log-normal errors.
-        device: its device, if not a described board.
-        carried: its origin, if its models were trained for another board.
-        engines: engine costs; None if unmeasured.
+        carried: origin of models trained for another board.
     """
 
     name: BundleName

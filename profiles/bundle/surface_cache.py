@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Surfaces on disk, so that known networks are answered in milliseconds after a restart.
 
-The key, a digest of everything that determines the surface, is the file's name. The content repeats it with a checksum; an
-invalid file is removed.
+The file name is a digest of everything that determines the surface; the content repeats it with a checksum.
 """
 
 from __future__ import annotations

@@ -74,9 +74,7 @@ class TableFolder:
                     path.unlink()
 
     def take_in(self, digest: str) -> None:
-        """Check a written table by size, header and checksum, and keep it.
-
-        No process may have it open for writing any more.
+        """Check a written table by size, header and checksum, and keep it. No process may still have it open for writing.
 
         Raises:
             BundleError: it is not a node table.

@@ -29,7 +29,7 @@ class TableCache(TableFiles):
 
     Args:
         known: stamps of checked tables by model checksum; unchanged ones are not checked again.
-        keep: stores a converted table; by default in the folder. An unwritable folder costs only time.
+        keep: stores a converted table; by default in the folder.
     """
 
     def __init__(
@@ -43,14 +43,11 @@ class TableCache(TableFiles):
         self._keep = keep or self._save
 
     def ensemble(self, name: str, digest: str, compressed: Callable[[], bytes], n_features: int) -> TreeEnsemble:
-        """Model ``name`` of a bundle.
+        """Model ``name`` of a bundle. Raises BundleError if refused.
 
         Args:
             digest: SHA-256 of the compressed model, the key of its table.
-            compressed: reads the xz-compressed model, compact or treelite's; called only without a table.
-
-        Raises:
-            BundleError: the model is refused.
+            compressed: reads the xz-compressed model, if there is no table.
         """
         try:
             # Detects a damaged or outdated table by its checksum and version.

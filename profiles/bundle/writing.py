@@ -54,12 +54,9 @@ def write_manifest(directory: Path, manifest: Manifest, checksums: Mapping[str, 
 
 
 def install_bundle(source: Path, destination: Path | None = None, *, cache_dir: Path | None = None) -> Path:
-    """Check a bundle, convert its models once, and install it for :func:`.finding.find_bundles`.
+    """Check a bundle, convert its models once, and install it, by default in the user's folder, or the system's for root.
 
-    It replaces one of the same name. ``destination`` is by default the user's folder, or the system's for root.
-
-    Raises:
-        BundleError: the bundle is refused, or the destination cannot be written.
+    It replaces one of the same name. Raises BundleError.
     """
     contents = bundle_files(source)
     destination = install_folder() if destination is None else destination

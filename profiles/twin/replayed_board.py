@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Simulated board whose frames have measured time and power of a real one.
-
-Clocks, governors, sensors, heat and idle power are simulated. A missing configuration is replaced by the nearest measured one,
-axis by axis.
-"""
+"""Simulated board whose frames have measured time and power of a real one, at the nearest measured configuration."""
 
 from __future__ import annotations
 

@@ -26,7 +26,6 @@ class Serving:
 
     Attributes:
         mount: directory of the board's ``/``.
-        backend: ``fuse`` or ``folder``.
         notice: limits of this backend in one line, or empty.
     """
 

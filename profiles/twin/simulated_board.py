@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Simulated board: clocks, governors, work, power and heat around one chip, in the time of an injected clock.
 
-There is no background thread. Every access first advances the board to the present, event by event, so its time is exact.
+Every access first advances the board to the present, event by event, so its time is exact.
 """
 
 from __future__ import annotations
@@ -43,7 +43,6 @@ class SimulatedBoard:
 
     Args:
         description: of the installed board (:mod:`.variant`).
-        clock: its time.
         execute: cost of a frame on that chip.
         mode: power mode at boot; by default that of the ``twin`` section.
         desktop: True if a desktop has used the GPU since boot; else its clock's files are missing.
@@ -53,7 +52,6 @@ class SimulatedBoard:
         off: True once heat has switched it off.
         tree: its files.
         tools: its nvpmodel and jetson_clocks.
-        processes: its applications.
     """
 
     def __init__(
@@ -337,9 +335,7 @@ def simulated_board(
         mode, desktop, battery_wh: as for :class:`SimulatedBoard`.
         node, perturbed, engine, dtype: as for :class:`~jetdvfs.profiles.twin.silicon.silicon.Silicon`.
 
-    Raises:
-        BoardDescriptionError: unknown board.
-        TwinError: no silicon, engine, JetPack, firmware or power mode of that name.
+    Raises BoardDescriptionError, or TwinError for an unknown variant.
     """
     description = installed(load_board(name) if isinstance(name, str) else name, jetpack, firmware)
     silicon = Silicon(node, description, perturbed=perturbed, engine=engine, dtype=dtype)

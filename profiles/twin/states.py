@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """States of boards in the field, by name: files that are missing, empty, refused, or another board's.
 
-``twin serve --state NAME[,NAME]`` applies them. A state is a function below that changes a board's files.
+``twin serve --state NAME[,NAME]`` applies them.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def array(shape: Sequence[int], dtype: str, items: Sequence[Number], *, paramete
 
     Raises:
         BudgetExceeded: more than a few thousand numbers, or an empty huge shape.
-        ShapeError: a number leaves the range of 64-bit integers, or their count is wrong.
+        ShapeError: a number beyond 64-bit integers, or a wrong count.
     """
     if len(items) > FEW:
         raise BudgetExceeded(f"the model computes with an array of {len(items)} numbers; at most {FEW} are followed")

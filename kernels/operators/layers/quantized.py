@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """8-bit networks of ``torch.ao``: each call as the launches of its parts, with their working types.
 
-PyTorch runs these on a CPU only; a GPU engine launches these kernels, or fuses them.
+PyTorch runs these on a CPU only; a GPU engine fuses these kernels.
 """
 
 from __future__ import annotations

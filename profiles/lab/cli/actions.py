@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Verbs of ``jetdvfs-lab``.
 
-A verb is a module with ``configure(parser)`` and ``run(args)``, or a group of modules with ``configure(verb)``, where
-``verb(name, summary, action)`` makes the parser of a new part.
+A verb is a module with ``configure(parser)`` and ``run(args)``, or a group of modules with ``configure(verb)``.
 """
 
 from __future__ import annotations

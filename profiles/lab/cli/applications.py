@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``jetdvfs-lab compare tokens`` and ``batches``: applications on real boards, compared with predictions and plans.
-
-Tokens of language models, from two rates fitted to the others; batches of images, planned from the shipped profiles.
-"""
+"""``jetdvfs-lab compare tokens`` and ``batches``: applications on real boards, compared with predictions and plans."""
 
 from __future__ import annotations
 
@@ -109,11 +106,7 @@ def _to_json(one: Judged) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Choice:
-    """Batch and GPU clock planned for a deadline, and measurements there.
-
-    Attributes:
-        regret: excess energy per image over the best measured within the deadline.
-    """
+    """Batch and GPU clock planned for a deadline, with measurements; ``regret`` is excess energy over the best measured."""
 
     board: str
     observed: bool

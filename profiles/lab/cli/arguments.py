@@ -30,11 +30,9 @@ _PATIENCE_S = 10
 
 @contextlib.contextmanager
 def cluster(option: str, text: str) -> Iterator[Any]:
-    """A ``distributed.Client`` of ``text`` local processes, or of the scheduler at that address.
+    """``distributed.Client`` of ``text`` local processes, or of the scheduler at that address.
 
-    Raises:
-        UsageError: an invalid number of processes.
-        InputError: Dask is not installed, or no scheduler answers.
+    Raises UsageError, InputError.
     """
     if text.isdigit() and not 0 < int(text) <= _MOST:
         raise UsageError(f"{option} {text}: expected 1 to {_MOST}, or a scheduler's address")
@@ -54,10 +52,7 @@ def cluster(option: str, text: str) -> Iterator[Any]:
 
 @contextmanager
 def kept_for(args: argparse.Namespace, campaign: Campaign) -> Iterator[Path]:
-    """Folder of a campaign's parts: ``--folder``, or one next to ``--out`` that is removed on success.
-
-    Parts of other campaigns are reported on standard error.
-    """
+    """Folder of a campaign's parts: ``--folder``, or one next to ``--out`` that is removed on success."""
     folder = parts_folder(args.out, args.folder)
     if told := kept_of_another(folder, campaign.digest, campaign.about):
         print(told, file=sys.stderr)
@@ -111,7 +106,6 @@ def named_networks(
     Args:
         inputs: of all models; optional for reference networks.
         accepted: operators at which a list of launches may end early.
-        optimized: see :func:`jetdvfs.daemon.cli.model_arguments.read_model`.
 
     Raises:
         InputError: no such file, or a network launches nothing.

@@ -44,7 +44,7 @@ def collect_board(args: argparse.Namespace, models: Sequence[Model], kernels: in
     Raises:
         InputError: a rail has no sensor.
         DaemonError: unknown board, or no daemon.
-        MeasurementError: a measurement failed; finished parts are kept.
+        MeasurementError: finished parts are kept.
     """
     board = SetUpBoard(args.root, args.board, args.socket)
     if missing := board.missing_rails():

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Read or count a host GPU's work in networks, for predictors that use counters.
 
-A TABLE is output of Nsight Compute for one network (ncu --csv --page raw --print-units base), or covers several networks: a row
-per launch, a column 'network', and columns whose names end with _bytes, _cycles, _ns or _inst. Kept are sums over launches in
-bytes, cycles, ns, instructions or counts; ratios are not. Without a TABLE, Nsight Compute counts the networks of a record that
-lack counters: this needs an NVIDIA GPU, PyTorch for it, and permission to count.
+A TABLE is output of Nsight Compute for one network (ncu --csv --page raw --print-units base), or has a row per launch, a column
+'network', and columns whose names end with _bytes, _cycles, _ns or _inst. Sums over launches are kept, ratios are not. Without
+a TABLE, Nsight Compute counts the networks of a record that lack counters: this needs an NVIDIA GPU, PyTorch, and permission to
+count.
 
 examples:
   jetdvfs-lab networks counters ncu.csv --network resnet-0 --into records/orin

@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compare a simulated board's profile, and plans made with it, with unseen boards.
 
-Errors are mean absolute ones at random configurations, where each network is measured with a campaign's noise. A bound is the
-prediction for 95% of measurements; the table shows the share below it. Plans for four targets are compared with an exhaustive
-search of each board: regret is the excess of energy (or latency) over the best, for plans that meet their target; missed plans
-do not, and refused ones were wrongly found out of reach. Targets are LIMITS.
+Errors are mean absolute ones at random configurations, measured with noise. A bound is the prediction for 95% of measurements;
+the table shows the share below it. Plans for four targets are compared with an exhaustive search of each board: regret is the
+excess energy (or latency) of plans that meet their target; missed plans do not, and refused ones were wrongly found out of
+reach. Targets are LIMITS.
 
-The floor is an oracle that knows the true mean of the training boards: boards differ, and no profile can know another board
-better.
+The floor is an oracle that knows the true mean of the training boards: no profile can know another board better.
 
 MODEL is a model file, the .json of 'jetdvfs decompose --json', or the name of a reference network (default: all of those);
 --input applies to all of them; reference networks have their own.
 
-With --as, engines are compared: boards that run each network by their own engine, and predictions of 'predict --as'.
+With --as, boards run each network by their own engine, and predictions are those of 'predict --as'.
 
 With --networks, whole-network predictors are compared instead, on a record of 'jetdvfs-lab networks measure': each learns from
 N networks and is tested on unseen networks, families, sizes, boards and clocks. --board takes one board of the record and adds

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measure random networks, for whole-network predictors.
 
-Random networks, the same ones every time, are made, exported as TorchScript, and measured: on this machine's processor (latency
-of one thread, memory), on its NVIDIA GPU (latency and energy of a CUDA graph, memory, eager latency), or on simulated boards at
-random clocks (latency, energy). Started again on the same folder, it resumes. Needs PyTorch. --published makes a record of
-published measurements of real boards instead.
+Random networks, the same ones every time, are exported as TorchScript and measured on this machine's processor (latency of one
+thread, memory), on its NVIDIA GPU (latency and energy of a CUDA graph, memory, eager latency), or on simulated boards at random
+clocks (latency, energy). Started again on the same folder, it resumes. Needs PyTorch. --published makes a record of published
+measurements instead.
 
 FAMILIES
 

@@ -19,15 +19,7 @@ _LEAST_LABEL = 0.045
 
 
 def draw_study(runs: Sequence[NetworkRun], path: str | os.PathLike[str], *, title: str, simulated: bool) -> None:
-    """Draw one stacked bar per network, in parts of its inference time.
-
-    Args:
-        path: picture file; its ending gives the format.
-        simulated: True adds a note to the title.
-
-    Raises:
-        InputError: matplotlib is missing, or the picture cannot be written.
-    """
+    """Draw one stacked bar per network, in parts of its inference time; a title names simulated boards. Raises InputError."""
     figure = new_figure(14, 2.6 + 0.46 * len(runs))
     figure.suptitle(heading(title, simulated), fontsize=14, fontweight="bold")
     axes = figure.subplots()
@@ -70,11 +62,7 @@ _PANELS = (
 
 
 def draw_replays(runs: Sequence[Replay], path: str | os.PathLike[str], *, simulated: bool) -> None:
-    """Draw a line per table: median of its programs and targets, with a thin 90th percentile.
-
-    Raises:
-        InputError: matplotlib is missing, or the picture cannot be written.
-    """
+    """Draw a line per table: median of its programs and targets, with a thin 90th percentile. Raises InputError."""
     figure = new_figure(15, 5)
     title = (
         "Networks that a profile predicted"

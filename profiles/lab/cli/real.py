@@ -83,9 +83,7 @@ def _layers_file(args: argparse.Namespace) -> Path:
 def show_layers(rows: Sequence[Mapping[str, str]], args: argparse.Namespace) -> bool:
     """Hold out each network of a table of layers, print errors, and return True if a goal is missed.
 
-    Raises:
-        ComparisonDataError: the table has changed.
-        ModuleNotFoundError: a training library is not installed.
+    Raises ComparisonDataError, or ModuleNotFoundError without a training library.
     """
     from ..compare.real.layers import GOALS, left_out, means, nearest
     from ..compare.real.shipped_layers import shipped

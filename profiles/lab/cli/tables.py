@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``jetdvfs-lab train --from-csv``: kernel models from published tables, and their errors on held-out kernels.
 
-A table lacks the host's issue cost, so no profile can be made from it.
+No profile is made, since a table lacks the host's issue cost.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         UsageError: --mapping is missing, or options conflict.
         InputError: a profile was requested, or a training library is missing.
-        MeasurementError, ComparisonDataError: impossible rows, or no training data.
+        MeasurementError, ComparisonDataError: impossible rows, or none for training.
     """
     others = [name for name in _OF_OTHERS if getattr(args, name)]
     if others:

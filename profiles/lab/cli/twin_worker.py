@@ -21,11 +21,7 @@ _LEAST_S = 0.02
 class TwinWorker:
     """Answers requests of :mod:`~jetdvfs.profiles.lab.measure.meters.kernel_worker` from a simulated board.
 
-    Args:
-        models: networks measured as a whole, by file.
-
-    Raises:
-        MeasurementError: the port does not answer.
+    ``models`` are the networks measured as a whole, by file. Raises MeasurementError.
     """
 
     def __init__(self, port: Path, models: Mapping[Path, Network]) -> None:

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Simulated and real Jetson AGX Orin 64GB: layers at four power modes, kernels, rail power under stress.
 
-Layers were timed alone: GPU time counts at batch 16 and 64, host time at batch 1. The measuring interpreter costs more than
-issuing: a multiple of host costs.
+Layers were timed alone by an interpreter: GPU time counts at batch 16 and 64, host time, a multiple of issuing, at batch 1.
 """
 
 from __future__ import annotations

@@ -22,13 +22,11 @@ from ...twin.silicon.chip import Chip, own_parameters
 
 @dataclass(frozen=True)
 class Fit:
-    """One quantity, simulated and measured.
+    """One quantity, simulated and measured, each of shape ``(points,)``.
 
     Attributes:
-        measured, simulated: shape ``(points,)``.
         held_out: points not used for fitting, shape ``(points,)``; None if too few to split.
-        limit: largest acceptable median relative error; None if only reported.
-        every: True if the limit holds for every point.
+        limit: largest acceptable median relative error, of every point if ``every``; None if only reported.
     """
 
     quantity: str

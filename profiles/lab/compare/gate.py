@@ -6,8 +6,7 @@ Each row is a value and its band (:mod:`.gate_bands`). All rows must pass before
 - *sums*: MIRAGE (SEC '21), Table 1: networks at top clocks, and the sum of their kernels timed alone.
 - *boards*: its Figure 2: spread of thirteen boards.
 - *kernels*: one model on kernels of desktop GPUs (sitar-lab/NeuSight), measured and simulated.
-- *kinds*: plain recipe of :mod:`jetdvfs.profiles.lab.paper.difficulty`, Tables 4 and 5: predictions within 10%; convolutions
-of networks and random ones separately.
+- *kinds*: plain recipe (:mod:`jetdvfs.profiles.lab.paper.difficulty`), Tables 4 and 5: predictions within 10%.
 - *networks*: Table 6: sum of the plain recipe's kernels and the network's latency.
 """
 
@@ -38,16 +37,7 @@ Doing = Callable[[str], None]
 
 
 def rows(networks: Sequence[Network], effort: Effort, data: Path | None, doing: Doing = lambda what: None) -> Iterator[Row]:
-    """Yield each row as soon as it is known.
-
-    Args:
-        networks: MIRAGE's ten.
-        data: measurements of desktop GPUs; None omits their kernels.
-        doing: called before each step.
-
-    Raises:
-        ComparisonDataError: the measurements are missing.
-    """
+    """Yield each row as soon as it is known; without ``data``, without desktop GPUs. Raises ComparisonDataError."""
     board = load_board(BOARD)
     doing("networks at top clocks")
     yield from sums(networks, board)

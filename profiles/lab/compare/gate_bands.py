@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bands of the gate, from results of real boards or GPUs only.
 
-- *As hard*: :data:`AS_HARD` is the factor between errors of one recipe on real GPUs. A share within a limit may be the
-paper's at that limit times or divided by it.
+- *As hard*: a share within a limit may be the paper's at that limit times or divided by :data:`AS_HARD`.
 - *Thirteen boards*: middle 90% of results for thirteen boards of a normal population.
 - *Ten networks*: likewise a count of ten networks, by the binomial distribution.
 """
@@ -23,7 +22,7 @@ from ..paper.published import PAPER, WITHIN_6
 AS_HARD = 1.4
 """Deviation factor of one model's error over five GPUs (sitar-lab/NeuSight).
 
-Convolutions, products and additions: 16, 42 and 33%; together 32%, rounded to a factor of 1.4.
+Convolutions, products and additions: 16, 42 and 33%; together 32%.
 """
 POWER_RANGE = {"vgg16": 20.0, "shufflenet_v2_x1_0": 30.0}
 """Figure 2b: range of thirteen boards' medians, in percent of their median."""

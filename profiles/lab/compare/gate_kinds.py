@@ -63,7 +63,6 @@ class Effort:
 
     Attributes:
         samples: kernels of each kind over all boards; twice as many products, 18 times as many convolutions.
-        configurations: per network.
         rounds: of boosting.
     """
 

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Planning loop on tables of real boards: observations until an unpredicted program is known, and their cost.
-
-The planner starts with a flat surface, chooses configurations, and observes the table's values.
-"""
+"""Planning loop on tables of real boards: observations until an unpredicted program is known, and their cost."""
 
 from __future__ import annotations
 
@@ -56,8 +53,7 @@ class Standing:
     """State after some observed configurations.
 
     Attributes:
-        latency_error, power_error: mean relative error at unobserved configurations within the deadline.
-        latency_error_all, power_error_all: at all unobserved configurations.
+        latency_error, power_error: mean relative error at unobserved configurations within the deadline; ``_all``: at all.
         regret: share of the plan's energy above the best within the deadline; ``missed``: True if it misses that.
     """
 
@@ -74,7 +70,6 @@ class Replay:
     """Result of one target on one program.
 
     Attributes:
-        observed: number of observed configurations.
         late: observations over the deadline, counted from 1.
         after: states by number of observed configurations.
         others: regret of other methods, None if they miss the deadline.
@@ -100,13 +95,7 @@ def replay(
 def simulated_programs(
     bundle: Bundle, boards: int, perturbed: int = 0, names: Sequence[str] = ()
 ) -> Iterator[tuple[MeasuredTable, Surface]]:
-    """Reference networks on simulated boards held out of training, and a profile's predictions.
-
-    Args:
-        boards: their number.
-        perturbed: see :class:`~jetdvfs.profiles.twin.silicon.silicon.Silicon`.
-        names: of the networks; empty for all.
-    """
+    """Reference networks on ``boards`` simulated boards held out of training, and a profile's predictions."""
     manifest = bundle.manifest
     description = load_board(manifest.board)
     for name in names or reference_names():

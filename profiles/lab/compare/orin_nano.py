@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Simulated and real Jetson Orin Nano Super: four workloads over its clocks, and rail power.
 
-In ONNX Runtime: matrix-vector products, square products, MobileNetV2, a small vision transformer; and decoding of a language
-model, as a stream of its weights.
+In ONNX Runtime: matrix-vector and square products, MobileNetV2, a small vision transformer; and a language model's decoding.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class Trial:
         attainable: True if a configuration of the board meets the target.
         refused: True if the planner found it out of reach.
         over: share of the limit by which the target is missed, else 0.
-        regret: share of the minimised value above the best; None without a plan that meets the target.
+        regret: share of the minimised value above the best; None unless the plan meets the target.
     """
 
     target: str
@@ -53,9 +53,8 @@ class Outcome:
     """Counts of trials with attainable targets.
 
     Attributes:
-        trials: their number.
         worst_over: largest excess, as a share of the limit.
-        mean_regret, worst_regret: without missed and refused ones; 0 if none remain.
+        mean_regret, worst_regret: without missed and refused ones.
     """
 
     trials: int
@@ -159,11 +158,10 @@ def evaluate_profile(
         configurations: per network and board.
         temperature_c: die temperature, known to predictions; by default that of the profile's idle power.
         compiled: one of :data:`jetdvfs.kernels.engine.fusing.ENGINE_TYPES` for engines.
-        perturbed: see :class:`~jetdvfs.profiles.twin.silicon.silicon.Silicon`.
 
     Raises:
         TwinError: the silicon lacks one of a network's kinds, or its engine cannot be built.
-        ModelError: a network cannot be listed as an engine.
+        ModelError: a network cannot be decomposed as an engine.
         CostModelError: a network cannot be predicted, or not at that temperature.
     """
     manifest, cost = bundle.manifest, bundle.cost if temperature_c is None else bundle.cost.warmed(temperature_c)

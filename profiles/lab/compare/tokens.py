@@ -69,7 +69,7 @@ class Part:
     Attributes:
         bytes: weights, keys, values and activations moved.
         instructions: of attention, and of unpacking weights.
-        cache: True if the bytes are keys and values.
+        cache: True for keys and values.
     """
 
     bytes: float
@@ -287,7 +287,7 @@ class Rates:
         work: cycles of one unit (a TPC) per instruction.
         start: of a launch: GPU cycles, or ms of the host under eager execution.
         cache: time of a byte of keys and values relative to one of weights.
-        unit_mw: power per active unit; byte_mj, instruction_mj: energy of each.
+        unit_mw: power per active unit.
     """
 
     memory: float

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Simulated and real Jetson TX2 at 1,144 configurations.
 
-Sources: mixbench (a stream of 134 MB, varied multiply-adds per element, four types), rail power during it, and rail power of a
-VGG network over GPU clocks.
+Sources: mixbench (a stream of 134 MB, varied multiply-adds per element, four types) and its rail power; rail power of a VGG
+network over GPU clocks.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class MixbenchType:
         bytes_each: read and written per element.
         loop: issue slots per multiply-add, with the loop's own.
         cycles_each: further lane cycles per element.
-        pattern: bandwidth relative to 4-byte accesses; wider ones keep more bytes in flight.
+        pattern: bandwidth relative to 4-byte accesses.
         overlap: sharpness of the roofline's corner.
     """
 

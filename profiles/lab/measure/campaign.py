@@ -33,7 +33,6 @@ class CampaignSize:
 
     Attributes:
         random_kernels: per kind; ``random_kernels_default`` for other kinds.
-        configurations: random ones per random kernel.
         idle_configurations: per board; 0 for all.
         power_kernels: kernels that share configurations and one idle measurement.
         power_configurations: per kernel; 0 for as many as for time.
@@ -79,7 +78,6 @@ class Campaign:
 
     Attributes:
         invocations: kernels; the first ``network_kernels`` belong to networks.
-        calls: calls whose issue time is measured.
         temperatures_c: further die temperatures for idle power.
         offered: measured part of the board's grid; None for all of it.
     """
@@ -152,7 +150,6 @@ def plan_campaign(
         others: networks of which only calls are measured.
         issued: selects calls with an issue time of their own.
         warmer_c: further die temperatures for idle power.
-        silicon_version: of simulated silicon, or empty.
     """
     offered = None if offered == board.grid else offered
     grid = offered or board.grid

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Campaign on several boards: a Dask cluster with one worker each, as on MIRAGE's boards (SEC '21, section 4.2).
 
-A lost board's random kernels are dealt to the rest. A returning board is known by its worker's name.
+A lost board's random kernels are dealt to the rest.
 """
 
 from __future__ import annotations
@@ -51,16 +51,9 @@ def run_on_fleet(
     progress: Progress = lambda done, total, text: None,
     patience_s: float = PATIENCE_S,
 ) -> Measurements:
-    """Measure everything not yet in ``folder`` on a cluster's workers; return all of it.
+    """Measure everything not yet in ``folder`` on a ``distributed.Client`` with one worker per node; return all of it.
 
-    Args:
-        campaign: with as many nodes as the cluster has workers.
-        client: a ``distributed.Client``.
-        folder: keeps finished steps; None keeps nothing.
-        patience_s: absence after which a board is lost.
-
-    Raises:
-        MeasurementError: wrong number of workers, a failed measurement, or no board left; finished steps are kept.
+    ``patience_s`` is the absence after which a board is lost. Raises MeasurementError; finished steps are kept.
     """
     kept = KeptUnits(folder, campaign.digest, campaign.about)
     finished = {number: rows for number in range(len(campaign.units)) if (rows := kept.get(number)) is not None}

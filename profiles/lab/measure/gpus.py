@@ -50,14 +50,7 @@ class Workstation:
 def workstation(
     library: NvmlLibrary, start: Callable[[], EndingWorker], clocks_mhz: Sequence[int] = (), index: int = 0
 ) -> Iterator[Workstation]:
-    """GPU within the context; locked clocks are always released.
-
-    Args:
-        clocks_mhz: clocks to lock in turn; empty leaves clocks alone.
-
-    Raises:
-        MeasurementError: no such GPU, clocks, NVML or PyTorch.
-    """
+    """GPU within the context, with clocks to lock in turn, if any. They are always released. Raises MeasurementError."""
     with contextlib.closing(Nvml(library, index)) as nvml, contextlib.closing(Renewed(start)) as process:
         name = re.sub(r"[^a-z0-9]+", "-", str(process.about["device_name"]).lower()).strip("-")
         yield Workstation(process, nvml, gpu_device(process, nvml, name, clocks_mhz), bool(clocks_mhz))

@@ -49,11 +49,7 @@ class Guess:
 
 
 def guess(path: Path, board: str = "") -> Guess:
-    """Guess the meaning of a table's columns.
-
-    Args:
-        path: CSV, gzipped or not, or Parquet.
-        board: its clocks tell units that headings omit.
+    """Guess the meaning of the columns of a CSV or Parquet table. The clocks of ``board`` tell units that headings omit.
 
     Raises:
         MeasurementError: unreadable table.

@@ -79,10 +79,7 @@ def shareable(record: Measurements) -> Measurements:
 def merged(records: Mapping[str, Measurements]) -> tuple[Measurements, list[Part]]:
     """Merge records, given by name; return also the part of each.
 
-    Boards are renumbered, except simulated ones, whose number is their identity. Items measured in several records become one.
-
-    Raises:
-        MeasurementError: boards, silicons, rails or die temperatures differ, or two records have values of one board.
+    Boards are renumbered, except simulated ones. Raises MeasurementError if records do not match, or share a board.
     """
     _check_alike(records)
     each = [shareable(record) for record in records.values()]

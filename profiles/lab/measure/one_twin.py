@@ -26,10 +26,7 @@ _STEPS = 1_000_003  # keeps the noise of steps apart from that of boards
 
 
 def one_board_size(node: int, random_kernels: int) -> CampaignSize:
-    """Size for one board, with more convolutions and products than other kinds.
-
-    Power takes longest: four kernels share each configuration, at half as many configurations as time.
-    """
+    """Size for one board. Four kernels share each power configuration, since power takes longest."""
     return CampaignSize(
         nodes=(node,),
         random_kernels={"conv2d": 6 * random_kernels, "matmul": 4 * random_kernels},
@@ -48,7 +45,7 @@ def one_board_size(node: int, random_kernels: int) -> CampaignSize:
 def several_boards_size(nodes: Sequence[int], random_kernels: int, configurations: int, observations: int) -> CampaignSize:
     """Size for several boards: eight times the random kernels, at one configuration each.
 
-    Shapes help unseen boards more than timings. Whole networks run at random and at shared configurations.
+    Shapes help unseen boards more than timings.
     """
     shared = _SHARED * random_kernels
     return replace(

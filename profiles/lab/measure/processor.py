@@ -80,15 +80,12 @@ def plan_processor(
     most: Most = _MOST,
     offered: FrequencyGrid | None = None,
 ) -> Campaign:
-    """Plan networks, their kernels, random variations, and calls that launch nothing.
+    """Plan networks, their kernels, random variations, and calls that launch nothing. Raises MeasurementError.
 
     Args:
         runnable: kinds that the meter runs; only these get a model.
         issued: selects calls whose issue time is measured.
         offered: measured part of the device's grid; None for all of it.
-
-    Raises:
-        MeasurementError: two models of one name, or an incomplete launch list.
     """
     networks = [model.network for model in models]
     names = [network.name for network in networks]

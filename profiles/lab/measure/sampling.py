@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random kernel invocations in the ranges of given networks, after MIRAGE (SEC '21), section 4.2.
 
-Outlying sizes have ranges of their own; parameters with few values are drawn from those. Limits are :data:`MOST_MACS`
-multiply-adds and :data:`MOST_ELEMENTS` elements per tensor.
+Limits are :data:`MOST_MACS` multiply-adds and :data:`MOST_ELEMENTS` elements per tensor.
 """
 
 from __future__ import annotations
@@ -44,10 +43,7 @@ class Sampler:
         return tuple(sorted(self._seen))
 
     def draw(self, kind: str, count: int, *, real_share: float = 0.0) -> list[KernelInvocation]:
-        """Draw invocations of one kind.
-
-        Args:
-            real_share: probability of one of the networks' own.
+        """Draw invocations of one kind, some of the networks' own with probability ``real_share``.
 
         Raises:
             ProfilesError: the networks have no such kernel.

@@ -12,15 +12,12 @@ from ...twin.measured.mapping import Form
 
 
 def kernel_of(form: Form, kind: str, sizes: Mapping[str, int], dtype: str) -> KernelInvocation:
-    """Kernel from its sizes.
+    """Kernel from its sizes. Raises ValueError if they make none.
 
     Args:
         form: ``convolution``; ``linear``, activation by weight; ``product`` of two activations; ``elements``, pointwise on
             tensors of all the sizes, in order.
         kind: of ``elements``; other forms are ``conv2d`` or ``matmul``.
-
-    Raises:
-        ValueError: the sizes make no kernel.
     """
     return _FORMS[form](kind, sizes, dtype)
 

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run a campaign: measure each step, keep it, and make rows of a record.
 
-All boards share the lowest, a middle and the highest configuration (MIRAGE, SEC '21, sections 3.1 and 6.2), which show
-differences between and within boards.
+All boards share the lowest, a middle and the highest configuration (MIRAGE, SEC '21, sections 3.1 and 6.2).
 """
 
 from __future__ import annotations
@@ -40,18 +39,14 @@ def run_campaign(
     notebook: Notebook | None = None,
     lasts_s: Callable[[Unit], float] | None = None,
 ) -> Measurements:
-    """Measure everything not yet in ``folder``; return all of it.
+    """Measure everything not yet in ``folder``; return all of it. Raises MeasurementError; finished units are kept.
 
     Random choices follow from seed and unit number. A meter's noise restarts with the meter.
 
     Args:
         meter: makes the meter of a board, by number.
-        folder: keeps finished units for resuming; None keeps nothing.
         progress: called before each unit and at the end; with ``lasts_s``, in s instead of units.
         lasts_s: estimated duration of a unit.
-
-    Raises:
-        MeasurementError: a measurement failed; finished units are kept.
     """
     meters: dict[int, Meter] = {}
 
@@ -196,10 +191,7 @@ def _measure_host_us(campaign: Campaign, unit: Unit, meter: Meter, rng: np.rando
 
 
 def _measure_host_active_mw(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:
-    """CPU power with a fully busy host, which issues the smallest kernel more slowly than it runs.
-
-    Without a host rail, calls that launch nothing are used.
-    """
+    """CPU power with a fully busy host, which issues the smallest kernel more slowly than it runs."""
     grid = campaign.grid
     repeats = max(unit.configurations // 8, 1)
     parts: list[Rows] = []

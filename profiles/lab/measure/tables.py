@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Imported tables as records, with impossible rows named by line.
-
-Impossible times reveal wrong units: below the device's bound, 1,000 times slower relative to work than the rest, or a median
-hundreds of times the bound.
-"""
+"""Imported tables as records. Impossible times reveal wrong units and are reported by line."""
 
 from __future__ import annotations
 
@@ -62,14 +58,7 @@ class _Found:
 
 
 def import_table(path: Path, mapping: TableMapping, devices: Sequence[str] = ()) -> dict[str, Measurements]:
-    """Records of a table by device.
-
-    Args:
-        devices: names to keep; empty for all.
-
-    Raises:
-        MeasurementError: unreadable table, a missing column of the mapping, or impossible rows.
-    """
+    """Records of a table by device, of some ``devices`` or all. Raises MeasurementError."""
     mapping = mapping.of_table(path)
     if not mapping.device:
         raise MeasurementError(f"{path}: the mapping does not say what was measured; say the board")

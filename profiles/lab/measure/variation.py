@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random kernel invocations around those of given networks, with varied sizes, batches and element types.
 
-MIRAGE (SEC '21, section 4.2) draws sizes from the whole range, of which networks use few combinations. Here most sizes vary by
-less than a factor of two, some by up to eight.
-
-Draws per variety (:mod:`jetdvfs.kernels.cost.region`) follow the square root of its work in the networks: most convolutions
-have 1x1 windows, but most time goes elsewhere.
+MIRAGE (SEC '21, section 4.2) draws from the whole range, of which networks use few combinations. Here most sizes vary by less
+than a factor of two. Draws per variety (:mod:`jetdvfs.kernels.cost.region`) follow the square root of its work, since most
+convolutions have 1x1 windows.
 """
 
 from __future__ import annotations
@@ -51,8 +49,6 @@ class Draw:
         one_at_a_time: batch one, of the remaining variations.
         powers: powers of two, of the larger batches.
         by_intensity: spread over operations per byte as well.
-        other_windows: another window, of pools and transposed convolutions.
-        fused: fused outputs, of convolutions.
         usual: common sizes, of products.
         dtype: element type; empty mixes types.
     """
@@ -185,7 +181,7 @@ def _work_of(networks: Sequence[Network]) -> Mapping[Any, float]:
 def spread_over_sizes(candidates: Sequence[KernelInvocation], count: int, by_intensity: float = 0.0) -> list[KernelInvocation]:
     """Choose kernels evenly over octaves of bytes moved and, for a share, of operations per byte.
 
-    Even draws of dimensions give mostly large, broad kernels; networks also have small and narrow ones.
+    Even draws of dimensions give few small and narrow kernels.
     """
     chosen = _in_turns(candidates, lambda kernel: (_octave(kernel.bytes),), count - round(by_intensity * count))
     taken = set(map(id, chosen))

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Comparison of whole-network predictors on common training and test sets.
-
-A split leaves out networks, families, the largest networks, boards or clocks; predictors learn from some of the rest.
-"""
+"""Comparison of whole-network predictors on common training and test sets."""
 
 from __future__ import annotations
 
@@ -33,7 +30,6 @@ class Score:
         training_s: of all metrics together.
         parameters: learned numbers, or trees.
         prediction_ms: per sample, in a batch.
-        settings: found by a search, or the features added.
     """
 
     method: str
@@ -52,7 +48,7 @@ class Score:
 
 
 def split(samples: Sequence[Sample], name: str, seed: int = 0) -> tuple[list[Sample], list[Sample]]:
-    """Training and test samples; no test samples if the record has nothing to leave out.
+    """Training and test samples.
 
     Every fourth family, board or GPU clock is left out, the largest fifth of the networks, or a random fifth.
     """
@@ -112,14 +108,7 @@ def evaluate(
     now: Callable[[], float] = time.perf_counter,
     known: Sequence[Score] = (),
 ) -> Iterator[Score]:
-    """Scores of every method, split and training size; too few networks count as the next size.
-
-    Args:
-        known: scores of an earlier run, skipped now.
-
-    Raises:
-        RecordError: no samples, or a method cannot learn from them.
-    """
+    """Scores of every method, split and training size, without ``known`` ones. Raises RecordError."""
     if not samples:
         raise RecordError("the record holds no network that was measured")
     for name in splits:

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measure random networks one by one on a processor, a GPU or simulated boards.
-
-A network that cannot be measured is recorded by name; an interrupted campaign resumes.
-"""
+"""Measure random networks one by one on a processor, a GPU or simulated boards, with resumption."""
 
 from __future__ import annotations
 
@@ -53,11 +50,7 @@ class NetworkMeter(Protocol):
 
 
 class ProcessorMeter:
-    """This machine's processor: latency, and memory growth of a process over its first inferences.
-
-    Args:
-        speed: processor speed at the campaign's first start, to which latencies are scaled; measured if None.
-    """
+    """This machine's processor: latency, scaled to ``speed``, and memory growth of a process over its first inferences."""
 
     def __init__(self, speed: Mapping[str, float] | None = None) -> None:
         if not speed:
@@ -179,9 +172,7 @@ def measure_again(
 ) -> dict[str, NDArray[np.float64]]:
     """Repeat ``count`` networks of a record; return relative differences by metric, ``(rows,)``.
 
-    Raises:
-        RecordError: no record, or an empty one.
-        MeasurementError: a network cannot be measured.
+    Raises RecordError without a record, MeasurementError.
     """
     networks = read_record(folder).networks
     if not networks:
@@ -210,12 +201,7 @@ def count_networks(
     most: int | None = None,
     processes: int = 1,
 ) -> dict[str, str]:
-    """Add a host GPU's counters to networks without them; return failures with reasons. Raises RecordError.
-
-    Args:
-        most: number of networks; None for all.
-        processes: number that prepare networks.
-    """
+    """Add a host GPU's counters to networks without them; return failures with reasons. Raises RecordError."""
     failed: dict[str, str] = {}
     waiting = [one for one in read_record(folder).networks if not one.counters][:most]
     done = 0

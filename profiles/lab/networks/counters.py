@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counters of networks on a host GPU, by Nsight Compute (Jung et al., section 4.1).
-
-Kept are sums over launches in bytes, cycles, ns, instructions or counts; ratios add no information.
-"""
+"""Counters of networks on a host GPU, by Nsight Compute (Jung et al., section 4.1), as sums over launches."""
 
 from __future__ import annotations
 
@@ -42,13 +39,10 @@ Counted = Mapping[str, float]
 
 
 def read_counters(path: Path, name: str = "") -> dict[str, Counted]:
-    """Counters of each network of a table.
+    """Counters of each network of a table. Raises RecordError.
 
     The table is output of ``ncu --csv --page raw --print-units base`` for network ``name``, or has a row per launch, a column
     ``network`` and columns ending in a unit: ``_bytes``, ``_cycles``, ``_ns``, ``_inst``.
-
-    Raises:
-        RecordError: unreadable, neither form, no counter, or a non-numeric one.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -59,11 +53,7 @@ def read_counters(path: Path, name: str = "") -> dict[str, Counted]:
 
 
 def counters_of(lines: Iterable[str], name: str, where: str, in_turn: Sequence[str] = ()) -> dict[str, Counted]:
-    """Counters of a table's lines, as :func:`read_counters`; lines before the header are skipped.
-
-    Args:
-        in_turn: networks of the table, each ended by a mark.
-    """
+    """Counters of a table's lines, as :func:`read_counters`; each of the networks ``in_turn`` ends with a mark."""
     rows = [row for row in csv.reader(line for line in lines if not line.startswith("==")) if row]
     start = next((number for number, row in enumerate(rows) if "Kernel Name" in row or _NETWORK in row), None)
     if start is None:
@@ -112,16 +102,10 @@ def _number(row: Sequence[str], at: int, where: str) -> float:
 
 
 class NsightCompute:
-    """Counts launches of networks on this machine's GPU after a warm-up.
+    """Counts launches of networks on this machine's GPU after a warm-up, at the present clocks.
 
-    Clocks stay unlocked, so counted times hold at the present clocks.
-
-    Args:
-        program: Nsight Compute.
-        metrics: comma-separated names; empty for those of :data:`COUNTED` that the GPU has.
-
-    Raises:
-        MeasurementError: no such program.
+    ``metrics`` are comma-separated names; empty for those of :data:`COUNTED` that the GPU has. Raises MeasurementError without
+    ``program``, Nsight Compute.
     """
 
     def __init__(self, program: str = "ncu", metrics: str = "") -> None:

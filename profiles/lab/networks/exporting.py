@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random networks as TorchScript files with their launches, made in processes.
 
-Tracing leaks some MiB per network, so processes are restarted now and then.
+Tracing leaks some MiB per network, so processes are restarted.
 """
 
 from __future__ import annotations
@@ -24,12 +24,7 @@ _OF_ONE_PROCESS = 50
 
 
 class Exports:
-    """Makes networks; the context ends its processes.
-
-    Args:
-        folder: of their files, each kept until the next request.
-        processes: networks made at once; with 1, none during a measurement.
-    """
+    """Makes networks with some ``processes``; with 1, none during a measurement. The context ends them."""
 
     def __init__(self, folder: Path, processes: int = 1) -> None:
         self._folder, self._processes = folder, processes
@@ -101,9 +96,7 @@ class Made:
 def export(family: str, number: int, path: Path) -> Network:
     """Make a network in this process, save it as TorchScript, and return its launches.
 
-    Raises:
-        MeasurementError: no PyTorch, or it cannot make the network.
-        KernelsError: the file cannot be decomposed.
+    Raises MeasurementError, KernelsError.
     """
     try:
         import torch

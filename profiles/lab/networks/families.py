@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random networks of known families, varied as by PerfSeer, DNNPerf and DIPPM: depth, width, kernels, groups, image, batch.
-
-Each is a ``torch.nn.Module`` in eval mode with random weights, determined by its number.
-"""
+"""Random networks of known families, varied as by PerfSeer, DNNPerf and DIPPM: depth, width, kernels, groups, image, batch."""
 
 from __future__ import annotations
 

@@ -21,15 +21,10 @@ _REFERENCE = "reference_ms"
 
 
 class GpuNetworkMeter:
-    """Measures networks as CUDA graphs and eagerly.
+    """Measures networks as CUDA graphs and eagerly, at present clocks.
 
     Latency is GPU time of one replay among several. Energy includes idle power. Memory is the peak of an eager inference,
-    weights included. Eager latency is scaled by host reference work to the host's speed at the record's start, and at least the
-    GPU time.
-
-    Args:
-        gpu: the GPU at its present clocks.
-        speed: host speed at the record's first start; measured if None.
+    weights included. Eager latency is scaled by host reference work to ``speed``, the host's at the record's start.
     """
 
     def __init__(self, gpu: Workstation, speed: Mapping[str, float] | None = None) -> None:

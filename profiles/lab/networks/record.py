@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Record of measured networks: a folder that grows network by network and is valid after each.
+"""Record of measured networks: a folder that is valid after each network.
 
 ``about.json`` describes it; ``networks.jsonl.gz`` has a line per network, with calls and values at each configuration;
-``left_out.jsonl`` has failures with reasons; ``counters.jsonl`` has a host GPU's counters. Opening it truncates an incomplete
-line.
+``left_out.jsonl`` has failures with reasons; ``counters.jsonl`` has a host GPU's counters.
 """
 
 from __future__ import annotations
@@ -61,7 +60,6 @@ class About:
         metrics: names with units.
         conditions: of measurement, for readers.
         speed: of a shared processor at the start: its :data:`DEVICE_FEATURES` and reference times; not compared.
-        format: version of the form.
     """
 
     source: str

@@ -19,8 +19,6 @@ class Accuracy:
     Attributes:
         within: percent of them with a relative error below each of :data:`LIMITS`.
         rmse, mae: root mean square and mean absolute error, in the predicted unit.
-        mean_percent: mean absolute relative error.
-        count: n.
     """
 
     within: tuple[float, ...]

@@ -3,7 +3,7 @@
 
 For each network: T, end-to-end inference time; T_K, summed time of launches of selected kinds, each timed alone; T_K', that of
 the rest. A selected kind is *significant*, among the largest that together make 95% of some network's kernel time, and
-*common*, launched by 40% of the networks. Values are measured on a simulated board or predicted by a profile.
+*common*, launched by 40% of the networks.
 """
 
 from __future__ import annotations
@@ -38,10 +38,8 @@ class NetworkRun:
 
     Attributes:
         launches: kernel launches; ``distinct`` of them differ.
-        time_ms: end to end.
         kernel_ms: GPU time of its launches, by kind, each timed alone.
         host_ms: host work.
-        power_mw: mean power of the board's energy rails.
         busy_ms: GPU time within the inference, with weights from memory.
         unmodelled: kinds bounded by the roofline.
         guessed_share: share of GPU time in guessed kernels, 0 to 1.
@@ -113,7 +111,6 @@ class KindFigures:
     Attributes:
         mean_share: of inference time, over networks that launch it.
         networks: number that launch it; ``significant`` need it for 95% of kernel time.
-        selected: True if significant somewhere, and common.
     """
 
     kind: str
@@ -137,14 +134,7 @@ def select(runs: Sequence[NetworkRun]) -> tuple[KindFigures, ...]:
 def measured(
     network: Network, board: BoardDescription, configuration: FrequencyConfiguration | None = None, nodes: int = NODES
 ) -> NetworkRun:
-    """Run a network on simulated boards: medians over ``nodes``, without noise.
-
-    Args:
-        configuration: the top clocks by default.
-
-    Raises:
-        TwinError: no silicon for the board.
-    """
+    """Run a network on simulated boards: medians over ``nodes``, without noise. Raises TwinError."""
     clocks = Clocks.of([configuration or board.grid.top])
     counts = Counter(launch.signature for launch in network.launches)
     distinct = {launch.signature: launch for launch in network.launches}

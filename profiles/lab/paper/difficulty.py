@@ -2,7 +2,7 @@
 """Plain recipe of MIRAGE (SEC '21), sections 4.2 and 4.3, on simulated boards, and the paper's published shares.
 
 Features are raw shapes, parameters and clocks, labels log measurements; XGBoost is within the ranges of Table 2; configurations
-are uniformly random. The gate (:mod:`..compare.gate`) and studies of real kernels train it.
+are uniformly random.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums of observed kernels compared with their network (MIRAGE, SEC '21, section 6.2, Figure 4).
-
-They share part of the error of predicted sums: some kinds are left out, and kernels timed alone differ from a network's.
-"""
+"""Sums of observed kernels compared with their network (MIRAGE, SEC '21, section 6.2, Figure 4)."""
 
 from __future__ import annotations
 
@@ -93,10 +90,7 @@ def _sums(
 
 
 def _whole(record: Measurements, times: Rows, above: Rows) -> Rows:
-    """Power while kernels run, in mW: idle power and that above it.
-
-    A kernel too short to show power takes the median of its kind.
-    """
+    """Power while kernels run, in mW. A kernel too short to show power takes the median of its kind."""
     board, kinds = record.described, [kernel.kind for kernel in record.invocations]
     own = _by_place(above)
     of_kind: dict[Any, list[float]] = {}

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cost of a prediction relative to its kernel (MIRAGE, SEC '21, section 6.5, Figures 6 and 7).
 
-The paper timed predictions on the board; these run on this machine, by the daemon's code. Times are the shortest of a few
-repetitions.
+The paper timed predictions on the board; these run on this machine, by the daemon's code.
 """
 
 from __future__ import annotations
@@ -32,7 +31,6 @@ class Overhead:
     """Cost of predicting one kind's time or power.
 
     Attributes:
-        kind, target: model ("time" or "power").
         relative: time of one prediction over the predicted runtime, of random kernels and clocks, (n,).
         batch_us: time per prediction in batches of :data:`BATCHES`.
         sweep_us: time per prediction over the whole grid at once.

@@ -2,7 +2,7 @@
 """Each board of a record held out in turn: errors of models trained on the rest.
 
 MIRAGE (SEC '21) held out two boards of thirteen (section 6.1), and one at a time for tuning (4.3). Kernel times include timing
-cost, as measured; networks follow sections 6.2 and 6.3. With one board, parts of its networks and kernels are held out.
+cost; networks follow sections 6.2 and 6.3. With one board, parts of its networks and kernels are held out.
 """
 
 from __future__ import annotations
@@ -39,14 +39,7 @@ _NETWORKS = ("network_ms", "network_mw", "fixed_network_ms", "fixed_network_mw")
 
 @dataclass(frozen=True)
 class Part:
-    """Held-out part.
-
-    Attributes:
-        known: training record.
-        judged: test record.
-        networks: test networks, by position.
-        fold: networks whose own kernels are also left out; None if other boards know all.
-    """
+    """Held-out part: ``known`` is the training record, ``judged`` the test record, ``networks`` are by position."""
 
     name: str
     known: Measurements
@@ -56,14 +49,7 @@ class Part:
 
 
 def parts_of(record: Measurements, left_out: Sequence[int]) -> list[Part]:
-    """Held-out parts of a record, in turn.
-
-    Args:
-        left_out: boards, if there are several.
-
-    Raises:
-        MeasurementError: one board, and fewer than two networks of known launches.
-    """
+    """Held-out parts of a record, by board if there are several. Raises MeasurementError."""
     if len(record.nodes) > 1:
         every = tuple(range(len(record.networks)))
         others = [set(record.nodes) - {node} for node in left_out]
@@ -124,10 +110,9 @@ DTYPE = "float32"
 
 @dataclass(frozen=True)
 class KernelRows:
-    """Kernels of one kind on held-out boards.
+    """Kernels of one kind on held-out boards, in ms or W.
 
     Attributes:
-        compared: predicted and observed, ms or W.
         own: True for a network's kernel, False for a random one, (n,).
         plain: predictions of the paper's recipe (:mod:`.difficulty`) on the same rows.
     """
@@ -156,12 +141,7 @@ class KernelRows:
 
 @dataclass(frozen=True)
 class NetworkRows:
-    """One network on held-out boards: latency in ms and energy in J, by method.
-
-    Attributes:
-        energy: empty without measured power.
-        configuration: of each observation, flat grid indices, (n,).
-    """
+    """One network on held-out boards: latency in ms and energy in J, by method, at flat grid indices (n,)."""
 
     latency: Mapping[Method, Compared]
     energy: Mapping[Method, Compared]
@@ -178,8 +158,6 @@ class Rotation:
         kernels: by kind and target ("time" in ms, "power" in W).
         networks: by name, at random configurations.
         fixed: at the shared configurations, medians per configuration and board.
-        trained: models of the first rotation.
-        cost: cost models of the last one.
     """
 
     left_out: tuple[int, ...]
@@ -195,10 +173,7 @@ class Rotation:
 def rotate(record: Measurements, left_out: Sequence[int], options: TrainingOptions, progress: Progress) -> Rotation:
     """Hold out each of these boards, train on the rest, and predict it; of one board, networks and kernels.
 
-    The first rotation chooses hyperparameters, by boards and kernels held out within it.
-
-    Raises:
-        MeasurementError: no kernels of known sizes, or one board and fewer than two networks.
+    The first rotation chooses hyperparameters. Raises MeasurementError.
     """
     board, kinds, parts = record.described, measured_kinds(record), parts_of(record, left_out)
     kernels: dict[tuple[str, str], list[KernelRows]] = {}

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models of one network each, by clocks only: the cost of generality and of knowing one board.
-
-MIRAGE (SEC '21), sections 6.3 (Figure 5) and 6.4 (Table 8).
-"""
+"""Models of one network each, by clocks only (MIRAGE, SEC '21, sections 6.3, Figure 5, and 6.4, Table 8)."""
 
 from __future__ import annotations
 
@@ -29,10 +26,7 @@ _RIDGE = 1e-3
 
 
 class Specialised:
-    """One network's latency or power over the clocks: a polynomial of their logarithms, and trees for the residual.
-
-    Trees alone, as in the paper, need far more configurations than a record has (3,000 per network and board there).
-    """
+    """One network's latency or power over the clocks: a polynomial of their logarithms, and trees for the residual."""
 
     def __init__(self, rows: Rows, grid: FrequencyGrid, seed: int = 0) -> None:
         import xgboost
@@ -68,10 +62,9 @@ class Specialised:
 def left_out_boards(
     record: Measurements, left_out: Sequence[int], progress: Progress, seed: int = 0
 ) -> dict[str, dict[str, Compared]]:
-    """Predictions for held-out boards by one-network models of the rest: "runtime" in ms and "energy" in J, by network.
+    """Predictions for held-out boards by one-network models: "runtime" in ms and "energy" in J, by network.
 
-    Raises:
-        MeasurementError: the record has one board.
+    Raises MeasurementError if the record has one board.
     """
     _check(record)
     found: dict[str, dict[str, list[Compared]]] = {}
@@ -106,8 +99,7 @@ class OneAgainstMany:
         figure: "runtime" in ms or "power" in W.
         with_all: trained on all data of the other boards, as in the paper.
         as_many: on as many measurements as one board has, which isolates board diversity.
-        mean: mean improvements with all data, in the order of :class:`~.published.Improvement`.
-        mean_as_many: with as many.
+        mean, mean_as_many: mean improvements, in the order of :class:`~.published.Improvement`.
     """
 
     network: str

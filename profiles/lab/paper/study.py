@@ -48,15 +48,7 @@ def options_for(record: Measurements, threads: int, seed: int, tuned: Tuned | No
 
 @dataclass(frozen=True)
 class Study:
-    """Tables and figures of a record; None if not requested or missing.
-
-    Attributes:
-        silicon_version: of simulated boards.
-        nodes: boards.
-        samples: kernel runtime measurements, by kind.
-        missing: reasons, by table or figure.
-        tuned: search behind the hyperparameters, if any.
-    """
+    """Tables and figures of a record; None if not requested or ``missing``, for which reasons are given."""
 
     board: str
     silicon_version: str
@@ -84,13 +76,7 @@ def study(
     progress: Progress,
     tuned: Tuned | None = None,
 ) -> Study:
-    """Make tables and figures of a record; impossible ones are listed as missing.
-
-    Args:
-        wanted: some of :data:`PARTS`.
-        left_out: held-out boards, in turn.
-        tuned: search behind the recipes, if any.
-    """
+    """Make tables and figures of a record, of ``wanted`` :data:`PARTS`; impossible ones are listed as missing."""
     missing: dict[str, str] = {}
 
     def tried(parts: Collection[str], make: Callable[[], Found]) -> Found | None:

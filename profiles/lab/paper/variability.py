@@ -83,7 +83,6 @@ class Spread:
 
     Attributes:
         figure: "runtime" in ms or "power" in mW.
-        configuration: flat index of the grid.
         reference: median of the boards' medians.
         boards: relative differences from it in percent, by board.
         within: relative differences from the board's own median in percent, by board.
@@ -178,12 +177,7 @@ def kolmogorov_smirnov(first: NDArray[np.float64], second: NDArray[np.float64]) 
 
 @dataclass(frozen=True)
 class OverGrid:
-    """A network's latency over its measured configurations, sorted by CPU, GPU and memory clock.
-
-    Attributes:
-        configuration: flat grid indices, (n,).
-        latency_ms: median over boards, (n,).
-    """
+    """A network's median latency over its measured configurations, flat grid indices (n,)."""
 
     network: str
     configuration: NDArray[np.int64]

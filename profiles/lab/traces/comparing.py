@@ -23,8 +23,6 @@ class TracedCall:
     """Recorded call of a known kind.
 
     Attributes:
-        name: in the profiler.
-        kind: of launch.
         shapes: of the tensors read, in order; None if not recorded.
         took_ms: its run time, or that of its GPU kernels.
         inner: calls within it that launches may represent, such as layout copies; included in its time.
@@ -46,7 +44,6 @@ class Comparison:
     """Comparison of a recorded run with a network's launches.
 
     Attributes:
-        recorder: recorder and source of the times, for display.
         inferences: number recorded.
         measured_ms: per launch, median time of one inference; None if missing. A node's first launch has its whole time.
         others: further calls by name: count per inference, and total time, in ms.
@@ -67,8 +64,7 @@ class Comparison:
 def compare(network: Network, calls: Sequence[TracedCall], recorder: str) -> Comparison:
     """Match calls to launches of the same kind and read size, in order among equals: independent calls may be reordered.
 
-    The most common count per launch gives the number of inferences. Unmatched launches are sought within other calls, then
-    among calls with uncertain shapes.
+    Unmatched launches are sought within other calls, then among calls with uncertain shapes.
     """
     sized = any(call.shapes is not None for call in calls)
     order = {id(call): place for place, call in enumerate(calls)}

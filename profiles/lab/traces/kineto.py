@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Traces of PyTorch's profiler (Kineto): operators on the CPU, and their GPU kernels.
 
-Of nested operators the outermost of a launch's kind counts, with its copies and activations kept. If the trace has GPU kernels,
-their times count, and operators without one launched nothing.
+Of nested operators the outermost of a launch's kind counts. With GPU kernels in the trace, operators without one launched
+nothing.
 """
 
 from __future__ import annotations

@@ -18,9 +18,7 @@ Event = dict[str, Any]
 def read_events(stream: BinaryIO, account: Account, keep: Callable[[Event], None]) -> None:
     """Pass on each complete event (``"ph": "X"``) of the file's list or its ``traceEvents``.
 
-    Raises:
-        ModelError: invalid file.
-        BudgetExceeded: too large, or too many events.
+    Raises ModelError, BudgetExceeded.
     """
     text = read_text(stream, account)
     pieces = JsonText(text, account)

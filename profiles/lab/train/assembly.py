@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bundle from measurements: models of every kind, host costs, and uncertainty by cross-validation.
-
-Each fold trains without some networks' kernels and some boards, and predicts those.
-"""
+"""Bundle from measurements: models of every kind, host costs, and uncertainty by cross-validation."""
 
 from __future__ import annotations
 
@@ -55,7 +52,7 @@ class Uncertainty:
     Attributes:
         time, power: of one kernel, by kind.
         latency, energy: of a whole network or board beyond its kernels, by component.
-        errors: of whole networks, each predicted without it and its board.
+        errors: of whole networks.
     """
 
     time: Mapping[str, float]

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bounds for unseen networks, from errors on held-out families and boards.
 
-Errors of one board or network are correlated over configurations, so pooled errors cannot give a bound: half of the networks
-might miss it. Quantiles are taken per network over boards, configurations and frames; 19 of 20 networks keep the bound as often
-as stated. Their families (:func:`.listed_networks.calibrating_networks`) serve neither training nor evaluation.
-
-Bounds are on single frames with jitter, not on a median.
+Errors of one board or network are correlated over configurations, so pooled errors cannot give a bound. Quantiles are taken per
+network over boards, configurations and single frames; 19 of 20 networks keep the bound as often as stated. Their families
+(:func:`.listed_networks.calibrating_networks`) serve neither training nor evaluation.
 """
 
 from __future__ import annotations
@@ -40,11 +38,7 @@ from .making import copy_bundle
 from .production import EVALUATION_NODES, evaluate_simulated, evaluated
 
 NODES = tuple(range(100, 132))
-"""Simulated boards for fitting bounds, in neither training nor evaluation.
-
-Many are needed, since a board's error is common to its configurations: the first eight spread little over half as far in energy
-as all do.
-"""
+"""Simulated boards for fitting bounds. Many are needed, since a board's error is common to its configurations."""
 
 CONFIGURATIONS = 10
 _KEPT_BY = 19 / 20  # of networks: of 25, all but one
@@ -66,8 +60,7 @@ class _Seen:
     """Components of a network's errors in latency or energy, over the flat grid.
 
     Attributes:
-        own: variance of its kernels' own errors.
-        guessed: variance of guessed kernels.
+        own, guessed: variance of its kernels' own errors, and of guessed kernels.
         parts: squared shares of host, computation and memory traffic, (3, configurations).
     """
 
@@ -85,7 +78,7 @@ def fit_bounds(cost: BoardCost, measured: Sequence[NetworkMeasurement], kept_by:
         kept_by: share of the networks that keep a bound as often as stated.
 
     Raises:
-        MeasurementError: too few networks, or no measured power.
+        MeasurementError: too few networks, or no power.
     """
     networks = {item.network.digest: item.network for item in measured}
     if len(networks) < _LEAST_NETWORKS:
@@ -199,11 +192,7 @@ def _command(name: str) -> str:
 def bound(bundle: Bundle, directory: Path, seed: int, progress: Callable[[int, int, str], None]) -> Bundle:
     """Measure networks on simulated boards, fit a finished bundle's bounds, and write it.
 
-    Args:
-        directory: a new folder, or the bundle's own.
-
-    Raises:
-        TwinError: its training silicon is not installed.
+    Raises TwinError without its silicon.
     """
     manifest, cost = bundle.manifest, bundle.cost
     check_version(manifest.silicon_version, manifest.board)

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Engine costs for a finished bundle, without new models.
 
-The simulated engine runs networks decomposed as engines (``decompose --as engine``); factors absorb the differences. Factors
-fit known networks and boards, uncertainty unseen boards and families. Reference networks are included: two show the largest
-difference, since TensorRT merges parallel convolutions and the simulated engine does not.
+The simulated engine runs networks decomposed as engines (``decompose --as engine``); factors absorb the differences. Two
+reference networks show the largest, since TensorRT merges parallel convolutions and the simulated engine does not.
 """
 
 from __future__ import annotations
@@ -49,15 +48,7 @@ _POWERS = ("product_power", "other_power")
 
 
 def fit_start(host: HostModel, us: Rows, launches: NDArray[np.int64], grid: FrequencyGrid) -> HostModel:
-    """Host model with the time to start an engine and to issue each kernel.
-
-    Args:
-        us: start times, in microseconds.
-        launches: kernels issued by each start.
-
-    Raises:
-        MeasurementError: nothing measured, or engines of one size only.
-    """
+    """Host model with the time in us to start an engine, and to issue each of its ``launches``. Raises MeasurementError."""
     if len(set(launches.tolist())) < 2:
         raise MeasurementError(f"engines: starts of {len(set(launches.tolist()))} sizes were measured; expected 2 or more")
     start, each = fit_issue_time(us, launches, grid)
@@ -65,16 +56,9 @@ def fit_start(host: HostModel, us: Rows, launches: NDArray[np.int64], grid: Freq
 
 
 def fit_rates(cost: BoardCost, measured: Sequence[NetworkMeasurement]) -> EngineRates:
-    """Factors of one element type's kernels by latencies and energies of engines.
+    """Factors of one element type's kernels by latencies and energies of engines. Raises MeasurementError.
 
     Least squares of relative errors, factors between :data:`_LEAST` and :data:`_MOST`, 1 without data.
-
-    Args:
-        cost: kernels under a framework, and engine starts.
-        measured: networks run by engines, decomposed as engines.
-
-    Raises:
-        MeasurementError: nothing measured, or no power.
     """
     if not measured:
         raise MeasurementError("engines: no network was measured")
@@ -118,10 +102,8 @@ class _Seen:
     """One network at its n measured configurations.
 
     Attributes:
-        sorts: of its k distinct kernels.
         order: kernel of each launch, (launches,).
-        gpu_ms, dynamic_mw: of each kernel under the framework, (k, n).
-        floor_ms: of a launch, (n,).
+        gpu_ms, dynamic_mw: of each of k kernels under the framework, (k, n).
         images_ms: time to move each kernel's images, (k, n).
         issued_ms: end of issuing each launch, then of all, (launches + 1, n).
         once_ms: further host time per inference, (n,).
@@ -214,11 +196,7 @@ _STARTS = 12  # configurations at which each network's start is timed
 def add_engines(bundle: Bundle, directory: Path, seed: int, progress: Callable[[int, int, str], None]) -> Bundle:
     """Measure engines on simulated boards, fit their costs, and write the bundle.
 
-    Args:
-        directory: a new folder, or the bundle's own.
-
-    Raises:
-        TwinError: its training silicon is not installed, or has no engines.
+    Raises TwinError without silicon or engines.
     """
     manifest, cost = bundle.manifest, bundle.cost
     check_version(manifest.silicon_version, manifest.board)

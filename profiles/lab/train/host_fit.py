@@ -24,10 +24,6 @@ def fit_leakage(
     """Leakage over the grid at the reference temperature, in mW, and its growth; None if not measured.
 
     Least squares of relative errors over boards: non-negative powers of the three clocks, exponential in temperature.
-
-    Args:
-        rows: idle power; ``what`` is the temperature's position.
-        idle_mw: idle power over the grid at the reference temperature.
     """
     if not len(rows):
         return None
@@ -76,9 +72,8 @@ def fit_host_model(measurements: Measurements, grid: FrequencyGrid) -> HostModel
 
 
 def fit_issue_time(rows: Rows, tensors: NDArray[np.int64], grid: FrequencyGrid) -> tuple[Coefficients, Coefficients]:
-    """Non-negative least squares of relative errors: (a, b, c, d) of a call and of each gathered tensor.
-
-    Constrained so that no call is slower at a higher CPU clock.
+    """Non-negative least squares of relative errors: (a, b, c, d) of a call and of each gathered tensor, never slower at a
+    higher CPU clock.
     """
     from scipy.optimize import nnls
 

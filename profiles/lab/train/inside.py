@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Time and power of kernels and calls within networks, relative to each alone.
 
-Inside a network, parameters have left the caches, host and kernels share the memory, and operands differ. Waits for memory, and
-factors of host time, kernel time and power, are fitted to whole networks.
+Inside a network, parameters have left the caches, host and kernels share the memory, and operands differ.
 """
 
 from __future__ import annotations
@@ -43,12 +42,7 @@ ALONE = Inside()
 
 
 def fit_inside(cost: BoardCost, measured: Sequence[NetworkMeasurement]) -> Inside:
-    """Factors by networks' latency and energy, in least squares of relative errors.
-
-    Args:
-        cost: of kernels and calls measured alone.
-        measured: whole networks; without networks, or power, those factors stay 1.
-    """
+    """Factors by networks' latency and energy, in least squares of relative errors; 1 without networks, or power."""
     from scipy.optimize import nnls
 
     if not measured:

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kernel models: gradient-boosted trees per kind, for log(time / roofline bound) and log(power above idle).
 
-XGBoost trains them; treelite stores them. Validation holds out boards, as MIRAGE (SEC '21, section 4.3), and kernels, since
-unseen networks have new ones.
+Validation holds out boards, as MIRAGE (SEC '21, section 4.3), and kernels, since unseen networks have new ones.
 """
 
 from __future__ import annotations
@@ -87,7 +86,6 @@ class TrainingOptions:
     Attributes:
         recipes: candidates per kind, or per kind and target (``conv2d time``); key ``""`` for all others.
         patience: rounds without improvement that end a validation run.
-        cluster: ``distributed.Client`` whose workers train; None trains here.
     """
 
     recipes: Mapping[str, tuple[Recipe, ...]]
@@ -158,8 +156,7 @@ def table_of(
         kind: kernel kind, or the family of pointwise kinds.
         target: ``time`` or ``power``.
         familiar: signatures of the networks' kernels, with a third of the weight; among few kernels halfway to their share of
-            rows, if larger, since a handful of random ones cannot represent all.
-        nodes: boards to use; all by default.
+            rows, if larger.
         without: signatures of kernels to omit.
     """
     kept = kernels_of(measurements, kind, without)

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cross-validation of one device's record: networks predicted by models trained without them.
-
-Models train on random kernels and the other networks', also those that the held-out network shares.
-"""
+"""Cross-validation of one device's record: networks predicted by models trained without their own kernels."""
 
 from __future__ import annotations
 
@@ -37,7 +34,6 @@ class LeftOut:
         measured_ms, predicted_ms: mean latency over its configurations.
         latency_percent, energy_percent: mean absolute percentage error; energy is None without measured power.
         sum_percent: error of the plain sum of kernel times.
-        guessed: share of time in kernels without a model.
     """
 
     network: str
@@ -88,8 +84,7 @@ def whole_networks(measurements: Measurements) -> Measurements:
 def at_one_host_speed(measurements: Measurements) -> Measurements:
     """Record with network latencies at a constant host speed; a virtual machine's varies by the minute.
 
-    Latencies are scaled by host reference work between inferences, but not below measured kernel time. Records without such
-    work, or with several processor clocks, are unchanged.
+    Latencies are scaled by host reference work between inferences, but not below measured kernel time.
     """
     references: Mapping[str, list[float]] = measurements.environment.get("reference_ms", {})
     if not any(references.values()) or len(measurements.described.grid.cpu_khz) > 1:

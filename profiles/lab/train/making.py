@@ -53,7 +53,7 @@ def write_bundle(
 ) -> Manifest:
     """Write a bundle into an empty or new folder; return the manifest with checksums.
 
-    ``models`` are compact or treelite bytes per kind: of time, and of power if measured.
+    ``models`` are compact or treelite bytes.
     """
     directory.mkdir(parents=True, exist_ok=True)
     files = {
@@ -130,11 +130,7 @@ def bundle_from_record(
     tuned: Mapping[str, tuple[Recipe, ...]] | None = None,
     cluster: Any = None,
 ) -> Bundle:
-    """Bundle of a record, also of one board; ``tuned`` recipes replace defaults.
-
-    Raises:
-        MeasurementError: fewer than two whole networks of known launches, or no kernels of known sizes.
-    """
+    """Bundle of a record, also of one board. Raises MeasurementError without two whole networks, or kernels of known sizes."""
     own = whole_networks(measurements)
     networks, kinds = own.networks, measured_kinds(own)
     folds = make_folds(networks, own.nodes, min(len(networks), _MOST_FOLDS), seed)

@@ -166,13 +166,9 @@ def evaluate_simulated(
     seed: int = 0,
     compiled: str = "",
 ) -> list[NetworkError]:
-    """Errors of both methods on simulated boards of the bundle's training silicon.
+    """Errors of both methods on simulated boards of the bundle's training silicon. Raises TwinError without it.
 
-    Args:
-        compiled: an engine type of :data:`jetdvfs.kernels.engine.fusing.ENGINE_TYPES`, or empty.
-
-    Raises:
-        TwinError: that silicon is not installed.
+    ``compiled`` is an engine type of :data:`jetdvfs.kernels.engine.fusing.ENGINE_TYPES`, or empty.
     """
     check_version(bundle.manifest.silicon_version, bundle.manifest.board)
     measured = []

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training region of a kind's models, and uncertainty beyond it, by holding out parts.
+"""Training region of a kind's models, and uncertainty beyond it.
 
-Held out are, separately, a fifth of the forms, a fifth of the varieties (at least one), and the fifth of kernels that move
-most. Kinds that share models are held out a fifth at a time: they are few and dissimilar.
+Held out are, separately, a fifth of the forms, a fifth of the varieties, and the fifth of kernels that move most; kinds that
+share models, a fifth at a time.
 """
 
 from __future__ import annotations
@@ -36,12 +36,7 @@ def fit_region(
     familiar: Collection[Any],
     own: Pair,
 ) -> Region:
-    """Region of a kind's models; with one form, variety or size, uncertainty beyond is that of unmodelled kernels.
-
-    Args:
-        trained: models whose recipes are used.
-        own: their deviations inside.
-    """
+    """Region of a kind's models, and uncertainty beyond; ``own`` are deviations inside."""
     kinds: Mapping[str, Mapping[str, int]] = {}
     spans: Mapping[str, Span] = {}
     more: list[tuple[float | None, ...]] = []

@@ -18,10 +18,9 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Found:
-    """Recipe of one model.
+    """Recipe of the smallest model within the accepted loss.
 
     Attributes:
-        recipe: of the smallest model within the accepted loss.
         error, best_error: held-out root mean square of log(measured / predicted), of this and of the best.
         leaves, best_leaves: sizes of the two.
         trials, pruned: recipes tried, and stopped early.
@@ -38,13 +37,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Tuned:
-    """Tuned recipes by kind and target.
-
-    Attributes:
-        loss: accepted error above the best, as a share of it.
-        record: name of the record's file.
-        made_with: library versions.
-    """
+    """Tuned recipes by kind and target; ``loss`` is the accepted error above the best, as a share."""
 
     loss: float
     record: str

@@ -94,9 +94,7 @@ def judge(
 ) -> tuple[float, float]:
     """Root mean square of log(measured / predicted) over the folds, and mean leaves of a model.
 
-    Args:
-        first: trees before the first report; reports follow at three times as many each.
-        told: called with error so far and trees; raises to stop.
+    ``told`` is called with error and trees from ``first`` trees on, each time at three times as many; it raises to stop.
     """
     import xgboost
 
@@ -140,13 +138,11 @@ class Search:
     """Settings of a search.
 
     Attributes:
-        record: file of measurements.
         storage: file of the search.
         trials: recipes per model.
         kinds: empty for all with enough values.
         loss: accepted error of a smaller model above the best, as a share of it.
         threads: per worker.
-        seed: of folds and the first worker's proposals.
     """
 
     record: Path
@@ -173,13 +169,9 @@ class Share:
 
 
 def tune(search: Search, executor: Executor, workers: int, progress: Progress = lambda done, total, text: None) -> Tuned:
-    """Search until each study has its trials; those in the file count.
+    """Search until each study has its trials, including those in the file. Raises MeasurementError.
 
-    Args:
-        executor: of ``workers`` cluster workers that see both files.
-
-    Raises:
-        MeasurementError: a kind has no model, the file cannot be kept, or a worker died.
+    ``executor`` has ``workers`` cluster workers that see both files.
     """
     import distributed
     import optuna

@@ -51,7 +51,7 @@ from .arguments import add_backend, add_simulated_board
 
 
 class Stage:
-    """Simulated board and ``jetdvfsd`` on it, within the context.
+    """Simulated board and ``jetdvfsd`` on it, within the context. Raises ChildError.
 
     Args:
         profile: of the daemon; empty for none.
@@ -60,13 +60,8 @@ class Stage:
 
     Attributes:
         root: file tree of the board.
-        application_port: its socket for applications.
-        backend: ``fuse`` or ``folder``.
-        notice: limits of this backend, or empty.
+        notice: limits of the backend, or empty.
         socket: of the daemon.
-
-    Raises:
-        ChildError: one of the two did not start.
     """
 
     def __init__(self, board: str, node: int, profile: str, backend: str, perturbed: int = 0) -> None:
@@ -188,9 +183,7 @@ class Run:
     Attributes:
         ask: the request.
         fps: frames per second, None for back to back.
-        configuration: clocks in force.
-        predicted_ms, p50_ms: median latency of a frame.
-        predicted_p95_ms, p95_ms: 95% quantile of latency.
+        p50_ms, p95_ms: quantiles of a frame's latency.
         predicted_mw, observed_mw: mean power of the energy rails, idle time included.
         predicted_mj, observed_mj: energy of a frame, idle time included.
         met: True if the target was met; None without a target.

@@ -93,8 +93,7 @@ class Power(_Summed):
 
     Attributes:
         idle_mw: idle power of the same sensors; kernels keep the power above it.
-        file: another table with the columns, at the same clocks, below the data's folder.
-        clocks: columns of that table by axis.
+        file: another table with the columns, at the same clocks, below the data's folder; ``clocks`` are its columns.
     """
 
     column: Columns
@@ -139,7 +138,6 @@ class NetworkColumns:
 
     Attributes:
         workload: further columns that distinguish programs; appended to the name.
-        batch: column with the number of images.
         reference: its reference network; empty if its launches are unknown.
     """
 
@@ -163,7 +161,6 @@ class TableMapping:
         rows: combination of repeated rows; empty: the median, if no column distinguishes them.
         median_over: axis that only adds noise: its median is replayed.
         only: required texts of columns.
-        units_row: True if the line below the heading has units.
     """
 
     source: Text

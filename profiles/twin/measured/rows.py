@@ -40,9 +40,7 @@ class WrongNumber(WrongRow):
 
 
 def read_table(path: Path, mapping: TableMapping) -> Iterator[tuple[int, Row]]:
-    """Rows of a CSV (perhaps gzipped) or Parquet table, each with its line; Parquet's from 1.
-
-    Lines that begin with ``==`` or ``#`` are skipped, and rows without the required texts omitted.
+    """Rows of a CSV (perhaps gzipped) or Parquet table with their lines, without ``==`` and ``#`` lines and unwanted rows.
 
     Raises:
         MeasurementError: unreadable, a column is missing, or times are in another unit than mapped.

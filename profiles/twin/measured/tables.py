@@ -32,7 +32,7 @@ class MeasuredTable:
     Attributes:
         name: of the table; ``workload``: of the program.
         latency_ms, power_mw: of a frame, of the grid's shape; NaN if not measured.
-        reference: its reference network, of ``batch`` images; empty if unknown.
+        reference: its reference network, of ``batch`` images, or empty.
     """
 
     name: str

@@ -54,15 +54,9 @@ class Felt:
 
 
 class Behaviour:
-    """Behaviour of one simulated chip.
+    """Behaviour of one simulated chip, with an optional engine and its element type.
 
-    Args:
-        node: individual; ``number`` -1 is the nominal chip.
-        engine: runtime in the chip's file; empty for the framework.
-        dtype: element type of the engine.
-
-    Raises:
-        TwinError: unknown engine, or a type that it does not build for.
+    Raises TwinError for an unknown engine or type.
     """
 
     def __init__(self, chip: Chip, node: Variation, number: int, engine: str = "", dtype: str = "") -> None:

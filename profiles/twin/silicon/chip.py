@@ -53,8 +53,7 @@ class Irregular:
 
     Attributes:
         near: shared by kernels within half an octave of size.
-        shape: of each exact shape.
-        board: of each shape on each individual.
+        shape, board: of each exact shape, and of it on each individual.
         clocks: of each shape at each pair of GPU and memory clocks.
     """
 
@@ -101,12 +100,8 @@ class Operands:
 
 @dataclass(frozen=True)
 class Refresh:
-    """DRAM refresh above each temperature: rate relative to 45 degrees, power and time.
-
-    Attributes:
-        celsius, rate: the steps, ascending.
-        watts: at rate 1.
-        time: share of the DRAM's time at rate 1.
+    """DRAM refresh above each of the ascending temperatures: rate relative to 45 degrees, and power and share of time at rate
+    1.
     """
 
     celsius: tuple[float, ...]
@@ -347,7 +342,7 @@ class Chip:
         tensor_cores: True if dense convolutions run there, in the type given (single precision as ``tf32``).
         library: factor on instructions relative to the AGX Xavier, by kind, or kind and type (``depthwise.float16``).
         l2_floor: least share of L2 data that the next kernel finds in DRAM.
-        clusters: CPU cores of each cpufreq policy, in the board's order.
+        clusters: CPU cores of each cpufreq policy.
         rails: share, with losses, of each physical domain in each rail.
     """
 

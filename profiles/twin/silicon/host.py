@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Issue cost on the simulated CPU: interpreter, dispatcher, library and driver.
-
-A call costs CPU cycles, memory misses and a constant; more for several kernels, many tensors or many sizes.
+"""Issue cost on the simulated CPU: cycles, memory misses and a constant per call, and more for many kernels,
+tensors or sizes.
 """
 
 from __future__ import annotations

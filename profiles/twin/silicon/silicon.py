@@ -34,9 +34,7 @@ class Execution:
     Attributes:
         latency_s: from the first call to the end of the last kernel.
         rail_energy_j: true energy of each rail, idle power included.
-        host_busy_s: time of issuing.
-        gpu_busy_s: time of kernels.
-        dram_bytes: DRAM traffic of kernels.
+        host_busy_s, gpu_busy_s: time of issuing, and of kernels.
     """
 
     latency_s: Array
@@ -120,7 +118,6 @@ class Silicon:
     Args:
         node: individual, spread like MIRAGE's thirteen boards (Figure 2); None is the nominal chip.
         board: description or name; its ``twin.silicon`` names the chip.
-        chip: another chip.
         perturbed: variant of the chip (:func:`.chip.perturbed`); 0 for itself.
         engine: runtime in the chip's file; empty for the framework.
         dtype: element type of the engine.
@@ -178,16 +175,13 @@ class Silicon:
         others_bytes_s: Array | float = 0.0,
         zeros: bool = False,
     ) -> Activity:
-        """Every invocation at every configuration: shape ``(len(invocations), len(clocks))``.
+        """Every invocation at every configuration: shape ``(len(invocations), len(clocks))``. Raises TwinError.
 
         Args:
             cold: True as in a network, without parameters in the caches.
             temperature_c: of the die and the DRAM.
             others_bytes_s: DRAM traffic besides the GPU's, ``(len(clocks),)`` or one value.
             zeros: True for operands of zeros.
-
-        Raises:
-            TwinError: unknown kind.
         """
         rows, columns = np.indices((len(invocations), len(clocks)))
         others = np.broadcast_to(others_bytes_s, (len(clocks),))[columns.ravel()]
@@ -307,11 +301,7 @@ class Silicon:
     def idle_rails_w(
         self, clocks: Clocks, temperature_c: float = AMBIENT_DIE_C, cluster_hz: Sequence[Array] | None = None
     ) -> dict[str, Array]:
-        """Idle power of every rail. Raises TwinError for a wrong number of clocks.
-
-        Args:
-            cluster_hz: a clock for each cpufreq policy if they differ.
-        """
+        """Idle power of every rail; ``cluster_hz`` has a clock for each cpufreq policy. Raises TwinError for a wrong number."""
         domains = self._idle_domains(clocks, temperature_c)
         if cluster_hz is not None:
             if len(cluster_hz) != len(self.chip.clusters):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files of a simulated board as a plain folder, without FUSE.
 
-A thread learns of writes by inotify, passes them to the board and updates every file. A plain folder cannot refuse: after an
-invalid write the old value reappears, with one line here. Nor can it see the end of a short value written over a longer one
-without a newline and truncation.
+A thread learns of writes by inotify and passes them to the board. A plain folder cannot refuse: after an invalid write the old
+value reappears, with one line here. Nor can it see the end of a short value written over a longer one without a newline and
+truncation.
 """
 
 from __future__ import annotations
@@ -59,14 +59,9 @@ def _empty(folder: Path) -> None:
 
 
 class FolderMirror:
-    """Tree as files of a folder, updated until :meth:`close`.
+    """Tree as files of a folder (empty, new, or left by a twin), updated until :meth:`close`. Raises TwinError.
 
-    Args:
-        folder: empty, new, or left by a twin.
-        report: called for every write that should be refused.
-
-    Raises:
-        TwinError: the directory holds anything else, or cannot be watched.
+    ``report`` is called for every write that should be refused.
     """
 
     def __init__(self, tree: Tree, folder: Path, report: Callable[[str], None] = _report) -> None:

@@ -141,11 +141,8 @@ class Stream:
         ready_at: time of the next submission.
         period_s: between frames; a late one follows at once. None: back to back.
         frames: their number; None until ``ends_at``.
-        ends_at: earliest end.
         pid: its process; 0 for none.
-        latencies_s: from submission to completion, of every frame.
-        waited_s: part of it spent waiting for other frames.
-        started_s: time of each submission.
+        latencies_s: from submission to completion, of every frame; ``waited_s`` is the wait for other frames.
         done: True at its end; ``closed_at`` and ``closing_j`` are time and energy then.
     """
 
@@ -255,11 +252,7 @@ class WorkQueue:
         return min((moment for moment in waiting if moment > now), default=math.inf)
 
     def start(self, now: float, waiting_share: Callable[[Stream], float]) -> None:
-        """Start the longest-waiting frame of each process without one.
-
-        Args:
-            waiting_share: share of a frame's time in which the GPU waits for the host, which sets its jitter.
-        """
+        """Start the longest-waiting frame of each process without one; ``waiting_share`` of the host sets its jitter."""
         ready = [stream for stream in self._streams if not stream.exhausted and stream.ready_at <= now]
         for stream in sorted(ready, key=lambda one: one.ready_at):
             if any(frame.stream.pid == stream.pid for frame in self.running):

@@ -2,18 +2,18 @@
 """Study kernel kinds by their share of inference time, as MIRAGE (SEC '21, section 3.2 and Table 1).
 
 For each network: every kind's share of the inference time; T, one inference from end to end; T_K, the launches of the selected
-kinds, each timed alone; T_K', those of the rest; how many kinds it launches (unique kernels), and how often. A kind is selected
-if it is significant (among the largest kinds that together make 95% of some network's kernel time) and common (launched by 40%
-of the networks). Adaptive pooling to one element is the kind "mean", as PyTorch runs it.
+kinds, each timed alone; T_K', those of the rest; how many kinds it launches (unique kernels), and how often. A selected kind is
+significant (among the largest kinds that together make 95% of some network's kernel time) and common (launched by 40% of the
+networks). Adaptive pooling to one element is the kind "mean", as PyTorch runs it.
 
 MODEL is a model file, the .json of 'jetdvfs decompose --json', or the name of a reference network; --input applies to all of
-them (reference networks have their own). Without a MODEL the paper's ten networks are studied, with the eight kinds of its
-Table 1; 'jetdvfs-lab paper table1' shows the paper's values next to them.
+them (reference networks have their own). By default the paper's ten networks are studied, with the eight kinds of its Table 1;
+'jetdvfs-lab paper table1' compares them.
 
 where the figures come from:
-  without --profile   measured on simulated boards: medians over thirteen of them, without measurement noise
-  with --profile      predicted, all of them: T by --method, kernels by the profile's models, a kind without one by the
-                      roofline; of a profile that was measured on simulated boards the output says so
+  without --profile   measured on simulated boards: medians over thirteen of them, without noise
+  with --profile      predicted: T by --method, kernels by the profile's models, a kind without one by the roofline;
+                      the output says if the profile was measured on simulated boards
 
 examples:
   jetdvfs-lab paper characterize

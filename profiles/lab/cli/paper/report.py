@@ -60,8 +60,6 @@ def page(
 
     Args:
         simulated: note on simulated boards, or empty.
-        about: description of the record.
-        pictures: by part.
         missing: reasons, by part.
     """
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{escape(title)}</title>'

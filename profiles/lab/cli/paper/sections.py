@@ -34,13 +34,7 @@ DIFFERENCES = (
 
 @dataclass(frozen=True)
 class Section:
-    """One of the paper's tables or figures.
-
-    Attributes:
-        part: its name, for instance ``table-4``.
-        notes: method and caveats, in sentences.
-        headers, rows: columns headed :data:`PAPER` are the paper's own values of the column before.
-    """
+    """One of the paper's tables or figures; columns headed :data:`PAPER` are its own values of the column before."""
 
     part: str
     title: str

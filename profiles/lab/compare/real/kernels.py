@@ -4,9 +4,8 @@
 The plain recipe learns log time from raw sizes, as MIRAGE did. Ours learns the distance from a kernel's bound, with the launch
 time of the GPU's smallest pointwise kernels as its floor.
 
-For products, ours has two extra features: wave occupancy of multiprocessors, and position in the table. The harness's overhead
-drifts: the fastest convolutions at a table's end take four to six times as long as at its start. Batched products average three
-models.
+Products have two extra features: wave occupancy of multiprocessors, and position in the table, since the harness's overhead
+drifts: the fastest convolutions at a table's end take four to six times as long as at its start.
 """
 
 from __future__ import annotations
@@ -102,14 +101,11 @@ def pairs_of(
     seed: int = 0,
     progress: Callable[[int, int, str], None] = lambda done, total, text: None,
 ) -> Iterator[Pair]:
-    """Pairs of one table and device, by kind.
+    """Pairs of one table and device, by kind. Raises MeasurementError with too few kernels.
 
     Args:
         name: file name of the table, without endings.
         others: the device's other tables; pointwise ones give the floor of a launch.
-
-    Raises:
-        MeasurementError: too few kernels of known size, of every kind.
     """
     kinds = [kind for kind in _own_kinds(record) if len(kernels_of(record, kind)) >= _LEAST_KERNELS]
     if not kinds:
@@ -162,9 +158,8 @@ def _pair(name: str, kind: str, record: Measurements, beside: Measurements, opti
 
 
 def _of_products(table: Table, kind: str, gpu: str) -> Iterator[NDArray[np.float32]]:
-    """Extra features of products, (n,) each: position in the table, and log wave quantisation per library tile.
-
-    Known multiprocessor count required (NVIDIA, "Matrix Multiplication Background").
+    """Features of products, (n,) each: position in the table, and log wave quantisation per tile (NVIDIA, "Matrix
+    Multiplication Background").
     """
     names = feature_names(kind)
     if "log2_m" not in names:

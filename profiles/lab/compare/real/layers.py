@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Real layers of an AGX Orin 64GB (branes-ai/graphs), each network predicted by models trained without it.
 
-Fused layers were timed one by one through an interpreter, in four power modes and three types. Trees learn the distance from
-two estimates: a bound by operations, bytes and interpreter time, and time by rates (:mod:`.nodes`). A layer is their geometric
-mean, a network the sum of its layers.
+Fused layers were timed one by one through an interpreter. Trees learn the distance from two estimates: a bound by operations,
+bytes and interpreter time, and time by rates (:mod:`.nodes`). A layer is their geometric mean, a network the sum of its layers.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class NetworkRow:
     Attributes:
         cases: runs, over modes, types and campaigns.
         percent: mean absolute error of the sum of its layers' times.
-        together_percent: absolute error of the sum over all runs, in which errors cancel and slow modes weigh most.
+        together_percent: absolute error of the sum over all runs.
         scatter_percent: ``percent`` without each mode's median error, in hindsight.
     """
 
@@ -162,10 +161,7 @@ class _Predictor:
 
 
 def nearest(rows: Sequence[Mapping[str, str]]) -> dict[int, float]:
-    """By batch, mean error in percent of the best possible value, over networks in several campaigns.
-
-    Raises ComparisonDataError if a row has no time.
-    """
+    """By batch, mean error in percent of the best possible value, over several campaigns. Raises ComparisonDataError."""
     runs: dict[tuple[str, ...], dict[str, float]] = {}
     for row, took_ms in zip(rows, numbers(rows, "lat_mean_ms", LAYERS), strict=True):
         whole = runs.setdefault(tuple(row[name] for name in ("batch", "model", "precision", "thermal_profile")), {})

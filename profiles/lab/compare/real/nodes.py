@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Work of a measured layer's nodes, and its time by rates per call, operation and byte.
 
-Layers name torch.fx nodes of torchvision, described by ``tests/fixtures/make_layer_nodes.py``. Rates are non-negative least
-squares of relative errors: a common set scaled by clocks, then each mode's own, regularised to it.
+Nodes are torch.fx nodes of torchvision (``tests/fixtures/make_layer_nodes.py``). Rates are non-negative least squares of
+relative errors: a common set scaled by clocks, then each mode's own, regularised to it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,6 @@ class NodeWork:
     Attributes:
         operations: of products, two per multiply-add.
         elements: read and written, without weights.
-        weights: elements of its parameters.
         size: of a product: channels in, channels out, pixels or tokens, kernel's side, stride.
     """
 
@@ -64,8 +63,7 @@ class LayerWork:
 
     Attributes:
         calls, operations: of each kind, shape ``(layers, kinds)``.
-        elements: activations read and written, shape ``(layers,)``.
-        weights: shape ``(layers,)``.
+        elements, weights: activations read and written, and parameters, shape ``(layers,)``.
         size: of the largest product, its pixels times the batch, shape ``(layers, 5)``.
         widest: most elements read and written by one node, shape ``(layers,)``.
     """

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers of a real AGX Orin, predicted by its shipped profile.
-
-The interpreter's host time is a frame overhead per node; part of the GPU is gated in a mode.
-"""
+"""Layers of a real AGX Orin, predicted by its shipped profile; the interpreter's host time is a frame overhead per node."""
 
 from __future__ import annotations
 

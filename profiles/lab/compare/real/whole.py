@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Published whole-network measurements of real boards, as records.
 
-``agx-orin-layers`` (branes-ai/graphs): torchvision networks on an AGX Orin 64GB in four power modes, three types and four
-batches; sums of fused layers timed through an interpreter. ``gpu-clock-sweeps`` (iloudaros/LoudVA): Inception V3 at five
-batches over GPU clocks of a Jetson Nano and a Xavier NX.
+``agx-orin-layers`` (branes-ai/graphs): torchvision networks on an AGX Orin 64GB, sums of fused layers timed through an
+interpreter. ``gpu-clock-sweeps`` (iloudaros/LoudVA): Inception V3 over GPU clocks of a Jetson Nano and a Xavier NX.
 """
 
 from __future__ import annotations
@@ -38,9 +37,7 @@ _SWEPT_BOARDS = {"NX": "xavier-nx", "Nano": "nano"}
 def agx_orin_layers(data: Path) -> Iterator[MeasuredNetwork]:
     """Network per model, type and batch; a row, the median run, per power mode. GFLOP/s are of the active part of the GPU.
 
-    Raises:
-        ComparisonDataError: the table is missing or changed.
-        MeasurementError: torchvision is not installed.
+    Raises ComparisonDataError, or MeasurementError without torchvision.
     """
     rows = list(read_rows(data, LAYERS))
     runs: dict[tuple[str, str, int], dict[str, dict[str, float]]] = {}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Meter of this processor, with PyTorch in its own process.
 
-Kernel time includes issuing, without pauses. Power is that of the packages, if their counters are readable.
+Kernel time includes issuing, without pauses. Power is that of the packages.
 """
 
 from __future__ import annotations
@@ -40,12 +40,7 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True)
 class Patience:
-    """Time per value in s, and its most timings.
-
-    Attributes:
-        power_timings: timings of a kernel per power measurement.
-        lead_s: run time before power counts, since averaging monitors lag.
-    """
+    """Time per value in s, and its most timings; ``lead_s`` precedes power, since averaging monitors lag."""
 
     kernel_s: float = 0.3
     network_s: float = 2.0
@@ -104,7 +99,6 @@ class CpuMeter:
     Args:
         models: files of the networks measured as a whole, by name.
         clocks: set before each measurement; None leaves clocks alone.
-        wait: waits during an idle measurement.
         notebook: of refused requests; their values are NaN.
     """
 

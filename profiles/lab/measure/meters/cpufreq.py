@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processor clock by Linux cpufreq (kernel: Documentation/admin-guide/pm/cpufreq.rst).
-
-Both limits of every policy are set to one clock and restored at the end; the governor stays.
-"""
+"""Processor clock by Linux cpufreq (kernel: Documentation/admin-guide/pm/cpufreq.rst): equal limits, restored at the end."""
 
 from __future__ import annotations
 

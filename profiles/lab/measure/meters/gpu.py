@@ -39,10 +39,9 @@ class Clocks(Protocol):
 
 
 class GpuMeter:
-    """:class:`~jetdvfs.profiles.lab.measure.meters.meter.Meter` of a GPU.
+    """:class:`~jetdvfs.profiles.lab.measure.meters.meter.Meter` of a GPU. Rejected samples are measured again a few times.
 
-    Rejected samples are measured again a few times. A configuration that the board cannot hold does not end the campaign,
-    except ``lowest``: there the board is faulty.
+    A configuration that the board cannot hold ends the campaign only if it is ``lowest``.
     """
 
     def __init__(

@@ -126,11 +126,7 @@ class KernelWorker(Worker):
         return found
 
     def kernel(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Time of one kernel in ms.
-
-        On a GPU, time is that after another kernel in a CUDA graph, or ``burst_ms``, the time in a stream, if it cannot be
-        captured.
-        """
+        """Time of one kernel in ms: on a GPU after another kernel in a CUDA graph, or in a stream (``burst_ms``)."""
         run = self._kernel_of(request["kernel"])
         ran = self._ran(run)
         if self.device != "cuda":
@@ -142,7 +138,7 @@ class KernelWorker(Worker):
     def repeat(self, request: dict[str, Any]) -> dict[str, Any]:
         """Run a kernel or network back to back for some seconds while the parent reads sensors.
 
-        With ``graph``, short kernels repeat in a CUDA graph; the answer adds its launches and the GPU time of each in ms.
+        With ``graph``, short kernels repeat in a CUDA graph, whose launches and GPU time each in ms are returned.
         """
         run = self._kernel_of(request["kernel"]) if "kernel" in request else self._network_of(request)
         runs, gpu_ms, ahead = 0, math.nan, _IN_ORDER
@@ -224,9 +220,9 @@ class KernelWorker(Worker):
         return replay, runs, self._between_replays_ms(replay) / runs if runs else math.nan
 
     def _after_another_ms(self, run: Run, took_ms: float) -> float | None:
-        """GPU time in ms of a launch in a CUDA graph after a different kernel, as in a network.
+        """GPU time in ms of a launch in a CUDA graph after a small kernel, as in a network.
 
-        A small kernel follows each launch; half the time of two alternating small ones is subtracted.
+        Half the time of two alternating small ones is subtracted.
         """
         runs = max(min(math.ceil(_GRAPH_MS / took_ms), _GRAPH_RUNS // 2), _LEAST)
         other = functools.partial(self.torch.neg, self._random((1,)))  # timed each time: clocks may have changed
@@ -248,7 +244,7 @@ class KernelWorker(Worker):
     def _between_replays_ms(self, replay: Run) -> float:
         """Median time of one CUDA graph replay among several, in ms.
 
-        The GPU starts idle: a replay longer than its queue of a few thousand launches waits for it.
+        A replay longer than the GPU's queue of a few thousand launches waits for it.
         """
         event_ms = self._event_ms
         events = [self.torch.cuda.Event(enable_timing=True) for _ in range(_REPLAYS + 1)]

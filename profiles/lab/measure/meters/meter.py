@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Protocol of meters.
 
-After warm-up, a value is the mean of 100 timings or 50 power readings, as in MIRAGE (SEC '21, section 5.3). Its median would
-round to the sensor's steps.
+A value is the mean of 100 timings or 50 power readings after warm-up (MIRAGE, SEC '21, section 5.3). A median would round to
+the sensor's steps.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ class KernelPower:
 
     Attributes:
         period_ms: time per repetition; above ``gpu_ms`` if the host issues more slowly.
-        gpu_ms: GPU kernel activity per repetition.
         host_ms: issue work per repetition.
         in_stream: True if kernels are timed in a stream, pauses and timing cost included.
     """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Worker that measures each network on a processor in a fresh process, forked after loading PyTorch.
+"""Worker that measures each network on a processor in a forked process, relative to short reference work.
 
-A shared processor's speed varies by the second: inference times are relative to short reference work around them.
+A shared processor's speed varies by the second.
 """
 
 from __future__ import annotations

@@ -19,7 +19,6 @@ class Page:
         tried_again: rejected attempts by reason, also of samples accepted later.
         gpu_hz: requested and actual GPU clocks.
         reference_ms: host reference work between inferences, by network.
-        refused: kernels, calls and networks that the worker cannot run, with reasons.
     """
 
     given_up: Counter[str] = field(default_factory=Counter)

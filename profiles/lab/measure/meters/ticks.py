@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Energy of counters that move in ticks (NVML: 100 ms), by power between the first and last tick of a run.
-
-Read directly, such a counter errs by a fifth over 0.5 s.
-"""
+"""Energy of counters that move in ticks (NVML: 100 ms), by power between the first and last tick of a run."""
 
 from __future__ import annotations
 

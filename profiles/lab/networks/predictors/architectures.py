@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Graph networks of three papers, SeerNet (PerfSeer), ANEE with its readout (DNNPerf), PMGNS (DIPPM), and ours.
-
-Choices that the papers leave open are stated with each class.
-"""
+"""Graph networks of three papers, SeerNet (PerfSeer), ANEE with its readout (DNNPerf), PMGNS (DIPPM), and ours."""
 
 from __future__ import annotations
 
@@ -49,8 +46,8 @@ class Architecture(Protocol):
 class SeerNet:
     """PerfSeer, equations 1 to 8: a block that updates edges, nodes, a global node and the whole; one head per output.
 
-    Equations 4 and 6 add features of different widths: a linear layer each makes them equal here, which gives the paper's 1.02
-    million parameters. ``without`` omits feature groups (:data:`~.encodings.PERFSEER_GROUPS`), as in table 1.
+    Linear layers equalise the widths that equations 4 and 6 add, which gives the paper's 1.02 million parameters. ``without``
+    omits feature groups (:data:`~.encodings.PERFSEER_GROUPS`), as in table 1.
     """
 
     width: int = 256
@@ -120,9 +117,8 @@ class SeerNet:
 class Anee:
     """DNNPerf: rounds of a node-edge encoder with shared weights, sum over nodes, layers of 512, 128 and 16.
 
-    Device features are added to nodes and edges as in its tables, with the host's clock. In the formula a node depends on its
-    predecessors alone: an inference graph's last launches have no effect (:func:`unseen`), and a single incoming edge has
-    softmax 1. ``own`` is our addition: an edge of no bytes from each launch to itself.
+    In the formula a node depends on its predecessors alone: an inference graph's last launches have no effect (:func:`unseen`),
+    and a single incoming edge has softmax 1. ``own`` is our addition: an edge of no bytes from each launch to itself.
 
     Attributes:
         encoder, readout, scaling, costs: for ablations: ``gat``; ``mean`` of the nodes, or ``edges``, sums of nodes and edges
@@ -193,8 +189,7 @@ def unseen(graph: PerformanceGraph, rounds: int) -> NDArray[np.bool_]:
 class Pmgns:
     """DIPPM: three GraphSAGE blocks, mean of nodes with static features, three dense blocks.
 
-    The paper does not give the readout; we take the mean. Device features join the static ones. ``conv`` is for ablations:
-    ``gcn``, ``gin``, ``gat`` or ``mlp`` instead of ``sage``.
+    The paper does not give the readout; we take the mean. ``conv`` is for ablations: ``gcn``, ``gin``, ``gat`` or ``mlp``.
     """
 
     width: int = 512
@@ -231,8 +226,7 @@ class Pmgns:
 class Launches:
     """Ours: sum over launches, learned from whole networks alone.
 
-    A launch's part is a power law of its features times the exponential of three layers, which starts at 1. Features are
-    clipped to the learned range.
+    A launch's part is a power law of its features times the exponential of three layers.
     """
 
     width: int = 48

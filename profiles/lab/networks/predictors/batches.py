@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several graphs as one: stacked rows with graph and sample indices.
-
-If only the whole has device features, configurations of a network share its rows; else each has its own.
-"""
+"""Several graphs as one: stacked rows with graph and sample indices."""
 
 from __future__ import annotations
 
@@ -21,14 +18,11 @@ Matrix = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Scaled rows in float32.
+    """Scaled rows in float32; ``whole`` has one per sample.
 
     Attributes:
-        graphs: graph of each node.
-        whole: one row per sample.
         graph_of: (samples,) graph of each.
-        spread: (m,) nodes, repeated for each sample of their graph.
-        samples: sample of each of those.
+        spread: (m,) nodes, repeated for each sample of their graph; ``samples`` has the sample of each.
     """
 
     nodes: NDArray[np.float32]

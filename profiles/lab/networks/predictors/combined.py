@@ -76,10 +76,7 @@ def space_of(made: Estimator) -> Mapping[str, Sequence[float]]:
 
 
 class Searched:
-    """Best of a random search within some processor time, fitted again to all samples.
-
-    A trial learns from four fifths of the networks; its score is the mean log error on the rest.
-    """
+    """Best of a random search within some processor time, by mean log error on a fifth of the networks."""
 
     def __init__(
         self, make: Callable[[], Estimator], seconds: float, seed: int = 0, now: Callable[[], float] = time.process_time

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Encodings of networks by paper: rows of numbers for nodes, edges and the whole.
+"""Encodings of networks by paper: rows of numbers for nodes, edges and the whole, with device features.
 
-PerfSeer, section 3.1; DNNPerf, tables I and II; DIPPM, sections 3.2 and 3.3; Jung et al., table 1. Device features are columns
-of the whole, or of nodes and edges, as in each paper.
+PerfSeer, section 3.1; DNNPerf, tables I and II; DIPPM, sections 3.2 and 3.3; Jung et al., table 1.
 """
 
 from __future__ import annotations
@@ -72,12 +71,7 @@ class Encoded:
 
 @dataclass(frozen=True)
 class Encoding:
-    """Map from a graph to numbers.
-
-    Attributes:
-        node, edge, whole: feature names, without the device's.
-        node_device, edge_device, whole_device: indices of device features added to each row.
-    """
+    """Map from a graph to numbers; ``_device`` members index the device features added to each row."""
 
     node: tuple[str, ...]
     edge: tuple[str, ...]

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Estimators without networks in training: the kernel-level method, and a roofline.
-
-Both fit one factor per metric, as in use once some networks are measured.
-"""
+"""Estimators without networks in training, but with a fitted factor per metric."""
 
 from __future__ import annotations
 
@@ -85,12 +82,7 @@ class Roofline(Scaled):
 
 
 class Stack:
-    """Estimator that learns the correction factor of another, which varies less than either prediction.
-
-    Args:
-        base: corrected predictor: a roofline, or the kernel-level method.
-        learner: of the factors.
-    """
+    """Estimator that learns the correction factor of another, a roofline or the kernel-level method."""
 
     def __init__(self, base: Scaled, learner: Estimator) -> None:
         self.base, self.learner = base, learner

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operations of graph networks for NumPy; :mod:`.torch_operations` has the same for PyTorch.
-
-A network is one function of weights and a batch: PyTorch runs it for training, NumPy for prediction.
-"""
+"""Operations of graph networks for NumPy; :mod:`.torch_operations` has the same for PyTorch."""
 
 from __future__ import annotations
 

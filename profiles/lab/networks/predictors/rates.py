@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rates per operator and kind of work, fitted to whole networks.
 
-Our own. Latency is a sum over launches, operations and bytes of each operator, divided by device rates; the fit gives host
-cycles per launch and the attained part of peaks. Energy is such a sum, for idle power and leakage, plus all operators' work
-times powers of the device rates, since voltage rises with clocks. Memory is weights, inputs, a share per launch, and the peak
-of live tensors and layout copies of libraries.
+Latency is a sum over launches, operations and bytes of each operator, divided by device rates. Energy is such a sum, for idle
+power and leakage, plus all operators' work times powers of the device rates, since voltage rises with clocks. Memory is
+weights, inputs, a share per launch, and the peak of live tensors and layout copies.
 """
 
 from __future__ import annotations
@@ -74,9 +73,8 @@ class _Counted:
     Attributes:
         work: (parts, work) sums over launches; in 1e9, launches in 1e3, so that rates in GFLOP/s and GB/s give ms.
         whole: (4,) MiB of weights and inputs, 1, launches.
-        live: (launches,) live MiB during each.
-        copies: (launches,) MiB read and written with weights, if it may copy them.
-        copying: (launches,) index in :data:`_COPYING`; 0 for launches without copies.
+        live, copies: (launches,) live MiB, and MiB that it may copy.
+        copying: (launches,) index in :data:`_COPYING`; 0 without copies.
     """
 
     work: Matrix
@@ -182,8 +180,7 @@ def _fit_work(columns: Matrix, values: Matrix) -> Matrix:
 def _fit_memory(counted: Sequence[_Counted], devices: Matrix, values: Matrix) -> Matrix:
     """(4 + 1 + copying,) factors of permanent memory and of the peak, and copied shares.
 
-    The peak's place depends on the shares, so they are searched one by one from a common start. Mean log error is robust to a
-    few networks with other algorithms.
+    The peak's place depends on the shares, so they are searched one by one.
     """
     whole = np.stack([own.whole for own in counted])
     starts = np.cumsum([0, *(len(own.live) for own in counted[:-1])])

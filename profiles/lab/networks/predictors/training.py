@@ -31,7 +31,6 @@ class TrainingOptions:
         cycle: raise the rate to ``rate`` and lower it to 0 over all epochs (Smith, 2018), instead of halving.
         loss: ``mse``, or ``huber`` with a threshold of ``knee`` deviations.
         validation: share of networks left out to choose the best epoch.
-        pcgrad: project conflicting gradients (:func:`project`).
     """
 
     epochs: int = 500
@@ -55,14 +54,11 @@ def train(
     groups: Sequence[str],
     told: Told = silent,
 ) -> Initial:
-    """Weights of the best epoch on the validation networks.
+    """Weights of the best epoch on the validation networks. Raises RecordError without PyTorch.
 
     Args:
         targets: (samples, outputs), scaled.
         groups: network of each sample, wholly in training or validation.
-
-    Raises:
-        RecordError: no PyTorch.
     """
     try:
         import torch
@@ -150,11 +146,7 @@ def _error(
 
 
 def project(gradients: Sequence[Mapping[str, Any]], rng: np.random.Generator) -> dict[str, Any]:
-    """Mean over outputs of their gradients, by weight.
-
-    On shared weights each gradient first loses its part along conflicting ones, in random order (PCGrad; Yu et al., 2020,
-    algorithm 1).
-    """
+    """Mean over outputs of their gradients, after projection of conflicting ones (PCGrad; Yu et al., 2020, algorithm 1)."""
     shared = [name for name in gradients[0] if not name.startswith(HEAD)]
     projected = []
     for number, gradient in enumerate(gradients):

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trees on global features (Jung et al.): random forest, gradient boosting, XGBoost; recursive feature addition.
-
-XGBoost grows all three: a forest is one round of many subsampled trees, plain boosting is unregularised.
-"""
+"""Trees on global features (Jung et al.): random forest, gradient boosting, XGBoost; all three by XGBoost."""
 
 from __future__ import annotations
 
@@ -34,10 +31,9 @@ NAMES = (*JUNG, *DEVICE_FEATURES)
 
 @dataclass(frozen=True)
 class Addition:
-    """Recursive feature addition in order of importance.
+    """Recursive feature addition in order of importance; the union over ``runs`` is taken.
 
     Attributes:
-        runs: with different seeds; the union of kept features is taken.
         least: least rise of the coefficient of determination to keep a feature.
     """
 
@@ -51,9 +47,6 @@ class GlobalTrees:
     Args:
         addition: choice of features; None for all.
         counted: True to use a host GPU's counters as features.
-
-    Attributes:
-        growth: XGBoost settings instead of the method's; ``rounds`` is their number.
     """
 
     def __init__(

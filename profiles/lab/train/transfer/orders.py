@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Order of observations on a simulated board, and convergence of plans.
 
-Observations start at the top clocks and follow the plans' uncertainty, or are random. Errors are of the corrected surface, at
-configurations open to plans, and of the plans' energy within the deadline.
+Observations start at the top clocks and follow the plans' uncertainty, or are random.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class Row:
     Attributes:
         order: ``chosen`` or ``random``.
         minutes: of the board's time.
-        expected_percent: reported uncertainty; None for random orders, and until each network was observed.
+        expected_percent: reported uncertainty, if known.
         error_percent: larger mean absolute error of latency and energy, at configurations open to plans.
         excess_percent: mean energy of plans above the best within the same deadline.
     """
@@ -72,12 +71,7 @@ def orders_compared(
     progress: Callable[[int, int, str], None] = lambda done, total, text: None,
     counts: Sequence[int] = COUNTS,
 ) -> list[Row]:
-    """A row for each order and count of observations, over all networks.
-
-    Raises:
-        BoardDescriptionError: no such board.
-        TwinError: no silicon for it, or a missing kind.
-    """
+    """A row for each order and count of observations, over all networks. Raises BoardDescriptionError, TwinError."""
     device, chip = load_board(board), Silicon(node, board, perturbed=perturbed)
     truths = [true_surface(network, chip, device.grid, device.energy_rails) for network in networks]
     prior = prior_of(bundle, device)

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Learning programs on published tables of real boards, from random observations; errors over the rest.
-
-Compared are corrections without a prediction, corrections of the simulated board's profile for known launches, the overlap fit,
-and launches with two rates.
-"""
+"""Learning programs on published tables of real boards, from random observations; errors over the rest."""
 
 from __future__ import annotations
 
@@ -75,12 +71,7 @@ def on_real_boards(
 ) -> list[RealRow]:
     """A row for each table, board and number of observations, :data:`.shown.COUNTS` up to the table's configurations.
 
-    Args:
-        profile_of: profile that predicts known launches, by board name, if any.
-
-    Raises:
-        BoardDescriptionError: a table's board is not described.
-        GridError: a program of known launches has clocks that its board lacks.
+    ``profile_of`` returns the profile that predicts known launches on a board, if any. Raises BoardDescriptionError, GridError.
     """
     found: dict[tuple[str, str, int], dict[str, list[list[float | None]]]] = {}
     programs: dict[tuple[str, str], list[MeasuredTable]] = {}

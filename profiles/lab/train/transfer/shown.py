@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Accuracy of a profile on an unseen simulated board, by number of observations.
 
-Observations are latency and power at random configurations, with noise, of the network itself or of the others in turn; errors
-are over the grid. Compared with fits of the network's observations alone: overlap fit, and launches with two rates.
+Observations are latency and power at random configurations, with noise, of the network itself or of the others in turn.
+Compared with fits of the network's observations alone.
 """
 
 from __future__ import annotations
@@ -109,10 +109,9 @@ class Row:
     """Mean absolute errors after a number of observations.
 
     Attributes:
-        others_latency_percent, others_power_percent: of unobserved networks, from observations of the others; None with one
-            network.
+        others_latency_percent, others_power_percent: of unobserved networks, from observations of the others.
         own_latency_percent, own_power_percent: of observed networks.
-        overlap_latency_percent, overlap_power_percent: of the overlap fit to these; None without observations.
+        overlap_latency_percent, overlap_power_percent: of the overlap fit to these.
         rates_latency_percent: of the launches with two rates fitted to these.
     """
 

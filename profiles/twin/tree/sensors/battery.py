@@ -13,13 +13,7 @@ _BESIDE_W = 2.0  # power of the carrier and its devices; assumed
 
 
 class SimulatedBattery:
-    """Battery, full at the start and never charged.
-
-    Args:
-        full_wh: initial charge in watt hours.
-        drawn_j: energy drawn by the module since its start, ``seconds`` ago.
-        watts: present power of the module.
-    """
+    """Battery, full at the start and never charged; ``drawn_j`` is the module's energy since its start, ``seconds`` ago."""
 
     def __init__(
         self, full_wh: float, drawn_j: Callable[[], float], seconds: Callable[[], float], watts: Callable[[], float]

@@ -99,14 +99,8 @@ _LARGEST_MA = 32760
 
 
 class PowerMonitorFiles:
-    """Files of one INA3221.
-
-    Args:
-        bus: directory of its I2C bus.
-        address: its I2C name, ``1-0040``.
-        hwmon: its hwmon node.
-        driver: directory of its driver, if linked.
-        limits_ma: alarm currents by rail.
+    """Files of one INA3221: directory of its I2C bus, I2C name (``1-0040``), hwmon node, driver directory, alarm currents by
+    rail.
     """
 
     def __init__(
@@ -160,13 +154,7 @@ class PowerMonitorFiles:
 
 
 class PowerMonitorIio:
-    """Files of one INA3221 (IIO): voltage, current and power of each channel in mV, mA and mW.
-
-    Args:
-        bus, driver: as for hwmon.
-        address: its I2C name, ``0-0041``.
-        node: its device, ``iio:device1``.
-    """
+    """Files of one INA3221 (IIO): voltage, current and power of each channel in mV, mA and mW."""
 
     def __init__(
         self, monitor: SimulatedPowerMonitor, bus: str, address: str, node: str, driver: str, now: Callable[[], float]

@@ -76,7 +76,6 @@ class Throttle:
         due: time of its next turn; infinity while cool.
         steps: distance of the limits below the top, in steps.
         hard: True if the firmware throttles.
-        critical: True past a critical trip.
     """
 
     def __init__(
