@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write the manual pages jetdvfs(1), jetdvfsd.yaml(5) and jetdvfsd(8).
+"""Write the manual pages jetdvfs(1), jetdvfsd.yaml(5) and jetdvfsd(8), dated by ``SOURCE_DATE_EPOCH`` if set.
 
-    python docs/manual.py FOLDER
-
-Texts are from parsers, types and docstrings. Dates follow ``SOURCE_DATE_EPOCH``, if set.
+python docs/manual.py FOLDER
 """
 
 from __future__ import annotations

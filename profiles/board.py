@@ -82,7 +82,7 @@ SECTIONS: tuple[str, ...] = get_args(Section)
 """Required sections, each with its mark."""
 
 Role: TypeAlias = Literal["cpu", "gpu", "soc", "cv", "dram", "module", "other"]
-"""Load of a rail: a part of the chip, the memory, the whole module, or other parts of it."""
+"""Load of a rail: a part of the chip, memory, the module, or other parts."""
 
 UNUSED = "NC"
 """Unconnected channel of a power monitor."""
@@ -224,12 +224,12 @@ class BoardDescription:
 
     @cached_property
     def host_rails(self) -> tuple[str, ...]:
-        """Energy rails that feed the CPU and not the GPU; empty if one rail feeds the whole module."""
+        """Energy rails that feed the CPU and not the GPU; maybe empty."""
         feeds = {rail: self.roles.get(rail, ()) for rail in self.energy_rails}
         return tuple(rail for rail, roles in feeds.items() if "cpu" in roles and "gpu" not in roles)
 
     def mark(self, section: str, release: Release | None = None) -> str:
-        """Mark of the part of a section that its driver needs, on one release."""
+        """Mark of a section's part that its driver needs, on one release."""
         for name, mark in release.marks.items() if release is not None else ():
             if name == section:
                 return mark

@@ -34,7 +34,7 @@ _WORDS = {bool: "true or false", float: "a number", int: "a whole number", str: 
 
 
 class DocumentError(ValueError):
-    """Invalid content at a place (empty for the whole), or invalid YAML on a line, from 1, if known."""
+    """Invalid content at a place, or invalid YAML on a line, from 1, if known."""
 
     def __init__(self, complaint: str, at: Place = (), line: int | None = None) -> None:
         super().__init__(f"{dotted(at)}: {complaint}" if at else complaint)
@@ -42,7 +42,7 @@ class DocumentError(ValueError):
         self.line = line
 
     def line_in(self, text: str) -> int | None:
-        """Line of the mistake in the text, from 1; None for the whole document."""
+        """Line of the mistake, from 1; None for the whole document."""
         return line_of(text, self.at) if self.at else self.line
 
     def in_file(self, name: object, text: str) -> str:
@@ -68,7 +68,7 @@ def read_file(path: Path, form: type[T], called: str, renewed: Callable[[Any], A
 
 
 def load_yaml(text: str) -> Any:
-    """Content of a YAML document. Raises DocumentError if invalid, or nested deeper than 100 levels."""
+    """Content of a YAML document. Raises DocumentError, also beyond 100 levels."""
     try:
         if len(text) > _LOOKED_INTO:
             _refuse_depth(text)
@@ -107,7 +107,7 @@ def _refuse_circle(document: Any, around: set[int], sound: set[int]) -> None:
 
 
 def repeated_members(text: str) -> Iterator[tuple[Place, int]]:
-    """Repeated members of a YAML document and their lines; the last one counts."""
+    """Repeated members and their lines; the last one counts."""
     ways: list[tuple[Place, yaml.Node | None]] = [((), yaml.compose(text, Loader=_yaml_loader()))]
     been: set[int] = set()
     while ways:
@@ -149,10 +149,7 @@ def laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, A
 
 
 def convert(raw: Any, kind: type[T], *, exact: bool = False) -> T:
-    """Content as an annotated type: dataclasses from mappings, tuples from lists.
-
-    Unknown members are ignored, or refused if ``exact``. Raises DocumentError.
-    """
+    """Content as an annotated type. Unknown members are ignored, or refused if ``exact``. Raises DocumentError."""
     try:
         value = msgspec.convert(raw, kind)
     except msgspec.ValidationError:

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 
 class ProfilesError(Exception):
-    """Base of this package's errors; the text is one line: fault, place, valid values."""
+    """Base of this package's errors; the text is one line."""
 
     exit_code: ClassVar[int] = 3
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Injected clocks of real and simulated boards, so that tests need not wait."""
+"""Injected clocks, so that tests need not wait."""
 
 from __future__ import annotations
 

@@ -165,11 +165,7 @@ def bounds() -> dict[str, str]:
 
 
 def provided(names: Iterable[str], brought: Iterable[str] = ()) -> dict[str, str]:
-    """Dependencies on packages of this distribution, for libraries that it has in an admitted release.
-
-    Args:
-        brought: libraries that the package brings itself.
-    """
+    """Dependencies on packages of this distribution, for libraries in an admitted release except ``brought`` ones."""
     names = list(names)
     found = {}
     for name in names:

@@ -69,7 +69,7 @@ def attention(call: NodeCall) -> Any:
 
 
 def _over_cache(call: NodeCall, query: Tensor, cache: list[Tensor], seen: int, window: int, mask: Tensor | None) -> Tensor:
-    """Attention of the newest tokens over a cache in place, one launch, within ``window`` positions if positive."""
+    """Attention of the newest tokens over a cache in place, one launch."""
     cap, causal = call.attribute("softcap", 0.0), call.attribute("is_causal", query.shape[2] > 1)
     recorder, (batch, heads, tokens, _) = call.recorder, query.shape
     looked = min(seen, window) if window > 0 else seen
@@ -86,7 +86,7 @@ def _over_cache(call: NodeCall, query: Tensor, cache: list[Tensor], seen: int, w
 
 @onnx_operator("com.microsoft::GroupQueryAttention")
 def group_query_attention(call: NodeCall) -> Any:
-    """Norms and rotation of queries and keys, writes into the cache, then attention with shared heads."""
+    """Norms and rotation, writes into the cache, then attention with shared heads."""
     recorder, query = call.recorder, call.tensor(0)
     heads, shared = int(call.attribute("num_heads", 0)), int(call.attribute("kv_num_heads", 0))
     if heads < 1 or shared < 1 or heads % shared:
@@ -150,7 +150,7 @@ def packed_attention(call: NodeCall) -> Any:
 
 
 def attended(call: NodeCall, packed: Tensor, past_at: int, mask: Tensor | None) -> Any:
-    """Attention of packed queries, keys and values; earlier ones are one tensor (2, batch, heads, time, width)."""
+    """Attention of packed queries, keys and values; the past is one tensor (2, batch, heads, time, width)."""
     sizes = call.attribute("qkv_hidden_sizes") or [packed.shape[-1] // 3] * 3
     heads, past = int(call.attribute("num_heads", 0)), call.optional(past_at)
     parts = call.aten("split_with_sizes", packed, list(sizes), -1)
@@ -177,7 +177,7 @@ def causal_convolution(call: NodeCall) -> Any:
 
 @onnx_operator("com.microsoft::MoE", "com.microsoft::QMoE")
 def mixture(call: NodeCall) -> Any:
-    """Mixture of experts: choice for each token, then one launch of each product for all experts."""
+    """Mixture of experts: choices, then one launch of each product for all experts."""
     quantized = call.node.operator == "QMoE"
     x, choice = call.tensor(0), call.tensor(1)
     up, down, gate = (2, 5, 8) if quantized else (2, 4, 6)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operator call of an ONNX graph for ATen's rules, and the table of known operators."""
+"""Operator call of an ONNX graph, and the table of known operators."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class NodeCall:
         return list(numbers_in(self.tensor(place)))
 
     def integers(self, name: str, place: int, default: Any = None) -> list[int] | None:
-        """Integers that newer operator sets take as an input and older ones as an attribute."""
+        """Integers of an input (newer operator sets) or an attribute (older ones)."""
         if self.given(place):
             return [int(item) for item in self.numbers(place)]
         found = self.attribute(name, default)
@@ -174,7 +174,7 @@ def paired(pads: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def after_padding(call: NodeCall, x: Tensor, pads: Sequence[int], rank: int) -> tuple[Tensor, list[int]]:
-    """Input of a window operator and its symmetric padding; the rest is padded before, as in PyTorch."""
+    """Input of a window operator and its symmetric padding; the rest is padded before."""
     pairs = paired(pads) if pads else [(0, 0)] * rank
     if len(pairs) != rank:
         raise ShapeError(f"operator {call.node.key} over {rank} dimensions with padding for {len(pairs)}")

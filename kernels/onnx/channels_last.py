@@ -23,7 +23,7 @@ _ADDED, _QUANTIZED_WEIGHT = 3, 3
 
 
 def with_channels_first(rule: Callable[[NodeCall], Any], call: NodeCall, *more: int) -> Any:
-    """Apply a rule with the channels of the first input (and more) first, and move them back. Raises ShapeError."""
+    """Apply a rule with channels first, and move them back. Raises ShapeError."""
     inputs = list(call.inputs)
     for place in (0, *(place for place in more if call.given(place))):
         x = call.tensor(place)

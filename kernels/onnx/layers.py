@@ -102,7 +102,7 @@ def _spreads(shape: Sequence[int], wide: Sequence[int]) -> bool:
 
 @onnx_operator("aten::attention")
 def attention(call: NodeCall) -> Any:
-    """Attention, if transposed and repeated keys and values fit the queries, with a softmax over the keys."""
+    """Attention, if transposed and repeated keys and values fit the queries."""
     query, key, value = (call.tensor(place) for place in range(3))
     turned, values, *triangle = call.aside(call.attribute("turned", []))
     (*lead, length, depth), (*keys, depths, count) = query.shape, turned.shape
@@ -180,7 +180,7 @@ def instance_norm(call: NodeCall) -> Any:
 
 @onnx_operator("aten::group_norm")
 def group_norm_in_pieces(call: NodeCall) -> Any:
-    """Group norm, if groups of each batch element are normed and each channel has scalar scale and shift."""
+    """Group norm, if groups are normed per batch element with scalar scale and shift per channel."""
     x, groups = call.tensor(0), call.attribute("num_groups", 1)
     if x.rank < 2 or not x.numel or x.shape[1] % groups:
         return NotImplemented

@@ -70,7 +70,7 @@ class TensorHeader:
     external: bool = False
 
     def numbers(self) -> list[Number]:
-        """Contents, if few and in the file. Raises ModelError otherwise, or for a wrong count."""
+        """Contents, if few and in the file, else ModelError."""
         count = 1
         for size in self.shape:
             count *= size

@@ -39,7 +39,7 @@ _NAMES = re.compile(r"%(\w+)")
 
 
 def with_copies(graph: Graph, account: Account) -> Graph:
-    """Graph with a node for each copy that its notes name and that no node makes."""
+    """Graph with a node for each noted copy that no node makes."""
     made = {name for node in graph.nodes for name in node.outputs} | set(graph.weights) | {item.name for item in graph.inputs}
     source: dict[str, str] = {}  # of each copy
     within: dict[str, str] = {}  # which call a value belongs to
@@ -318,7 +318,7 @@ class Rewriter:
             return None
 
     def _turns_keys_alone(self, bound: dict[str, str], used: set[int]) -> bool:
-        """True if heads are repeated one by one, and keys are transposed as matrices unless in one step."""
+        """True if heads are repeated one by one, and keys are transposed as matrices."""
         for node in (self._graph.nodes[place] for place in used):
             order = node.attributes.get("perm") or []
             last = len(order)
@@ -368,7 +368,6 @@ class Rewriter:
         return details
 
     def _is_packed(self, node: Node) -> bool:
-        """True if a squeezed transpose of an unsqueezed tensor is split along its first dimension."""
         name = node.inputs[0] if node.inputs else ""
         for operator in ("Transpose", "Unsqueeze"):
             place = self._maker.get(name)
@@ -399,7 +398,7 @@ class Rewriter:
         return picked.inputs[1] in self._sizes and not self._is_number(picked.inputs[1])
 
     def _writes_slice(self, node: Node) -> bool:
-        """True if it writes into a slice, at places that depend neither on data nor on a mask."""
+        """True if it writes into a slice, independent of data and masks."""
         if len(node.inputs) != 3 or node.inputs[1] not in self._sizes or node.attributes.get("reduction", "none") != "none":
             return False
         if node.operator == "ScatterElements":
@@ -436,7 +435,7 @@ class Rewriter:
         return {place for place in self._users.get(name, ()) if self._graph.nodes[place].operator not in ("Shape", "Size")}
 
     def _rolled(self, place: int) -> tuple[Node | None, set[int]]:
-        """Two joined slices of one tensor as a ``roll`` (its rule checks sizes), with an earlier one of its input."""
+        """Two joined slices of one tensor as a ``roll``, whose rule checks sizes."""
         node = self._graph.nodes[place]
         makers = [self._maker.get(name) for name in node.inputs]
         used = {maker for maker in makers if maker is not None and maker not in self._gone}
@@ -486,7 +485,7 @@ class Rewriter:
                 self._fixed.update(node.outputs)
 
     def _silent(self) -> frozenset[int]:
-        """Nodes that only compute places of slices, the one number to write there, or packed weights."""
+        """Nodes that only compute places of slices or packed weights."""
         silent: set[int] = set()
         for place in range(len(self._graph.nodes) - 1, -1, -1):
             node = self._graph.nodes[place]
@@ -499,7 +498,7 @@ class Rewriter:
         return frozenset(id(self._graph.nodes[place]) for place in silent)
 
     def _only_prepared(self, place: int, source: Node) -> bool:
-        """True if PyTorch has a node's other operand ready: the place of a slice, the weights of a recurrent layer."""
+        """True if a node's other operand is ready in PyTorch: a place of a slice, weights of a recurrent layer."""
         node = self._graph.nodes[place]
         data = node.inputs[0] if node.inputs else ""
         if node.operator == "ConstantOfShape":

@@ -35,7 +35,7 @@ Names = MutableMapping[str, Any]
 
 
 def is_onnx(stream: BinaryIO) -> bool:
-    """True if a file starts with ONNX's format version. Raises ModelError if it is not seekable."""
+    """True if a file starts with ONNX's format version. Raises ModelError."""
     try:
         stream.seek(0)
         start = stream.read(2)

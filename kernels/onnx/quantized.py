@@ -107,7 +107,6 @@ class _Narrowing:
         return maker if maker is not None and maker.operator == _FROM else None
 
     def _type_of(self, node: Node) -> str:
-        """Element type of few bits in a conversion: its zero point's, or its weight's."""
         source = node.inputs[0]
         if node.operator == _FROM and source not in self._graph.weights:
             before = self._maker.get(source)

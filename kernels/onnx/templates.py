@@ -44,7 +44,6 @@ def _repeated(name: str) -> list[Template]:
 
 
 def _attentions() -> Iterator[Template]:
-    """Spellings of attention: keys transposed at once or as a stack of matrices, with and without mask and check."""
     grouped = _repeated("key")
     for shared, inners in ((True, grouped), (False, ["key"])):
         keys: list[Template] = [("Transpose", inner, _PERM) for inner in inners]

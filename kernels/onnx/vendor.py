@@ -201,7 +201,7 @@ def quick_gelu(call: NodeCall) -> Any:
 
 @onnx_operator("com.microsoft::MatMulNBits")
 def matmul_of_few_bits(call: NodeCall) -> Any:
-    """Product with a matrix packed into a few bits; its traffic is packed data with a scale per block."""
+    """Product with a packed matrix; its traffic is packed data with a scale per block."""
     x, packed, scales = (call.tensor(place) for place in range(3))
     inner, columns = int(call.attribute("K", 0)), int(call.attribute("N", 0))
     if not x.rank or x.shape[-1] != inner or columns < 1:

@@ -66,12 +66,7 @@ class Wire:
             raise ModelError(f"ONNX file is damaged: a message ends at {place}, not at {end}")
 
     def bytes(self, start: int, end: int) -> bytes:
-        """Bytes between two positions.
-
-        Raises:
-            ModelError: they lie outside the file.
-            BudgetExceeded: too many for one value.
-        """
+        """Bytes between two positions. Raises ModelError, BudgetExceeded."""
         size = end - start
         if size > self._account.budget.entry_bytes:
             raise BudgetExceeded(f"ONNX file: a value of {size} bytes; at most {self._account.budget.entry_bytes} are read")

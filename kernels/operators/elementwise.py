@@ -96,7 +96,7 @@ def launch_pointwise(
     *,
     beside_number: bool = False,
 ) -> Tensor:
-    """Launch one pointwise kernel over broadcast tensors, and over a number that ATen makes an operand."""
+    """Launch one pointwise kernel over broadcast tensors, and perhaps a number."""
     shape = operands[0].shape if len(operands) == 1 else broadcast([x.shape for x in operands])
     output = recorder.tensor(shape, dtype, elementwise_strides(shape, operands, beside_number))
     return recorder.launch(kind, operands, output, params)

@@ -195,7 +195,7 @@ def is_laid_out(source: Tensor, last: bool) -> bool:
 
 
 def laid_out(recorder: Recorder, source: Tensor, last: bool) -> Tensor:
-    """Tensor in the one layout that a kernel reads, by a copy if necessary."""
+    """Tensor in the layout that a kernel reads, by a copy if necessary."""
     if is_laid_out(source, last):
         return source
     strides = channels_last(source.shape) if last else None
@@ -203,7 +203,7 @@ def laid_out(recorder: Recorder, source: Tensor, last: bool) -> Tensor:
 
 
 def contiguous(recorder: Recorder, source: Tensor) -> Tensor:
-    """Contiguous tensor, by a copy if necessary; the copy of a weight is a result like any other."""
+    """Contiguous tensor, by a copy if necessary, which is no parameter."""
     if source.is_contiguous():
         return source
     return recorder.launch("clone", [source], recorder.tensor(source.shape, source.dtype))

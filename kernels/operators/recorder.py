@@ -129,7 +129,7 @@ class Recorder:
 
     @contextmanager
     def as_floats(self, wanted: bool = True, dtype: str = "float32") -> Iterator[None]:
-        """Make 8-bit work produce another element type, if wanted; products keep their working type and name ``output``."""
+        """Make 8-bit work produce another element type; products keep their working type and name ``output``."""
         outer = self._instead
         self._instead = dtype if wanted else outer
         yield
@@ -145,7 +145,7 @@ class Recorder:
 
 
 def matched(wanted: Sequence[str], inputs: Sequence[tuple[str, Any]]) -> dict[str, Any] | None:
-    """Value for each name: named ones by name, the rest in order; ``None`` if they do not fit."""
+    """Value for each name: named ones by name, the rest in order; ``None`` for a mismatch."""
     named = {name: value for name, value in inputs if name}
     plain = iter([value for name, value in inputs if not name])
     if len(inputs) != len(wanted) or not named.keys() <= set(wanted):

@@ -56,7 +56,7 @@ def extreme(recorder: Recorder, self: Tensor, dim: Any = (), keepdim: bool = Fal
 
 
 def _logical(name: str, checking: str, compute: Callable[[list[Any]], bool]) -> None:
-    """Register the name in a model's code, and the one of a check over a tensor (``torch._check_tensor_all``)."""
+    """Register a name, and the one of a check over a tensor (``torch._check_tensor_all``)."""
 
     @operator(name, checking)
     def rule(recorder: Recorder, self: Any, dim: Any = None, keepdim: bool = False) -> Any:

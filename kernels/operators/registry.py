@@ -150,7 +150,7 @@ _PLAIN = frozenset({int, float, bool, str, type(None)})
 
 
 def all_on_host(values: Iterable[Any]) -> bool:
-    """True if values, and lists of them, have tensors, all held by the host."""
+    """True if values and lists have tensors, all held by the host."""
     found = False
     for value in values:
         if type(value) in _PLAIN:
@@ -168,12 +168,7 @@ def known_operators() -> tuple[str, ...]:
 
 
 def apply_rule(recorder: Recorder, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """Result of an operator.
-
-    Raises:
-        UnsupportedOperator: it has no shape rule.
-        ShapeError: it does not take these arguments.
-    """
+    """Result of an operator. Raises UnsupportedOperator, or ShapeError for wrong arguments."""
     rule = rule_of(name)
     if rule is None:
         raise UnsupportedOperator(f"operator {spelled(name)} {_why_missing(name)}")
@@ -201,7 +196,7 @@ def spelled(name: str) -> str:
 
 
 def _short(value: Any) -> str:
-    """Argument in a message; containers are not walked, since a model may have made them endless."""
+    """Argument in a message; containers are not walked, since they may be endless."""
     if isinstance(value, (Tensor, ScriptObject, int, float, bool, type(None))):
         return repr(value)[:60]
     if isinstance(value, str):

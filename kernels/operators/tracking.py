@@ -134,7 +134,7 @@ class Tracking:
         self._places.pop()
 
     def apart(self, task: Callable[[], Any]) -> Any:
-        """Run a task of ``fork``: a separate graph, compared with no other and needed as a whole."""
+        """Run a task of ``fork``: a separate graph, needed as a whole."""
         outer, self._blocks = self._blocks, [{}]
         self._place()
         made = task()
@@ -270,7 +270,7 @@ class Tracking:
         launches: range,
         made: Any,
     ) -> None:
-        """Record an operator's call: its needs, and an earlier call that it repeats."""
+        """Record a call: its needs, and an earlier call that it repeats."""
         if launches:
             first = launches.start
             if self._path:

@@ -113,7 +113,7 @@ class Tensor:
         self.constant = False
 
     def renamed(self) -> Tensor:
-        """The same memory as a separate tensor: a variable's value after a branch or a loop."""
+        """Same memory, new tensor: a variable's value after a branch or a loop."""
         return Tensor(
             self.shape,
             self.dtype,
@@ -207,7 +207,7 @@ def tensors_in(value: Any, depth: int = 0) -> list[Tensor]:
 
 
 class ScriptObject:
-    """Module, or object of a class in the model, by qualified class name and attributes."""
+    """Module, or object of a class in the model."""
 
     __slots__ = ("attributes", "path", "state", "type_name")
 
@@ -234,7 +234,7 @@ class Record(tuple[Any, ...]):
 
 
 class NamedInputs(dict[Any, Any]):
-    """Dictionary of unnamed inputs: a looked-up name takes the first one that has only a number."""
+    """Dictionary of unnamed inputs: a looked-up name takes the first free one."""
 
     def __missing__(self, key: Any) -> Any:
         if not self.claim(key):
@@ -309,7 +309,7 @@ class Containers:
         self._held: dict[int, _Held] = {}
 
     def given(self, name: str, args: Sequence[Any], straight: bool) -> None:
-        """Record an operator's arguments before its call; ``straight`` if no block is around it."""
+        """Record an operator's arguments before its call; ``straight`` if outside blocks."""
         for place, value in enumerate(args):
             if type(value) is not list and type(value) is not dict:
                 continue

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bundle from another board's profile and a record of some networks on this board."""
+"""Bundle from another board's profile and a record of some networks."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def idling_as(prior: Prior, record: Measurements) -> Prior:
 
 
 def observed_networks(record: Measurements) -> list[NetworkMeasurement]:
-    """Whole-network measurements of a record, per network and board. Raises MeasurementError without any, or power."""
+    """Whole-network measurements of a record. Raises MeasurementError without any, or without power."""
     found = []
     for what, network in enumerate(record.networks):
         times = record.tables["network_ms"].where(record.tables["network_ms"].what == what)
@@ -151,8 +151,6 @@ def _left_out(
 
 
 def _with_errors(cost: BoardCost, errors: Sequence[NetworkError]) -> BoardCost:
-    """Cost with the errors of held-out networks in place of the prior ones."""
-
     def deviation(found: Sequence[float | None]) -> float:
         known = [percent / 100 for percent in found if percent is not None]
         # Of a normal distribution, the mean of absolute values is the deviation times the root of 2 / pi.

@@ -81,7 +81,7 @@ class MessageStream:
 
 
 class Application:
-    """Client of an application port. Raises TwinError if it does not answer or refuses a request."""
+    """Client of an application port. Raises TwinError for no answer, or a refusal."""
 
     def __init__(self, port: str | os.PathLike[str]) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
@@ -110,12 +110,12 @@ class Application:
     def stream(
         self, network: str, *, fps: float | None = None, seconds: float | None = None, frames: int | None = None
     ) -> dict[str, Any]:
-        """Run frames, at a rate if given, for some seconds or a number of frames."""
+        """Run frames, at a rate if given."""
         members = {"fps": fps, "seconds": seconds, "frames": frames}
         return self.request("run", network=network, **{name: value for name, value in members.items() if value is not None})
 
     def busy(self, network: str) -> dict[str, float]:
-        """Busy time of the GPU (``gpu_ms``) and the host (``host_ms``) per frame, at the present clocks."""
+        """Busy time of the GPU (``gpu_ms``) and the host (``host_ms``) per frame."""
         return self.request("busy", network=network)
 
     def close(self) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results of a measuring campaign: values by kernel, board and configuration, in one file."""
+"""Results of a measuring campaign, in one file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ..device import Device, MeasuredDevice
 from ..errors import MeasurementError
 
 ABSURD = 1000.0
-"""Impossible ratio of a value to its table's median; for times, of distances from the bound."""
+"""Impossible ratio to a table's median; for times, of distances from the bound."""
 LONGEST_MS = 3.6e6
 """An hour."""
 
@@ -86,7 +86,7 @@ def most_mw(device: MeasuredDevice) -> float:
 
 
 def too_far(distances: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Mask of positive ratios, (n,), that differ from the median by a factor of :data:`ABSURD` or more."""
+    """Mask of positive ratios, (n,), at least a factor of :data:`ABSURD` from the median."""
     logs = np.log(distances)
     return np.asarray(np.abs(logs - np.median(logs)) > np.log(ABSURD)) if len(logs) else np.zeros(0, np.bool_)
 
@@ -98,7 +98,7 @@ def has_work(kernel: KernelInvocation) -> bool:
 def least_ms(
     kernels: Sequence[KernelInvocation], configuration: NDArray[np.int64], device: MeasuredDevice
 ) -> NDArray[np.float64]:
-    """Bound of n kernels plus a launch at m configurations (flat indices), (n, m) in ms."""
+    """Bound of n kernels plus a launch at m flat configuration indices, (n, m) in ms."""
     each, place = np.unique(configuration, return_inverse=True)
     grid = device.grid
     mhz = np.array([grid.configuration(np.unravel_index(index, grid.shape)).mhz for index in each])[place]
@@ -137,7 +137,7 @@ def _well_formed(rows: Figures, things: int, size: int) -> bool:
 
 
 def _verdicts(record: Record, device: MeasuredDevice, name: str, rows: Figures) -> Iterator[tuple[NDArray[np.bool_], str]]:
-    """Masks (rows,) of impossible values, each with the valid range; a row is in at most one."""
+    """Disjoint masks (rows,) of impossible values, each with the valid range."""
     value = rows.value
     least, in_words = (-np.inf, "a finite figure") if name in _DIFFERENCES else (0.0, "a finite figure above zero")
     sound = np.isfinite(value) & (value > least)
@@ -160,7 +160,6 @@ def _verdicts(record: Record, device: MeasuredDevice, name: str, rows: Figures) 
 
 
 def _reference(record: Record, device: MeasuredDevice, name: str, rows: Figures) -> NDArray[np.float64] | None:
-    """Reference of a table's values, (rows,), NaN if unknown; None if not compared."""
     if name in _DIFFERENCES:
         return None
     if not _timed(name):
@@ -206,7 +205,7 @@ def _called(record: Record, name: str, what: int) -> str:
 
 @dataclass(frozen=True)
 class Rows:
-    """n measurements in four columns: subject (kernel, call), board, flat grid index, and value in the table's unit."""
+    """n measurements in columns: subject (kernel, call), board, flat grid index, and value in the table's unit."""
 
     what: NDArray[np.int64]
     node: NDArray[np.int64]
@@ -313,12 +312,7 @@ class Measurements:
 
     @classmethod
     def load(cls, path: Path) -> Measurements:
-        """Read the output of :meth:`save`.
-
-        Raises:
-            MeasurementError: the file is unreadable, or has an impossible value.
-            BoardDescriptionError: no such board.
-        """
+        """Read the output of :meth:`save`. Raises MeasurementError, or BoardDescriptionError without the board."""
         try:
             check_npz(path, 1 << 30)
             with np.load(path, allow_pickle=False) as arrays:

@@ -95,7 +95,6 @@ def _errors(
     measured: NDArray[np.float64],
     singly: NDArray[np.float64] | None = None,
 ) -> tuple[float, float, float, float]:
-    """Mean absolute and signed error in percent, share covered (of ``singly``, if given), and sharpness."""
     error = predicted / measured - 1
     percent, bias = np.abs(error).mean() * 100, error.mean() * 100
     covered = ((measured[:, None] if singly is None else singly) <= high[:, None]).mean()

@@ -73,7 +73,7 @@ def next_observation(
 
 
 def on_front(surface: Surface) -> NDArray[np.float64]:
-    """Probability of each configuration to be Pareto-optimal in latency and energy, relative to the largest, over the grid."""
+    """Relative probability of each configuration to be Pareto-optimal in latency and energy, over the grid."""
     latency, energy = surface.latency_ms.ravel(), np.log(surface.energy_mj.ravel())
     order = np.argsort(latency, kind="stable")
     least = np.empty(len(order))
@@ -110,14 +110,14 @@ _ROUNDS, _LARGEST = 3, 8.0
 
 @dataclass(frozen=True, eq=False)
 class Prior:
-    """A profile's models on a board's grid with its rates, and their origin."""
+    """A profile's models on a board's grid, and their origin."""
 
     cost: BoardCost
     carried: Carried
 
 
 def prior_of(bundle: Bundle, device: MeasuredDevice) -> Prior:
-    """Profile on another board, or on an unseen one of its own kind."""
+    """Profile on another board, or another one of its kind."""
     manifest, cost = bundle.manifest, bundle.cost
     theirs, ours = cost.grid, device.grid
     clocks = tuple(levels[-1] / mine[-1] for levels, mine in zip(_axes(theirs), _axes(ours), strict=True))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parent's side of the PyTorch worker: a process that answers each line of JSON with one, within a time."""
+"""Parent's side of the PyTorch worker, which answers each line of JSON with one, within a time."""
 
 from __future__ import annotations
 
@@ -70,12 +70,7 @@ class TorchProcess:
         return self._process.pid
 
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Answer to a request.
-
-        Raises:
-            RequestRefused: the worker refused, and goes on.
-            MeasurementError: it ended, or did not answer in time.
-        """
+        """Answer to a request. Raises RequestRefused, or MeasurementError if the worker ended or timed out."""
         what = str(request["do"])
         if self.ended:
             raise MeasurementError(f"meter: the PyTorch process had ended before {what!r}")

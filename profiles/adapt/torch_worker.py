@@ -220,7 +220,6 @@ class Worker:
 
 
 def _reason(error: Exception) -> str:
-    """Error in one line; TorchScript's interpreter puts the reason last, after the code."""
     reasons = re.findall(r"^\w*(?:Error|Exception): .*", str(error), re.MULTILINE)
     if reasons and str(error).startswith(_INTERPRETER):
         return " ".join(reasons[-1].split())[:600]

@@ -30,7 +30,7 @@ from ...kernels.network import Network, TensorSpec
 from ..errors import MeasurementError
 
 PATIENCE_S = 120.0
-"""Allowed time beyond a run's inferences: loading a large engine takes most of a minute."""
+"""Time beyond a run's inferences: loading a large engine takes most of a minute."""
 TRTEXEC = Path("/usr/src/tensorrt/bin/trtexec")
 """Its place in JetPack."""
 
@@ -42,7 +42,7 @@ _LAST_LINES = 50
 
 @dataclass(frozen=True)
 class Inferences:
-    """Median inference time, and the time from the inferences' end to the run's."""
+    """Median inference time, and time since the inferences' end."""
 
     latency_ms: float
     over_s: float
@@ -80,7 +80,7 @@ class Trtexec:
         return network
 
     def inferences(self, engine: Path, inputs: Sequence[TensorSpec], seconds: float) -> Inferences:
-        """Run inferences back to back. Raises MeasurementError if trtexec fails, hangs, or writes no times."""
+        """Run inferences back to back. Raises MeasurementError if trtexec fails or hangs."""
         with tempfile.TemporaryDirectory(prefix="jetdvfs-trtexec-") as folder:
             times = Path(folder) / "times.json"
             # Older releases take only a whole number.
@@ -110,7 +110,6 @@ class Trtexec:
         return found
 
     def _run(self, engine: Path, inputs: Sequence[TensorSpec], options: Sequence[str], seconds: float) -> float:
-        """Run it to its end; return the time since its inferences ended, in s."""
         shapes = [f"{spec.name}:{'x'.join(map(str, spec.shape))}" for spec in inputs if spec.name]
         # A bare name is searched in PATH unless such a file exists here.
         program = self._program.absolute() if self._program.exists() else self._program

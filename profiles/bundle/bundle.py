@@ -39,11 +39,7 @@ class Bundle:
 
 
 def read_manifest(directory: Path, *, boards: Path = BOARDS_DIR) -> Manifest:
-    """Read a bundle's manifest and check it against its board or device.
-
-    Raises:
-        BundleError: malformed, or of other grid, rails or features.
-    """
+    """Read a bundle's manifest and check it against its board or device. Raises BundleError."""
     read_identity(directory, boards=boards)
     try:
         manifest = Manifest.from_json(load_json(read_file(directory / MANIFEST)))

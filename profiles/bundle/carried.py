@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Profile carried to another board: models read at scaled clocks, and rates from a few observations."""
+"""Profile carried to another board: models at scaled clocks, and fitted rates."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Factor: TypeAlias = Annotated[float, Meta(gt=0, description="a positive number")
 
 @dataclass(frozen=True)
 class Factors:
-    """Factors by which predictions were too low: compute, memory and host time, idle and dynamic power."""
+    """Factors by which predictions were too low: times, idle and dynamic power."""
 
     compute: Factor = 1.0
     memory: Factor = 1.0

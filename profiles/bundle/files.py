@@ -39,7 +39,7 @@ class _HostFile:
 
 
 def stored_model(checksums: Collection[str], kind: str, what: str) -> str:
-    """File of a kind's ``time`` or ``power`` model; without one, its expected name."""
+    """File of a kind's ``time`` or ``power`` model."""
     compact, treelite = model_files(kind, what)
     return treelite if treelite in checksums and compact not in checksums else compact
 
@@ -61,7 +61,7 @@ class BoardArrays(NamedTuple):
 
 
 def board_arrays(data: bytes, grid: FrequencyGrid) -> BoardArrays:
-    """Power arrays. Raises BundleError if missing, of another shape, not finite, or negative."""
+    """Power arrays. Raises BundleError if missing or invalid."""
     most_bytes = (2 * grid.size + grid.shape[0]) * np.dtype(np.float32).itemsize
     try:
         check_npz(io.BytesIO(data), most_bytes)

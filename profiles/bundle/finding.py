@@ -18,7 +18,7 @@ SHIPPED = Path(__file__).parents[1] / "bundles"
 
 
 def default_cache_dir() -> Path:
-    """Cache of node tables: ``$XDG_CACHE_HOME/jetdvfs``, or in ``~/.cache``; the system's for root if that is foreign."""
+    """``$XDG_CACHE_HOME/jetdvfs``, or in ``~/.cache``; the system's for root if that is foreign."""
     own = own_folder("XDG_CACHE_HOME", ".cache")
     return (SYSTEM_CACHE if own is None else own) / "jetdvfs"
 
@@ -53,7 +53,7 @@ def find_bundles(folders: Iterable[Path] | None = None) -> dict[str, Path]:
 
 
 def resolve_bundle(name_or_dir: str | os.PathLike[str]) -> Path:
-    """Folder of a bundle by name or folder; a text without ``/`` is always a name. Raises BundleError."""
+    """Folder of a bundle by name or folder; without ``/`` it is a name. Raises BundleError."""
     path = Path(name_or_dir)
     is_folder = not isinstance(name_or_dir, str) or "/" in name_or_dir
     if is_folder and _has_manifest(path):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Identifying part of a manifest, the only part that the resident daemon reads; the worker checks the rest (:mod:`.bundle`)."""
+"""Identifying part of a manifest, which alone the resident daemon reads; the worker checks the rest (:mod:`.bundle`)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Identity:
 
 
 def read_identity(directory: Path, *, boards: Path = BOARDS_DIR) -> Identity:
-    """Read a bundle's identity, and check it against its board or device. Raises BundleError."""
+    """Read a bundle's identity, and check its board or device. Raises BundleError."""
     try:
         text = read_file(directory / MANIFEST)
         data = load_json(text)

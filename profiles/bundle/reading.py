@@ -16,7 +16,7 @@ _MAX_FILE_BYTES = 64 << 20
 
 
 def read_file(path: Path) -> bytes:
-    """Content of a file. Raises BundleError if missing, irregular, too large, or unreadable."""
+    """Content of a file. Raises BundleError."""
     return _read(path.name, path)
 
 

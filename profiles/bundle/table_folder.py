@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Owner's cache of node tables: other processes convert models into files, which are checked before use."""
+"""Owner's cache of node tables: other processes write them, and they are checked before use."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class TableFolder:
 
     @contextmanager
     def fresh(self, digests: Iterable[str]) -> Iterator[Mapping[str, int]]:
-        """Open a new file for each model's table, written by another process; :meth:`take_in` keeps it. Raises OSError."""
+        """Open a file for each model's table, for another process; :meth:`take_in` keeps it. Raises OSError."""
         paths = {digest: self._partial(digest) for digest in digests}
         try:
             with ExitStack() as stack:

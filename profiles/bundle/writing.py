@@ -31,7 +31,7 @@ _MOST_BYTES = 512 << 20
 def write_around(
     directory: Path, manifest: Manifest, host: HostModel, arrays: BoardArrays, models: Collection[str]
 ) -> Manifest:
-    """Write a bundle's files around its existing tree models; return the manifest with all checksums."""
+    """Write a bundle's files around its tree models; return the manifest with checksums."""
     figures = {name: array.astype(np.float32) for name, array in arrays._asdict().items() if array is not None}
     for name, data in {ARRAYS: _npz(**figures), HOST: host_file(host)}.items():
         (directory / name).write_bytes(data)
@@ -92,7 +92,7 @@ def _checked_copy(source: Path, contents: Mapping[str, bytes], directory: Path, 
 
 
 def bundle_files(source: Path) -> dict[str, bytes]:
-    """Manifest and listed files, each opened once. Raises BundleError if unreadable, damaged, or too large."""
+    """Manifest and listed files, each opened once. Raises BundleError."""
     with SourceFolder(source) as folder:
         contents = {MANIFEST: folder.read(MANIFEST)}
         try:

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reference networks: the ten of MIRAGE (SEC '21) as TorchScript files without weights.
-
-``tests/fixtures/make_reference_models.py`` writes the files.
-"""
+"""Reference networks: the ten of MIRAGE (SEC '21), by ``tests/fixtures/make_reference_models.py``."""
 
 from __future__ import annotations
 

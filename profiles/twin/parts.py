@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of a board by its description: kernel rules, drivers of the memory clock, sensors."""
+"""Parts of a board by its description."""
 
 from __future__ import annotations
 
@@ -28,12 +28,7 @@ LEGACY_KERNEL = "4.9"
 
 @dataclass(frozen=True)
 class Workshop:
-    """Makes the parts of one board.
-
-    Args:
-        mode: power mode at boot.
-        desktop: True if a desktop has used the GPU since boot.
-    """
+    """Makes the parts of one board; ``desktop`` is True if one has used the GPU since boot."""
 
     description: BoardDescription
     mode: PowerMode
@@ -113,7 +108,7 @@ class Workshop:
         return memory
 
     def memory_files(self, memory: SimulatedMemoryClock) -> Iterator[Provider]:
-        """Files that set, limit and count the memory clock, by the ``emc`` section."""
+        """Files of the memory clock, by the ``emc`` section."""
         section = self.description.section("emc")
         ways: Sequence[str] = section["drivers"]
         if "bpmp" in ways:
@@ -161,7 +156,7 @@ class Workshop:
         return float(self.twin["thermal"]["ambient_c"])
 
     def thermal(self, rails: Sequence[str], idle_w: Sequence[float], fan: SimulatedFan, gpu: SimulatedGpu) -> ThermalModel:
-        """Thermal model after a long idle time; ``idle_w`` is the idle power of each rail."""
+        """Thermal model after a long idle time."""
         section, twin = self.description.section("thermal"), self.twin["thermal"]
         zones = [Zone(name, tuple(section["trips_mc"].get(name, ())), **twin["zones"][name]) for name in section["zones"]]
         heating = self.description.total_rails

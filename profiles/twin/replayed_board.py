@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Simulated board whose frames have measured time and power of a real one, at the nearest measured configuration."""
+"""Simulated board with a real one's frames, at the nearest measured configuration."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ReplayedFrame:
 
 
 class ReplayedSilicon:
-    """Silicon with time and power of frames from a table; its shunts are exact."""
+    """Silicon with frames from a table; its shunts are exact."""
 
     def __init__(self, table: MeasuredTable) -> None:
         description = installed(load_board(table.board))
@@ -82,7 +82,7 @@ class ReplayedSilicon:
         )
 
     def frame(self, network: Network, silicon: object, clocks: Clocks, temperature_c: float) -> ReplayedFrame:
-        """One frame of any network at each of the clocks; its power goes to the energy rails."""
+        """One frame at each of the clocks; its power goes to the energy rails."""
         latency_s, power_w = self.measured(clocks)
         idle = self.idle_rails_w(clocks)
         whole = sum((idle[rail] for rail in self._energy_rails), np.zeros(len(clocks)))
@@ -92,7 +92,7 @@ class ReplayedSilicon:
         return ReplayedFrame(latency_s, energy, host * latency_s, (1 - host) * latency_s, np.zeros(len(clocks)))
 
     def _host_share(self, clocks: Clocks) -> Array:
-        """CPU part of a frame: elasticity of its time in the CPU clock; the rest is the GPU's."""
+        """CPU part of a frame, by its time's elasticity in the CPU clock."""
         levels, step = np.log(clocks.cpu_hz), 0.3
         low, high = (
             np.log(self.measured(Clocks(np.exp(levels + way), clocks.gpu_hz, clocks.emc_hz))[0]) for way in (-step, step)
@@ -101,7 +101,7 @@ class ReplayedSilicon:
 
 
 def replay_board(table: MeasuredTable, clock: Clock | None = None) -> SimulatedBoard:
-    """Board with frames of a table. Raises BoardDescriptionError, or TwinError without such a simulated board."""
+    """Board with frames of a table. Raises BoardDescriptionError, TwinError."""
     silicon = ReplayedSilicon(table)
     return SimulatedBoard(installed(load_board(table.board)), silicon, clock or SystemClock(), silicon.frame)
 

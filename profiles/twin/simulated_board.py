@@ -231,7 +231,7 @@ class SimulatedBoard:
                 self._work.cancel(stream)
 
     def busy_ms(self, network: Network) -> tuple[float, float]:
-        """Busy time of GPU and host in one frame at the present clocks. Raises TwinError for an unknown kind."""
+        """Busy time of GPU and host in one frame at the present clocks. Raises TwinError."""
         with self.present():
             cost = self._cost(Stream(network, self.now))
             return 1e3 * cost.latency_s * cost.gpu_share, 1e3 * cost.latency_s * cost.host_share

@@ -24,7 +24,7 @@ _UNITS = "/etc/systemd/system"
 
 
 def put_into(board: SimulatedBoard, names: str) -> None:
-    """Put a board into comma-separated :data:`STATES`. Raises TwinError if unknown, or without the files."""
+    """Put a board into comma-separated :data:`STATES`. Raises TwinError."""
     for name in filter(None, names.split(",")):
         if name not in STATES:
             raise TwinError(f"board state {name!r}; valid: {', '.join(STATES)}")
@@ -181,7 +181,7 @@ def late_gpu(board: SimulatedBoard) -> None:
 
 @_state
 def emc_locked(board: SimulatedBoard) -> None:
-    """Memory clock locked by jetson_clocks at its top, past the limits of JetPack 7."""
+    """Memory clock locked at its top, past the limits of JetPack 7."""
     folder = str(board.description.section("emc")["bpmp"])
     for name, value in (("mrq_rate_locked", 1), ("rate", board.description.grid.emc_hz[-1])):
         board.tree.write(board.tree.resolve(f"{folder}/{name}"), f"{value}\n".encode())

@@ -16,7 +16,7 @@ from ..errors import TwinError
 
 
 def installed(description: BoardDescription, jetpack: str = "", firmware: str = "") -> BoardDescription:
-    """Description with this JetPack (``"5"``; by default its own) and firmware. Raises TwinError if not described."""
+    """Description with this JetPack (``"5"``; by default its own) and firmware. Raises TwinError."""
     twin = _twin(description)
     jetpack = jetpack or description.jetpack.partition(".")[0]
     releases: Mapping[str, Any] = twin.get("releases", {})
@@ -54,7 +54,7 @@ def _twin(description: BoardDescription) -> Mapping[str, Any]:
 
 
 def mode_set(description: BoardDescription) -> ModeSet:
-    """Power modes of an installed board: those of its firmware, else the last described ones."""
+    """Power modes of the installed firmware, else the last described ones."""
     firmware = description.section("twin").get("installed_firmware")
     return next((modes for modes in description.modes if modes.name == firmware), description.modes[-1])
 

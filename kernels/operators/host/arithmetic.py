@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arithmetic on numbers known to the host, also of TorchScript's sizes: one table for every front end, by ATen's names."""
+"""Arithmetic on numbers known to the host, for every front end, by ATen's names."""
 
 from __future__ import annotations
 

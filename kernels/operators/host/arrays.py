@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small arrays of known numbers: tensors with contents, and the movement of their elements."""
+"""Small arrays of known numbers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _STEPS = 1 << 16
 
 
 def is_large(shape: Sequence[int]) -> bool:
-    """True if an array has too many numbers, or is empty with too many places."""
+    """True if an array has too many numbers, or too many places."""
     return numel(shape) > FEW or numel([max(size, 1) for size in shape]) > _STEPS
 
 
@@ -137,7 +137,7 @@ def picked(x: Tensor, axis: int, indices: Iterable[int], shape: Sequence[int]) -
 
 
 def rows(x: Tensor, axis: int) -> tuple[Shape, list[Sequence[Number]]]:
-    """Shape without an axis, and the numbers along it at each place of that shape."""
+    """Shape without an axis, and the numbers along it."""
     place = dim_of(x.rank, axis)
     if not x.rank:
         return (), [numbers(x)]
@@ -160,7 +160,7 @@ def along(x: Tensor, axis: int, dtype: str, compute: Callable[[Sequence[Number]]
 
 
 def padded(x: Tensor, pairs: Sequence[tuple[int, int]], filler: Number) -> Tensor:
-    """Numbers added at the start and the end of each dimension, or removed."""
+    """Numbers added or removed at the ends of each dimension."""
     made = x
     for axis, (before, after) in enumerate(pairs):
         if before < 0 or after < 0:

@@ -81,7 +81,7 @@ def native_multi_head_attention(
     average_attn_weights: bool = True,
     mask_type: int | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """Self-attention, batch first: three launches if CUDA's fused kernels take it, else step by step."""
+    """Self-attention, batch first: three launches in CUDA's fused kernels, else step by step."""
     if need_weights or query is not key or key is not value:
         raise UnsupportedOperator(
             "operator aten::_native_multi_head_attention: only self-attention without its weights has a shape rule"

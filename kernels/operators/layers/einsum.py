@@ -24,7 +24,7 @@ _LETTERS = string.ascii_uppercase + string.ascii_lowercase
 
 @operator("einsum")
 def einsum(recorder: Recorder, equation: str, tensors: Sequence[Tensor], path: Any = None) -> Tensor:
-    """Contract operands from left to right. Raises ShapeError if the equation does not fit."""
+    """Contract operands from left to right. Raises ShapeError."""
     terms, wanted, sizes = _read(equation, tensors)
     tensors = [_diagonal(recorder, x, term) for x, term in zip(tensors, terms, strict=True)]
     terms = [list(dict.fromkeys(term)) for term in terms]

@@ -149,7 +149,7 @@ def stft(
     return_complex: bool | None = None,
     **_: Any,
 ) -> Tensor:
-    """Frames of the signal (views) times the window, each transformed. Padding is done before."""
+    """Frames of the signal (views) times the window, each transformed."""
     if len(options) > 2:
         onesided, return_complex = options[1:3]
     hop = n_fft // 4 if hop_length is None else hop_length

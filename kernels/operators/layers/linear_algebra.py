@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Linear algebra outside plain products, and other operators of one launch over all their tensors."""
+"""Linear algebra outside plain products, and similar operators of one launch."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb of ``jetdvfs-lab`` and return its exit code; without ``argv``, end the process with it."""
+    """Run one verb and return its exit code; without ``argv``, end the process with it."""
 
     def program() -> Program:
         from .actions import LAB

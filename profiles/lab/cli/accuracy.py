@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``jetdvfs-lab compare engines`` and ``all``: published engines, and every comparison as one page."""
+"""``jetdvfs-lab compare engines`` and ``all``."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``jetdvfs-lab compare tokens`` and ``batches``: applications on real boards, compared with predictions and plans."""
+"""``jetdvfs-lab compare tokens`` and ``batches``: applications on real boards."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..compare.tokens import Judged
 
 REGRET = 0.10
-"""Goal for the median excess energy per image over the best measured within the deadline."""
+"""Goal for the median excess energy per image within the deadline."""
 
 _HEADERS = ("", "tokens/s", "predicted", "error", "", "mJ", "predicted", "error", "")
 
@@ -106,7 +106,7 @@ def _to_json(one: Judged) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Choice:
-    """Batch and GPU clock planned for a deadline, with measurements; ``regret`` is excess energy over the best measured."""
+    """Batch and GPU clock planned for a deadline; ``regret`` is excess energy over the best measured."""
 
     board: str
     observed: bool
@@ -127,7 +127,7 @@ class Choice:
 
 
 def batches(args: argparse.Namespace) -> int:
-    """Plan for deadlines, before and after one observation of each batch size, and compare with the table."""
+    """Plan for deadlines, before and after one observation of each batch size."""
     try:
         measured = studied.cells(args.data)
     except ComparisonDataError as error:
@@ -190,7 +190,6 @@ def _choices(board: str, measured: Sequence[studied.Cell]) -> list[Choice]:
 def _choose(
     board: str, measured: Sequence[studied.Cell], surfaces: Mapping[int, Surface], deadline_ms: float, *, observed: bool
 ) -> Choice | None:
-    """Best plan of all batch sizes; None if none meets the deadline or was measured."""
     plans = []
     for size, one in surfaces.items():
         cpu_khz, _, emc_hz = studied.top(one)

@@ -24,11 +24,8 @@ _BLIND_S = 1.0  # for so long a rail may not be read
 
 
 class HeldClocks:
-    """Clocks for :class:`~jetdvfs.profiles.lab.measure.meters.gpu.GpuMeter`, by successive leases.
-
-    Args:
-        worker: runs on the GPU, and counts its cycles.
-        rest_s: pause after a rejected sample.
+    """Clocks for :class:`~jetdvfs.profiles.lab.measure.meters.gpu.GpuMeter`, by successive leases; ``rest_s`` follows a
+    rejected sample.
     """
 
     def __init__(self, board: SetUpBoard, client: Client, notebook: Notebook, worker: Worker, rest_s: float = _REST_S) -> None:
@@ -42,7 +39,7 @@ class HeldClocks:
         self._since_s = 0.0
 
     def set(self, configuration: FrequencyConfiguration) -> None:
-        """Hold a configuration, after a rest if the last sample was rejected. Raises NoDaemon."""
+        """Hold a configuration, after a rest if necessary. Raises NoDaemon."""
         if self._lease is not None and not self._amiss and not self._notes and configuration == self._accepted:
             self._over, self._since_s = self._board.over_current(), self._clock.monotonic()
             return
@@ -123,7 +120,7 @@ class SampledRails:
             thread.join()
 
     def read_uj(self) -> dict[str, int]:
-        """Energy of each rail since sampling began, in uJ. Raises MeasurementError for an unreadable rail."""
+        """Energy of each rail since sampling began, in uJ. Raises MeasurementError."""
         self._sample()
         with self._lock:
             now = self._clock.monotonic()

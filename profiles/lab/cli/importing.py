@@ -54,7 +54,7 @@ def first(args: argparse.Namespace) -> int:
 
 
 def imported(table: Path, args: argparse.Namespace) -> tuple[TableMapping, dict[str, Measurements]]:
-    """Mapping of a table, and a record per device. Raises MeasurementError for no such mapping, or impossible rows."""
+    """Mapping of a table, and a record per device. Raises MeasurementError."""
     from ...twin.measured.mapping import load_mapping
     from ..measure.tables import import_table
 

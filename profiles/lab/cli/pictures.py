@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures of studies: inference time by kernel kind; regret and errors by observed configurations."""
+"""Pictures of studies and replays."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LEAST_LABEL = 0.045
 
 
 def draw_study(runs: Sequence[NetworkRun], path: str | os.PathLike[str], *, title: str, simulated: bool) -> None:
-    """Draw one stacked bar per network, in parts of its inference time; a title names simulated boards. Raises InputError."""
+    """Draw one stacked bar per network, in parts of its inference time. Raises InputError."""
     figure = new_figure(14, 2.6 + 0.46 * len(runs))
     figure.suptitle(heading(title, simulated), fontsize=14, fontweight="bold")
     axes = figure.subplots()
@@ -62,7 +62,7 @@ _PANELS = (
 
 
 def draw_replays(runs: Sequence[Replay], path: str | os.PathLike[str], *, simulated: bool) -> None:
-    """Draw a line per table: median of its programs and targets, with a thin 90th percentile. Raises InputError."""
+    """Draw median and 90th percentile of each table's programs and targets. Raises InputError."""
     figure = new_figure(15, 5)
     title = (
         "Networks that a profile predicted"

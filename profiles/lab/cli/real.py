@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``jetdvfs-lab compare kernels`` and ``layers``: real measurements predicted by models trained without them."""
+"""``jetdvfs-lab compare kernels`` and ``layers``."""
 
 from __future__ import annotations
 

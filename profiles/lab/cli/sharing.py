@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``jetdvfs-lab table export`` and ``merge``: records for publication, and merged records of several owners."""
+"""``jetdvfs-lab table export`` and ``merge``."""
 
 from __future__ import annotations
 

@@ -111,11 +111,7 @@ def _quantiles(fit: Fit, *, held_out: bool) -> str:
 
 
 def draw(reports: Sequence[Report], path: Path) -> None:
-    """Draw simulated against measured values, a row of panels per board.
-
-    Raises:
-        InputError: matplotlib is missing, or the picture cannot be written.
-    """
+    """Draw simulated against measured values, a row of panels per board. Raises InputError."""
     panels = [(report.board, fit) for report in reports for fit in report.fits if len(fit.measured) > 1]
     rows = -(-len(panels) // _COLUMNS)
     figure = new_figure(3.2 * _COLUMNS, 3.1 * rows)

@@ -110,7 +110,7 @@ def _read(path: Path) -> tuple[Kineto, OnnxRuntime]:
 
 
 def _unpacked(stream: BinaryIO, account: Account) -> BinaryIO:
-    """Trace text, decompressed if needed. Raises InputError for Nsight Systems files, or damage."""
+    """Trace text, decompressed if needed. Raises InputError."""
     head = stream.read(64)
     stream.seek(0)
     if head.startswith(b"SQLite format 3") or b"Total Time (ns)" in head or stream.name.endswith(".nsys-rep"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``jetdvfs-lab compare transfer``: errors of a profile on other boards after 0 to 100 observations."""
+"""``jetdvfs-lab compare transfer``: errors of a profile on other boards."""
 
 from __future__ import annotations
 

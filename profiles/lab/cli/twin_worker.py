@@ -21,7 +21,7 @@ _LEAST_S = 0.02
 class TwinWorker:
     """Answers requests of :mod:`~jetdvfs.profiles.lab.measure.meters.kernel_worker` from a simulated board.
 
-    ``models`` are the networks measured as a whole, by file. Raises MeasurementError.
+    Raises MeasurementError.
     """
 
     def __init__(self, port: Path, models: Mapping[Path, Network]) -> None:

@@ -45,7 +45,7 @@ class Cell:
 
 
 def cells(data: Path) -> dict[str, list[Cell]]:
-    """Cells of each board at planned batch sizes. Raises ComparisonDataError if the table is missing or changed."""
+    """Cells of each board at planned batch sizes. Raises ComparisonDataError."""
     mapping = load_mapping("gpu-clock-sweeps")
     named = {board: name for name, board in mapping.boards.items()}
     found: dict[str, list[Cell]] = {}

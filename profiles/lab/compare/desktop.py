@@ -34,10 +34,7 @@ Learn = Callable[[NDArray[np.float32], NDArray[np.float64]], Callable[[NDArray[n
 
 
 def errors(kind: str, board: str, data: Path, learn: Learn, seed: int) -> tuple[dict[str, float], dict[str, float]]:
-    """Mean error in percent of held-out kernels, on each GPU and simulated with the shapes of :data:`COMPARED`.
-
-    Raises ComparisonDataError without the measurements.
-    """
+    """Mean error in percent of held-out kernels, on each GPU and simulated. Raises ComparisonDataError."""
     rows = list(read_rows(data, FILES[kind]))
     real, simulated = {}, {}
     for gpu in GPUS:
@@ -52,7 +49,7 @@ def errors(kind: str, board: str, data: Path, learn: Learn, seed: int) -> tuple[
 
 
 def again_s(kind: str, rows: Sequence[Mapping[str, str]], board: str) -> NDArray[np.float64]:
-    """Time of each kernel repeated at top clocks: the longer of its own and the host's."""
+    """Time of each repeated kernel at top clocks: its own or the host's."""
     silicon, clocks = Silicon(None, board), Clocks.of([load_board(board).grid.top])
     calls = [_call(kind, row) for row in rows]
     busy = silicon.kernels(calls, clocks).seconds + silicon.gap_s(clocks)

@@ -40,7 +40,7 @@ class Engine:
 
 
 def engines(data: Path) -> Iterator[Engine]:
-    """Predict every row of the table. Raises ComparisonDataError if it is missing or malformed."""
+    """Predict every row of the table. Raises ComparisonDataError."""
     path = find_file(data, TABLE)
     for number, row in enumerate(read_table(path), 1):
         try:

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Accuracy of simulated boards against measurements, for the nominal chip without noise.
-
-Measurement files are found by name anywhere in a folder.
-"""
+"""Accuracy of simulated boards against measurements, for the nominal chip without noise."""
 
 from __future__ import annotations
 
@@ -75,12 +72,7 @@ class Fit:
 
 @dataclass(frozen=True)
 class Report:
-    """Comparison of a simulated board with a real one.
-
-    Attributes:
-        chip: with all fitted and set parameters.
-        notes: omissions, in whole sentences.
-    """
+    """Comparison of a simulated board with a real one; ``notes`` name omissions."""
 
     board: str
     chip: Chip

@@ -43,7 +43,7 @@ class Band(NamedTuple):
 
 
 def as_hard(within: Sequence[float], limit: float, source: str) -> Band:
-    """Band of a share of predictions within a limit in percent, one of :data:`LIMITS`; ``within`` has the paper's shares."""
+    """Band of a share of predictions within a limit in percent; ``within`` has the paper's shares."""
     low, high = (_share(within, at) for at in (limit / AS_HARD, limit * AS_HARD))
     return Band(low, high, source)
 
@@ -53,13 +53,13 @@ def _share(within: Sequence[float], limit: float) -> float:
 
 
 def network_shapes(within: Sequence[float], source: str) -> Band:
-    """Band of trained-on convolutions at other boards and clocks: between all and specialised models."""
+    """Band of trained-on convolutions: between all and specialised models."""
     easiest = _share_of_normal(_SPECIALISED / _MEAN_OF_NORMAL, 10.0)
     return Band(as_hard(within, 10.0, source).low, easiest, f"{source}, section 6.3")
 
 
 def random_shapes(within: Sequence[float], source: str) -> Band:
-    """Band of the other half of the convolutions: from the remainder after the easiest networks, to all together."""
+    """Band of the other half of the convolutions."""
     whole = as_hard(within, 10.0, source)
     return Band(2.0 * whole.low - network_shapes(within, source).high, whole.high, f"{source}, section 6.3")
 
@@ -82,7 +82,7 @@ def power_range(name: str) -> Band:
 
 
 def runtime_quantile(share: float) -> Band:
-    """Band of the upper quartile for thirteen other boards; of the decile, from quartile to published maximum."""
+    """Band of the upper quartile for thirteen other boards, or of the decile."""
     if share == max(RUNTIME_UP_TO):
         return Band(min(RUNTIME_UP_TO.values()), RUNTIME_UP_TO[share], "MIRAGE, Figure 2a")
     low, high = _thirteen_others(lambda boards: np.quantile(np.abs(boards - np.median(boards, axis=1)[:, None]), share, axis=1))
@@ -96,7 +96,7 @@ def _thirteen_others(statistic: Callable[[NDArray[np.float64]], NDArray[np.float
 
 
 def over_whole() -> tuple[int, Band]:
-    """Number of the paper's networks whose kernels take longer alone than in the network, and its band."""
+    """Networks whose kernels take longer alone in the paper, and the band."""
     real = sum(row.all_kernels > 100.0 for row in PAPER.values())
     count, share = len(PAPER), real / len(PAPER)
     summed = np.cumsum([comb(count, n) * share**n * (1.0 - share) ** (count - n) for n in range(count + 1)])
@@ -105,7 +105,7 @@ def over_whole() -> tuple[int, Band]:
 
 
 def sums_apart() -> Band:
-    """Band of our mean difference from the paper's shares: at most that of one common share."""
+    """Band of our mean difference from the paper's shares."""
     shares = np.array([row.all_kernels for row in PAPER.values()])
     return Band(0.0, float(np.mean(np.abs(shares - np.median(shares)))), "MIRAGE, Table 1")
 

@@ -31,14 +31,7 @@ _LEARNING_RATE, _DEPTH = 0.1, 8  # of the paper's Table 2 (to 0.1, to 11): of wh
 
 @dataclass(frozen=True)
 class Row:
-    """Row of the gate.
-
-    Attributes:
-        value: of the silicon.
-        real: of real boards.
-        low, high: the band.
-        source: of the band.
-    """
+    """Row of the gate: ``value`` of the silicon, ``real`` of real boards, and the band."""
 
     part: str
     name: str
@@ -128,7 +121,7 @@ class KindModels:
 def table_6(
     networks: Sequence[Network], board: BoardDescription, models: Mapping[str, KindModels], effort: Effort
 ) -> Iterator[Row]:
-    """Latency of networks on held-out boards, compared with the sum of predicted kernels."""
+    """Latency of networks on held-out boards, and the sum of predicted kernels."""
     random = np.random.default_rng([effort.seed, 6])
     drawn = random_configurations(board.grid, 2 * effort.configurations, random)
     slowest = board.grid.cpu_khz[_SLOWEST_CPU]

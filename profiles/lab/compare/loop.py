@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Planning loop on tables of real boards: observations until an unpredicted program is known, and their cost."""
+"""Planning loop on tables of real boards, without predictions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from .plans import untrained_nodes
 STOPS = (3, 5, 10, 20)
 """Numbers of observed configurations at which state is recorded."""
 DEADLINES = (1.15, 1.5, 2.5, None)
-"""Targets: least energy within this multiple of the table's shortest latency; None for no deadline."""
+"""Targets: least energy within this multiple of the shortest latency; None for no deadline."""
 CONFIDENCE = 0.95
 TOP, MODES, GOVERNORS, OVERLAP = "top clocks", "best nvpmodel mode", "schedutil + podgov", "overlap fit, 10 random"
 
@@ -87,7 +87,7 @@ class Replay:
 def replay(
     table: MeasuredTable, start: Surface | None = None, deadlines: Sequence[float | None] = DEADLINES
 ) -> Iterator[Replay]:
-    """Run the loop on one program for each deadline; ``start`` is its predicted surface, flat by default."""
+    """Run the loop for each deadline; ``start`` is the predicted surface, flat by default."""
     for deadline in deadlines:
         yield _Loop(table, deadline, start or flat_surface(table.grid)).run()
 
@@ -95,7 +95,7 @@ def replay(
 def simulated_programs(
     bundle: Bundle, boards: int, perturbed: int = 0, names: Sequence[str] = ()
 ) -> Iterator[tuple[MeasuredTable, Surface]]:
-    """Reference networks on ``boards`` simulated boards held out of training, and a profile's predictions."""
+    """Reference networks on ``boards`` held-out simulated boards, and a profile's predictions."""
     manifest = bundle.manifest
     description = load_board(manifest.board)
     for name in names or reference_names():
@@ -217,7 +217,6 @@ class _Loop:
         return [(cpu, gpu, emc) for cpu, gpu, emc in places]
 
     def _overlap(self) -> float | None:
-        """Median regret of an overlap fit to random configurations; None if most draws miss."""
         cells = np.argwhere(self.table.measured)
         regrets = []
         for draw in range(_DRAWS):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of a profile, and of plans made with it, on unseen simulated boards."""
+"""Errors of a profile, and of its plans, on unseen simulated boards."""
 
 from __future__ import annotations
 
@@ -50,12 +50,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Counts of trials with attainable targets.
-
-    Attributes:
-        worst_over: largest excess, as a share of the limit.
-        mean_regret, worst_regret: without missed and refused ones.
-    """
+    """Counts of trials with attainable targets; regrets are without missed and refused ones."""
 
     trials: int
     missed: int
@@ -118,7 +113,7 @@ PLAIN, CONFIDENT, FLOOR = "plan", f"plan with confidence {CONFIDENCE:g}", "floor
 
 @dataclass(frozen=True)
 class BoardResult:
-    """Results for one network on one board: errors of each method and of ``FLOOR``, and trials per target."""
+    """Results for one network on one board: errors of each method, and trials per target."""
 
     node: int
     errors: Mapping[str, NetworkError]
@@ -127,7 +122,7 @@ class BoardResult:
 
 @dataclass(frozen=True)
 class NetworkResult:
-    """Results for one network; ``guessed_share`` is guessed kernels' share of GPU time, 0 to 1."""
+    """Results for one network; ``guessed_share`` is of GPU time, 0 to 1."""
 
     network: str
     guessed_share: float

@@ -26,7 +26,7 @@ from .fit import find_file, read_rows
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes of a model's config.json; ``tied``: the token table is also the last product's weight."""
+    """Sizes of a config.json; ``tied``: the token table is also the last product's weight."""
 
     layers: int
     width: int
@@ -95,7 +95,7 @@ class Token:
 
 @cache
 def token(model: str, form: str, context: int) -> Token:
-    """One token of a model in a format at a context of positions. Raises KeyError if unknown."""
+    """One token of a model in a format at a context. Raises KeyError."""
     launches = _network(model, form, context).launches
     parts: dict[str, Part] = {}
     for call in launches:
@@ -172,7 +172,7 @@ class Clocks:
 
 @dataclass(frozen=True)
 class Row:
-    """Measured time (``ms``) and energy (``mj``) of one token. Raises KeyError for an unknown model or format."""
+    """Measured time (``ms``) and energy (``mj``) of one token. Raises KeyError."""
 
     table: str
     runtime: str
@@ -210,7 +210,7 @@ _NX_BYTES_PER_CYCLE = 32
 
 
 def rows(data: Path) -> list[Row]:
-    """Rows of all three tables. Raises ComparisonDataError if one is missing or changed."""
+    """Rows of all three tables. Raises ComparisonDataError."""
     try:
         return [*_power_modes(data), *_llama(data), *_hydra(data)]
     except (AttributeError, KeyError, ValueError, IndexError, TypeError, OSError) as error:
@@ -242,7 +242,7 @@ def _llama(data: Path) -> Iterator[Row]:
 
 
 def _hydra(data: Path) -> Iterator[Row]:
-    """AGX Xavier, Orin and Thor, llama.cpp and transformers, at their power modes' clocks."""
+    """AGX Xavier, Orin and Thor, llama.cpp and transformers."""
 
     moved = {said["Model"]: said for said in read_rows(data, TRAFFIC)}
 
@@ -379,12 +379,7 @@ def _with(usual: NDArray[np.float64], free: Sequence[int], logs: NDArray[np.floa
 
 
 def judge(rows: Sequence[Row]) -> Iterator[Judged]:
-    """Predict every row from the rest of its group.
-
-    Raises:
-        ComparisonDataError: no rows.
-        ModuleNotFoundError: scipy is not installed.
-    """
+    """Predict every row from the rest of its group. Raises ComparisonDataError, ModuleNotFoundError."""
     if not rows:
         raise ComparisonDataError("the tables of tokens have no rows")
     for group in dict.fromkeys(row.group for row in rows):

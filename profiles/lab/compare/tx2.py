@@ -60,7 +60,7 @@ MIXBENCH_TYPES = {
 
 
 def mixbench(chip: Chip, element: MixbenchType, iterations: Array) -> Pass:
-    """The benchmark's kernels as work; ``iterations`` multiply-adds on each 4 bytes (8 for double precision)."""
+    """The benchmark's kernels; ``iterations`` multiply-adds on each 4 bytes (8 for double precision)."""
     rate = chip.rate(element.dtype)
     packed = 2.0 if element.dtype == "float16" else 1.0  # two halves in each 4 bytes
     cycles = _ELEMENTS * (packed * element.loop * iterations / rate.vector + element.cycles_each)
@@ -115,7 +115,7 @@ def _times(folder: Path, silicon: Silicon) -> list[Fit]:
 
 
 def _mixbench_power(folder: Path, silicon: Silicon) -> list[Fit]:
-    """Mean power over samples with a busy GPU: every kernel in turn, with the host spinning."""
+    """Mean power over samples with a busy GPU."""
     rows = list(read_rows(folder, POWER))
     cpu, gpu, emc = (numbers(rows, name, POWER) for name in AXES)
     clocks = Clocks(cpu * 1e3, gpu, emc)

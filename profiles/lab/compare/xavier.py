@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Simulated Jetson AGX Xavier and the paper it was fitted to: ten networks at top clocks."""
+"""Simulated Jetson AGX Xavier and the paper it was fitted to."""
 
 from __future__ import annotations
 

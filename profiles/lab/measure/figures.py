@@ -24,7 +24,7 @@ _SHORT_MS = 0.5  # of longer kernels, the pause between two launches is less tha
 
 
 def figure_rows(what: int | NDArray[np.int64], node: int, flat: NDArray[np.int64], value: NDArray[np.float64]) -> Rows:
-    """Values at flat configuration indices as rows, without NaN. Raises MeasurementError unless each has a finite value."""
+    """Values at flat configuration indices as rows, without NaN. Raises MeasurementError if not finite."""
     figures = np.asarray(value, np.float64)
     if figures.shape != flat.shape or np.isinf(figures).any():
         raise MeasurementError(f"board {node}: expected {len(flat)} finite figures, got {figures!r:.80}")

@@ -23,7 +23,7 @@ from .meters.meter import Meter
 from .steps import Progress, measure_unit, measurements_of
 
 MeterMaker: TypeAlias = Callable[[int, int], Meter]
-"""Makes a board's meter from the numbers of board and step; sent to the workers."""
+"""Makes a board's meter from the numbers of board and step, on the workers."""
 
 PATIENCE_S = 60.0
 """In s; a longer absence means a lost board."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Campaigns on GPUs: a workstation's by NVML, a board's at clocks that the daemon sets."""
+"""Campaigns on GPUs: a workstation's by NVML, a board's by its daemon."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _TOGETHER = 16  # kernels of a workstation between two measurements of idle powe
 WORKSTATION_PATIENCE = Patience(power_s=0.5, power_timings=0)
 _QUICK_CONFIGURATIONS, _QUICK_IDLE = 2, 30
 SWITCH_S = 0.9
-"""Time to set a board's clocks, see them settle, and restore them, in s."""
+"""Time to set, settle and restore a board's clocks, in s."""
 
 
 @dataclass(frozen=True)
@@ -50,14 +50,14 @@ class Workstation:
 def workstation(
     library: NvmlLibrary, start: Callable[[], EndingWorker], clocks_mhz: Sequence[int] = (), index: int = 0
 ) -> Iterator[Workstation]:
-    """GPU within the context, with clocks to lock in turn, if any. They are always released. Raises MeasurementError."""
+    """GPU within the context; its locked clocks are always released. Raises MeasurementError."""
     with contextlib.closing(Nvml(library, index)) as nvml, contextlib.closing(Renewed(start)) as process:
         name = re.sub(r"[^a-z0-9]+", "-", str(process.about["device_name"]).lower()).strip("-")
         yield Workstation(process, nvml, gpu_device(process, nvml, name, clocks_mhz), bool(clocks_mhz))
 
 
 def plan_gpu(device: Device, models: Sequence[Model], runnable: Collection[str], kernels: int, seed: int = 0) -> Campaign:
-    """Plan a GPU's campaign: a processor's plus the issue time of each call. Raises MeasurementError."""
+    """Plan a processor's campaign plus the issue time of each call. Raises MeasurementError."""
     size = replace(processor_size(kernels, device.grid.size), power_kernels=_TOGETHER)
     return plan_processor(device, models, runnable, size, seed, issued=issued_by(runnable))
 
@@ -75,7 +75,7 @@ def plan_board(
     quick: bool = False,
     seed: int = 0,
 ) -> Campaign:
-    """Plan a board's campaign; ``offered`` is its grid within power mode and limits. Raises MeasurementError."""
+    """Plan a campaign within a board's power mode and limits. Raises MeasurementError."""
     size = replace(one_board_size(0, kernels), warm_configurations=0, small_steps=True)
     if quick:
         few = _QUICK_CONFIGURATIONS
@@ -94,7 +94,7 @@ def measure_gpu(
     folder: Path | None = None,
     progress: Progress = lambda done, total, text: None,
 ) -> Measurements:
-    """Run a campaign on a workstation's GPU. Raises MeasurementError; ``folder`` keeps finished steps."""
+    """Run a campaign on a workstation's GPU. Raises MeasurementError."""
     notebook = Notebook()
     clocks = LockedClocks(gpu.nvml, gpu.locking, notebook)
     with contextlib.closing(Ticks(gpu.nvml)) as ticks:
@@ -122,10 +122,7 @@ def measure_board(
     progress: Progress = lambda done, total, text: None,
     notebook: Notebook | None = None,
 ) -> Measurements:
-    """Run a campaign on a board's GPU; rejected samples are recorded.
-
-    Raises MeasurementError; ``folder`` keeps finished steps.
-    """
+    """Run a campaign on a board's GPU; rejected samples are recorded. Raises MeasurementError."""
     notebook = notebook or Notebook()
     found = _measured(campaign, models, process, counters, clocks, patience, folder, progress, notebook, SWITCH_S)
     about = {"meter": "PyTorch and the board's sensors", **found.environment, **notebook.told()}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draft mapping of a table of measurements, from its heading and first rows."""
+"""Draft mapping of a table of measurements."""
 
 from __future__ import annotations
 
@@ -125,7 +125,6 @@ def _stem(column: Column) -> set[str]:
 
 
 def _of_size(column: Column, axis: str, board: BoardDescription | None) -> str:
-    """Unit that brings a column's highest clock nearest to the board's top; empty without a board."""
     if board is None:
         return ""
     top_hz = getattr(board.grid.top, axis) * (1e3 if axis == "cpu_khz" else 1.0)

@@ -49,7 +49,7 @@ class KeptUnits:
             return Page.from_json(json.loads(arrays["page"].tobytes())) if "page" in arrays else Page()
 
     def put(self, number: int, tables: Mapping[str, Rows], page: Page | None = None) -> None:
-        """Keep a finished unit and its notes. Raises MeasurementError if it cannot be written."""
+        """Keep a finished unit and its notes. Raises MeasurementError."""
         if self._folder is None:
             return
         path = self._path(self._folder, number)

@@ -26,7 +26,7 @@ _STEPS = 1_000_003  # keeps the noise of steps apart from that of boards
 
 
 def one_board_size(node: int, random_kernels: int) -> CampaignSize:
-    """Size for one board. Four kernels share each power configuration, since power takes longest."""
+    """Size for one board; four kernels share each power configuration."""
     return CampaignSize(
         nodes=(node,),
         random_kernels={"conv2d": 6 * random_kernels, "matmul": 4 * random_kernels},
@@ -43,10 +43,7 @@ def one_board_size(node: int, random_kernels: int) -> CampaignSize:
 
 
 def several_boards_size(nodes: Sequence[int], random_kernels: int, configurations: int, observations: int) -> CampaignSize:
-    """Size for several boards: eight times the random kernels, at one configuration each.
-
-    Shapes help unseen boards more than timings.
-    """
+    """Size for several boards: more random kernels, at one configuration each. Shapes help unseen boards more than timings."""
     shared = _SHARED * random_kernels
     return replace(
         one_board_size(nodes[0], random_kernels),
@@ -62,7 +59,7 @@ def several_boards_size(nodes: Sequence[int], random_kernels: int, configuration
 
 
 def plan_twin(board: str, networks: Sequence[Network], size: CampaignSize, seed: int = 0, dtype: str = "") -> Campaign:
-    """Plan networks, their kernels and random variations. Raises BoardDescriptionError, or TwinError without silicon."""
+    """Plan networks, their kernels and variations. Raises BoardDescriptionError, TwinError."""
     description = load_board(board)
     variations = Variations(networks, seed, replace(FEW, dtype=dtype))
     kinds = [kind for kind in (*MODELLED_KINDS, ELEMENTWISE) if variations.own(kind)]

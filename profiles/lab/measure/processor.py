@@ -51,7 +51,7 @@ class Model:
 
 
 def processor_size(random_kernels: int, clocks: int = 1) -> CampaignSize:
-    """Size of a processor's campaign: three times as many convolutions and products, up to four clocks per kernel."""
+    """Size of a processor's campaign, at up to four clocks per kernel."""
     some = min(clocks, _MOST_CONFIGURATIONS)
     return CampaignSize(
         nodes=(0,),
@@ -119,7 +119,7 @@ def plan_processor(
 
 
 def about_s(campaign: Campaign, patience: Patience, switch_s: float = BETWEEN_S) -> float:
-    """Estimated duration of a campaign in s; ``switch_s`` is the time to set clocks."""
+    """Estimated duration of a campaign in s."""
     return sum(unit_s(campaign, unit, patience, switch_s) for unit in campaign.units)
 
 

@@ -52,10 +52,7 @@ class Sizes:
 
 
 class UsualSizes(Sizes):
-    """Common product sizes: round widths and depths, often power-of-two rows.
-
-    Libraries switch algorithms at such sizes, so models need them in their data.
-    """
+    """Common product sizes, at which libraries switch algorithms: models need them in their data."""
 
     def anew(self, size: int) -> int:
         if size <= _SMALL or self._random.random() < _KEPT:

@@ -71,7 +71,7 @@ class _Ranges:
         self._ranges: dict[object, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
 
     def size(self, name: str, value: Callable[[KernelInvocation], int], least: int = 1) -> int:
-        """Size drawn from the ranges of ``value`` over known kernels, each range weighted by its width."""
+        """Size drawn from the ranges of ``value`` over known kernels."""
         if name not in self._ranges:
             self._ranges[name] = _ranges(sorted({value(call) for call in self.seen}), least)
         low, high = self._ranges[name]

@@ -67,7 +67,7 @@ def run_units(
     notebook: Notebook | None = None,
     lasts_s: Callable[[Unit], float] | None = None,
 ) -> Measurements:
-    """Run a campaign with a meter per unit, so that noise does not depend on interruptions."""
+    """Run a campaign with a meter per unit; noise does not depend on interruptions."""
     kept = KeptUnits(folder, campaign.digest, campaign.about)
     finished: list[Tables] = []
     pace = _Pace(campaign, lasts_s)
@@ -142,7 +142,7 @@ def fixed_configurations(grid: FrequencyGrid) -> tuple[int, ...]:
 
 
 def fixed_network(board: MeasuredDevice, node: int, what: int, network: Network, observations: int, meter: Meter) -> Tables:
-    """Observations of a network at each shared configuration, in turn, each measured anew."""
+    """Observations of a network at each shared configuration, in turn."""
     flat = np.tile(np.array(fixed_configurations(board.grid), np.int64), observations)
     configurations = configurations_at(board.grid, flat)
     tables = {"fixed_network_ms": figure_rows(what, node, flat, meter.network_latency_ms(network, configurations))}
@@ -191,7 +191,7 @@ def _measure_host_us(campaign: Campaign, unit: Unit, meter: Meter, rng: np.rando
 
 
 def _measure_host_active_mw(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:
-    """CPU power with a fully busy host, which issues the smallest kernel more slowly than it runs."""
+    """CPU power of a host that issues the smallest kernel without rest."""
     grid = campaign.grid
     repeats = max(unit.configurations // 8, 1)
     parts: list[Rows] = []

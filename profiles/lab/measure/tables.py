@@ -48,7 +48,7 @@ _NEAR = 0.01  # clocks as tables round them
 
 @dataclass
 class _Found:
-    """Rows of one device; ``distances`` holds line, time in ms, and time relative to its bound if known."""
+    """Rows of one device; ``distances`` holds line, time in ms, and relative time."""
 
     device: MeasuredDevice
     invocations: dict[Any, tuple[int, KernelInvocation]] = field(default_factory=dict)
@@ -202,7 +202,7 @@ def _network(name: str, batch: int, mapping: TableMapping) -> Network:
 def _check_possible(
     launches: Sequence[KernelInvocation], time_ms: float, configuration: FrequencyConfiguration, device: MeasuredDevice
 ) -> None:
-    """Raise WrongRow if a time is below the bound by the device's rates, if work is known."""
+    """Raise WrongRow if a time is below the bound of known work."""
     if not any(call.flops or call.bytes for call in launches):
         return
     _, gpu_mhz, emc_mhz = configuration.mhz

@@ -93,7 +93,7 @@ class Variations:
     def some(
         self, model: str, count: int, wanted: Callable[[KernelInvocation], bool] = lambda call: True
     ) -> list[KernelInvocation]:
-        """Kernels around the networks', spread over sizes, up to a third their own; ``wanted`` selects kernels."""
+        """Kernels around the networks', spread over sizes, up to a third their own."""
         own = [call for call in self.own(model) if wanted(call)]
         chosen = np.random.default_rng([count, len(own)]).permutation(len(own))[: count // _OWN_SHARE]
         some = [own[index] for index in chosen]
@@ -168,7 +168,6 @@ class Variations:
 
 
 def _work_of(networks: Sequence[Network]) -> Mapping[Any, float]:
-    """Share of each kernel in its networks' operations and bytes, by signature, summed over networks."""
     work: defaultdict[Any, float] = defaultdict(float)
     for network in networks:
         operations = max(sum(launch.flops for launch in network.launches), 1)

@@ -78,7 +78,7 @@ def split(samples: Sequence[Sample], name: str, seed: int = 0) -> tuple[list[Sam
 
 
 def upper_bounds(samples: Sequence[Sample], make: Callable[[], Estimator], seed: int = 0) -> NDArray[np.float64]:
-    """(metrics,) factors that keep 95% of samples below prediction, by five-fold cross-validation over networks."""
+    """(metrics,) factors that keep 95% of samples below prediction, by cross-validation."""
     names = np.random.default_rng(seed).permutation(sorted({sample.name for sample in samples}))
     ratios = []
     for part in range(min(5, len(names))):

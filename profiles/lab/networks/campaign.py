@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measure random networks one by one on a processor, a GPU or simulated boards, with resumption."""
+"""Measure random networks one by one, with resumption."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def count_networks(
     most: int | None = None,
     processes: int = 1,
 ) -> dict[str, str]:
-    """Add a host GPU's counters to networks without them; return failures with reasons. Raises RecordError."""
+    """Add a host GPU's counters to networks; return failures with reasons. Raises RecordError."""
     failed: dict[str, str] = {}
     waiting = [one for one in read_record(folder).networks if not one.counters][:most]
     done = 0

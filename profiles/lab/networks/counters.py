@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counters of networks on a host GPU, by Nsight Compute (Jung et al., section 4.1), as sums over launches."""
+"""Counters of networks on a host GPU, by Nsight Compute (Jung et al., section 4.1)."""
 
 from __future__ import annotations
 

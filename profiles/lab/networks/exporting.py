@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random networks as TorchScript files with their launches, made in processes.
-
-Tracing leaks some MiB per network, so processes are restarted.
-"""
+"""Random networks as TorchScript files, made in processes that are restarted: tracing leaks memory."""
 
 from __future__ import annotations
 
@@ -82,7 +79,7 @@ class Made:
         self._future, self.killed = future, False
 
     def network(self) -> Network:
-        """Launches, once the file exists. Raises MeasurementError without PyTorch, or if making or decomposing fails."""
+        """Launches, once the file exists. Raises MeasurementError."""
         try:
             found = self._future.result()
         except BrokenProcessPool as error:

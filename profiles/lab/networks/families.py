@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random networks of known families, varied as by PerfSeer, DNNPerf and DIPPM: depth, width, kernels, groups, image, batch."""
+"""Random networks of known families, varied as by PerfSeer, DNNPerf and DIPPM."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _blocks() -> Any:
             return x * torch.sigmoid(self.up(torch.relu(self.down(self.pool(x)))))
 
     class Shuffle(nn.Module):  # type: ignore[misc]
-        """ShuffleNetV2 unit: one half of the channels passes, the other is transformed, then both are mixed."""
+        """ShuffleNetV2 unit."""
 
         def __init__(self, channels: int, kernel: int) -> None:
             super().__init__()
@@ -82,7 +82,7 @@ def _blocks() -> Any:
             return x.view(batch, 2, channels // 2, height, width).transpose(1, 2).reshape(batch, channels, height, width)
 
     class Cell(nn.Module):  # type: ignore[misc]
-        """NAS-Bench-201 cell: four nodes, an operation on each of six edges, sums at the nodes."""
+        """NAS-Bench-201 cell."""
 
         def __init__(self, channels: int, rng: Random) -> None:
             super().__init__()
@@ -132,7 +132,7 @@ def _blocks() -> Any:
             return x.flatten(2).transpose(1, 2) if self.flat else x.permute(0, 2, 3, 1)
 
     class Merge(nn.Module):  # type: ignore[misc]
-        """Merge of four neighbouring tokens into one of twice the width, as in Swin."""
+        """Merge of four neighbouring tokens, as in Swin."""
 
         def __init__(self, width: int) -> None:
             super().__init__()
@@ -185,7 +185,6 @@ def _head(channels: int, rng: Random) -> list[Any]:
 
 
 def _width(base: float, rng: Random) -> int:
-    """Channel count of half to one and a half times a base, a multiple of 8."""
     return max(8, round(base * rng.uniform(0.5, 1.5) / 8) * 8)
 
 

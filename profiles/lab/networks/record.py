@@ -46,7 +46,7 @@ def device_features(
 
 
 def device_levels(chip: DeviceRates, grid: FrequencyGrid) -> list[NDArray[np.float64]]:
-    """Device features of each axis' levels: each of the first three follows one clock."""
+    """Device features by level of each axis."""
     longest = [grid.configuration([min(at, size - 1) for size in grid.shape]) for at in range(max(grid.shape))]
     rates = device_features(chip, longest, 0.0)
     return [rates[:size, axis] for axis, size in enumerate(grid.shape)]
@@ -72,12 +72,7 @@ class About:
 
 @dataclass(frozen=True)
 class Row:
-    """Values of a network on one device at one configuration.
-
-    Attributes:
-        board: device, numbered among like ones.
-        device: its :data:`DEVICE_FEATURES`.
-    """
+    """Values of a network on one ``board`` with these :data:`DEVICE_FEATURES`."""
 
     board: str
     device: tuple[float, ...]
@@ -132,7 +127,7 @@ class Record:
 
 
 class Recorder:
-    """Adds networks to a new or existing record. Raises RecordError if the folder holds another, or is not writable."""
+    """Adds networks to a new or existing record. Raises RecordError."""
 
     def __init__(self, folder: Path, about: About) -> None:
         self._folder = folder
@@ -211,7 +206,7 @@ def _about(folder: Path) -> About:
 
 
 def _lines(folder: Path) -> Iterator[tuple[dict[str, Any], int]]:
-    """Every complete line and the end of its gzip member: one each, or one for all after repacking."""
+    """Every complete line and the end of its gzip member."""
     path = folder / "networks.jsonl.gz"
     if not path.exists():
         return
@@ -246,7 +241,7 @@ def _left_out(folder: Path) -> dict[str, str]:
 
 
 def _whole_lines(path: Path, key: str) -> Iterator[dict[str, Any]]:
-    """Lines with a network's name and ``key``; truncated ones are skipped, to be measured again."""
+    """Lines with a network's name and ``key``, without truncated ones."""
     for text in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
         try:
             line = json.loads(text)

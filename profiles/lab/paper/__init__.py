@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables and figures of MIRAGE (SEC '21) from a record of one or several boards."""
+"""Tables and figures of MIRAGE (SEC '21) from a record."""

@@ -30,12 +30,7 @@ class Accuracy:
 
 @dataclass(frozen=True)
 class Compared:
-    """Predicted and observed values.
-
-    Attributes:
-        predicted, observed: (n,), in one unit.
-        board: of each observation, (n,).
-    """
+    """Predicted and observed values in one unit, and boards, (n,)."""
 
     predicted: NDArray[np.float64]
     observed: NDArray[np.float64]

@@ -134,7 +134,7 @@ def select(runs: Sequence[NetworkRun]) -> tuple[KindFigures, ...]:
 def measured(
     network: Network, board: BoardDescription, configuration: FrequencyConfiguration | None = None, nodes: int = NODES
 ) -> NetworkRun:
-    """Run a network on simulated boards: medians over ``nodes``, without noise. Raises TwinError."""
+    """Medians over ``nodes`` simulated boards, without noise. Raises TwinError."""
     clocks = Clocks.of([configuration or board.grid.top])
     counts = Counter(launch.signature for launch in network.launches)
     distinct = {launch.signature: launch for launch in network.launches}

@@ -95,7 +95,7 @@ class Part:
 def measured(
     kind: str, calls: Sequence[KernelInvocation], board: BoardDescription, node: int, seed: int, real: int = 0
 ) -> Part:
-    """Measure calls of one kind at random configurations; the first ``real`` are the networks' own."""
+    """Measure calls of one kind at random configurations; the first ``real`` are the networks'."""
     configurations = random_configurations(board.grid, len(calls), np.random.default_rng([seed, node, 7]))
     meter = TwinMeter(Silicon(node, board), seed)
     runtime = meter.kernel_times_ms(calls, configurations)

@@ -77,7 +77,6 @@ def observed(record: Measurements) -> list[Observed]:
 def _sums(
     network: Network, whole: Rows, number: dict[Any, int], of: dict[Any, float], kinds: tuple[str, ...] | None
 ) -> NDArray[np.float64]:
-    """Sum over a network's launches at each place of ``whole``; 0 for unmeasured ones."""
     counts = Counter(
         number[launch.signature]
         for launch in network.launches

@@ -86,7 +86,7 @@ assert set(NAMES) == set(ALL_KINDS)
 
 
 class Generality(NamedTuple):
-    """Mean relative errors in percent (section 6.3): of the sum of kernels, and of models of one network each."""
+    """Mean relative errors in percent (section 6.3): sum of kernels, and specialised models."""
 
     generic: float
     specialised: float
@@ -170,7 +170,7 @@ KINDS = ("conv2d", "batch_norm", "matmul", "relu", "cat", "max_pool2d", "add", "
 
 @dataclass(frozen=True)
 class PaperRow:
-    """Row of the paper's table: T in ms, each selected kind's share of T in percent, and all kernels' share."""
+    """Row of the paper's table: T in ms, and shares of T in percent."""
 
     time_ms: float
     shares: tuple[float, ...]

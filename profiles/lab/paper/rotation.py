@@ -39,7 +39,7 @@ _NETWORKS = ("network_ms", "network_mw", "fixed_network_ms", "fixed_network_mw")
 
 @dataclass(frozen=True)
 class Part:
-    """Held-out part: ``known`` is the training record, ``judged`` the test record, ``networks`` are by position."""
+    """Held-out part: training record, test record, and networks by position."""
 
     name: str
     known: Measurements
@@ -273,7 +273,6 @@ def _kernels(
 def _plain(
     record: Measurements, known: Measurements, of_kind: Sequence[int], table: str, judged: Rows, options: TrainingOptions
 ) -> NDArray[np.float64]:
-    """Held-out kernels by the paper's recipe, from raw features: ms, or mW with idle power."""
     rows = known.tables[table]
     rows = rows.where(np.isin(rows.what, of_kind))
     grid, kind = record.described.grid, record.invocations[of_kind[0]].kind
@@ -297,7 +296,7 @@ def _alone_ms(
     rows: Rows,
     logarithm: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Time of a kernel measured alone: model time in a network, without its pause, with timing cost."""
+    """Time of a kernel measured alone, with timing cost and without pause."""
     in_stream = np.exp(logarithm) * bounds_at_ms(calls, of_row, clocks, board, floor_of(known, board))
     timing_ms, gap_ms = stream_parts_ms(known, board, rows.configuration)
     return np.asarray(np.maximum(in_stream - gap_ms, _LEAST_OF_TIMED * in_stream) + timing_ms)

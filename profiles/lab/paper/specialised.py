@@ -26,7 +26,7 @@ _RIDGE = 1e-3
 
 
 class Specialised:
-    """One network's latency or power over the clocks: a polynomial of their logarithms, and trees for the residual."""
+    """One network's latency or power over the clocks: a polynomial of log clocks, and trees."""
 
     def __init__(self, rows: Rows, grid: FrequencyGrid, seed: int = 0) -> None:
         import xgboost
@@ -111,11 +111,7 @@ class OneAgainstMany:
 
 
 def one_against_many(record: Measurements, tested: Sequence[int], progress: Progress, seed: int = 0) -> list[OneAgainstMany]:
-    """Models of one board and of all others, tested on boards unknown to both.
-
-    Raises:
-        MeasurementError: the record has fewer than three boards.
-    """
+    """Models of one board and of all others, tested on unknown boards. Raises MeasurementError."""
     if len(record.nodes) < 3:
         raise MeasurementError(
             f"the record is of {len(record.nodes)} board{'s' if len(record.nodes) > 1 else ''}; one against many takes three "
@@ -144,7 +140,7 @@ def one_against_many(record: Measurements, tested: Sequence[int], progress: Prog
 
 
 def improvement(single: Accuracy, many: Accuracy) -> tuple[float, float, float, float]:
-    """Relative gain in percent of the shares within 5 and 10%, and of the errors."""
+    """Relative gain in percent of shares and errors."""
     least = 100.0 / single.count  # one prediction: where none is within, an improvement would be without bound
     shares = [100.0 * (better - worse) / max(worse, least) for worse, better in zip(single.within, many.within, strict=True)]
     rmse, mae = (100.0 * (1.0 - better / worse) for worse, better in ((single.rmse, many.rmse), (single.mae, many.mae)))

@@ -48,7 +48,7 @@ def options_for(record: Measurements, threads: int, seed: int, tuned: Tuned | No
 
 @dataclass(frozen=True)
 class Study:
-    """Tables and figures of a record; None if not requested or ``missing``, for which reasons are given."""
+    """Tables and figures of a record; None if not requested or ``missing``."""
 
     board: str
     silicon_version: str
@@ -76,7 +76,7 @@ def study(
     progress: Progress,
     tuned: Tuned | None = None,
 ) -> Study:
-    """Make tables and figures of a record, of ``wanted`` :data:`PARTS`; impossible ones are listed as missing."""
+    """Make some :data:`PARTS` of a record; impossible ones are listed as missing."""
     missing: dict[str, str] = {}
 
     def tried(parts: Collection[str], make: Callable[[], Found]) -> Found | None:

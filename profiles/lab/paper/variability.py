@@ -57,11 +57,8 @@ _LEAST = 4  # observations of one board that a test is made of
 
 @dataclass(frozen=True)
 class Differences:
-    """Counts of tests, and of differences found.
-
-    Attributes:
-        anderson_darling: k-sample Anderson-Darling tests (Scholz and Stephens 1987).
-        kolmogorov_smirnov: two-sample Kolmogorov-Smirnov tests of pairs.
+    """Counts of tests, and of differences: k-sample Anderson-Darling (Scholz and Stephens 1987), two-sample
+    Kolmogorov-Smirnov.
     """
 
     anderson_darling: tuple[int, int]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Comparison of a profiled run with a network's launches: matched, missing and further calls."""
+"""Comparison of a profiled run with a network's launches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from statistics import median
 from ....kernels.network import KernelInvocation, Network
 
 Size = int | None
-"""Elements of the largest tensor among a call's first inputs; None without recorded shapes."""
+"""Elements of the largest of a call's first inputs, if recorded."""
 _Key = tuple[str, Size]
 _CAST = "to"
 _FLOATS = frozenset(("float16", "bfloat16", "float32", "float64"))
@@ -142,7 +142,7 @@ class _Found:
 def _match(
     wanted: Mapping[_Key, Sequence[int]], found: Mapping[_Key, Sequence[_Found]], matched: list[list[_Found]], inferences: int
 ) -> list[_Found]:
-    """Assign calls to launches of equal key, in order, alike in each inference; return the rest."""
+    """Assign calls to launches of equal key, in order; return the rest."""
     left = []
     each = max(inferences, 1)
     for key, own in found.items():
@@ -184,7 +184,7 @@ def compare_nodes(network: Network, nodes: Iterable[tuple[str, str, float]], rec
 
 
 def label(launches: Sequence[KernelInvocation], place: int, nodes: bool) -> str:
-    """Kinds under which a launch's time counts: its own, or its node's if nodes were timed."""
+    """Kinds under which a launch's time counts."""
     scope = launches[place].scope
     if not nodes or not scope:
         return launches[place].kind

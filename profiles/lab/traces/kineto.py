@@ -52,8 +52,6 @@ _BY_WHAT_THEY_CALL = (
 
 @dataclass
 class _Open:
-    """Operator not yet ended; ``counted`` is the outer call, ``inner`` the one inside it."""
-
     name: str
     end_us: float
     counted: int | None
@@ -78,7 +76,7 @@ class Kineto:
         return "PyTorch's profiler, kernels of the GPU" if self._kernels else "PyTorch's profiler, operators on the CPU"
 
     def calls(self) -> list[TracedCall]:
-        """Calls of a launch's kind, by start. Raises ModelError for invalid input shapes."""
+        """Calls of a launch's kind, by start. Raises ModelError."""
         found: list[_Taken] = []
         inside: list[tuple[int, TracedCall]] = []
         launched_by: dict[str, tuple[int, int | None]] = {}
@@ -149,7 +147,6 @@ def _link(event: Event) -> str:
 
 
 def _call(event: Event, alone: bool = False) -> TracedCall | None:
-    """Operator as a call of a known kind; ``alone`` if only its own inputs were recorded."""
     if event["name"].startswith(_FUSED):
         return _fused(event)
     name: str = event["name"].removeprefix("aten::")
@@ -217,7 +214,6 @@ def _own(name: str, dims: Any) -> tuple[int | None, bool]:
 
 
 def _shapes(dims: Any) -> tuple[tuple[int, ...], ...] | None:
-    """Input shapes, lists included; None if not traced. Raises ModelError for invalid shapes."""
     if dims is None:
         return None
     if not isinstance(dims, list):

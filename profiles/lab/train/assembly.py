@@ -84,10 +84,7 @@ def train_all(
     fold: Fold | None = None,
     recipes: Mapping[str, TrainedKind] | None = None,
 ) -> dict[str, TrainedKind]:
-    """Train every kind without a fold's kernels and boards, or by given recipes.
-
-    A kind without kernels gets no model.
-    """
+    """Train every kind without a fold's kernels and boards, or by given recipes."""
     kept = [network for network in networks if fold is None or network not in fold.networks]
     familiar = _signatures(kept)
     without = _signatures(networks) - familiar
@@ -115,7 +112,7 @@ def board_cost(
     without_nodes: Collection[int] = (),
     inside: Inside = ALONE,
 ) -> BoardCost:
-    """Cost models of trained models and fitted host costs; sigmas are zero without ``uncertainty``."""
+    """Cost models of trained models and fitted host costs."""
     tables = {name: rows.where(~np.isin(rows.node, list(without_nodes))) for name, rows in measurements.tables.items()}
     measurements = replace(measurements, tables=tables)
     kernels = {
@@ -192,7 +189,7 @@ def left_out_uncertainty(
     options: TrainingOptions,
     progress: Progress,
 ) -> Uncertainty:
-    """Train once per fold on recipes of ``trained``; errors of the left-out networks."""
+    """Errors of left-out networks, training once per fold."""
     kinds = tuple(trained)
     residuals: dict[str, dict[str, list[NDArray[np.float64]]]] = {
         target: {kind: [] for kind in kinds} for target in ("time", "power")
@@ -349,7 +346,6 @@ def _signatures(networks: Sequence[Network]) -> set[Any]:
 
 
 def _deviation(parts: Sequence[NDArray[np.float64]], model: TrainedModel | None) -> float:
-    """Root mean square of residuals, or validation sigma without any; 0 without a model."""
     together = np.concatenate(parts) if parts else np.zeros(0)
     if model is None:
         return 0.0

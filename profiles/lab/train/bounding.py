@@ -119,7 +119,7 @@ def _seen(network: Network, cost: BoardCost) -> dict[Figure, _Seen]:
 def _explained(
     seen: dict[str, dict[Figure, _Seen]], measured: Sequence[NetworkMeasurement], figure: Figure
 ) -> tuple[float, Shares, float]:
-    """Non-negative least squares of squared errors: scale of kernel errors, shares, common term; equal weight per network."""
+    """Non-negative least squares of squared errors: kernel scale, shares, common term."""
     from scipy.optimize import nnls
 
     rows, squares = [], []
@@ -134,7 +134,7 @@ def _explained(
 
 
 def _tail(made: Mapping[str, Surface], measured: Sequence[NetworkMeasurement], figure: Figure, kept_by: float) -> Tail:
-    """Tail of errors in units of sigma for ``kept_by`` of the networks; surfaces by network digest."""
+    """Tail of errors in units of sigma, for ``kept_by`` of the networks."""
     by_network: dict[str, list[NDArray[np.float64]]] = {digest: [] for digest in made}
     for item in measured:
         predicted, sigma = (getattr(made[item.network.digest], name).ravel()[item.index] for name in _NAMES[figure])
@@ -190,10 +190,7 @@ def _command(name: str) -> str:
 
 
 def bound(bundle: Bundle, directory: Path, seed: int, progress: Callable[[int, int, str], None]) -> Bundle:
-    """Measure networks on simulated boards, fit a finished bundle's bounds, and write it.
-
-    Raises TwinError without its silicon.
-    """
+    """Measure networks on simulated boards, fit a finished bundle's bounds, and write it. Raises TwinError."""
     manifest, cost = bundle.manifest, bundle.cost
     check_version(manifest.silicon_version, manifest.board)
     networks, measured = calibrating_networks(), []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of whole networks and boards beyond their kernels', by component of latency and energy."""
+"""Errors of whole networks and boards beyond their kernels'."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Observation:
 def squared_parts(
     network: Network, cost: BoardCost, costs: KernelCosts | None = None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Squared shares of host, computation and memory traffic in latency and in energy, each ``(3, configurations)``."""
+    """Squared shares of host, computation and memory traffic in latency and energy, each ``(3, configurations)``."""
     costs, way = costs or kernel_costs(network, cost), check_execution(None, network)
     bare = assemble(network, cost, costs, "timeline", way)
     latency, energy = [], []
@@ -51,7 +51,7 @@ def squared_parts(
 
 
 def fit_shares(observations: Sequence[Observation]) -> Shares:
-    """Non-negative least-squares shares that, with kernel errors, explain squared errors; equal weight per network."""
+    """Non-negative least-squares shares that, with kernel errors, explain squared errors."""
     from scipy.optimize import nnls
 
     weights = [1 / np.sqrt(len(one.error)) for one in observations]

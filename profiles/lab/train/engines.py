@@ -87,7 +87,6 @@ def _factors(rates: EngineRates, names: Sequence[str]) -> NDArray[np.float64]:
 def _fitted(
     names: Sequence[str], columns: NDArray[np.float64], goal: NDArray[np.float64], scale: NDArray[np.float64]
 ) -> dict[str, float]:
-    """Factors of columns that sum to the goal; errors are relative to ``scale``."""
     from scipy.optimize import lsq_linear
 
     there = [place for place, column in enumerate(columns.T) if column.any()]
@@ -194,10 +193,7 @@ _STARTS = 12  # configurations at which each network's start is timed
 
 
 def add_engines(bundle: Bundle, directory: Path, seed: int, progress: Callable[[int, int, str], None]) -> Bundle:
-    """Measure engines on simulated boards, fit their costs, and write the bundle.
-
-    Raises TwinError without silicon or engines.
-    """
+    """Measure engines on simulated boards, fit their costs, and write the bundle. Raises TwinError."""
     manifest, cost = bundle.manifest, bundle.cost
     check_version(manifest.silicon_version, manifest.board)
     known = [reference_network(name) for name in reference_names()]

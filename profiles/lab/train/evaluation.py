@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of surfaces: predicted and measured latency and energy of networks at random configurations."""
+"""Errors of surfaces at random configurations."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ..measure.meters.meter import Meter
 def true_surface(
     network: Network, silicon: Silicon, grid: FrequencyGrid, rails: Sequence[str], temperature_c: float = AMBIENT_DIE_C
 ) -> Surface:
-    """Latency, and power and energy at the board's shunts, over the grid. Raises TwinError if the silicon lacks a kind."""
+    """Latency, power and energy over the grid. Raises TwinError."""
     clocks = Clocks.of(list(grid))
     run = execute(network, silicon, clocks, temperature_c)
     energy_mj = 1e3 * _together(silicon.sensed(run.rail_energy_j), rails).reshape(grid.shape)
@@ -96,7 +96,7 @@ def evaluate(
 
 
 def table(errors: Sequence[NetworkError]) -> str:
-    """Text table: a line per network, averaged over boards, methods side by side, means below."""
+    """Text table: a line per network, methods side by side, means below."""
     methods = list(dict.fromkeys(error.method for error in errors))
     networks = list(dict.fromkeys(error.network for error in errors))
     lines = [
@@ -111,7 +111,7 @@ def table(errors: Sequence[NetworkError]) -> str:
 
 
 def coverage(errors: Sequence[NetworkError], method: str = "timeline") -> str:
-    """Coverage of the 95% surfaces in two lines: overall, worst network, and sharpness."""
+    """Coverage of the 95% surfaces, in two lines."""
     own = [error for error in errors if error.method == method]
     lines = []
     for figure in ("latency", "energy"):

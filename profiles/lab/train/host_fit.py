@@ -50,7 +50,7 @@ _TIMINGS, _TIMING_ROUNDS = 10_000, 20
 
 
 def fit_host_model(measurements: Measurements, grid: FrequencyGrid) -> HostModel:
-    """Issue times by call name and per gathered tensor; the default is the median name's. Raises MeasurementError."""
+    """Issue times by call name and per gathered tensor. Raises MeasurementError."""
     rows = measurements.tables["host_us"]
     if not len(rows):
         raise MeasurementError("host model: no issue times were measured")
@@ -101,7 +101,7 @@ def fit_gap_us(rows: Rows, grid: FrequencyGrid) -> tuple[float, float]:
 
 
 def fit_timing_us(rows: Rows, grid: FrequencyGrid) -> tuple[float, float, float]:
-    """Time added by timing a kernel alone, ``a + b / cpu_mhz + c / gpu_mhz`` us if positive; zero if not measured."""
+    """Time added by timing a kernel alone, ``a + b / cpu_mhz + c / gpu_mhz`` us, or zero."""
     if not len(rows):
         return (0.0, 0.0, 0.0)
     rows = rows.where(np.arange(len(rows)) % max(len(rows) // _TIMINGS, 1) == 0)
@@ -128,11 +128,7 @@ def fit_floor(gpu_mhz: NDArray[np.float64], us: NDArray[np.float64]) -> LaunchFl
 
 
 def fit_idle_mw(rows: Rows, grid: FrequencyGrid) -> NDArray[np.float32]:
-    """Mean idle power over boards in mW; unmeasured configurations by non-negative powers of the three clocks.
-
-    Raises:
-        MeasurementError: too few configurations.
-    """
+    """Mean idle power over boards in mW, by powers of clocks if unmeasured. Raises MeasurementError."""
     from scipy.optimize import nnls
 
     total = np.bincount(rows.configuration, rows.value, grid.size)
@@ -151,7 +147,7 @@ def fit_idle_mw(rows: Rows, grid: FrequencyGrid) -> NDArray[np.float32]:
 
 
 def powers_of_clocks(configuration: NDArray[np.int64], grid: FrequencyGrid) -> NDArray[np.float64]:
-    """One, and powers of each clock over its highest level: supply voltages rise ever more steeply with clocks."""
+    """One, and powers of relative clocks: supply voltages rise ever more steeply."""
     columns = [np.ones(len(configuration))]
     for clock, levels in zip(clocks_mhz(configuration, grid), grid.levels_mhz(), strict=True):
         columns += [(clock / float(levels[-1])) ** power for power in _POWERS]
@@ -159,7 +155,7 @@ def powers_of_clocks(configuration: NDArray[np.int64], grid: FrequencyGrid) -> N
 
 
 def fit_host_active_mw(rows: Rows, grid: FrequencyGrid) -> NDArray[np.float32]:
-    """CPU power above idle while issuing, per CPU level, interpolated, in mW. Raises MeasurementError without any."""
+    """CPU power above idle while issuing, per CPU level, in mW. Raises MeasurementError."""
     if not len(rows):
         raise MeasurementError("host power: no measurement in which launching took longer than running")
     level = np.unravel_index(rows.configuration, grid.shape)[0]

@@ -27,9 +27,7 @@ _MOST_WAITING, _MOST_TRAFFIC = 1.0, 1.0
 
 @dataclass(frozen=True)
 class Inside:
-    """Factors within networks of host time, kernel time and power above idle; memory waits as in
-    :class:`~jetdvfs.kernels.cost.board.BoardCost`.
-    """
+    """Factors within networks of host and kernel time and power; memory waits."""
 
     host: float = 1.0
     time: float = 1.0

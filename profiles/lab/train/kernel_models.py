@@ -66,7 +66,7 @@ _LEAST_MW = 100.0  # power above idle that sensors with steps of 150 mW cannot t
 
 @dataclass(frozen=True)
 class Recipe:
-    """Hyperparameters of one model; validation chooses the number of trees, up to ``rounds`` if given."""
+    """Hyperparameters of one model; validation chooses the number of trees."""
 
     max_depth: int
     learning_rate: float
@@ -98,7 +98,7 @@ class TrainingOptions:
 
 @dataclass(frozen=True)
 class Table:
-    """Training set: n rows of p features, labels, weights, and groups for validation."""
+    """Training set of n rows and p features, with groups for validation."""
 
     features: NDArray[np.float32]
     label: NDArray[np.float64]
@@ -116,12 +116,7 @@ class Table:
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """One model as treelite bytes.
-
-    Attributes:
-        sigma: standard deviation of log(measured / predicted) on held-out boards and kernels.
-        samples: training rows.
-    """
+    """One model as treelite bytes; ``sigma`` is of log(measured / predicted) on held-out data."""
 
     treelite: bytes
     recipe: Recipe
@@ -203,7 +198,7 @@ def floor_of(measurements: Measurements, board: MeasuredDevice) -> LaunchFloor:
 
 
 def in_stream(measurements: Measurements, board: MeasuredDevice, rows: Rows) -> Rows:
-    """Kernel times within a network, with pauses but without timing cost; rows dominated by timing cost are omitted."""
+    """Kernel times within a network, with pauses but without timing cost."""
     timing_ms, gap_ms = stream_parts_ms(measurements, board, rows.configuration)
     own = rows.value - timing_ms
     return replace(rows, value=own + gap_ms).where(own > _LEAST_OF_TIMED * rows.value)
@@ -212,7 +207,7 @@ def in_stream(measurements: Measurements, board: MeasuredDevice, rows: Rows) -> 
 def stream_parts_ms(
     measurements: Measurements, board: MeasuredDevice, configuration: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Timing cost of a kernel alone, and its pause within a network, each (n,) in ms, at flat grid indices."""
+    """Timing cost of a kernel alone, and its pause within a network, (n,) in ms."""
     cpu_mhz, gpu_mhz, _ = clocks_mhz(configuration, board.grid)
     constant_us, slope_us = fit_gap_us(measurements.tables["gap_us"], board.grid)
     timing_us, of_cpu, of_gpu = fit_timing_us(measurements.tables["timing_us"], board.grid)
@@ -299,7 +294,7 @@ def _middle_power(measurements: Measurements, times: Table, options: TrainingOpt
 
 
 def train_model(table: Table, key: str, options: TrainingOptions, earlier: TrainedModel | None = None) -> TrainedModel:
-    """Train on everything, with a validated recipe or that of an earlier training."""
+    """Train on everything, with a validated or given recipe."""
     if earlier is None:
         recipe, sigma = choose_recipe(table, options.recipes.get(key, options.recipes[""]), options)
     else:
@@ -310,7 +305,7 @@ def train_model(table: Table, key: str, options: TrainingOptions, earlier: Train
 
 
 def choose_recipe(table: Table, recipes: Sequence[Recipe], options: TrainingOptions) -> tuple[Recipe, float]:
-    """Best recipe on unseen boards and kernels, with its number of trees, and the error's deviation."""
+    """Best recipe on unseen boards and kernels, and its error's deviation."""
     rng = np.random.default_rng(options.seed)
     kernels, nodes = np.unique(table.kernel), np.unique(table.node)
     held_kernels = rng.choice(kernels, max(len(kernels) // 5, 1), replace=False)
@@ -331,7 +326,7 @@ def choose_recipe(table: Table, recipes: Sequence[Recipe], options: TrainingOpti
 
 
 def left_out_error(table: Table, left_out: NDArray[np.bool_], recipe: Recipe, options: TrainingOptions) -> NDArray[np.float64]:
-    """log(measured / predicted) of some rows, by a model trained on the rest."""
+    """log(measured / predicted) of held-out rows."""
     import xgboost
 
     booster = _boost(table.where(~left_out), recipe, options, recipe.rounds)[0]
@@ -343,7 +338,6 @@ def left_out_error(table: Table, left_out: NDArray[np.bool_], recipe: Recipe, op
 def _boost(
     table: Table, recipe: Recipe, options: TrainingOptions, rounds: int, validation: Table | None = None
 ) -> tuple[Any, int, float]:
-    """Train with early stopping on a validation set: (booster, best number of trees, RMSE there)."""
     parameters = boosting_parameters(recipe, options.threads, options.seed)
     held = None if validation is None else validation.rows
     if options.cluster is None:
@@ -385,7 +379,7 @@ def boosting_parameters(recipe: Recipe, threads: int, seed: int) -> dict[str, An
 
 
 def treelite_bytes(booster: Any, step: float) -> bytes:
-    """Booster as treelite bytes, without statistics. Leaves are rounded to multiples of ``step`` to compress."""
+    """Booster as treelite bytes; leaves are multiples of ``step`` to compress."""
     import treelite
 
     model = treelite.frontend.from_xgboost(booster)

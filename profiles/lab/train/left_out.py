@@ -49,7 +49,7 @@ class LeftOut:
 
 
 def leave_each_out(measurements: Measurements, options: TrainingOptions, progress: Progress) -> list[LeftOut]:
-    """Hold out each network of a record in turn. Raises MeasurementError without kernels or two whole networks."""
+    """Hold out each network of a record in turn. Raises MeasurementError."""
     measurements = whole_networks(measurements)
     networks, kinds, device = measurements.networks, measured_kinds(measurements), measurements.described
     found = []
@@ -64,7 +64,7 @@ def leave_each_out(measurements: Measurements, options: TrainingOptions, progres
 
 
 def whole_networks(measurements: Measurements) -> Measurements:
-    """Record with only whole networks of known launches. Raises MeasurementError with fewer than two."""
+    """Record with only whole networks of known launches. Raises MeasurementError."""
     measured = set(map(int, measurements.tables["network_ms"].what))
     kept = [what for what, network in enumerate(measurements.networks) if network.calls and what in measured]
     if len(kept) < 2:

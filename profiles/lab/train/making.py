@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Train, cross-validate and write a bundle.
-
-Several boards are cross-validated by board; a single one by network and kernel, as its manifest states.
-"""
+"""Train, cross-validate and write a bundle, by board if there are several."""
 
 from __future__ import annotations
 
@@ -97,11 +94,7 @@ def write_trained(
     evaluation: Evaluation,
     progress: Progress,
 ) -> Bundle:
-    """Train models of ``kinds``, find uncertainty by ``folds``, and write the bundle.
-
-    Raises:
-        MeasurementError: power was measured at an unknown die temperature.
-    """
+    """Train models, find uncertainty by ``folds``, and write the bundle. Raises MeasurementError."""
     if measurements.powered and math.isnan(measurements.temperature_c):
         raise MeasurementError("the record does not say how warm the die was; expected that of its idle power, or no power")
     board = measurements.described
@@ -130,7 +123,7 @@ def bundle_from_record(
     tuned: Mapping[str, tuple[Recipe, ...]] | None = None,
     cluster: Any = None,
 ) -> Bundle:
-    """Bundle of a record, also of one board. Raises MeasurementError without two whole networks, or kernels of known sizes."""
+    """Bundle of a record, also of one board. Raises MeasurementError."""
     own = whole_networks(measurements)
     networks, kinds = own.networks, measured_kinds(own)
     folds = make_folds(networks, own.nodes, min(len(networks), _MOST_FOLDS), seed)

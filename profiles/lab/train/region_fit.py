@@ -84,7 +84,6 @@ def _more(errors: NDArray[np.float64], inside: float) -> float | None:
 def _more_by_kind(
     names: Sequence[str], table: Table, without: Callable[[NDArray[np.bool_]], NDArray[np.float64]], inside: float, seed: int
 ) -> float | None:
-    """Excess deviation on held-out kinds, mean over kinds; None if none can be held out."""
     known = np.random.default_rng([seed, 6]).permutation(_enough(names))
     of_kernel, squares = np.array(names), []
     for fold in (known[first::_SHARE] for first in range(min(_SHARE, len(known)))):
@@ -123,7 +122,7 @@ def _largest(rows: NDArray[np.float32]) -> NDArray[np.bool_]:
 def _per_doubling(
     kind: str, table: Table, rows: NDArray[np.float32], large: NDArray[np.bool_], errors: NDArray[np.float64], inside: float
 ) -> float | None:
-    """Growth of deviation per doubling beyond the measured sizes, in quadrature; None if nothing is beyond."""
+    """Growth of deviation per doubling beyond the measured sizes, in quadrature."""
     if not large.any():
         return None
     region = Region({}, spans_of(kind, rows[~large]), _NOTHING, _NOTHING, _NOTHING, _NOTHING)

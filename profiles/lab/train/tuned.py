@@ -75,7 +75,7 @@ class Tried:
 
 
 def smallest(tried: Sequence[Tried], loss: float, trials: int, pruned: int) -> Found:
-    """Smallest model with an error at most ``loss``, a share, above the best; ``tried`` is not empty."""
+    """Smallest model with an error at most ``loss``, a share, above the best."""
     best = min(tried, key=lambda one: one.error)
     chosen = min((one for one in tried if one.error <= best.error * (1 + loss)), key=lambda one: (one.leaves, one.error))
     return Found(chosen.recipe, chosen.error, best.error, chosen.leaves, best.leaves, trials, pruned)

@@ -66,7 +66,7 @@ class Problem:
 
 
 def problem_of(measurements: Measurements, kind: str, target: str, seed: int, count: int = FOLDS) -> Problem:
-    """Problem of a kind and target. Raises MeasurementError if nothing can be held out."""
+    """Problem of a kind and target. Raises MeasurementError."""
     own = whole_networks(measurements)
     signatures = {network.name: {launch.signature for launch in network.launches} for network in own.networks}
     familiar = set().union(*signatures.values())
@@ -169,10 +169,7 @@ class Share:
 
 
 def tune(search: Search, executor: Executor, workers: int, progress: Progress = lambda done, total, text: None) -> Tuned:
-    """Search until each study has its trials, including those in the file. Raises MeasurementError.
-
-    ``executor`` has ``workers`` cluster workers that see both files.
-    """
+    """Search until each study has its trials, including those in the file. Raises MeasurementError."""
     import distributed
     import optuna
     import xgboost

@@ -149,7 +149,6 @@ def clock_files(files: Files, description: BoardDescription) -> dict[str, str]:
 
 
 def offered(files: Files, description: BoardDescription) -> tuple[FrequencyConfiguration, Limits]:
-    """Top clocks of a board's power mode, and the range of each clock."""
     grid = Hardware.probe(files, SystemClock(), board=description.name).grid()
     axes = {axis: grid.levels(axis) for axis in AXES}
     return grid.top, Limits.within({axis: (levels[0], levels[-1]) for axis, levels in axes.items()})
@@ -459,9 +458,6 @@ def _pictures(
 
 
 def applied_plan(predicted: Surface, run: Run) -> Plan:
-    """Plan of a run restricted to its applied configuration.
-
-    Raises TargetNotAttainable if the surface misses the target there.
-    """
+    """Plan of a run at its applied configuration. Raises TargetNotAttainable."""
     applied = Limits.within({axis: (clock, clock) for axis, clock in run.configuration._asdict().items()})
     return plan(predicted, run.ask, fps=run.fps, confidence=CONFIDENCE, limits=applied)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mappings: meaning of measurement tables' columns, one YAML file per kind of table."""
+"""Mappings: meaning of measurement tables' columns."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class _Summed:
 
 @dataclass(frozen=True)
 class Time(_Summed):
-    """Time of one run of a row's program or kernel, or runs per second."""
+    """Time of one run of a row's program or kernel."""
 
     column: Columns
     unit: Literal["s", "ms", "us", "ns", "1/s"]
@@ -238,7 +238,7 @@ def shipped_mappings() -> tuple[str, ...]:
 
 
 def load_mapping(name: str | Path) -> TableMapping:
-    """Read a mapping: a file, or a shipped name. Raises MeasurementError with the place."""
+    """Read a mapping: a file, or a shipped name. Raises MeasurementError."""
     path = SHIPPED / f"{name}.yaml" if name in shipped_mappings() else Path(name)
     if path.suffix != ".yaml":
         raise MeasurementError(f"mapping {str(name)!r}: expected a .yaml file, or one of {', '.join(shipped_mappings())}")

@@ -80,7 +80,7 @@ def power_elsewhere(mapping: TableMapping, data: Path) -> Mapping[Levels, float]
 
 
 def levels_of(row: Row, clocks: Mapping[Axis, Clock], held: Mapping[Axis, int], top: Sequence[int]) -> Levels:
-    """Clocks of a row in the axes' units; an axis without a column is held, or at its top."""
+    """Clocks of a row in the axes' units."""
     cpu, gpu, emc = (
         _level(row, axis, clocks[axis]) if axis in clocks else held.get(axis, highest)
         for axis, highest in zip(AXES, top, strict=True)
@@ -144,7 +144,7 @@ def whole_of(row: Row, cell: Cell | str) -> int:
 
 
 def read_lines(path: Path, columns: Set[str] = frozenset()) -> Iterator[tuple[int, Row]]:
-    """All rows of a table with these columns, each with its line. Raises MeasurementError."""
+    """All rows of a table with these columns. Raises MeasurementError."""
     try:
         if path.suffix == ".parquet":
             yield from _parquet(path, columns)

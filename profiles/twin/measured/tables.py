@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measured times and powers of programs on a real board over its clocks."""
+"""Measured times and powers of programs on a real board."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .rows import Levels, Merging, WrongNumber, WrongRow, levels_of, power_elsew
 
 Array = NDArray[np.float64]
 _FAR = 2.0
-"""Factor from a board's own clocks beyond which a clock is in another unit."""
+"""Larger factors from a board's clocks mean another unit."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +61,7 @@ class MeasuredTable:
 
 
 def load_tables(data: Path, mappings: Sequence[Path] = ()) -> list[MeasuredTable]:
-    """Tables below a folder, of these mappings or of shipped ones. Raises MeasurementError without any fitting table."""
+    """Tables below a folder, of these mappings or of shipped ones. Raises MeasurementError."""
     known = {path.stem: load_mapping(path) for path in (*mappings, *([] if mappings else sorted(SHIPPED.glob("*.yaml"))))}
     known = {name: mapping for name, mapping in known.items() if mappings or mapping.is_replayed}
     found: list[MeasuredTable] = []
@@ -82,7 +82,7 @@ def _holding(data: Path, file: str) -> Path | None:
 
 
 def find_table(data: Path, board: str, program: str, mappings: Sequence[Path] = ()) -> MeasuredTable:
-    """Table of one program, by part of its name, on one board. Raises MeasurementError unless there is exactly one."""
+    """Table of one program, by part of its name, on one board. Raises MeasurementError."""
     own = [table for table in load_tables(data, mappings) if table.board == board]
     found = [table for table in own if program in table.workload]
     exact = [table for table in found if table.workload == program]
@@ -102,14 +102,7 @@ class Run(NamedTuple):
 
 
 def runs(path: Path, mapping: TableMapping, drawn: Mapping[Levels, float] | None = None) -> Iterator[Run]:
-    """Replayable runs of a table on known boards.
-
-    Args:
-        drawn: power by clocks from another table.
-
-    Raises:
-        MeasurementError: unreadable, or a wrong row.
-    """
+    """Replayable runs on known boards; ``drawn`` is power by clocks of another table. Raises MeasurementError."""
     assert mapping.network is not None and mapping.power is not None
     merging = Merging(mapping)
     for line, row in read_table(path, mapping):

@@ -45,7 +45,7 @@ class Around:
 
 @dataclass(frozen=True)
 class Felt:
-    """Pass at given clocks: effective clocks, remaining share of the bandwidth, and unexplained factor on its time."""
+    """Pass at given clocks: effective clocks, remaining bandwidth, and unexplained factor on its time."""
 
     work: Pass
     clocks: Clocks
@@ -54,10 +54,7 @@ class Felt:
 
 
 class Behaviour:
-    """Behaviour of one simulated chip, with an optional engine and its element type.
-
-    Raises TwinError for an unknown engine or type.
-    """
+    """Behaviour of one simulated chip. Raises TwinError for an unknown engine or type."""
 
     def __init__(self, chip: Chip, node: Variation, number: int, engine: str = "", dtype: str = "") -> None:
         self.chip = chip
@@ -72,7 +69,7 @@ class Behaviour:
         return network if self._engine is None else compiled(network, self._engine, self._dtype)
 
     def passes(self, kind: str, calls: Sequence[KernelInvocation]) -> list[Pass]:
-        """Passes of invocations of one kind. Raises TwinError for an unknown kind or form."""
+        """Passes of invocations of one kind. Raises TwinError."""
         product = product_of(kind)
         result = self._products.passes(product, calls) if product else self._row(kind).work(self.chip, calls)
         name = product or kind
@@ -100,7 +97,7 @@ class Behaviour:
     def felt(
         self, work: Pass, clocks: Clocks, calls: Sequence[KernelInvocation], rows: NDArray[np.intp], around: Around
     ) -> Felt:
-        """Rows of a pass, each at the clocks of its position; ``rows`` are the indices of their calls."""
+        """Rows of a pass, each at its clocks; ``rows`` index their calls."""
         exact, near = (mixed(one, self.chip.seed) for one in seeds(calls))
         here = exact[rows]
         uneven = self._detail.irregular.get(product_of(calls[0].kind) or calls[0].kind, self._detail.irregular["other"])

@@ -317,7 +317,7 @@ class Host:
 
 @dataclass(frozen=True)
 class Rate:
-    """Multiply-adds of a type per lane and cycle, in plain code and products, and energy relative to single precision."""
+    """Multiply-adds per lane and cycle, in plain code and products, and energy relative to single precision."""
 
     vector: float
     matrix: float
@@ -420,7 +420,7 @@ def load_chip(name: str, folder: Path = CHIPS_DIR) -> Chip:
 
 
 def own_parameters(name: str, folder: Path = CHIPS_DIR) -> dict[str, Any]:
-    """Parameters of a chip's own file by dotted name, without version and seed. Raises TwinError."""
+    """Parameters of a chip's own file by dotted name. Raises TwinError."""
     load_chip(name, folder)
     raw = _read(name, folder)
     return dict(_flat({key: value for key, value in raw.items() if key not in ("version", "seed")}))
@@ -446,7 +446,7 @@ def _raw(name: str, folder: Path) -> dict[str, Any]:
 
 
 def _own(name: str, folder: Path) -> dict[str, Any]:
-    """A file's own data over that of its ``with`` file, without its ``like``."""
+    """File data over that of its ``with`` file."""
     raw = _read(name, folder)
     other = raw.pop("with", None)
     if other is None:

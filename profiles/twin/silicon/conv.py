@@ -121,10 +121,7 @@ def _int(call: KernelInvocation, name: str) -> int:
 
 
 def convolution(chip: Chip, invocations: Sequence[KernelInvocation], *, innermost: bool = False) -> list[Pass]:
-    """Passes of two-dimensional convolutions: preparation, transform, product, finish, bias.
-
-    ``innermost`` images have channels innermost, so narrow types need no copies.
-    """
+    """Passes of two-dimensional convolutions; ``innermost`` channels avoid copies for narrow types."""
     shape = _Shape.of(chip, invocations, innermost)
     way = _choose(chip, shape)
     staged = way == WINOGRAD_STAGED
@@ -266,7 +263,7 @@ def _product(chip: Chip, s: _Shape, way: Array, product: Gemm, n: Array) -> Pass
 
 
 def _depthwise(chip: Chip, s: _Shape) -> Pass:
-    """One thread per output, with filters in registers for the kernel sizes of templates."""
+    """One thread per output, with filters in registers for common kernel sizes."""
     taps = s.kernel_h * s.kernel_w
     outputs = s.batch * s.filters * s.out_h * s.out_w
     template = (s.kernel_h == s.kernel_w) & np.isin(s.kernel_h, (1, 3, 5)) & (s.dilated == 0)

@@ -25,7 +25,7 @@ class _Unit:
 
 
 def compiled(network: Network, engine: Engine, dtype: str) -> Network:
-    """Launches of a network under an engine. Raises TwinError if the network lacks its data flow."""
+    """Launches of a network under an engine. Raises TwinError without its data flow."""
     launches, reads = network.launches, network.reads
     if launches and not reads:
         raise TwinError(

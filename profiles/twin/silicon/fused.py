@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products, on tensor cores if the chip has them for the type, with fused work in their kernels."""
+"""Products with fused work in their kernels, on tensor cores if possible."""
 
 from __future__ import annotations
 
@@ -73,7 +73,6 @@ class Products:
         )
 
     def _finished(self, passes: list[Pass], calls: Sequence[KernelInvocation], bias: int) -> list[Pass]:
-        """With fused work: no launch for the bias, more instructions, and the bytes of an addition."""
         ends = [epilogue(call) for call in calls]
         fused = np.array([bool(end) or self.engine is not None for end in ends])
         if self.engine is not None:

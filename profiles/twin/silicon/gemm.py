@@ -40,7 +40,7 @@ _SHARED_READS = 0.55  # the share of other blocks' reads that come too late to b
 
 @dataclass(frozen=True)
 class Gemm:
-    """Batch of products C[m, n] = A[m, k] B[k, n] as one launch, plus a reduction if k is split; arrays ``(rows,)``."""
+    """Batch of products C[m, n] = A[m, k] B[k, n] as one launch; arrays ``(rows,)``."""
 
     cycles: Array
     serial_cycles: Array

@@ -52,11 +52,7 @@ _COPY_L2 = (1.2, 2.5)  # reads and writes for each byte, with full sectors and w
 
 
 def pointwise(instructions: float, *, least_share: float = -np.inf) -> Family:
-    """Elementwise arithmetic, with instructions beyond a load and a store.
-
-    Args:
-        least_share: of one operand's bandwidth for many operands together.
-    """
+    """Elementwise arithmetic, with instructions beyond a load and a store; ``least_share`` limits many operands' bandwidth."""
     return partial(_pointwise, instructions, least_share)
 
 

@@ -54,12 +54,11 @@ _LAST_DIMENSIONS = 2
 
 
 def _convolved(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
-    """Convolutions in one or three dimensions, as two-dimensional ones of the same work."""
     return convolution(chip, [flat(call) for call in calls])
 
 
 def flat(call: KernelInvocation) -> KernelInvocation:
-    """Two-dimensional form of a convolution; further dimensions join the batch (output) or the channels (window)."""
+    """Two-dimensional form of a convolution of the same work."""
     batch, channels, *image = call.inputs[0]
     params: dict[str, Any] = dict(call.params)
     filters, per_group, *window = params["weight"]

@@ -257,7 +257,7 @@ class Pass:
 
 
 def seconds(work: Pass, clocks: Clocks, chip: Chip, node: Variation, *, cold: bool, supply: Array | float = 1.0) -> Array:
-    """GPU time of a pass, broadcast against the clocks; ``supply`` is the remaining share of the bandwidth."""
+    """GPU time of a pass; ``supply`` is the remaining share of the bandwidth."""
     gpu, emc = clocks.gpu_hz, clocks.emc_hz
     moved = work.moved(cold=cold)
     execute = node.pipeline * work.cycles / gpu

@@ -50,7 +50,7 @@ def idle_w(chip: Chip, clocks: Clocks, node: Variation, temperature_c: float) ->
 
 
 def cpu_idle_w(chip: Chip, cluster_hz: Sequence[Array], node: Variation, temperature_c: float) -> Array:
-    """Idle power of the CPU domain, with one clock for all clusters or one each; the fastest sets the shared voltage."""
+    """Idle power of the CPU domain; the fastest cluster sets the shared voltage."""
     shares = np.array(chip.clusters, np.float64) / sum(chip.clusters) if len(cluster_hz) > 1 else np.ones(1)
     volts = cpu_volts(chip, np.maximum.reduce(list(cluster_hz)), node)
     toggling = np.sum([share * hz for share, hz in zip(shares, cluster_hz, strict=True)], axis=0)

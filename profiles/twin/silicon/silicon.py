@@ -104,7 +104,7 @@ _BUS_MV = 19000.0  # the AGX Xavier's supply, where a description does not know
 
 @dataclass(frozen=True)
 class Activity:
-    """Kernels at given clocks: GPU time in s, energy above idle by rail in J, launches, DRAM bytes; arrays of one shape."""
+    """GPU time in s, energy above idle by rail in J, launches, DRAM bytes; arrays of one shape."""
 
     seconds: Array
     energy_j: dict[str, Array]
@@ -162,7 +162,7 @@ class Silicon:
         return self.chip.version
 
     def prepared(self, network: Network) -> Network:
-        """Network as launched: compiled for an engine. Raises TwinError without its data flow."""
+        """Network compiled for an engine. Raises TwinError without its data flow."""
         return self._behaviour.prepared(network)
 
     def kernels(
@@ -246,7 +246,6 @@ class Silicon:
         return result
 
     def _drawn_j(self, domains: Mapping[str, Array], seconds: Array, clocks: Clocks, temperature_c: float) -> dict[str, Array]:
-        """Energy above idle of kernels on the rails that show it, with regulators."""
         energy = self._on_rails(domains, self.busy_rails)
         lasting = np.maximum(seconds, 1e-12)
         watts = self._behaviour.drawn(
@@ -301,7 +300,7 @@ class Silicon:
     def idle_rails_w(
         self, clocks: Clocks, temperature_c: float = AMBIENT_DIE_C, cluster_hz: Sequence[Array] | None = None
     ) -> dict[str, Array]:
-        """Idle power of every rail; ``cluster_hz`` has a clock for each cpufreq policy. Raises TwinError for a wrong number."""
+        """Idle power of every rail; ``cluster_hz`` has a clock per cpufreq policy. Raises TwinError."""
         domains = self._idle_domains(clocks, temperature_c)
         if cluster_hz is not None:
             if len(cluster_hz) != len(self.chip.clusters):
@@ -332,12 +331,7 @@ class Silicon:
 
 
 def check_version(name: str, board: str | BoardDescription) -> None:
-    """Check a manifest's ``silicon_version`` against its board's.
-
-    Raises:
-        BoardDescriptionError: unknown board.
-        TwinError: another version.
-    """
+    """Check a manifest's ``silicon_version``. Raises BoardDescriptionError, or TwinError for another version."""
     description = load_board(board) if isinstance(board, str) else board
     known = load_chip(_chip_of(description)).version
     if name != known:

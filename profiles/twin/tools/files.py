@@ -29,14 +29,7 @@ sys.exit(main(sys.argv[1:], root))
 
 
 class ToolFiles:
-    """Programs and their files.
-
-    Args:
-        mode: in force at boot.
-
-    Attributes:
-        reboots: number of permitted reboots; none is performed.
-    """
+    """Programs and their files; ``reboots`` counts permitted ones."""
 
     def __init__(
         self, board: BoardDescription, modes: ModeSet, mode: PowerMode, faults: Faults, gpu_busy: Callable[[], bool]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A board's files below a root, for its own programs, with scripted misbehaviour."""
+"""A board's files below a root, for its own programs."""
 
 from __future__ import annotations
 

@@ -120,12 +120,7 @@ class Provider(Protocol):
 
 
 class Tree:
-    """Files by absolute path.
-
-    Args:
-        present: context in which the board's time stops.
-        clock: for waiting readers and writers.
-    """
+    """Files by absolute path; ``present`` is a context in which the board's time stops."""
 
     def __init__(self, present: Callable[[], AbstractContextManager[object]], clock: Clock, faults: Faults) -> None:
         self._present = present
@@ -162,7 +157,7 @@ class Tree:
         return children is not None and (path == "/" or any(self.exists(posixpath.join(path, name)) for name in children))
 
     def node(self, path: str) -> Attribute | Link | None:
-        """Attribute or link at a path; None for a directory. Raises OSError ENOENT."""
+        """Attribute or link; None for a directory. Raises OSError ENOENT."""
         if not self.exists(path):
             raise refusal(errno.ENOENT, path)
         return self._nodes.get(path)
@@ -182,7 +177,7 @@ class Tree:
         return posixpath.relpath(link.target, posixpath.dirname(path))
 
     def resolve(self, path: str) -> str:
-        """Path with every link followed. Raises OSError ENOENT, or ELOOP for a loop."""
+        """Path with links followed. Raises OSError ENOENT, ELOOP."""
         todo, done, links = [part for part in path.split("/") if part][::-1], "/", 0
         while todo:
             done = posixpath.join(done, todo.pop())
@@ -204,7 +199,7 @@ class Tree:
         return ((path, node) for path, node in list(self._nodes.items()) if isinstance(node, Link) and self.exists(path))
 
     def read(self, path: str) -> bytes:
-        """Present bytes of a file, after the board's read time. Raises the kernel's OSError."""
+        """Present bytes of a file, after its read time. Raises the kernel's OSError."""
         attribute = self._attribute(path)
         if attribute.read is None:
             raise refusal(errno.EACCES, path)
@@ -216,7 +211,7 @@ class Tree:
             return _bytes(attribute.read())
 
     def contents(self, known: Container[str]) -> dict[str, bytes | None]:
-        """Every readable file at one moment; None for unreadable ones, and for fixed ones that are ``known``."""
+        """Readable files at one moment; None for unreadable and for ``known`` fixed ones."""
         found: dict[str, bytes | None] = {}
         with self._present():
             for path, attribute in self.files():
@@ -225,7 +220,7 @@ class Tree:
         return found
 
     def write(self, path: str, data: bytes) -> None:
-        """Pass one write call to a file; returns when the kernel would, and raises its OSError."""
+        """Pass one write to a file; returns when the kernel would, and raises its OSError."""
         attribute = self._attribute(path)
         if attribute.write is None:
             raise refusal(errno.EACCES, path)

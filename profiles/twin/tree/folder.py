@@ -41,7 +41,7 @@ def _report(line: str) -> None:
 
 
 def claim(folder: Path) -> None:
-    """Make a directory, or clear a killed twin's remains. Raises TwinError if it holds anything else."""
+    """Make a directory, or clear a killed twin's remains. Raises TwinError."""
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / _MARK).exists():
         _empty(folder)
@@ -242,7 +242,7 @@ class _Watcher:
         self._watched[watch] = path
 
     def events(self) -> dict[str, bool]:
-        """Files changed since the last call, by time of change, and True if the writer has closed them."""
+        """Files changed since the last call, and True if the writer has closed them."""
         found: dict[str, bool] = {}
         try:
             data = os.read(self.descriptor, 1 << 16)

@@ -47,7 +47,7 @@ def _file_operations(tree: Tree) -> Any:
     owner = {"st_uid": os.geteuid(), "st_gid": os.getegid()}
 
     class TreeOperations(mfusepy.Operations):  # type: ignore[misc]
-        """Content is made on a read from the start, as in sysfs; the handle keeps it for further reads."""
+        """Content is made on a read from the start, as in sysfs."""
 
         use_ns = True
 

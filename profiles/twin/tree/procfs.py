@@ -68,7 +68,7 @@ class ProcessorTime:
         self._averages = [0.0] * len(_WINDOWS_S)
 
     def add(self, seconds: float, busy_cores: Mapping[str, float]) -> None:
-        """Let time pass with these busy cores by policy; the excess over online cores waits."""
+        """Let time pass with busy cores by policy; the excess over online cores waits."""
         waiting = False
         for policy in self._policies:
             left = busy_cores.get(policy.name, 0.0)

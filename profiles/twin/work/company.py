@@ -15,7 +15,7 @@ from .frames import Costs
 
 @dataclass(frozen=True)
 class BoardClocks:
-    """Hardware clocks: each cpufreq policy's in kHz by name (with a core online), the rest in Hz."""
+    """Hardware clocks: each online cpufreq policy's in kHz by name, the rest in Hz."""
 
     cpu_khz: Mapping[str, int]
     gpu_hz: int
@@ -45,7 +45,7 @@ class CoRunner(Protocol):
         ...
 
     def due(self, now: float, clocks: BoardClocks) -> float:
-        """Next moment of an event of its own (a frame, a deadline); infinity: never."""
+        """Next moment of an event of its own; infinity: never."""
         ...
 
     def elapse(self, start: float, seconds: float, clocks: BoardClocks) -> None:

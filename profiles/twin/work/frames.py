@@ -71,7 +71,7 @@ class FrameCost(NamedTuple):
 
 
 class Costs:
-    """Sensed cost of frames, other work and idling; computed once per configuration and temperature range."""
+    """Sensed cost of frames, other work and idling, by configuration and temperature range."""
 
     def __init__(self, silicon: BoardSilicon, execute: Execute) -> None:
         self._silicon = silicon
@@ -83,7 +83,7 @@ class Costs:
     def idle_w(
         self, configuration: FrequencyConfiguration, temperature_c: float, cluster_khz: tuple[int, ...] = ()
     ) -> tuple[float, ...]:
-        """Idle power of every rail; ``cluster_khz`` are CPU cluster clocks if they differ."""
+        """Idle power of every rail, at one or several CPU clocks."""
         key = (configuration, cluster_khz, _bucket(temperature_c))
         if key not in self._idle:
             clocks = Clocks.of([configuration])
@@ -182,7 +182,7 @@ class Stream:
 
 @dataclass
 class RunningFrame:
-    """Frame on the GPU; ``slowness`` is its jitter, ``progress`` its finished share, ``held_up_s`` time without the GPU."""
+    """Frame on the GPU; ``slowness`` is its jitter, ``held_up_s`` time without the GPU."""
 
     stream: Stream
     began: float

@@ -136,7 +136,7 @@ def _figure_1(study: Study) -> Figure:
 
 
 def _figure_2(study: Study) -> Figure:
-    """As in the paper: for runtime a median network and the most variable; for power the least and the most variable."""
+    """As in the paper: median and most variable runtime; least and most variable power."""
     assert study.spreads is not None
     chosen: list[tuple[str, str]] = []
     for name, ranks in (("runtime", (0.5, 1.0)), ("power", (0.0, 1.0))):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``jetdvfs-lab paper report``: a record's tables and figures next to MIRAGE's (SEC '21), as text and HTML."""
+"""``jetdvfs-lab paper report``: a record's tables and figures next to MIRAGE's (SEC '21)."""
 
 from __future__ import annotations
 
@@ -56,12 +56,7 @@ def page(
     pictures: Mapping[str, Figure],
     missing: Mapping[str, str],
 ) -> str:
-    """HTML text of the report.
-
-    Args:
-        simulated: note on simulated boards, or empty.
-        missing: reasons, by part.
-    """
+    """HTML text of the report; ``simulated`` is a note, ``missing`` has reasons by part."""
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{escape(title)}</title>'
     facts = "".join(f"<dt>{escape(key)}</dt><dd>{escape(value)}</dd>" for key, value in about.items())
     links = "".join(f'<a href="#{one.part}">{one.name}: {escape(one.title)}</a>' for one in sections)

@@ -34,7 +34,7 @@ DIFFERENCES = (
 
 @dataclass(frozen=True)
 class Section:
-    """One of the paper's tables or figures; columns headed :data:`PAPER` are its own values of the column before."""
+    """Table or figure of the paper; columns headed :data:`PAPER` are its values of the column before."""
 
     part: str
     title: str

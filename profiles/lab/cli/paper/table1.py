@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``jetdvfs-lab paper table1``: inference times of a simulated board next to Table 1 of MIRAGE (SEC '21)."""
+"""``jetdvfs-lab paper table1``: inference times of a simulated board next to MIRAGE's."""
 
 from __future__ import annotations
 

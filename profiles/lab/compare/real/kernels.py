@@ -54,13 +54,7 @@ _RECIPES = {
 
 @dataclass(frozen=True)
 class Pair:
-    """One table and GPU.
-
-    Attributes:
-        kernels: their number.
-        plain_percent, own_percent: mean absolute percentage error on held-out kernels.
-        goal_percent: None without a goal.
-    """
+    """One table and GPU, with mean absolute percentage errors on held-out kernels."""
 
     table: str
     gpu: str
@@ -119,7 +113,7 @@ def pairs_of(
 
 
 def _own_kinds(record: Measurements) -> list[str]:
-    """Kinds with models; the pointwise family if some of its kernels have no own model."""
+    """Kinds with models; the pointwise family if some lack one."""
     kinds = measured_kinds(record)
     own = {kernel.kind for kernel in record.invocations}
     return [kind for kind in kinds if kind != ELEMENTWISE or own & served_by(ELEMENTWISE) - set(kinds)]
@@ -134,7 +128,7 @@ def _options(threads: int, seed: int) -> TrainingOptions:
 
 
 def _pair(name: str, kind: str, record: Measurements, beside: Measurements, options: TrainingOptions) -> Pair:
-    """Errors on one kind; ``beside`` holds the record's kernels first, then those that give the launch floor."""
+    """Errors on one kind; ``beside`` also has kernels that give the launch floor."""
     gpu = record.described.name
     table = table_of(beside, record.described, kind, "time", ())
     table = replace(table, features=np.column_stack([*_of_products(table, kind, gpu), table.features]))

@@ -85,7 +85,7 @@ def left_out(
     seed: int = 0,
     progress: Callable[[int, int, str], None] = lambda done, total, text: None,
 ) -> Iterator[NetworkRow]:
-    """Leave out each network in turn, one row per batch. Raises ComparisonDataError if a row has no time."""
+    """Leave out each network in turn, one row per batch. Raises ComparisonDataError."""
     measured_ms = np.asarray(numbers(rows, "lat_mean_ms", LAYERS))
     cases, case = np.unique(
         [f"{row['calib_dir']}|{row['model']}|{row['batch']}|{row['precision']}|{row['date']}" for row in rows],
@@ -161,7 +161,7 @@ class _Predictor:
 
 
 def nearest(rows: Sequence[Mapping[str, str]]) -> dict[int, float]:
-    """By batch, mean error in percent of the best possible value, over several campaigns. Raises ComparisonDataError."""
+    """By batch, mean error in percent of the best possible value. Raises ComparisonDataError."""
     runs: dict[tuple[str, ...], dict[str, float]] = {}
     for row, took_ms in zip(rows, numbers(rows, "lat_mean_ms", LAYERS), strict=True):
         whole = runs.setdefault(tuple(row[name] for name in ("batch", "model", "precision", "thermal_profile")), {})
@@ -189,7 +189,7 @@ def means(rows: Sequence[NetworkRow]) -> dict[int, BatchMeans]:
 
 
 def _described(rows: Sequence[Mapping[str, str]]) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
-    """Features of each layer, and its bound in ms. Pattern numbers are omitted, since networks have their own."""
+    """Features of each layer, and its bound in ms. Network-specific pattern numbers are omitted."""
     features, bounds = [], []
     for row in rows:
         mode, nodes = MODES[row["thermal_profile"]], row["nodes"].split("|")

@@ -98,7 +98,7 @@ def _table() -> dict[str, dict[str, NodeWork]]:
 
 
 def works(rows: Sequence[Mapping[str, str]]) -> LayerWork:
-    """Work of each row; unknown nodes count as one convolution with the row's operations and bytes, and views."""
+    """Work of each row; unknown nodes count as one convolution, and views."""
     cache: dict[tuple[str, ...], tuple[NDArray[np.float64], ...]] = {}
     found = []
     for row in rows:
@@ -156,7 +156,7 @@ def _costs(work: LayerWork, rows: Sequence[Mapping[str, str]]) -> NDArray[np.flo
 def fitted_ms(
     work: LayerWork, rows: Sequence[Mapping[str, str]], measured_ms: NDArray[np.float64], weight: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Every layer's time by rates, fitted to layers of non-zero weight; shape ``(layers,)``."""
+    """Layer times by rates, fitted to layers of non-zero weight; shape ``(layers,)``."""
     costs = _costs(work, rows)
     common = np.maximum(_rates(costs, measured_ms, weight, _BY_HAND), _LEAST * _BY_HAND)
     modes = np.array([row["thermal_profile"] for row in rows])

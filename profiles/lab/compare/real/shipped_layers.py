@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers of a real AGX Orin, predicted by its shipped profile; the interpreter's host time is a frame overhead per node."""
+"""Layers of a real AGX Orin, predicted by its shipped profile with the interpreter as frame overhead."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SMS = max(mode.sm_count for mode in MODES.values())
 
 @dataclass(frozen=True)
 class Errors:
-    """Mean absolute errors of network times in percent, with and without the interpreter's host time."""
+    """Mean absolute errors of network times in percent, with and without the interpreter."""
 
     percent: float
     alone_percent: float

@@ -29,7 +29,7 @@ class CountedRun(Worker):
         return run
 
     def count(self, run: Run, marked: bool) -> None:
-        """Run once between the profiler's marks. An error ends the process: unmarked launches belong to no network."""
+        """Run once between the profiler's marks. Errors end the process: unmarked launches belong to no network."""
         cuda = self.torch.cuda
         cuda.profiler.start()
         run()

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Meter of this processor, with PyTorch in its own process.
-
-Kernel time includes issuing, without pauses. Power is that of the packages.
-"""
+"""Meter of this processor, with PyTorch in its own process. Kernel time includes issuing."""
 
 from __future__ import annotations
 
@@ -59,12 +56,7 @@ class Worker(Protocol):
         ...
 
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Answer to a request of :mod:`.kernel_worker`.
-
-        Raises:
-            RequestRefused: not possible; the worker goes on.
-            MeasurementError: the worker ended or timed out.
-        """
+        """Answer to a request of :mod:`.kernel_worker`. Raises RequestRefused, or MeasurementError if the worker ended."""
         ...
 
 
@@ -84,7 +76,7 @@ def processor_hz() -> int:
 
 
 def processor(process: Worker, counters: Counters, name: str = "cpu", clocks_mhz: Sequence[int] = ()) -> Device:
-    """This machine's processor, with measured rates of a product and a copy at its highest set clock."""
+    """This machine's processor, with measured rates at its highest set clock."""
     rates = process.ask({"do": "rates"})
     levels = tuple(mhz * 1_000_000 for mhz in sorted(set(clocks_mhz))) or (processor_hz(),)
     hz = levels[-1]
@@ -229,7 +221,7 @@ class CpuMeter:
         return None
 
     def repeated(self, what: str, request: Mapping[str, object], rails: Mapping[str, list[float]]) -> dict[str, Any]:
-        """Answer to repeating a request, NaN if refused; extends ``rails`` by mean power in mW."""
+        """Answer to repeating a request, NaN if refused; extends ``rails`` in mW."""
         nothing = {"period_ms": math.nan, "count": 0}
         lead = {**request, "do": "repeat", "seconds": self._patience.lead_s}  # operands are made, nothing is measured
         answer: dict[str, Any] | None = None

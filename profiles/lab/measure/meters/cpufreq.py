@@ -21,7 +21,7 @@ Found = TypeVar("Found")
 
 
 class Cpufreq:
-    """Clock of all cores. Raises MeasurementError if cpufreq is missing, not writable, or lacks a clock."""
+    """Clock of all cores. Raises MeasurementError."""
 
     def __init__(self, clocks_mhz: Sequence[int] = (), root: Path = Path("/")) -> None:
         self._policies = sorted((root / POLICIES).glob("policy*")) if clocks_mhz else []

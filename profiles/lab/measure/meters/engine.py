@@ -11,7 +11,7 @@ from .simulated import TwinMeter
 
 
 def listed(network: Network, compiled: str) -> Network:
-    """Launches of a network by an engine of :data:`ENGINE_TYPES`, unchanged if ``compiled`` is empty. Raises ModelError."""
+    """Launches of a network by an engine, if ``compiled``. Raises ModelError."""
     return as_engine(network, half=ENGINE_TYPES[compiled] == "float16") if compiled else network
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Meter of a GPU at set clocks: PyTorch load, GPU events for time, counters for energy."""
+"""Meter of a GPU at set clocks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Clocks(Protocol):
         ...
 
     def amiss(self) -> str:
-        """Reason to reject samples since the clocks were set, or an empty string."""
+        """Reason to reject the present samples, or an empty string."""
         ...
 
 

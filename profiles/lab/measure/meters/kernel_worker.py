@@ -59,7 +59,7 @@ class KernelWorker(Worker):
         return told
 
     def network(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Time of a network; for a CUDA graph also ``gpu_ms``, the time of one replay among several."""
+        """Time of a network; of a CUDA graph also ``gpu_ms``, one replay among several."""
         told = super().network(request)
         if self.device == "cuda" and request.get("execution") == "graph":
             told["gpu_ms"] = self._between_replays_ms(self._network_of(request))
@@ -164,7 +164,7 @@ class KernelWorker(Worker):
         return self._timed(lambda: [run() for run in burst], request, waiting=False)
 
     def _in_bursts(self, run: Run, request: dict[str, Any]) -> dict[str, Any]:
-        """Kernel time in a stream: median of bursts between two events, without the cost of an event."""
+        """Kernel time in a stream: median of bursts, without the cost of an event."""
         event_ms = self._event_ms
         found = self._bursts_ms(run, _RUNS, _BURSTS, request)
         took_ms = (statistics.median(found) - event_ms) / _RUNS
@@ -174,7 +174,7 @@ class KernelWorker(Worker):
 
     @functools.cached_property
     def _event_ms(self) -> float:
-        """Time of an event in a stream, in ms, by 1 or 10 runs of the smallest kernel between two events."""
+        """Time of an event in a stream, in ms, by runs of the smallest kernel."""
         run, limits = self._smallest, {"timings": 200, "seconds": 1.0}
         run()
         one, several = (statistics.median(self._bursts_ms(run, runs, _IN_ORDER // runs, limits)) for runs in (1, _RUNS))
@@ -204,7 +204,7 @@ class KernelWorker(Worker):
         return found
 
     def _repeated_in_graph(self, run: Run) -> tuple[Run, int, float]:
-        """CUDA graph of a short kernel, its launches, and GPU time of each in ms; else the kernel and 0."""
+        """CUDA graph of a short kernel, its launches, and GPU time of each in ms."""
         if self._graph is None:
             self._graph = run, 0
             took_ms = self._in_bursts(run, {"timings": _RUNS, "seconds": 0.0})["ms"]
@@ -257,7 +257,7 @@ class KernelWorker(Worker):
         return statistics.median(found) - event_ms
 
     def gpu_clock(self, request: dict[str, Any]) -> dict[str, Any]:
-        """GPU clock in Hz by its own cycle counter: it may be throttled without the driver reporting it."""
+        """GPU clock in Hz by its own cycle counter: it may be throttled unseen by the driver."""
         before, after = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
         self.torch.cuda._sleep(_SLEEP_CYCLES)  # it may have been off
         before.record()
@@ -336,7 +336,7 @@ def _matmul(worker: KernelWorker, kernel: dict[str, Any]) -> Run:
 
 
 def _short(arguments: Callable[[list[Any], dict[str, Any]], tuple[Any, ...]], *options: str) -> Callable[..., Run]:
-    """Maker of kernels whose functions have the name of their kind; ``options`` are passed by keyword."""
+    """Maker of kernels whose functions have their kind's name."""
 
     def make(worker: KernelWorker, kernel: dict[str, Any]) -> Run:
         name, params, tensors = kernel["kind"].replace("_scalar", ""), kernel["params"], _tensors(worker, kernel)
@@ -366,7 +366,7 @@ def _norm(worker: KernelWorker, kernel: dict[str, Any]) -> Run:
 
 
 def _clone(worker: KernelWorker, kernel: dict[str, Any]) -> Run:
-    """Copy between memory layouts, as networks make: heads and tokens, groups and channels."""
+    """Copy between memory layouts, as in networks."""
     shape = list(kernel["inputs"][0])
     first, second = (1, 2) if len(shape) > 2 else (0, len(shape) - 1)
     if len(shape) > 1:

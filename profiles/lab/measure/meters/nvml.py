@@ -84,11 +84,7 @@ def installed_library() -> NvmlLibrary:
 
 
 class Nvml:
-    """Energy and clocks of one GPU; closing releases locked clocks.
-
-    Raises:
-        MeasurementError: no driver, no such GPU, or no energy counter (before Volta).
-    """
+    """Energy and clocks of one GPU; closing releases locked clocks. Raises MeasurementError, also before Volta."""
 
     rails = (RAIL,)
 
@@ -166,7 +162,7 @@ class Nvml:
 
 
 def gpu_device(process: Worker, nvml: Nvml, name: str, clocks_mhz: Sequence[int] = ()) -> Device:
-    """GPU with measured rates of products and a copy, at its clock or the highest to be locked."""
+    """GPU with measured rates, at its clock or the highest to be locked."""
     if clocks_mhz:
         nvml.check_offered(clocks_mhz)
         nvml.lock(max(clocks_mhz))

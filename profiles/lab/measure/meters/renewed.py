@@ -17,7 +17,7 @@ class EndingWorker(Worker, Protocol):
 
 
 class Renewed:
-    """Restarts after a failure or timeout, which counts as a refusal. Raises MeasurementError if it cannot start."""
+    """Worker restarted after a failure, which counts as a refusal. Raises MeasurementError if it cannot start."""
 
     def __init__(self, start: Callable[[], EndingWorker]) -> None:
         self._start, self._in_a_row = start, 0
@@ -28,12 +28,7 @@ class Renewed:
         return self._worker.about
 
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Answer to a request.
-
-        Raises:
-            RequestRefused: not possible, or the worker was restarted.
-            MeasurementError: repeated failures, or a failed restart.
-        """
+        """Answer to a request. Raises RequestRefused, or MeasurementError after repeated failures."""
         try:
             answer = self._worker.ask(request)
         except RequestRefused:

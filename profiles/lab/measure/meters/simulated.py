@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Meter of a simulated board in virtual time, with noise, outliers and sensor steps of a real one."""
+"""Meter of a simulated board in virtual time, with a real one's noise."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class TwinMeter:
         return self._active[2]
 
     def _spread(self, run: Execution) -> Array:
-        """Spread of log frame time: host jitter shows when the GPU waits for the host."""
+        """Spread of log frame time, larger if the GPU waits for the host."""
         waiting = np.clip(1.0 - run.gpu_busy_s / run.latency_s, 0.0, 1.0)
         return np.asarray(0.006 + 0.030 * waiting)
 

@@ -24,7 +24,7 @@ class Counters(Protocol):
 
 
 class Ticks:
-    """Counters read continuously by their own thread; energy is mean power between ticks times elapsed time."""
+    """Counters read continuously by their own thread."""
 
     def __init__(self, counters: Counters) -> None:
         self._counters = counters
@@ -51,7 +51,7 @@ class Ticks:
         return before
 
     def since_mj(self, before: Mapping[str, int]) -> dict[str, float]:
-        """Energy in mJ by power between first and last tick; as read if ticks are too few."""
+        """Energy in mJ by power between first and last tick, if there are enough."""
         until_s, plain = time.monotonic(), self._counters.since_mj(before)
         self.close()
         if self._failed is not None:

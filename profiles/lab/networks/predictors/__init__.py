@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole-network predictors: trees on global features, and graph networks trained by PyTorch and run by NumPy."""
+"""Whole-network predictors: trees, and graph networks trained by PyTorch and run by NumPy."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Graph networks of three papers, SeerNet (PerfSeer), ANEE with its readout (DNNPerf), PMGNS (DIPPM), and ours."""
+"""Graph networks: SeerNet (PerfSeer), ANEE with its readout (DNNPerf), PMGNS (DIPPM), and ours."""
 
 from __future__ import annotations
 

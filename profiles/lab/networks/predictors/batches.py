@@ -100,12 +100,7 @@ def _with(rows: Matrix, devices: Matrix, columns: Sequence[int]) -> Matrix:
 
 
 def make_batch(encoding: Encoding, scalings: Scalings, encoded: Sequence[Encoded], devices: Matrix) -> Batch:
-    """Batch of samples.
-
-    Args:
-        encoded: scaled graph of each.
-        devices: (samples, figures) device of each.
-    """
+    """Batch of samples: scaled graph, and device (samples, figures), of each."""
     own = bool(encoding.node_device or encoding.edge_device)
     places: dict[int, int] = {}
     graph_of = np.array([number if own else places.setdefault(id(one), len(places)) for number, one in enumerate(encoded)])

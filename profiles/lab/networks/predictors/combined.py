@@ -30,11 +30,7 @@ _HELD = 0.2
 
 
 class RatesAndLaunches:
-    """Geometric mean of rates, good at unseen families, and launches, good at unseen sizes; memory by rates.
-
-    Args:
-        networks: ensemble size of launches.
-    """
+    """Geometric mean of rates, good at unseen families, and launches, good at unseen sizes."""
 
     def __init__(self, networks: int = 2) -> None:
         self.metrics: tuple[str, ...] = ()

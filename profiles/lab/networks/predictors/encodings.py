@@ -166,7 +166,6 @@ def _dippm(graph: PerformanceGraph) -> Encoded:
 
 
 def _tiles(node: Node) -> tuple[float, float]:
-    """Launch as a matrix product: its depth, and its count of parallel output tiles."""
     depth = node.kernel[0] * node.kernel[1] * node.in_channels / max(node.groups, 1)
     pixels = node.output_bytes / max(node.out_channels, 1) / 4
     return depth, -(-pixels // _OUTPUTS) * -(-node.out_channels // _OUTPUTS)

@@ -33,11 +33,7 @@ class Estimator(Protocol):
         ...
 
     def fit(self, samples: Sequence[Sample], told: Told = silent) -> None:
-        """Learn from samples.
-
-        Raises:
-            RecordError: no samples, different metrics, or a missing library.
-        """
+        """Learn from samples. Raises RecordError."""
         ...
 
     def predict(self, queries: Sequence[Query]) -> NDArray[np.float64]:
@@ -46,7 +42,7 @@ class Estimator(Protocol):
 
 
 class Targets:
-    """Metrics as logarithms of mean 0 and deviation 1, for relative errors over decades."""
+    """Metrics as logarithms of mean 0 and deviation 1."""
 
     def __init__(self, mean: NDArray[np.float64], deviation: NDArray[np.float64]) -> None:
         self.mean, self.deviation = mean, deviation
@@ -66,11 +62,7 @@ class Targets:
 
 
 def table_of(samples: Sequence[Sample]) -> tuple[tuple[str, ...], NDArray[np.float64]]:
-    """Metrics of samples, and values (samples, metrics).
-
-    Raises:
-        RecordError: no samples, different metrics, or a value not above 0.
-    """
+    """Metrics of samples, and values (samples, metrics). Raises RecordError."""
     if not samples:
         raise RecordError("there are no samples to learn from")
     metrics = tuple(samples[0].values)

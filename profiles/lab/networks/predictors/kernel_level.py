@@ -44,7 +44,7 @@ class Scaled:
 
 
 class KernelLevel(Scaled):
-    """Surfaces of a bundle, at the nearest configuration of its grid. Raises RecordError for metrics without a surface."""
+    """Surfaces of a bundle, at the nearest configuration. Raises RecordError for other metrics."""
 
     def __init__(self, bundle: Bundle) -> None:
         super().__init__()

@@ -54,7 +54,6 @@ def _with(made: GraphNetwork, **changes: Any) -> GraphNetwork:
 
 
 def _up_to(number: int) -> GraphNetwork:
-    """Row of PerfSeer's table 1: feature groups up to this one, without SynMM and GNPB."""
     return _with(seernet(), synmm=False, gnpb=False, without=tuple(PERFSEER_GROUPS)[number + 1 :])
 
 
@@ -99,7 +98,7 @@ def trained_as(
 
 
 def duplicates(methods: Mapping[str, Callable[[], Estimator]], metrics: int) -> dict[str, str]:
-    """Graph networks equal to an earlier one on this number of metrics: its name by theirs."""
+    """Graph networks equal to an earlier one: its name by theirs."""
     found: dict[str, str] = {}
     first: dict[Any, str] = {}
     for name, make in methods.items():
@@ -110,7 +109,7 @@ def duplicates(methods: Mapping[str, Callable[[], Estimator]], metrics: int) -> 
 
 
 def unseen_share(estimator: Estimator, graphs: Sequence[PerformanceGraph]) -> float:
-    """Mean share of operations in launches that DNNPerf's formula ignores; 0 for other predictors."""
+    """Mean share of operations in launches that DNNPerf's formula ignores."""
     own = estimator.architecture if isinstance(estimator, GraphNetwork) else None
     if not isinstance(own, Anee) or own.own or own.encoder != "anee":
         return 0.0

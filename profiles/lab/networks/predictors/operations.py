@@ -12,12 +12,7 @@ from numpy.typing import NDArray
 
 
 class Segments:
-    """Rows in groups, which may be empty.
-
-    Attributes:
-        index: (n,) group of each row.
-        count: number of groups.
-    """
+    """Rows in ``count`` groups, which may be empty; ``index`` (n,) has each row's."""
 
     def __init__(self, index: NDArray[np.int64], count: int) -> None:
         self.index, self.count = index, count

@@ -101,10 +101,7 @@ def _counted(graph: PerformanceGraph) -> _Counted:
 
 
 class Rates(Scaled):
-    """An :class:`~jetdvfs.profiles.lab.networks.predictors.estimator.Estimator` of latency, energy and memory.
-
-    Non-negative least squares of relative errors. Unseen operators take the common rates.
-    """
+    """An :class:`~jetdvfs.profiles.lab.networks.predictors.estimator.Estimator`; unseen operators take the common rates."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trees on global features (Jung et al.): random forest, gradient boosting, XGBoost; all three by XGBoost."""
+"""Trees on global features (Jung et al.): random forest, gradient boosting, XGBoost."""
 
 from __future__ import annotations
 

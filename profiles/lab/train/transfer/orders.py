@@ -71,7 +71,7 @@ def orders_compared(
     progress: Callable[[int, int, str], None] = lambda done, total, text: None,
     counts: Sequence[int] = COUNTS,
 ) -> list[Row]:
-    """A row for each order and count of observations, over all networks. Raises BoardDescriptionError, TwinError."""
+    """A row for each order and count of observations. Raises BoardDescriptionError, TwinError."""
     device, chip = load_board(board), Silicon(node, board, perturbed=perturbed)
     truths = [true_surface(network, chip, device.grid, device.energy_rails) for network in networks]
     prior = prior_of(bundle, device)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Learning programs on published tables of real boards, from random observations; errors over the rest."""
+"""Learning programs on published tables of real boards, from random observations."""
 
 from __future__ import annotations
 
@@ -35,9 +35,7 @@ _FRAMES = 30  # rows of the tables are means of many
 
 @dataclass(frozen=True)
 class Errors:
-    """Mean and median of |predicted / measured - 1| in percent at unobserved configurations, medians over
-    programs and orders.
-    """
+    """|predicted / measured - 1| in percent at unobserved configurations, medians over programs and orders."""
 
     latency_mean_percent: float
     latency_median_percent: float
@@ -50,7 +48,7 @@ class Errors:
 
 @dataclass(frozen=True)
 class RealRow:
-    """Errors on a table's programs on one board after some observations of each, by :data:`WAYS`."""
+    """Errors on a table's programs on one board, by :data:`WAYS`."""
 
     table: str
     board: str

@@ -39,12 +39,7 @@ _ANY_RATE, _LEFT, _NOTHING_SMOOTH = 4.0, 0.05, 1e-4  # deviations of logarithms:
 
 @dataclass(frozen=True)
 class Published:
-    """Published result of another method.
-
-    Attributes:
-        observations: profiled modes.
-        latency_percent, power_percent: upper limits of its errors.
-    """
+    """Published result of another method; errors are upper limits."""
 
     name: str
     observations: int
@@ -71,7 +66,7 @@ class _TwoRates:
 
 
 def two_rates(network: Network, chip: DeviceRates, grid: FrequencyGrid, observations: Sequence[Observation]) -> Array:
-    """Latency in ms over the grid, with a compute and a transfer rate fitted to observations; ``chip`` has initial rates."""
+    """Latency in ms over the grid, with a compute and a transfer rate fitted to observations."""
     gpu_mhz, emc_mhz = (np.array(levels, np.float64) / 1e6 for levels in (grid.gpu_hz, grid.emc_hz))
     compute_ms, transfer_ms = terms_ms(network.launches, gpu_mhz[None, :, None], emc_mhz[None, None, :], chip)
     over_both = np.broadcast_shapes(compute_ms.shape, transfer_ms.shape)
@@ -97,7 +92,7 @@ def two_rates(network: Network, chip: DeviceRates, grid: FrequencyGrid, observat
 
 
 def overlap_fit(grid: FrequencyGrid, observations: Sequence[Observation]) -> Surface:
-    """Fit of a three-term overlap and power of three clocks. Raises GridError if an observation is off the grid."""
+    """Fit of a three-term overlap and power of three clocks. Raises GridError."""
     return Correcting(flat_surface(grid), observations, smooth=False).result().surface
 
 
@@ -137,12 +132,7 @@ def transferred(
     seed: int = 0,
     progress: Callable[[int, int, str], None] = lambda done, total, text: None,
 ) -> list[Row]:
-    """A row for each of :data:`COUNTS`.
-
-    Raises:
-        BoardDescriptionError: no such board.
-        TwinError: no silicon for it, or a missing kind.
-    """
+    """A row for each of :data:`COUNTS`. Raises BoardDescriptionError, TwinError."""
     device, chip = load_board(board), Silicon(node, board, perturbed=perturbed)
     meter = TwinMeter(chip, seed + 1)
     truths = [true_surface(network, chip, device.grid, device.energy_rails) for network in networks]

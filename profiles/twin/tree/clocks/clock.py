@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One clock of a simulated board: its request, and the hardware's rate, which follows."""
+"""One clock of a simulated board: its request, and the hardware's rate."""
 
 from __future__ import annotations
 

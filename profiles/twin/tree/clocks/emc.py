@@ -238,11 +238,7 @@ class ActivityMonitor:
 
 
 class OverrideFiles:
-    """``override.emc``: takes a rate by ``clk_update_rate`` and holds it while ``clk_state`` is 1.
-
-    Args:
-        section: the board's ``emc`` section: ``override`` and ``bwmgr`` (directories).
-    """
+    """``override.emc``: takes a rate by ``clk_update_rate`` and holds it while ``clk_state`` is 1."""
 
     def __init__(self, memory: SimulatedMemoryClock, section: Mapping[str, Any]) -> None:
         self._memory = memory

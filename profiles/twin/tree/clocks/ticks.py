@@ -17,7 +17,7 @@ BACKGROUND_LOAD = 0.01  # assumed: busy share of a core on an idle system
 
 @dataclass
 class _Tick:
-    """A governor's timer, asleep at first, and its unit's utilisation since the last tick."""
+    """A governor's timer, asleep at first."""
 
     period_s: float
     act: Callable[[float], bool]
@@ -32,7 +32,7 @@ class _Tick:
 
 
 class GovernorTicks:
-    """Governor timers of a board; ``follow`` moves the memory clock after a governor, and returns True if it moved."""
+    """Governor timers of a board; ``follow`` moves the memory clock after a governor."""
 
     def __init__(self, policies: Sequence[SimulatedCpuPolicy], gpu: SimulatedGpu, follow: Callable[[], bool]) -> None:
         self._follow = follow
@@ -53,13 +53,13 @@ class GovernorTicks:
         return tuple(tick.next_at for tick in self._all)
 
     def count(self, seconds: float, busy_cores: Mapping[str, float], gpu_share: float) -> None:
-        """Let time pass with these busy cores by policy, and this busy share of the GPU."""
+        """Let time pass with busy cores by policy, and a busy share of the GPU."""
         for policy, tick in self._cpu.items():
             tick.busy_s += seconds * min(max(busy_cores.get(policy, 0.0), BACKGROUND_LOAD), 1.0)
         self._gpu.busy_s += seconds * gpu_share
 
     def fire(self, now: float, *, active: bool) -> None:
-        """Run due governors; if nothing is ``active``, timers sleep until the next access to the board."""
+        """Run due governors; if nothing is ``active``, timers then sleep."""
         for tick in self._all:
             if tick.next_at <= now:
                 moved = tick.fire(now)

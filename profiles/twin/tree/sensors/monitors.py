@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Power monitors: energy of each rail since the start, and the chips in the drivers of JetPack 4 and 5."""
+"""Power monitors: energy of each rail, and the chips in the drivers of JetPack 4 and 5."""
 
 from __future__ import annotations
 
@@ -43,7 +43,6 @@ class RailLedger:
         return self._joules[-1]
 
     def mean_w(self, rail: str, start: float, end: float) -> float:
-        """Mean power of a rail between two moments, as far back as the history."""
         start, end = max(start, self._times[0]), min(end, self._times[-1])
         if end <= start:
             return 0.0
@@ -58,7 +57,7 @@ class RailLedger:
 
 
 class SimulatedPowerMonitor:
-    """One monitor: up to three channels, averaged over ``samples`` cycles, in converter steps; unwired channels read zero."""
+    """Monitor of up to three channels, averaged over ``samples`` cycles, in converter steps; unwired channels read zero."""
 
     def __init__(
         self,
@@ -195,7 +194,7 @@ class PowerMonitorIio:
 
 
 class Ina238Files:
-    """Files of one INA238: bus voltage in mV, current in mA, power in uW; arguments as for the INA3221."""
+    """Files of one INA238: bus voltage in mV, current in mA, power in uW."""
 
     def __init__(
         self, monitor: SimulatedPowerMonitor, bus: str, address: str, hwmon: str, driver: str, now: Callable[[], float]

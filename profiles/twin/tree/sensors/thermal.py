@@ -109,7 +109,7 @@ class ThermalModel:
         return {zone.name: self.zone_c(zone) for zone in self._zones}
 
     def trips(self) -> Iterator[tuple[str, float, float]]:
-        """Every throttling or critical trip: kind, temperature, and its zone's temperature, in degrees."""
+        """Throttling and critical trips: kind, temperature, and its zone's temperature, in degrees."""
         for zone in self._zones:
             for trip, millidegrees in enumerate(zone.trips_mc):
                 yield _kind(zone, trip), millidegrees / 1e3, self.zone_c(zone)
