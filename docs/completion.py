@@ -26,7 +26,7 @@ PLACES = {
     "zsh": "zsh/site-functions/_{}",
     "fish": "fish/vendor_completions.d/{}.fish",
 }
-#: Those that are shipped, and whatever else is installed when somebody asks, without the time that starting Python takes.
+#: Shipped profiles, and installed ones at completion time, without the cost of starting Python.
 PROFILES = (
     f"printf '%s\\n' {' '.join(find_bundles([SHIPPED]))}; find ~/.local/share/jetdvfs/bundles /var/lib/jetdvfs/bundles "
     + ("-mindepth 1 -maxdepth 1 -printf '%f\\n' 2>/dev/null")

@@ -25,7 +25,7 @@ from jetdvfs.daemon.cli.verbs import EXIT_CODES, JETDVFS, module_of, parser_with
 from jetdvfs.profiles.documents import expected
 
 Lines = Iterator[str]
-#: What is code in a docstring: with one backtick, with two, or with a role before it.
+#: Code in a docstring: with one backtick, with two, or with a role before it.
 CODE = re.compile(r"(?::[a-z]+:)?(`{1,2})~?(.+?)\1", re.DOTALL)
 OPTION = re.compile(r"(?<![\w`-])--?[a-zA-Z][\w-]*")
 

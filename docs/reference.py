@@ -23,7 +23,7 @@ import jetdvfs
 from jetdvfs.tests.support.references import ROLE, followed
 
 DOCS = Path(__file__).resolve().parent
-#: What others may build on, from applications down to what everything is made of.
+#: Public modules, from applications down to the basics.
 FACES = (
     "daemon.notebook",
     "daemon.qos",

@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 PRODUCT = "jetdvfs"
-#: Distributions beside it, and what they are.
+#: Optional distributions, and their descriptions.
 APART = {"jetdvfs-twin": "simulated Jetson boards for jetdvfs", "jetdvfs-lab": "measuring, training and studies for jetdvfs"}
 PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
-#: Those of the distribution's packages that are not called after what they hold.
+#: Packages of the distribution with names of their own.
 DEBIAN_NAMES = {"pyyaml": "python3-yaml"}
 #: Where the distribution's own would not work with another release of the first.
 TOGETHER = ("numpy", "scipy")
@@ -47,7 +47,7 @@ COMMANDS = {
     "jetdvfs-lab": ("jetdvfs.daemon.cli", "lab"),
     "jetdvfsd": ("jetdvfs.daemon.service", "main"),
 }
-#: What pip notes of its own work.
+#: Files of pip.
 LEFT_OUT = ("RECORD", "REQUESTED", "INSTALLER", "direct_url.json")
 MANIFEST = "lib/jetdvfs/installed"
 DOCUMENTS = ("README.md", "SECURITY.md", "CHANGELOG.md")
@@ -97,7 +97,7 @@ class Tree:
 
     def add_the_rest(self) -> None:
         for name, (module, function) in COMMANDS.items():
-            # -I: whatever is set in the environment, or lies in the user's home, is none of a root daemon's libraries.
+            # -I: environment and home directory provide no libraries for a root daemon.
             program = (
                 f"#!{self.prefix}/lib/jetdvfs/bin/python3 -I\nimport sys\n\n"
                 f"from {module} import {function}\n\nsys.exit({function}())\n"
@@ -249,7 +249,7 @@ def make_debs(folder: Path) -> None:
         theirs = provided(libraries)
         brought = sorted(libraries.keys() - theirs.keys())
         tree.add_environment(brought, system=True)
-        # Where every program of the system's Python finds what applications import.
+        # Import path of every program of the system's Python.
         tree.add_library(PRODUCT, "lib/python3/dist-packages")
         tree.add_the_rest()
         tree.write("/etc/jetdvfs/jetdvfsd.yaml", configuration())

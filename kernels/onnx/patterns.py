@@ -106,7 +106,7 @@ class Rewriter:
         self._sizes: set[str] = set()
         self._fixed: set[str] = set(self._weights)
         self._find_sizes()
-        for node in graph.nodes:  # weights that were turned, or written into by others
+        for node in graph.nodes:  # weights that were transposed, or written into by other nodes
             changed = node.operator in ("Identity", "Transpose", "ScatterND") and self._fixed.issuperset(node.outputs)
             if changed and node.inputs and node.inputs[0] in self._weights:
                 header = self._weights[node.inputs[0]]
@@ -121,7 +121,7 @@ class Rewriter:
     def nodes(self) -> tuple[list[Node], frozenset[int]]:
         """Joined nodes, and identities of those that only compute places and launch nothing."""
         made = self._made
-        # From the end, so that what is put together is as large as it can be.
+        # From the end, so that joined calls are as large as possible.
         for place in range(len(self._graph.nodes) - 1, -1, -1):
             node = self._graph.nodes[place]
             if place in self._gone:
@@ -190,7 +190,7 @@ class Rewriter:
             return [Node("assign", "aten", node.name, node.inputs, node.outputs, details | node.attributes, node.scope)]
         if node.operator == "Not" and "aten.ne." in node.origin:
             maker = self._maker.get(node.inputs[0])
-            if maker is not None and self._graph.nodes[maker].operator == "Equal":  # which others use too
+            if maker is not None and self._graph.nodes[maker].operator == "Equal":  # which other nodes use, too
                 return [Node("ne", "aten", node.name, self._graph.nodes[maker].inputs, node.outputs, {}, node.scope)]
         moved = node.operator == "Transpose" and (self._is_table(node) or self._is_picture(node))
         if moved or (node.operator == "Squeeze" and self._is_packed(node)):
@@ -290,7 +290,7 @@ class Rewriter:
         if kind == "layer_norm":
             scale = self._weights.get(bound.get("#scale", ""))
             axes = self._details(kind, bound, used)["axes"]
-            # From set 17 on there is an operator, and what is written out the author wrote.
+            # From set 17 on there is an operator, and spelled-out norms are the author's.
             return self._version < 17 and axes is not None and (scale is None or len(scale.shape) == len(axes))
         if kind == "rms_norm":  # else the author wrote it out
             return all("rms_norm(" in self._graph.nodes[place].line for place in used)

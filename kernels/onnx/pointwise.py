@@ -56,7 +56,7 @@ for _row in KINDS.values():
             _one(_row.name, _spelling)
         else:
             _two(_row.name, _spelling, _EXCHANGED.get(_row.name))
-_one("selu", "Selu")  # launches what "elu" does
+_one("selu", "Selu")  # launches "elu"
 for _name, _spelling in (
     ("isinf", "IsInf"),
     ("bitwise_not", "BitwiseNot"),

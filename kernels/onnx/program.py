@@ -298,7 +298,7 @@ WITHOUT_RULE = frozenset(
         *("SoftmaxCrossEntropyLoss", "StringConcat", "StringNormalizer", "StringSplit", "TfIdfVectorizer"),
     }
 )
-#: The number of rounds that stands for none.
+#: Number of rounds that means no limit.
 _ENDLESS = (1 << 63) - 1
 
 

@@ -59,14 +59,14 @@ class _Narrowing:
         self._ends: dict[str, bool] = {}
 
     def graph(self) -> Graph:
-        narrow: set[str] = set()  # what is of 8 bits
+        narrow: set[str] = set()  # values of 8 bits
         nodes: list[Node] = []
         for node in self._graph.nodes:
             self._account.step()
             if node.operator == _INTO and node.inputs[0] not in self._constant:
                 narrow.update(node.outputs if self._type_of(node) in _NARROW else ())
             elif node.operator == _FROM and node.inputs[0] in narrow | self._constant:
-                narrow.update(node.outputs)  # for those that work in 8 bits; others read it converted
+                narrow.update(node.outputs)  # for those that work in 8 bits; the rest read it converted
             elif node.operator in _MOVES and node.inputs[0] in self._constant:
                 narrow.update(node.outputs if node.inputs[0] in narrow else ())
             elif self._is_narrow(node, narrow):

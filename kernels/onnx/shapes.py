@@ -319,7 +319,7 @@ def multinomial(call: NodeCall) -> Any:
 
 @onnx_operator("HannWindow", "HammingWindow", "BlackmanWindow")
 def window(call: NodeCall) -> Any:
-    name = "hamming_window" if call.node.operator == "HammingWindow" else "hann_window"  # which costs what Blackman's does
+    name = "hamming_window" if call.node.operator == "HammingWindow" else "hann_window"  # which costs as much as Blackman's
     dtype = SCALAR_CODES[_type_of(call, "float32", "output_datatype")]
     return call.aten(name, int(call.numbers(0)[0]), bool(call.attribute("periodic", 1)), dtype=dtype)
 

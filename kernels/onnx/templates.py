@@ -48,7 +48,7 @@ def _attentions() -> Iterator[Template]:
     for shared, inners in ((True, grouped), (False, ["key"])):
         keys: list[Template] = [("Transpose", inner, _PERM) for inner in inners]
         keys += [("Reshape", ("Transpose", ("Reshape", inner, ANY), _PERM), ANY) for inner in inners]
-        keys.append(("Reshape", ("Transpose", inners[-1], _PERM), ANY))  # what is reshaped twice may be reshaped once
+        keys.append(("Reshape", ("Transpose", inners[-1], _PERM), ANY))  # two reshapes may be written as one
         for key, value in itertools.product(keys, _repeated("value") if shared else ["value"]):
             scaled: Template = ("MatMul", ("Mul", "query", S), ("Mul", key, S))
             # A query that does not change is scaled before the network runs.
@@ -93,7 +93,7 @@ for _call, _template, _names in TEMPLATES:
     if isinstance(_template, tuple):
         _before = frozenset(part[0] for part in _template[1:] if isinstance(part, tuple))
         BY_LAST.setdefault(_template[0], []).append((_call, _template, _names, _before))
-#: Calls whose shapes decide whether they are what is written.
+#: Calls whose shapes must confirm the template.
 DECIDED_BY_SHAPES = frozenset({"layer_norm", "rms_norm", "baddbmm", "attention", "group_norm"})
 
 

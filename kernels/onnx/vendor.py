@@ -101,7 +101,7 @@ def rotary_embedding(call: NodeCall) -> Any:
     return call.aten("reshape", _rotated(call, apart, cosine, sine, interleaved), list(x.shape))
 
 
-# com.microsoft: what onnxruntime's optimiser writes
+# com.microsoft: operators of onnxruntime's optimiser
 
 
 @onnx_operator("SimplifiedLayerNormalization", "com.microsoft::SimplifiedLayerNormalization")

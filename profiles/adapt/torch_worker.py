@@ -27,7 +27,7 @@ from typing import Any, Callable, Sequence
 Run = Callable[[], Any]
 
 _WARM_UP = 3
-_LEAST = 5  # timings, whatever they take
+_LEAST = 5  # timings, at any duration
 _REFERENCE_LAUNCHES = 64  # of the smallest kernel, host work for comparison with a network's latency
 _INTERPRETER = "The following operation failed in the TorchScript interpreter"
 _OUT_OF_MEMORY = re.compile(r"out of memory|can't allocate memory|not enough memory", re.IGNORECASE)

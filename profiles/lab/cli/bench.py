@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 SIZES = (100, 500, 1000, 2000)
 KERNEL_LEVEL = "kernels"
 
-#: What the papers report on data of their own, which no table here repeats.
+#: Published values on the papers' own data.
 REPORTED = (
     "PerfSeer: inference time 8.91%, memory 3.46% with 53,000 networks on an RTX 3090; with 2,000 19.25 and 7.49% (table 3)",
     "  without GNPB 10.70% of time, without SynMM too 13.15% (table 2); SeerNet-Multi 7.75% of all, without PCGrad 15.85%",

@@ -19,8 +19,8 @@ from ..measure.meters.notes import Notebook
 
 _REST_S = 20.0  # without work and at the board's own clocks, after it was too hot
 _READ_EVERY_S = 0.05
-_SLOWER = 0.05  # than the clock that is held, by so much the GPU may really be
-_BLIND_S = 1.0  # for so long a rail may not be read
+_SLOWER = 0.05  # allowed slowness of the GPU relative to its held clock
+_BLIND_S = 1.0  # longest time without a reading of a rail
 
 
 class HeldClocks:
@@ -51,7 +51,7 @@ class HeldClocks:
             self._lease = self._client.hold(configuration=configuration, reason="measured", app="jetdvfs-lab collect")
         except NoDaemon:
             raise
-        except DaemonError as error:  # heat takes levels away; others' limits do
+        except DaemonError as error:  # heat takes levels away; limits of other programs do
             self._notes = (f"clocks could not be set: {error}",)
         else:
             applied = self._lease.applied

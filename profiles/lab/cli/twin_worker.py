@@ -28,7 +28,7 @@ class TwinWorker:
         self._models = {str(path): network for path, network in models.items()}
         self._actions: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
             "kernel": self._kernel, "repeat": self._repeat, "issue": self._issue, "network": self._network,
-            "gpu_clock": lambda request: {},  # whose cycles nobody counts
+            "gpu_clock": lambda request: {},  # without a cycle counter
         }  # fmt: skip
         self.about: Mapping[str, Any] = {
             "device_name": "a simulated board", "torch": "none: its application port",

@@ -27,7 +27,7 @@ PRODUCTS = "gemm_sweep_full_cuda_50w.csv"
 NETWORKS = ("mobilenet_v2", "resnet18", "vgg16")
 LAYER_LIMIT, POWER_LIMIT = 0.30, 0.15
 _TYPES = {"FP32": "float32", "FP16": "float16", "BF16": "bfloat16"}
-_HARNESS = 8.7  # the measuring program's host time beside issuing
+_HARNESS = 8.7  # the measuring program's host time, relative to issuing
 _FUNCTIONAL = frozenset({"add", "mean", "cat", "mul"})
 _STRESS_C = 50.0
 

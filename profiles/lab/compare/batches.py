@@ -25,7 +25,7 @@ NETWORK = "inception_v3"
 SIZES = (1, 2, 4, 8, 16)
 #: The boards' names in the table, and the profiles that plans are made from.
 PROFILES = {"NX": "xavier-nx-sim", "Nano": "nano-sim"}
-#: Deadlines, as multiples of what one image takes at the top clock.
+#: Deadlines, as multiples of one image's time at the top clock.
 SLACK = (1.5, 2.0, 3.0, 5.0, 8.0)
 _NEAR = 0.02
 

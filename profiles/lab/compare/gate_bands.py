@@ -29,7 +29,7 @@ POWER_RANGE = {"vgg16": 20.0, "shufflenet_v2_x1_0": 30.0}
 RUNTIME_UP_TO = {0.75: 10.0, 0.9: 25.0}
 """Figure 2a: largest deviation of runtimes from the median in the upper quartile and decile, in percent."""
 _SPECIALISED = 3.64  # section 6.3: mean error of models of one network each, on boards they were not trained on
-_MEAN_OF_NORMAL = 0.798  # of the absolute value, beside the standard deviation
+_MEAN_OF_NORMAL = 0.798  # of the absolute value, relative to the standard deviation
 _MIDDLE = (0.05, 0.95)
 _RESAMPLED = 20_000
 

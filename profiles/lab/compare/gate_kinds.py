@@ -26,7 +26,7 @@ TESTED = tuple(range(11, 19))
 """Held-out boards. The paper has two; their choice affects power errors much."""
 _TESTING = 2 / 13  # of all kernels, as in the paper
 _SLOWEST_CPU = 5  # the paper leaves out the lowest CPU clocks, at which the host is all that counts
-_LEARNING_RATE, _DEPTH = 0.1, 8  # of the paper's Table 2 (to 0.1, to 11): of what was tried, what does best on boards left out
+_LEARNING_RATE, _DEPTH = 0.1, 8  # within the paper's Table 2 (to 0.1, to 11): best of those tried on held-out boards
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ KERNELS = {name: f"jetson_orin_nano_8gb_{name}.csv" for name in ("matmul", "line
 LIMIT = 0.15
 _CPU_HZ = 1.728e9
 _LONG_MS = 0.5
-# Kernels of ONNX Runtime beside those of the framework that the chip's file is about, and the cost of issuing one.
+# Kernels of ONNX Runtime relative to the framework's of the chip's file, and the cost of issuing one.
 _LIBRARY = {"depthwise": 20.7, "hardtanh": 0.66, "add": 0.66, "mul": 0.66, "gelu": 0.66, "softmax": 1.85, "clone": 0.57}
 _FLOAT32 = 1.34  # single-precision products: a mixture of plain and tensor-core kernels
 _ISSUE = 1.54
@@ -110,7 +110,7 @@ class _Cell:
 
 def _cell(group: str, name: str) -> _Cell | None:
     """State by the campaign's scripts; None if unknown."""
-    if group == ".":  # MobileNetV2 at 100 Hz beside stress-ng
+    if group == ".":  # MobileNetV2 at 100 Hz with stress-ng
         return _Cell("mobilenet", 100.0, loaded="baseline" not in name and "p3hi" not in name)
     workload = name.removeprefix("gov_").rpartition("_")[2].replace("cnn", "mobilenet")
     if workload == "idle":

@@ -203,7 +203,7 @@ _TOPS = {
     "orin": Clocks("agx-orin-64gb", 8, 1300.5e6, 204.8e9),
     "thor": Clocks("agx-thor", 10, 1575e6, 273e9),
 }
-#: IFEval's prompts and what came of them: the middle of an answer, on average.
+#: IFEval's prompts and answers: the middle of an answer, on average.
 _IFEVAL_CONTEXT = 300
 _ORIN_30W = Clocks("agx-orin-64gb", 4, 612e6, 204.8e9)
 _NX_BYTES_PER_CYCLE = 32
@@ -269,12 +269,12 @@ WITHIN_MS, WITHIN_MJ = 0.15, 0.20
 """Goals for relative errors of tokens per second, and of energy per token."""
 
 EAGER = ("transformers",)
-# What rates are before anything is fitted, in the order of `Rates`; and the third under eager execution.
+# Rates before a fit, in the order of `Rates`; and the third under eager execution.
 _USUAL, _USUAL_HOST_MS = (1.2, 1 / 128, 12_000.0, 1.0), 0.1
 _LEAST = (1.0, 1e-5, 1e-3, 0.5)
 _MEMORY, _WORK, _START, _CACHE = range(4)
 _PAIRS = ((_MEMORY, _START), (_MEMORY, _WORK), (_WORK, _START), (_MEMORY, _CACHE), (_WORK, _CACHE))
-# What rows say nothing of stays as it is: weight of a rate's usual value, in the same logarithms as the rows' errors.
+# Weight of a rate's usual value, in the logarithms of the rows' errors: rates without data keep it.
 _HOLD = 0.03
 
 

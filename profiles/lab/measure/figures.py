@@ -60,7 +60,7 @@ def kernel_power(
     period_ms, gpu_ms = np.asarray(power.period_ms), np.asarray(power.gpu_ms)
     busy = np.clip(gpu_ms / period_ms, 0, 1)
     above_idle = above(power.rails_mw, idle, gpu_side)
-    if not of_host:  # what the host draws is among it
+    if not of_host:  # it includes the host's power
         host = {rail: np.repeat(found, together) for rail, found in meter.host_rails_mw(once).items()}
         host_mw = above(host, idle, gpu_side)
         above_idle = above_idle - host_mw * np.asarray(power.host_ms) / period_ms

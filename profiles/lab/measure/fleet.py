@@ -161,7 +161,7 @@ class _Fleet:
             tables: Tables = future.result()
         except MeasurementError as error:
             raise MeasurementError(f"board {board.name}: {error}") from error
-        except Exception as error:  # whatever happened on a worker
+        except Exception as error:  # any error on a worker
             raise MeasurementError(f"board {board.name}: its worker failed ({error!r:.200})") from error
         return tables
 

@@ -51,7 +51,7 @@ _TOLD = (
     "clock_reasons",
     "without_power",
 )
-_SETTINGS = {"cudnn_tf32", "matmul_tf32", "cudnn_benchmark"}  # of PyTorch on a GPU, which change what kernels take
+_SETTINGS = {"cudnn_tf32", "matmul_tf32", "cudnn_benchmark"}  # of PyTorch on a GPU, which change kernel times
 _ALIKE_C = 3.0  # idle power at dies further apart is not of one table
 
 _KERNELS = ("kernel_ms", "kernel_mw", "gap_us", "timing_us")

@@ -125,9 +125,9 @@ def about_s(campaign: Campaign, patience: Patience, switch_s: float = BETWEEN_S)
 
 def unit_s(campaign: Campaign, unit: Unit, patience: Patience, switch_s: float = BETWEEN_S) -> float:
     kernel_s, power_s = switch_s + patience.kernel_s, switch_s + patience.lead_s + patience.power_s
-    apart = bool(campaign.board.host_rails)  # else what the host draws is measured each time, to be taken off
+    apart = bool(campaign.board.host_rails)  # else host power is measured each time and subtracted
     once_s = (1 if apart else 2) * (power_s - switch_s)
-    # What is measured once, and clocks that are set once, are shared by the kernels of a unit.
+    # Single measurements and clock changes are shared by the kernels of a unit.
     together = campaign.size.power_kernels > 1
     shared_s = (once_s + switch_s) / len(unit.what) if together else once_s + (3 if apart else 4) * switch_s
     each = {

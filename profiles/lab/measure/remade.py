@@ -20,7 +20,7 @@ _KEPT = 0.3  # of the sizes of a kernel: as the network has them
 _ALIGNED = 0.6  # of the sizes that are varied: a multiple of eight
 _MULTIPLE = 8
 _SMALL = 4  # sizes up to this are a matter of form
-_ROUND = ((96, 64), (24, 16), (0, 8))  # of sizes from so many on: what people choose multiples of
+_ROUND = ((96, 64), (24, 16), (0, 8))  # (least size, usual multiple)
 _POWERS = 0.5  # of the numbers of rows that people choose: powers of two
 _MOST_ROWS_DOUBLINGS = 12
 

@@ -28,7 +28,7 @@ Progress = Callable[[int, int, str], None]
 
 _BURST = 32  # calls issued at once to time the host: well under a CUDA launch queue's 1,024
 _SMALLEST = 4  # kernels that are tried to keep the host busy
-_MOSTLY_BUSY = 0.5  # of the host: what it draws then is told by what is above idle
+_MOSTLY_BUSY = 0.5  # of the host: its power is then that above idle
 
 
 def run_campaign(

@@ -41,7 +41,7 @@ from ...twin.measured.rows import (
 from .sized_kernels import kernel_of
 
 _TOO_FAST = 10.0  # caches, tensor cores and fewer multiplications than the definition has make kernels faster than the bound
-_TOO_SLOW = 300.0  # times what its work and a launch take, of a table's middle row; real tables' are 1.3 to 15
+_TOO_SLOW = 300.0  # times the bound and a launch, of a table's middle row; real tables' are 1.3 to 15
 _TOLD = 5  # rows that are named
 _NEAR = 0.01  # clocks as tables round them
 

@@ -21,8 +21,8 @@ _NETWORK = "network"
 _WORKER = "jetdvfs.profiles.lab.measure.meters.counted_run"
 _MARK = "spin_kernel"  # which the worker launches after each network
 
-#: Of what trees chose of all that can be counted (Jung et al., table 2) those that hardware counts, and bytes memory moves.
-#: What is counted by code put into kernels (``sass`` in its name) takes minutes a network.
+#: Counters chosen by trees (Jung et al., table 2) that hardware counts, and memory traffic.
+#: Counters by instrumented code (``sass`` in the name) take minutes a network.
 COUNTED = (
     "dram__bytes_read.sum", "dram__bytes_write.sum", "fbpa__cycles_active.sum", "fbpa__dram_cycles_elapsed.sum",
     "gpu__time_duration.sum", "l1tex__t_set_accesses_pipe_lsu_mem_global_op_st.sum", "lts__cycles_in_region.sum",

@@ -30,7 +30,7 @@ from ...errors import RecordError
 FORMAT = 1
 GIB = 1 << 30
 
-#: What predictors are told of a device at one configuration, in this order. DNNPerf (tables I and II) has all but the host's
+#: Device features at one configuration, in this order. DNNPerf (tables I and II) has all but the host's
 #: clock.
 DEVICE_FEATURES = ("host_ghz", "gflops_per_s", "gbytes_per_s", "memory_gib")
 

@@ -103,7 +103,7 @@ def _without(
 
 Progress = Callable[[int, int, str], None]
 
-_LEAST_OF_TIMED = 0.1  # of a predicted time, what timing adds left in
+_LEAST_OF_TIMED = 0.1  # of a predicted time, with timing cost
 DTYPE = "float32"
 """Single precision, as in the paper."""
 

@@ -66,5 +66,5 @@ def _counts() -> Mapping[str, tuple[int, ...]]:
 
 
 #: The numbers of arguments of the overloads whose first is a tensor or a list of them; by the operator's name without the
-#: underscore of what works in place. Those of products into another element type are left out.
+#: underscore of in-place ones. Those of products into another element type are left out.
 ARGUMENTS = _counts()

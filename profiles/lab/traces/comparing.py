@@ -68,7 +68,7 @@ def compare(network: Network, calls: Sequence[TracedCall], recorder: str) -> Com
     """
     sized = any(call.shapes is not None for call in calls)
     order = {id(call): place for place, call in enumerate(calls)}
-    # Weights, of which the list says nothing here, stand behind what all launches of a kind read.
+    # Weights, which the list omits here, follow the inputs common to all launches of a kind.
     arity = {kind: min(len(launch.inputs) for launch in network.launches if launch.kind == kind) for kind in network.kinds}
 
     def key_of(kind: str, shapes: Sequence[Sequence[int]] | None) -> _Key:

@@ -38,12 +38,12 @@ _TRANSPOSED_AT, _BIASED_AT = 6, ("addmm", "baddbmm", "_addmm_activation")
 _WEIGHT_FIRST = ("embedding",)
 _LISTS = ("cat", "concat", "stack")  # of more than 30 tensors the profiler records none
 _INDEXED = ("index", "_unsafe_index")  # nor the indices, which are optional tensors
-# What the list of launches may have in front of a call or behind it, though PyTorch does it inside.
+# Launches that may precede or follow a call in the list, though PyTorch does them inside.
 _INNER = frozenset(("clone", "copy", "to", "add", "relu", "gelu"))
 _TRUE = ("True", "1", True)
 _TYPES = {"float": "float32", "double": "float64", "c10::Half": "float16", "c10::BFloat16": "bfloat16"}
-_FUSED = "fused_"  # kernels of TorchScript's fusers are named after what they do
-# Calls that may do nothing, or one of several things: what they call, if anything, counts.
+_FUSED = "fused_"  # prefix of TorchScript's fused kernels, followed by their operators
+# Calls that may do nothing, or one of several things: their inner calls count.
 _BY_WHAT_THEY_CALL = (
     *("to", "contiguous", "reshape", "dropout", "feature_dropout"),
     *("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"),
@@ -92,9 +92,9 @@ class Kineto:
                     counted = len(found)
                     found.append(_Taken(event["ts"], call))
                 elif counted is not None and outer is not None and outer.name == event["name"] and not found[counted].call.sure:
-                    found[counted].corrected(_call(event, alone=True))  # what it hands on is its own
+                    found[counted].corrected(_call(event, alone=True))  # the inner call has its own inputs
                 elif counted is not None and found[counted].call.name == event["name"]:
-                    found[counted].retyped(_types(event))  # autocast hands on what it has cast
+                    found[counted].retyped(_types(event))  # autocast hands on cast tensors
                 elif counted is not None and inner is None and (call := _call(event)) is not None and call.kind in _INNER:
                     inner = len(inside)
                     inside.append((counted, call))

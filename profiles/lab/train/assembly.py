@@ -41,7 +41,7 @@ from .region_fit import fit_region
 
 Progress = Callable[[int, int, str], None]
 
-_FREE = HostModel({}, NO_TIME)  # where nobody timed the issuing of calls
+_FREE = HostModel({}, NO_TIME)  # if issue times were not measured
 _LEAST_SIGMA = 0.01  # no bundle claims that its networks agree with their kernels better than this
 
 

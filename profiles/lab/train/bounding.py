@@ -220,7 +220,7 @@ def bound(bundle: Bundle, directory: Path, seed: int, progress: Callable[[int, i
     copy_bundle(bundle, directory)
     write_manifest(directory, told, manifest.checksums)
     bounded = load_bundle(directory)
-    # What it says of itself is of the bounds that it has now.
+    # Its evaluation is of its present bounds.
     known = [reference_network(name) for name in reference_names()]
     again = {
         UNSEEN_BOARD: evaluated(evaluate_simulated(bounded, known, EVALUATION_NODES), EVALUATION_NODES),

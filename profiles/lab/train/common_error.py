@@ -56,6 +56,6 @@ def fit_shares(observations: Sequence[Observation]) -> Shares:
 
     weights = [1 / np.sqrt(len(one.error)) for one in observations]
     parts = np.concatenate([one.parts.T * weight for one, weight in zip(observations, weights, strict=True)])
-    parts[:, np.abs(parts).max(axis=0) < _NOTHING] = 0.0  # what nothing is spent on, nothing is known of
+    parts[:, np.abs(parts).max(axis=0) < _NOTHING] = 0.0  # parts without cost are unknown
     excess = np.concatenate([(one.error**2 - one.kernels) * weight for one, weight in zip(observations, weights, strict=True)])
     return Shares(*(float(share) for share in np.sqrt(nnls(parts, excess)[0])))

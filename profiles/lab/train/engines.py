@@ -42,7 +42,7 @@ from .production import EVALUATION_NODES, evaluate_simulated, evaluated
 
 _ENGINE: Execution = "engine"
 _ROUNDS = 8
-_LEAST, _MOST = 0.02, 4.0  # of a factor: what is listed costs something
+_LEAST, _MOST = 0.02, 4.0  # of a factor: a listed kernel is not free
 _TIMES = ("floor", "windows", "products", "others", "copies", "layouts")
 _POWERS = ("product_power", "other_power")
 
@@ -187,7 +187,7 @@ FITTED_NODES = 3
 JUDGED_NODES = NODES[:12]
 """Boards for fitting uncertainty."""
 CONFIGURATIONS = 8
-_KEPT_BY = 1.0  # all of them: what an engine makes of a network is of one piece, and off for all of it alike
+_KEPT_BY = 1.0  # all of them: the error of an engine is common to its network
 _EACH = 4  # of the networks that profiles are trained on, every fourth
 _STARTS = 12  # configurations at which each network's start is timed
 

@@ -56,7 +56,7 @@ TARGETS: Mapping[str, str] = {"time": "kernel_ms", "power": "kernel_mw"}
 """Models of a kind, and their training tables."""
 
 _NEXT_TO_NOTHING = 20_000  # FLOPs and bytes together
-_LEAST_OF_TIMED = 0.25  # what must be left of a time without what timing adds
+_LEAST_OF_TIMED = 0.25  # least share of a time after subtraction of timing cost
 _LEAF_STEP, _AT_RATE, _OF_RATE = 1 / 1024, 0.1, 0.1  # leaves go with the rate; of slow learners there are many
 FEW_KERNELS = 5_000
 """Up to this count, leaves may be small and networks' kernels weigh more."""

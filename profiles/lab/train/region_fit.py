@@ -24,7 +24,7 @@ from ..measure.varieties import kinds_of, spans_of, varieties_of
 from .kernel_models import TARGETS, Recipe, Table, TrainedKind, TrainingOptions, kernels_of, left_out_error, table_of
 
 _SHARE = 5
-_LEAST_PER_DOUBLING = 0.05  # nobody has looked further than the largest kernels left out
+_LEAST_PER_DOUBLING = 0.05  # no measurement beyond the largest held-out kernels
 _NOTHING = Pair(0.0, 0.0)
 
 

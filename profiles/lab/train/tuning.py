@@ -52,7 +52,7 @@ class Space:
 
 
 FOLDS = 4
-_STEP = 3  # from one report to the next, so many times the trees
+_STEP = 3  # growth of trees from one report to the next
 
 Mask = NDArray[np.bool_]
 
@@ -129,7 +129,7 @@ def _reports(first: int, rounds: int) -> Sequence[int]:
 Progress = Callable[[int, int, str], None]
 
 _LOOK_S = 1.0
-_BUSY_S = 60.0  # how long one worker may keep others from the file
+_BUSY_S = 60.0  # longest lock of the file by one worker
 _REDUCTION = 3
 
 

@@ -139,7 +139,7 @@ def clock_files(files: Files, description: BoardDescription) -> dict[str, str]:
         for policy in description.cpu_policies
     ]
     devfreq = [path for path in description.section("gpu")["devfreq"] if files.exists(path)]
-    places += [(path, ("governor", "min_freq", "max_freq")) for path in devfreq[:1]]  # the others are links to it
+    places += [(path, ("governor", "min_freq", "max_freq")) for path in devfreq[:1]]  # the rest are links to it
     emc = description.section("emc")
     names = {"bpmp": ("mrq_rate_locked",), "override": ("clk_state",), "devfreq": ("min_freq", "max_freq")}
     places += [(emc[way], names[way]) for way in names if way in emc]

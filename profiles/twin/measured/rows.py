@@ -166,7 +166,7 @@ def read_lines(path: Path, columns: Set[str] = frozenset()) -> Iterator[tuple[in
             _check_columns(path, columns, reader.fieldnames)
             for row in reader:
                 cells = {name: (row[name] or "").strip() for name in reader.fieldnames}
-                # Where a semicolon separates cells, a comma stands for the decimal point.
+                # With semicolons between cells, a comma is the decimal point.
                 yield line, cells if separator != ";" else {name: _pointed(text) for name, text in cells.items()}
     except (OSError, EOFError, UnicodeError, csv.Error) as error:
         raise MeasurementError(f"{path}: {getattr(error, 'strerror', None) or error}") from error

@@ -14,7 +14,7 @@ from .fused import PRODUCTS
 START = HostOp("engine", "")
 """Host cost of an inference, independent of launches."""
 _EIGHT_BITS = ("int8", "uint8")
-# What engines compute in 16 bits where the rest is in eight.
+# Kinds that engines compute in 16 bits while the rest is in eight.
 _SENSITIVE = ("softmax", "log_softmax", "layer_norm", "group_norm", "rms_norm", "attention", "gelu", "mean", "sum")
 
 

@@ -48,7 +48,7 @@ pointwise = partial(pointwise_of, least_share=_LEAST_SHARE)
 
 On five GPUs, additions and ReLU of sizes divisible by four are no faster than others (sitar-lab/NeuSight, to 0.1%).
 """
-# Instructions for each element, by what the arithmetic unit has for it: a few plain ones, a reciprocal or a table, a series.
+# Instructions for each element, by hardware support: a few plain ones, a reciprocal or a table, a series.
 _PLAIN, _MODERATE, _DEAR = 2.0, 8.0, 24.0
 _LAST_DIMENSIONS = 2
 

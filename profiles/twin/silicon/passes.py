@@ -113,7 +113,7 @@ def round_trip(memory: Memory, gpu_hz: Array, emc_hz: Array) -> Array:
 WARP = 32.0  # threads that execute together, on every NVIDIA GPU
 VECTOR = 4  # elements that a load takes at once where everything is aligned: 16 bytes of single precision
 BLOCK, SMALL_BLOCK = 512.0, 256.0  # threads in a block of a plain kernel, and of one that needs more registers
-# How the bandwidth rises with the threads that ask for it: from the least, to nearly all with some times a tenth of what fits.
+# Rise of the bandwidth with requesting threads: from the least, to nearly all with some times a tenth of those that fit.
 _LEAST_BANDWIDTH, _MOST_BANDWIDTH, _HALF_COVERED = 0.06, 1.06, 0.10
 _MANY_ROUNDS, _WORST_TAIL = 12, 1.9  # rounds of blocks after which the last one is negligible; it never costs more
 

@@ -92,7 +92,7 @@ def left_out(
         return_inverse=True,
     )
     whole_ms = np.bincount(case, measured_ms)
-    weight = (measured_ms / whole_ms[case]) ** 0.7  # what counts is the sum
+    weight = (measured_ms / whole_ms[case]) ** 0.7  # the sum counts
     predictor = _Predictor(rows, measured_ms, weight, threads, seed)
     mode_of = np.full(len(cases), "", object)
     mode_of[case] = [row["thermal_profile"] for row in rows]

@@ -37,7 +37,7 @@ _BY_HAND = np.array(
 )
 """Prior rates, set by hand."""
 _RIDGE = 1e-3
-_LEAST = 0.02  # of a rate by hand: what a common rate is at least
+_LEAST = 0.02  # of a rate by hand: least common rate
 
 
 @dataclass(frozen=True)

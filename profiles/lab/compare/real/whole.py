@@ -75,7 +75,7 @@ def _traced(model: str) -> Callable[[int], Network]:
     try:
         import torch
         import torchvision
-    except (ImportError, RuntimeError) as error:  # RuntimeError: its operators do not load beside this PyTorch
+    except (ImportError, RuntimeError) as error:  # RuntimeError: its operators do not load with this PyTorch
         raise MeasurementError(f"the networks are torchvision's, which cannot be loaded here ({error})") from error
     folder = tempfile.TemporaryDirectory(prefix="jetdvfs-networks-")
     path = Path(folder.name) / f"{model}.pt"
@@ -116,7 +116,7 @@ def gpu_clock_sweeps(data: Path) -> Iterator[MeasuredNetwork]:
         yield MeasuredNetwork(network.name, SWEPT, network, tuple(own))
 
 
-#: What there is, by name: what a record says of it, and its networks.
+#: Measurements by name: description in a record, and networks.
 PUBLISHED: Mapping[str, tuple[About, Callable[[Path], Iterator[MeasuredNetwork]]]] = {
     "agx-orin-layers": (
         About(

@@ -30,7 +30,7 @@ DTYPES = ("float32",)
 
 _UNKNOWN_HZ = 1_000_000_000  # where the system does not say: rates and clock are measured together, only their product counts
 _MEMORY_HZ = 1_000_000_000
-_HOW = ("do", "seconds", "timings", "graph")  # members of a request that do not change what is run
+_HOW = ("do", "seconds", "timings", "graph")  # members of a request that do not change its subject
 
 Answer = TypeVar("Answer")
 
@@ -152,7 +152,7 @@ class CpuMeter:
         return np.array(found)
 
     def host_rails_mw(self, configurations: Sequence[FrequencyConfiguration]) -> dict[str, NDArray[np.float64]]:
-        return self.idle_rails_mw(configurations)  # what issuing draws is among what kernels draw
+        return self.idle_rails_mw(configurations)  # kernel power includes issuing
 
     def idle_rails_mw(
         self, configurations: Sequence[FrequencyConfiguration], temperature_c: float | None = None

@@ -26,15 +26,15 @@ else:  # started as a file
 
 _RUNS, _BURSTS = 10, 2  # of a kernel between two events on a GPU; such bursts that are issued at once
 _IN_ORDER = 20  # launches that are issued before the GPU is waited for
-_GRAPH_MS, _GRAPH_RUNS = 1.5, 200  # shorter kernels are repeated in CUDA graphs of about this time, or of so many launches
+_GRAPH_MS, _GRAPH_RUNS = 1.5, 200  # shorter kernels repeat in CUDA graphs of about this time, or of this number of launches
 _REFERENCES = 100  # timings of host reference work
 _REPLAYS = 20  # of a graph that are timed
 _AHEAD_MS = 20.0  # of replays are queued before the GPU is waited for
 _SLEEP_CYCLES, _MOST_CYCLES = 2000000, 1 << 30  # keep a GPU busy until a burst is issued, so that no launch waits for the host
 _PROBE_SIDE, _PROBE_BYTES = 768, 1 << 27
 _PROBE_MS, _MOST_SIDE = 1.0, 8192  # a product on a GPU takes at least this time, or has these sides
-_LEAST = 5  # launches in a graph, whatever they take
-_CACHES = 2  # of the GPU's largest cache, what the copies of a kernel's weights take together
+_LEAST = 5  # least launches in a graph
+_CACHES = 2  # total size of a kernel's weight copies, relative to the GPU's largest cache
 
 _POSITIVE = {"log", "sqrt", "rsqrt"}
 _UNARY = (
@@ -70,7 +70,7 @@ class KernelWorker(Worker):
         cuda, mib = self.torch.cuda, 1 << 20
         self._last = None
         small = self._random((8, 8))
-        small @ small  # so that what libraries allocate once is there
+        small @ small  # libraries allocate once
         cuda.empty_cache()
         before = cuda.memory_allocated()
         run = self._network_of(request)
@@ -192,7 +192,7 @@ class KernelWorker(Worker):
                 for _ in range(runs):
                     run()
                 event.record()
-            waited = events[0].query()  # the GPU was done with sleeping: what followed waited for a slow host to issue it
+            waited = events[0].query()  # the GPU had finished sleeping: later work waited for a slow host
             self._wait()
             if not waited:
                 found += [first.elapsed_time(second) for first, second in zip(events, events[1:])]

@@ -20,7 +20,7 @@ from ....adapt.torch_worker import Refused, Run, main
 from .kernel_worker import KernelWorker
 
 _WARM_UP, _LEAST = 2, 5
-#: Reference work, and what its time weighs: a matrix product, a copy, convolutions with what follows them.
+#: Reference work, and its weight: a matrix product, a copy, convolutions with their activations.
 REFERENCES = {"product": 0.4, "copy": 0.2, "convolutions": 0.4}
 # mallopt(3)
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -2, -3, -4, -8
@@ -64,7 +64,7 @@ class NetworkWorker(KernelWorker):
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
             try:
                 answer = self._measured(request)
-            except Exception as error:  # whatever it is, the parent is told
+            except Exception as error:  # any error is reported to the parent
                 answer = {"error": f"{type(error).__name__}: {error}"}
             with os.fdopen(writing, "w") as file:
                 json.dump(answer, file)
@@ -73,8 +73,8 @@ class NetworkWorker(KernelWorker):
 
     def _measured(self, request: dict[str, Any]) -> dict[str, Any]:
         libc = ctypes.CDLL(None)
-        # What is freed is given back at once. Left to itself, glibc raises these thresholds with what it has seen freed, and
-        # how much a heap keeps then depends on all that came before.
+        # Freed memory is returned at once. By default, glibc raises these thresholds with freed sizes, and
+        # the heap's size then depends on all earlier work.
         for name in (_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD):
             libc.mallopt(name, _GIVEN_BACK_BYTES)
         libc.mallopt(_M_TOP_PAD, 0)

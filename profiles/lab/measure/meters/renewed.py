@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from ....errors import MeasurementError, RequestRefused
 from .cpu import Worker
 
-_MOST = 3  # ends in a row: then it is not what was asked for
+_MOST = 3  # ends in a row: then the request is not the cause
 
 
 class EndingWorker(Worker, Protocol):

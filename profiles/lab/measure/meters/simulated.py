@@ -27,8 +27,8 @@ class TwinMeter:
         self.silicon = silicon
         self._temperature_c = temperature_c
         self._random = np.random.default_rng([0x13221, silicon.node, seed])
-        self._frames = np.random.default_rng([0x13221, silicon.node, seed, 1])  # none of which changes what else is measured
-        # What is asked for next is mostly another figure of the same runs: the last ones are kept.
+        self._frames = np.random.default_rng([0x13221, silicon.node, seed, 1])  # without effect on other measurements
+        # The next request is mostly for another figure of the same runs: the last ones are kept.
         self._ran: tuple[Network, list[FrequencyConfiguration], Execution] | None = None
         self._active: tuple[list[KernelInvocation], list[FrequencyConfiguration], Activity] | None = None
 

@@ -76,7 +76,7 @@ class Ticks:
             try:
                 before_s = time.monotonic()
                 found = self._counters.read_uj()
-            except Exception as error:  # whoever asks for the energy is told
+            except Exception as error:  # reported to the next reader
                 self._failed = error
                 return
             now_s = (before_s + time.monotonic()) / 2  # when it was read

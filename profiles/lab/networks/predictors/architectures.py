@@ -240,7 +240,7 @@ class Launches:
         add_linear(weights, "second", self.width, self.width, rng)
         for name, columns in (("third", self.width), ("power", read)):
             weights[f"{name}.weight"] = np.zeros((columns, outputs), np.float32)
-        weights["third.bias"] = np.full((1, outputs), -np.log(100), np.float32)  # of about so many launches
+        weights["third.bias"] = np.full((1, outputs), -np.log(100), np.float32)  # of about 100 launches
         return weights
 
     def forward(self, ops: Operations, weights: Weights, batch: Batch, outputs: int) -> Any:

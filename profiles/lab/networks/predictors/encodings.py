@@ -20,7 +20,7 @@ from ..record import DEVICE_FEATURES
 
 Matrix = NDArray[np.float64]
 
-#: The operators that are told apart: what tables of layers commonly tell apart. An operator that is none of them has none of
+#: Distinguished operators, as in common tables of layers. Other operators have none of
 #: the marks.
 OPERATORS = (
     "conv2d", "pointwise_conv", "depthwise_conv", "other_conv", "matmul", "attention", "batch_norm", "other_norm", "relu",

@@ -57,7 +57,7 @@ class Targets:
         return np.asarray((np.log(values) - self.mean) / self.deviation)
 
     def back(self, scaled: NDArray[Any]) -> NDArray[np.float64]:
-        # What lies far beyond everything learnt stays a number.
+        # Extrapolation far beyond the learned range stays finite.
         return np.asarray(np.exp(np.clip(scaled.astype(np.float64), -50, 50) * self.deviation + self.mean))
 
 

@@ -21,7 +21,7 @@ from .layers import Initial
 from .operations import NumpyOperations
 from .training import TrainingOptions, train
 
-_ROWS = 1 << 15  # of nodes at a time, so that what lies between layers stays in tens of megabytes
+_ROWS = 1 << 15  # of nodes at a time, so that data between layers takes tens of megabytes
 
 
 class GraphNetwork:

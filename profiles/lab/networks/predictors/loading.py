@@ -57,7 +57,7 @@ def _up_to(number: int) -> GraphNetwork:
     return _with(seernet(), synmm=False, gnpb=False, without=tuple(PERFSEER_GROUPS)[number + 1 :])
 
 
-#: What the papers leave out or put in the place of something, on one split at one size: PerfSeer's tables 1 and 2 and figure 6,
+#: The papers' ablations, on one split at one size: PerfSeer's tables 1 and 2 and figure 6,
 #: DNNPerf's table VIII, DIPPM's table 4.
 ABLATIONS: Mapping[str, Callable[[], Estimator]] = {
     "seernet": seernet,

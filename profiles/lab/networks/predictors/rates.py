@@ -33,15 +33,15 @@ PARTS = (
     *(f"conv2d {size}" for size in range(2, _LARGEST_WINDOW + 1)), "grouped_conv", "anything else",
 )  # fmt: skip
 _AT = {name: number for number, name in enumerate(PARTS)}
-#: What work is counted in: launches, operations, bytes. Operations of those alone that do not go with their bytes.
+#: Units of work: launches, operations, bytes. Operations only of operators whose operations do not follow their bytes.
 _WORK = ("launches", "flops", "input_bytes", "output_bytes", "weight_bytes")
 _WITH_FLOPS = {name for name in PARTS if any(word in name for word in ("conv", "matmul", "attention", "pool"))}
 #: Which of the device's figures each takes its time by.
 _RATE_OF = (0, 1, 2, 2, 2)
 # Of the rates. Voltages would say more than squares, which run wild on boards that were not learnt from.
 _POWERS = (0, 1)
-#: Convolutions and products, by part: with no stride and with one. In layouts of a library's own each may copy what it reads
-#: and writes and its weights, before it runs.
+#: Convolutions and products, by part: with no stride and with one. For a library's own layouts each may copy its inputs
+#: and outputs and its weights, before it runs.
 _COPYING = tuple(
     name + stride
     for name in dict.fromkeys(
@@ -52,8 +52,8 @@ _COPYING = tuple(
 _SHARES = np.linspace(0, 3, 31)
 """Copied shares of bytes that a fit tries."""
 _WHOLE = ("weights", "inputs", "always", "launches")
-# Of what a column explains in the mean, squared: what few networks tell apart is divided evenly. Of 1e-2 to 1e-6, the best on
-# each family left out in turn of the networks of an H200.
+# Ridge, relative to a column's mean square: columns that few networks separate share evenly. Best of 1e-2 to 1e-6 on
+# held-out families of an H200's networks.
 _RIDGE = 1e-4
 _ROUNDS, _LEAST_GAIN = 4, 2e-4
 _MIB = 1 << 20

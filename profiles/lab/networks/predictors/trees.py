@@ -19,7 +19,7 @@ from .estimator import Targets, Told, silent
 
 Method = Literal["rf", "gb", "xgb"]
 
-#: Number of rounds, and what XGBoost is told: the defaults of scikit-learn's two, and of XGBoost's own regressor.
+#: Number of rounds, and XGBoost parameters: the defaults of scikit-learn's two, and of XGBoost's own regressor.
 _METHODS: Mapping[Method, tuple[int, Mapping[str, float]]] = {
     "rf": (1, {"num_parallel_tree": 100, "learning_rate": 1.0, "subsample": 0.632, "colsample_bynode": 1.0, "max_depth": 24,
                "reg_lambda": 0.0, "min_child_weight": 1.0}),

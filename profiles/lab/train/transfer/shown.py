@@ -34,7 +34,7 @@ from ..evaluation import measure_network, true_surface
 
 Array = NDArray[np.float64]
 
-_ANY_RATE, _LEFT, _NOTHING_SMOOTH = 4.0, 0.05, 1e-4  # deviations of logarithms: of a rate, of what two rates do not explain
+_ANY_RATE, _LEFT, _NOTHING_SMOOTH = 4.0, 0.05, 1e-4  # deviations of logarithms: of a rate, and of the residual
 
 
 @dataclass(frozen=True)
