@@ -327,7 +327,7 @@ class _Rails:
             if rail not in measured:
                 raise ValueError(f"no monitor measures {rail!r}; valid: {', '.join(sorted(measured))}")
         if measured - set(self.roles):
-            raise ValueError(f"roles does not say what {', '.join(sorted(measured - set(self.roles)))} feeds")
+            raise ValueError(f"no roles of {', '.join(sorted(measured - set(self.roles)))}")
         for counted in (self.energy, self.total):
             for rail in counted:
                 if self.within.get(rail) in counted:

@@ -99,7 +99,7 @@ def _refuse_depth(text: str) -> None:
 
 def _refuse_circle(document: Any, around: set[int], sound: set[int]) -> None:
     if id(document) in around:
-        raise DocumentError("not valid YAML: an alias stands in what it is an alias of")
+        raise DocumentError("not valid YAML: an alias within its own anchor")
     if isinstance(document, (dict, list)) and id(document) not in sound:
         for part in document.values() if isinstance(document, dict) else document:
             _refuse_circle(part, around | {id(document)}, sound)

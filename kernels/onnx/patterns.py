@@ -331,7 +331,7 @@ class Rewriter:
         return True
 
     def _noted(self, used: set[int]) -> re.Match[str] | None:
-        """Call of attention that nodes stand for, as noted by the newer exporter."""
+        """Call of attention behind nodes, as noted by the newer exporter."""
         return next((found for place in sorted(used) if (found := _CALLED.search(self._graph.nodes[place].origin))), None)
 
     def _details(self, kind: str, bound: dict[str, str], used: set[int]) -> dict[str, Any]:

@@ -170,7 +170,7 @@ class OnnxProgram:
             raise UnsupportedOperator(f"operator {node.key:.120} of ONNX has no rule")
         if rule is None:
             raise DataDependent(
-                "it is a custom operator: the file does not say what it makes; export without it, or accept its end"
+                "it is a custom operator: the file does not define its result; export without it, or accept its end"
             )
         try:
             with recorder.as_floats(FLOATS in node.attributes):

@@ -250,7 +250,7 @@ def weight(call: NodeCall, header: TensorHeader, floats: int = 1) -> Tensor:
 
 @onnx_operator("ConstantOfShape")
 def constant_of_shape(call: NodeCall) -> Any:
-    """Short rows are numbers for the host, others a filled tensor."""
+    """Short rows are numbers for the host, long ones a filled tensor."""
     sizes = call.integers("shape", 0) or []
     value = call.attribute("value")
     dtype = value.dtype if isinstance(value, TensorHeader) else "float32"

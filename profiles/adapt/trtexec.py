@@ -172,7 +172,5 @@ def _median_ms(path: Path) -> float:
         if not found or not all(math.isfinite(ms) and ms > 0 for ms in found):
             raise ValueError("no latencies above 0")
     except (OSError, ValueError, TypeError, KeyError) as error:
-        raise MeasurementError(
-            f"meter: what trtexec --exportTimes wrote is no list of inferences with latencyMs ({error!s:.80})"
-        ) from error
+        raise MeasurementError(f"meter: trtexec --exportTimes: no list of inferences with latencyMs ({error!s:.80})") from error
     return statistics.median(found)

@@ -207,7 +207,7 @@ class Manifest:
         waiting, host_traffic: as in :class:`jetdvfs.kernels.cost.board.BoardCost`.
         evaluation: its errors on unseen boards.
         command: command that reproduces it.
-        tools: versions of training programs; others may change the models' last digits.
+        tools: versions of training programs, which determine the models' last digits.
         checksums: SHA-256 of every other file.
         bounds: for unseen networks; None for log-normal errors.
         carried: origin of models trained for another board.

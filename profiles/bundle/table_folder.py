@@ -86,7 +86,7 @@ class TableFolder:
         try:
             map_table(partial)
         except EnsembleError as error:
-            raise BundleError(f"what was made of a model is not its node table ({error})") from error
+            raise BundleError(f"a converted model is no valid node table ({error})") from error
         partial.chmod(0o644)
         partial.replace(self._tables.file(digest))
 

@@ -254,7 +254,7 @@ MODE = {"id": 0, "name": "MAXN", "cores": 6, "cpus": 6}
 @pytest.mark.parametrize(
     ("section", "changes", "complaint"),
     [
-        ("rails", {"roles": {"VDD_IN": ["module"]}}, "rails: roles does not say what VDD_CPU_GPU_CV, VDD_SOC feeds"),
+        ("rails", {"roles": {"VDD_IN": ["module"]}}, "rails: no roles of VDD_CPU_GPU_CV, VDD_SOC"),
         ("rails", {"roles": {"VDD_IN": ["sound"]}}, r"rails.roles.VDD_IN\[0\]: expected cpu, gpu, .* or other, got 'sound'"),
         ("rails", {"driver": None}, "rails.driver: expected a text, got None"),
         ("rails", {"monitors": [{"address": "1-0040"}]}, r"rails.monitors\[0\].hwmon: missing; expected a text"),

@@ -93,9 +93,7 @@ def add_threads(parser: argparse.ArgumentParser) -> None:
 
 
 def add_seed(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--seed", type=whole(0), default=0, metavar="N", help="what every random choice follows from (default 0)"
-    )
+    parser.add_argument("--seed", type=whole(0), default=0, metavar="N", help="seed of every random choice (default 0)")
 
 
 def named_networks(

@@ -45,7 +45,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--train-size", type=arguments.whole(1), action="append", metavar="N", help=f"networks to learn from (default {SIZES})"
     )
-    group.add_argument("--epochs", type=arguments.whole(1), metavar="N", help="at most so many epochs (default: the papers')")
+    group.add_argument("--epochs", type=arguments.whole(1), metavar="N", help="largest number of epochs (default: the papers')")
     group.add_argument("--batch", type=arguments.whole(1), metavar="N", help="networks in a step (default: the papers')")
     group.add_argument("--rate", type=float, metavar="RATE", help="of learning (default: the papers')")
     group.add_argument(
@@ -54,18 +54,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="also at the best of a search of S seconds of processor time, the same for each",
     )
-    group.add_argument(
-        "--ablations", action="store_true", help="what the papers leave out, in distribution, at the largest size"
-    )
+    group.add_argument("--ablations", action="store_true", help="the papers' ablations, in distribution, at the largest size")
     group.add_argument("--metric", action="append", metavar="NAME", help="learn and judge this metric alone; may be repeated")
     group.add_argument(
         "--keep",
         type=Path,
         metavar="FILE",
-        help="keep what is found in this file, and go on where an earlier run with it stopped",
+        help="keep results in this file, and resume an earlier run",
     )
     group.add_argument(
-        "--board", metavar="NAME", help="of a record of several boards: this one alone, beside --profile's kernels"
+        "--board", metavar="NAME", help="of a record of several boards: this one alone, compared with --profile's kernels"
     )
 
 

@@ -95,7 +95,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
         "models",
         nargs="*",
         metavar="MODEL",
-        help="TorchScript or torch.export files (of a simulated board whatever 'jetdvfs decompose' reads), or names of "
+        help="TorchScript or torch.export files (of a simulated board, any file that 'jetdvfs decompose' reads), or names of "
         "reference networks (default: all of those)",
     )
     arguments.add_input(sub)
@@ -103,7 +103,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
         "--meter",
         default="cpu",
         choices=("cpu", "board", "nvml", "simulated"),
-        help="what measures: PyTorch on this machine's processor (default); PyTorch on the GPU of the Jetson that this is, its "
+        help="meter: PyTorch on this machine's processor (default); PyTorch on the GPU of the Jetson that this is, its "
         "clocks held by the daemon; PyTorch on a workstation's GPU with power by NVML; or one simulated board, in virtual time",
     )
     arguments.add_root(sub)
@@ -112,7 +112,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
         "--bench",
         type=Path,
         metavar="PATH",
-        help="with --meter board: a simulated board's application port, which stands in for PyTorch",
+        help="with --meter board: a simulated board's application port, in place of PyTorch",
     )
     sub.add_argument(
         "--gpu-mhz",
@@ -133,8 +133,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     sub.add_argument(
         "--board",
         metavar="NAME",
-        help=f"which board to simulate (default: {BOARD}); with --meter board its description, where it does not say "
-        "itself what it is",
+        help=f"which board to simulate (default: {BOARD}); with --meter board its description, if it is not recognised",
     )
     sub.add_argument(
         "--node",
@@ -147,7 +146,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     sub.add_argument(
         "--boards",
         metavar="N|ADDRESS",
-        help="with --meter simulated: individuals from --node on, measured at once by so many processes of this machine, or by "
+        help="with --meter simulated: individuals from --node on, measured by this number of local processes, or by "
         "the workers of the Dask cluster whose scheduler is there, such as tcp://10.0.0.1:8786",
     )
     sub.add_argument("--out", type=arguments.named_file, required=True, metavar="FILE", help="the record to write (.npz)")
@@ -155,7 +154,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
         "--folder",
         type=Path,
         metavar="DIR",
-        help="keep what is measured here, and go on from what is there already (default: FILE.parts until FILE is written; "
+        help="keep finished parts here, and resume from them (default: FILE.parts until FILE is written; "
         "nothing with --meter simulated)",
     )
     sub.add_argument(
@@ -175,7 +174,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--python", default=sys.executable, metavar="FILE", help="the Python that has PyTorch (default: this one)")
     sub.add_argument("--threads", type=arguments.whole(1), default=1, metavar="N", help="PyTorch's threads (default 1)")
     add_seed(sub)
-    sub.add_argument("--dry-run", action="store_true", help="say what would be measured and written")
+    sub.add_argument("--dry-run", action="store_true", help="print the plan, and measure nothing")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -188,7 +187,7 @@ def run(args: argparse.Namespace) -> int:
     if args.boards is not None and args.meter != "simulated":
         raise UsageError(f"--boards: a cluster measures simulated boards; --meter is {args.meter}")
     if args.bench is not None and args.meter != "board":
-        raise UsageError(f"--bench: stands in for PyTorch with --meter board; --meter is {args.meter}")
+        raise UsageError(f"--bench: replaces PyTorch with --meter board; --meter is {args.meter}")
     if args.dtype and args.meter != "simulated":
         raise UsageError(f"--dtype: is of --meter simulated; --meter is {args.meter}")
     if args.board is not None and args.meter not in ("board", "simulated"):

@@ -35,7 +35,7 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
         "--metrics",
         default="",
         metavar="NAMES",
-        help="what it counts, as its own --metrics (default: those of some twenty that the GPU has)",
+        help="counters, as its own --metrics (default: those of some twenty that the GPU has)",
     )
     sub.add_argument("--count", type=arguments.whole(1), metavar="N", help="count N networks more (default: all of the record)")
     sub.add_argument(

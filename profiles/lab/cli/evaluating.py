@@ -77,7 +77,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     boards.add_argument(
         "--networks-left-out",
         action="store_true",
-        help="show what training recorded instead: each network predicted by models trained without it and without its board",
+        help="show the training's evaluation: each network predicted by models trained without it and without its board",
     )
     add_perturbed(sub)
     sub.add_argument(

@@ -22,7 +22,7 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
     sub = verb("import", "turn a table of measurements into records, one for each device; every row is checked", run)
     sub.add_argument("table", type=arguments.named_file, metavar="TABLE", help="a CSV file, which may be gzipped, or Parquet")
     sub.add_argument(
-        "--mapping", required=True, metavar="NAME|FILE", help="what its columns mean: a .yaml file, or one that is shipped"
+        "--mapping", required=True, metavar="NAME|FILE", help="meaning of its columns: a .yaml file, or a shipped mapping"
     )
     sub.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the records, each called DEVICE.npz")
     sub.add_argument("--board", metavar="NAME", help="the board that was measured, where the mapping does not say")

@@ -27,7 +27,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
         nargs="?",
         type=arguments.named_file,
         metavar="RECORD",
-        help="what 'jetdvfs-lab collect' or 'import' wrote, be it of one board",
+        help="record of 'jetdvfs-lab collect' or 'import', also of one board",
     )
     sub.add_argument("--simulated", action="store_true", help="instead of a record: measure on simulated boards")
     tables.add_arguments(sub)
@@ -48,7 +48,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     sub.add_argument(
         "--cluster",
         metavar="N|ADDRESS",
-        help="with RECORD: train on so many processes of this machine, or on the workers of the Dask cluster whose scheduler "
+        help="with RECORD: train on this number of local processes, or on the workers of the Dask cluster whose scheduler "
         "is there, such as tcp://10.0.0.1:8786; each has a part of the rows",
     )
     sub.add_argument("--quick", action="store_true", help="with --simulated: little, to try the command out")
@@ -57,7 +57,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     )
     add_threads(sub)
     add_seed(sub)
-    sub.add_argument("--dry-run", action="store_true", help="say what would be measured and written")
+    sub.add_argument("--dry-run", action="store_true", help="print the plan, and measure nothing")
 
 
 def check_new(folder: Path) -> None:
@@ -77,14 +77,14 @@ def run(args: argparse.Namespace) -> int:
     if args.record is not None:
         of_simulated = [option for option in ("simulated", "board", "quick", "campaign") if getattr(args, option)]
         if of_simulated:
-            raise UsageError(f"--{of_simulated[0]}: RECORD says what was measured; valid: RECORD, or --simulated --board")
+            raise UsageError(f"--{of_simulated[0]}: RECORD has its own board; valid: RECORD, or --simulated --board")
         bundle = _train_on_record(args)
     elif args.recipes is not None:
         raise UsageError("--recipes: are of a record; valid: RECORD --recipes FILE")
     elif args.cluster is not None:
         raise UsageError("--cluster: trains on a record; valid: RECORD --cluster N|ADDRESS")
     elif not args.simulated or args.board is None:
-        raise UsageError("say what to train on: RECORD, as 'jetdvfs-lab collect' writes it, or --simulated --board NAME")
+        raise UsageError("no training data; valid: RECORD of 'jetdvfs-lab collect', or --simulated --board NAME")
     else:
         bundle = _train_simulated(args)
     if bundle is None:

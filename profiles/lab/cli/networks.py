@@ -57,9 +57,9 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
         type=arguments.whole(1),
         default=1,
         metavar="N",
-        help="with --gpu or --board: make networks in N processes while others are measured (default 1: one after the other)",
+        help="with --gpu or --board: make networks in N processes during measurements (default 1: one after the other)",
     )
-    sub.add_argument("--nodes", type=arguments.whole(1), default=1, help="with --board: so many boards of each (default 1)")
+    sub.add_argument("--nodes", type=arguments.whole(1), default=1, help="with --board: number of boards of each (default 1)")
     sub.add_argument("--configs", type=arguments.whole(1), default=8, help="with --board: configurations of each (default 8)")
     sub.add_argument(
         "--again",
@@ -67,9 +67,7 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
         metavar="N",
         help="record nothing: measure N networks of the record again and compare",
     )
-    sub.add_argument(
-        "--published", choices=PUBLISHED, help="measure nothing: networks that others measured on real boards, of --data"
-    )
+    sub.add_argument("--published", choices=PUBLISHED, help="measure nothing: published measurements of real boards, of --data")
     sub.add_argument("--data", type=arguments.folder, metavar="DIR", help="with --published: the measurements, anywhere below")
 
 
@@ -84,7 +82,7 @@ def measure(args: argparse.Namespace) -> int:
     if args.gpu and args.board:
         raise UsageError("--gpu and --board: expected one of them")
     if args.processes > 1 and not (args.gpu or args.board):
-        raise UsageError("--processes: what else runs on this processor would count; it is of --gpu or --board")
+        raise UsageError("--processes needs --gpu or --board: other work would disturb this processor")
     families = tuple(dict.fromkeys(args.family or FAMILIES))
     meter: NetworkMeter
     with contextlib.ExitStack() as stack:

@@ -61,7 +61,7 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
     add_perturbed(sub)
     sub.add_argument("--boards", type=arguments.whole(1), default=2, help="how many simulated boards (default 2)")
     sub.add_argument(
-        "--table", type=Path, action="append", default=[], metavar="FILE", help="what the columns of a further table mean"
+        "--table", type=Path, action="append", default=[], metavar="FILE", help="mapping of a further table's columns"
     )
     sub.add_argument("--only", default="", metavar="TEXT", help="tables and programs whose name has this in it")
     sub.add_argument("--plot", type=picture_file, metavar="FILE", help="also draw regret and errors by observed configurations")

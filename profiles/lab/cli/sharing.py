@@ -16,11 +16,11 @@ from ....daemon.errors import InputError, UsageError
 
 def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
     sub = verb("export", "copy a record as others may have it: which board and versions, no names of hosts or paths", export)
-    sub.add_argument("record", type=arguments.named_file, metavar="RECORD", help="what was measured here")
+    sub.add_argument("record", type=arguments.named_file, metavar="RECORD", help="a record of this machine")
     sub.add_argument("--out", type=arguments.named_file, required=True, metavar="FILE", help="the copy to write (.npz)")
     sub = verb("merge", "put records of one kind of board together, be they of several owners, to train on", merge)
     sub.add_argument(
-        "records", type=arguments.named_file, nargs="+", metavar="RECORD", help="two or more, exported by others or one's own"
+        "records", type=arguments.named_file, nargs="+", metavar="RECORD", help="two or more, exported or of this machine"
     )
     sub.add_argument("--out", type=arguments.named_file, required=True, metavar="FILE", help="the record to write (.npz)")
 

@@ -33,11 +33,11 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
         type=arguments.named_file,
         nargs="+",
         metavar="TABLE",
-        help="instead of a record: tables that others measured; prints how well models of their kernels predict a fifth that "
-        "is left out, and writes nothing. Tables of pointwise kernels tell what a launch takes at least",
+        help="instead of a record: published tables; prints how well models of their kernels predict a fifth that "
+        "is left out, and writes nothing. Tables of pointwise kernels give the least time of a launch",
     )
     sub.add_argument(
-        "--mapping", metavar="NAME|FILE", help="with --from-csv: what its columns mean, as of 'jetdvfs-lab table import'"
+        "--mapping", metavar="NAME|FILE", help="with --from-csv: meaning of its columns, as for 'jetdvfs-lab table import'"
     )
     sub.add_argument(
         "--device", action="append", default=[], metavar="NAME", help="with --from-csv: only this one; may be repeated"
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     if others:
         raise UsageError(f"{'RECORD' if others[0] == 'record' else '--' + others[0]}: does not go with --from-csv")
     if args.mapping is None:
-        raise UsageError("--from-csv: expected --mapping NAME|FILE, which says what the columns mean")
+        raise UsageError("--from-csv needs --mapping NAME|FILE")
     records = {path: imported(path, args)[1] for path in args.from_csv}
     if args.out is not None:
         lacking = "; ".join(f"{path.name} has no {_lacking(found)}" for path, found in records.items())

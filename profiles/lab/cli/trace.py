@@ -58,7 +58,7 @@ _NO_SHAPES = (
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("trace", type=Path, metavar="TRACE.json", help="what the profiler of PyTorch or ONNX Runtime wrote")
+    parser.add_argument("trace", type=Path, metavar="TRACE.json", help="trace of PyTorch's or ONNX Runtime's profiler")
     common.add_model_arguments(parser, optimized=False)
     common.add_profile_arguments(parser)
     arguments.add_config(parser, "the configuration to predict for (default: the top clocks)")

@@ -96,7 +96,7 @@ def show(args: argparse.Namespace) -> int:
 
 def _show_real(args: argparse.Namespace) -> int:
     if args.models or args.orders:
-        raise UsageError("compare transfer: --data takes no models and no --orders; the tables say what was run")
+        raise UsageError("compare transfer: --data takes no models and no --orders; the tables name their programs")
     with needing("compare transfer", "train", InputError):
         from ...twin.measured.tables import load_tables
         from ..train.transfer.real import WAYS, on_real_boards

@@ -22,19 +22,19 @@ _TRIALS = 40
 
 def configure(sub: argparse.ArgumentParser) -> None:
     arguments.add_json(sub)
-    sub.add_argument("record", type=arguments.named_file, metavar="RECORD", help="what 'jetdvfs-lab collect' or 'import' wrote")
+    sub.add_argument("record", type=arguments.named_file, metavar="RECORD", help="record of 'jetdvfs-lab collect' or 'import'")
     sub.add_argument(
         "--out",
         type=arguments.named_file,
         required=True,
         metavar="FILE",
-        help="what was found, for 'jetdvfs-lab train --recipes'",
+        help="recipes, for 'jetdvfs-lab train --recipes'",
     )
     sub.add_argument(
         "--study",
         type=arguments.named_file,
         metavar="FILE",
-        help="keep the search here, and go on from what is there already (SQLite; default: beside --out)",
+        help="keep the search here, and resume from it (SQLite; default: next to --out)",
     )
     sub.add_argument(
         "--trials", type=arguments.whole(1), default=_TRIALS, metavar="N", help=f"recipes for each model (default {_TRIALS})"
@@ -47,7 +47,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
         type=float,
         default=2.0,
         metavar="PERCENT",
-        help="take the smallest model whose error is at most so much above the best one's (default 2)",
+        help="take the smallest model whose error is at most this much above the best one's (default 2)",
     )
     sub.add_argument(
         "--workers",
@@ -57,7 +57,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
         "they must see RECORD and the search by the same names",
     )
     add_seed(sub)
-    sub.add_argument("--dry-run", action="store_true", help="say what would be searched")
+    sub.add_argument("--dry-run", action="store_true", help="print the plan of the search")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -72,7 +72,7 @@ class Replay:
     Attributes:
         late: observations over the deadline, counted from 1.
         after: states by number of observed configurations.
-        others: regret of other methods, None if they miss the deadline.
+        others: regret of further methods, None if they miss the deadline.
     """
 
     table: str

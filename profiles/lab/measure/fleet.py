@@ -135,7 +135,7 @@ class _Fleet:
                 self._dealt_again += [number for number in board.steps if number in self._shared]
                 board.steps.clear()
         if all(board.lost for board in self.boards):
-            raise MeasurementError("no board of the cluster is left; what was measured is kept, where --folder says so")
+            raise MeasurementError("no board of the cluster is left; finished steps are kept with --folder")
 
     def _interrupt(self, board: _Board) -> None:
         if board.running is not None:

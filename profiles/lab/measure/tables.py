@@ -61,7 +61,7 @@ def import_table(path: Path, mapping: TableMapping, devices: Sequence[str] = ())
     """Records of a table by device, of some ``devices`` or all. Raises MeasurementError."""
     mapping = mapping.of_table(path)
     if not mapping.device:
-        raise MeasurementError(f"{path}: the mapping does not say what was measured; say the board")
+        raise MeasurementError(f"{path}: the mapping names no device; give the board")
     drawn = power_elsewhere(mapping, path.parents[len(Path(mapping.file).parts) - 1])
     found: dict[str, _Found] = {}
     wrong: list[tuple[int, str]] = []
@@ -87,7 +87,7 @@ def import_table(path: Path, mapping: TableMapping, devices: Sequence[str] = ())
         middle = float(np.median([distance for *_, distance in one.distances])) if one.distances else 0.0
         if middle > _TOO_SLOW:
             raise MeasurementError(
-                f"{path}: of {name} the middle row takes {middle:.3g} times what the device needs; "
+                f"{path}: of {name} the middle row takes {middle:.3g} times the device's bound; "
                 f"is column {mapping.time.named!r} in {mapping.time.unit}, as the mapping says? nothing was imported"
             )
     return {name: _record(one, path, mapping) for name, one in found.items()}
@@ -174,7 +174,7 @@ def _nearest(levels: Levels, grid: FrequencyGrid) -> FrequencyConfiguration:
 
 
 def kernel_of_row(row: Row, mapping: TableMapping) -> KernelInvocation:
-    """Kernel of a row, by the table's mapping. Raises ValueError if there is none."""
+    """Kernel of a row, by the table's mapping. Raises ValueError."""
     launch = mapping.launch
     if launch is not None:
         flops, moved = (round(number_of(row, name)) if name else 0 for name in (launch.flops, launch.bytes))

@@ -58,7 +58,7 @@ def counters_of(lines: Iterable[str], name: str, where: str, in_turn: Sequence[s
     start = next((number for number, row in enumerate(rows) if "Kernel Name" in row or _NETWORK in row), None)
     if start is None:
         raise RecordError(
-            f"{where}: no table of counters; valid: what 'ncu --csv --page raw --print-units base' prints, "
+            f"{where}: no table of counters; valid: output of 'ncu --csv --page raw --print-units base', "
             f"or a table with a column {_NETWORK!r}"
         )
     header, rows = rows[start], rows[start + 1 :]
@@ -131,7 +131,7 @@ class NsightCompute:
             try:
                 refused: dict[str, str] = json.loads(told.read_text())
             except (OSError, ValueError) as error:
-                raise MeasurementError(f"{self._program}: what it ran did not end ({error})") from error
+                raise MeasurementError(f"{self._program}: its program did not end ({error})") from error
         try:
             ran = [name for name in models if name not in refused]
             return (counters_of(lines, ran[0], self._program, ran) if ran else {}), refused

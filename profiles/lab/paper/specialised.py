@@ -111,7 +111,7 @@ class OneAgainstMany:
 
 
 def one_against_many(record: Measurements, tested: Sequence[int], progress: Progress, seed: int = 0) -> list[OneAgainstMany]:
-    """Models of one board and of all others, tested on unknown boards. Raises MeasurementError."""
+    """Models of one board and of the rest, tested on unknown boards. Raises MeasurementError."""
     if len(record.nodes) < 3:
         raise MeasurementError(
             f"the record is of {len(record.nodes)} board{'s' if len(record.nodes) > 1 else ''}; one against many takes three "

@@ -84,7 +84,7 @@ class TrainingOptions:
     """Training options.
 
     Attributes:
-        recipes: candidates per kind, or per kind and target (``conv2d time``); key ``""`` for all others.
+        recipes: candidates per kind, or per kind and target (``conv2d time``); key ``""`` for the rest.
         patience: rounds without improvement that end a validation run.
     """
 
@@ -126,7 +126,7 @@ class TrainedModel:
 
 @dataclass(frozen=True)
 class TrainedKind:
-    """Models of a kernel kind; power is None if not measured."""
+    """Models of a kernel kind; no power if not measured."""
 
     kind: str
     time: TrainedModel
@@ -286,7 +286,7 @@ def train_kind(
 
 
 def _middle_power(measurements: Measurements, times: Table, options: TrainingOptions) -> TrainedModel:
-    """Stand-in without measured power: median of all kernels, with their spread."""
+    """Substitute without measured power: median of all kernels, with their spread."""
     drawn = np.log(np.maximum(measurements.tables[TARGETS["power"]].value, _LEAST_MW))
     middle = float(np.median(drawn))
     model = train_model(replace(times, label=np.full(len(times.label), middle)), "", options)

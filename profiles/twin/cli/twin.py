@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
     if bool(args.replay) != bool(args.data) or (args.table and not args.data):
         raise UsageError("twin serve: --replay PROGRAM and --data DIR go together, and --table FILE with them")
     if args.replay and args.compiled:
-        raise UsageError("twin serve: --as goes without --replay, whose frames take what a real board took")
+        raise UsageError("twin serve: --as goes without --replay, whose frames have measured times")
     if args.battery_wh is not None and (args.replay or not 0 < args.battery_wh <= 1e5):
         raise UsageError("twin serve: --battery-wh takes more than 0 and at most 100000, and goes without --replay")
     if args.replay:

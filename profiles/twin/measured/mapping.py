@@ -183,7 +183,7 @@ class TableMapping:
 
     def __post_init__(self) -> None:
         if sum(bool(part) for part in (self.kernel, self.kernels, self.launch, self.network)) != 1:
-            raise ValueError("says not what a row is; valid: one of kernel, kernels, launch, network")
+            raise ValueError("undefined row; valid: one of kernel, kernels, launch, network")
         if self.power is not None and self.power.file and not (self.file and isinstance(self.device, str)):
             raise ValueError("power.file: expected the members file, and device as a board's name")
         kernels = [*self.kernels.values(), *([self.kernel] if self.kernel else [])]

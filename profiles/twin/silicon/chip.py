@@ -338,7 +338,7 @@ class Chip:
         version: of its behaviour, recorded by trained models.
         seed: of its individuals.
         sm_lanes: single-precision lanes of an SM.
-        rates: by element type; others count as single precision.
+        rates: by element type; the rest counts as single precision.
         tensor_cores: True if dense convolutions run there, in the type given (single precision as ``tf32``).
         library: factor on instructions relative to the AGX Xavier, by kind, or kind and type (``depthwise.float16``).
         l2_floor: least share of L2 data that the next kernel finds in DRAM.

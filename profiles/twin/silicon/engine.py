@@ -28,9 +28,7 @@ def compiled(network: Network, engine: Engine, dtype: str) -> Network:
     """Launches of a network under an engine. Raises TwinError without its data flow."""
     launches, reads = network.launches, network.reads
     if launches and not reads:
-        raise TwinError(
-            f"network {network.name!r} does not say which launch reads what ('reads'), so no engine can be built of it"
-        )
+        raise TwinError(f"network {network.name!r} lacks its data flow ('reads'), so no engine can be built of it")
     sources = _past_dropped(launches, reads, engine)
     readers: dict[int, int] = {}
     for number, launch in enumerate(launches):

@@ -46,7 +46,7 @@ _LEAST_SHARE = 0.5
 pointwise = partial(pointwise_of, least_share=_LEAST_SHARE)
 """Vector access even for odd sizes.
 
-On five GPUs, additions and ReLU of sizes divisible by four are no faster than others (sitar-lab/NeuSight, to 0.1%).
+On five GPUs, additions and ReLU of sizes divisible by four are no faster than other sizes (sitar-lab/NeuSight, to 0.1%).
 """
 # Instructions for each element, by hardware support: a few plain ones, a reciprocal or a table, a series.
 _PLAIN, _MODERATE, _DEAR = 2.0, 8.0, 24.0

@@ -123,7 +123,7 @@ class Silicon:
         dtype: element type of the engine.
 
     Attributes:
-        rails: of the board's monitors; some contain others.
+        rails: of the board's monitors; some contain another.
         busy_rails: rails that show a kernel's work.
         sensor_step_mw: resolution of each rail's sensor.
 

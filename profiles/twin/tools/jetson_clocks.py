@@ -26,8 +26,8 @@ _LEGACY_FAN = "/sys/devices/pwm-fan/target_pwm"
 def main(arguments: Sequence[str], root: str) -> int:
     parser = argparse.ArgumentParser(prog="jetson_clocks", description="Simulated: a twin's clocks at their highest.")
     action = parser.add_mutually_exclusive_group()
-    action.add_argument("--show", action="store_true", help="say how the clocks stand")
-    action.add_argument("--store", nargs="?", const="", metavar="FILE", help="keep how they stand")
+    action.add_argument("--show", action="store_true", help="show the clocks")
+    action.add_argument("--store", nargs="?", const="", metavar="FILE", help="save the clocks")
     action.add_argument("--restore", nargs="?", const="", metavar="FILE", help="bring them back")
     parser.add_argument("--fan", action="store_true", help="the fan at full speed, too")
     args = parser.parse_args(arguments)

@@ -124,7 +124,7 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
     sub = verb(
         "report", "show a record beside the tables and figures of MIRAGE (SEC '21), and write them as one HTML file", run
     )
-    sub.add_argument("record", type=arguments.named_file, metavar="RECORD", help="what 'jetdvfs-lab collect' or 'import' wrote")
+    sub.add_argument("record", type=arguments.named_file, metavar="RECORD", help="record of 'jetdvfs-lab collect' or 'import'")
     sub.add_argument(
         "--out", type=arguments.named_file, metavar="FILE", help="the page to write (.html); it needs no other file"
     )

@@ -68,7 +68,7 @@ def table_of(samples: Sequence[Sample]) -> tuple[tuple[str, ...], NDArray[np.flo
     metrics = tuple(samples[0].values)
     for sample in samples:
         if tuple(sample.values) != metrics:
-            raise RecordError(f"{sample.name}: has {', '.join(sample.values)}; the others have {', '.join(metrics)}")
+            raise RecordError(f"{sample.name}: has {', '.join(sample.values)}; expected {', '.join(metrics)}")
     values = np.array([list(sample.values.values()) for sample in samples], np.float64)
     if not (np.isfinite(values).all() and (values > 0).all()):
         wrong = samples[int(np.flatnonzero(~((values > 0) & np.isfinite(values)).all(1))[0])]

@@ -37,7 +37,7 @@ class Edges:
 
 
 def add_linear(weights: Initial, name: str, read: int, written: int, rng: np.random.Generator, bias: bool = True) -> None:
-    """Initial weights as of PyTorch's linear layers: uniform within 1/sqrt(read)."""
+    """Initial weights as in PyTorch's linear layers: uniform within 1/sqrt(read)."""
     bound = 1 / np.sqrt(max(read, 1))
     weights[f"{name}.weight"] = rng.uniform(-bound, bound, (read, written)).astype(np.float32)
     if bias:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Accuracy of a profile on an unseen simulated board, by number of observations.
 
-Observations are latency and power at random configurations, with noise, of the network itself or of the others in turn.
+Observations are latency and power at random configurations, with noise, of the network itself or of the rest in turn.
 Compared with fits of the network's observations alone.
 """
 
@@ -104,7 +104,7 @@ class Row:
     """Mean absolute errors after a number of observations.
 
     Attributes:
-        others_latency_percent, others_power_percent: of unobserved networks, from observations of the others.
+        others_latency_percent, others_power_percent: of unobserved networks, from observations of the rest.
         own_latency_percent, own_power_percent: of observed networks.
         overlap_latency_percent, overlap_power_percent: of the overlap fit to these.
         rates_latency_percent: of the launches with two rates fitted to these.

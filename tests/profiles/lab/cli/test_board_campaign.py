@@ -239,7 +239,7 @@ def test_a_dry_run_says_what_would_be_measured_and_how_long_it_takes(
     told = json.loads(capsys.readouterr().out)
     assert told["configurations"] == BOARD.grid.size and told["hours"] > 0 and not list(tmp_path.iterdir())
     assert main(["collect", "resnet18", "--bench", stage.application_port, "--out", str(tmp_path / "one.npz")]) == 2
-    assert "--bench: stands in for PyTorch with --meter board" in capsys.readouterr().err
+    assert "--bench: replaces PyTorch with --meter board" in capsys.readouterr().err
 
 
 def test_more_kernels_and_slower_monitors_take_longer(model: Model) -> None:

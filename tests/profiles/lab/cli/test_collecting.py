@@ -154,8 +154,8 @@ def test_one_simulated_board_makes_a_profile_that_says_how_far_off_it_is_on_netw
     ("words", "said"),
     [
         (["--simulated"], "--simulated --board NAME"),
-        (["RECORD", "--simulated", "--board", "tx2"], "--simulated: RECORD says what was measured"),
-        ([], "say what to train on"),
+        (["RECORD", "--simulated", "--board", "tx2"], "--simulated: RECORD has its own board"),
+        ([], "no training data"),
     ],
 )
 def test_what_to_train_on_is_said_once(

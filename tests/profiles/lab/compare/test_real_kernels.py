@@ -117,7 +117,7 @@ def test_a_table_that_cannot_be_trained_on_is_told_in_one_line(data: Path, capsy
         ([str(data / "bad" / "add.csv"), *MAPPED], 3, "fewer than 20 kernels of every kind"),
         ([str(relu), *MAPPED, "--device", "p4"], 3, "no rows of p4"),
         ([str(relu), *MAPPED, "--out", str(record)], 3, "no networks measured as a whole and no issue times of the host"),
-        ([str(relu)], 2, "expected --mapping NAME|FILE"),
+        ([str(relu)], 2, "--from-csv needs --mapping NAME|FILE"),
         ([str(relu), *MAPPED, "--quick"], 2, "--quick: does not go with --from-csv"),
     ):
         assert main(["train", "--from-csv", *words]) == code

@@ -135,7 +135,7 @@ def test_what_is_no_such_table_is_one_line(name: str, content: str, said: str, t
             "source: me\ntime: {column: t, unit: weeks}\nlaunch: {kind: {column: k}}\n",
             "line 2: time.unit: expected s, ms, us, ns or 1/s",
         ),
-        ("source: me\ntime: {column: t, unit: s}\n", "says not what a row is; valid: one of kernel, kernels, launch, network"),
+        ("source: me\ntime: {column: t, unit: s}\n", "undefined row; valid: one of kernel, kernels, launch, network"),
         ("source: me\ntime: {column: t, unit: s}\nkernel: {form: linear, sizes: {m: M}}\n", "n, k: expected m, n, k, bias (0)"),
         ("source: me\ntime: {column: t, unit: s}\ncolour: red\nlaunch: {kind: {column: k}}\n", "colour: unknown"),
         ("source: [me\n", "not valid YAML"),

@@ -267,7 +267,7 @@ def test_engines_that_a_chip_does_not_have_are_refused(resnet: Network) -> None:
     with pytest.raises(TwinError, match="builds nothing for 'int8'; valid: float32, float16"):
         Silicon(None, "tx2", engine="tensorrt", dtype="int8")
     unread = Network("list", (), resnet.calls)
-    with pytest.raises(TwinError, match="does not say which launch reads what"):
+    with pytest.raises(TwinError, match="lacks its data flow"):
         execute(unread, Silicon(None, engine="tensorrt", dtype="float16"), top("agx-xavier"))
 
 
