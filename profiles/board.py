@@ -343,8 +343,6 @@ class _Modes:
 
 @dataclass(frozen=True)
 class _OtherAxes:
-    """Axes of other firmware."""
-
     cpu_khz: tuple[int, ...] | None = None
     gpu_hz: tuple[int, ...] | None = None
     emc_hz: tuple[int, ...] | None = None
@@ -355,8 +353,6 @@ class _OtherAxes:
 
 @dataclass(frozen=True)
 class _BoardFile:
-    """Required members of a board file."""
-
     name: Text
     title: Text
     soc: Text

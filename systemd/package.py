@@ -127,7 +127,6 @@ class Tree:
                 self.at(f"share/doc/{PRODUCT}/docs/{path.relative_to(ROOT / 'docs')}").write_bytes(path.read_bytes())
 
     def files(self) -> Iterator[Path]:
-        """Files and links, by path from the root."""
         for path in sorted(self.folder.rglob("*")):
             if path.is_symlink() or not path.is_dir():
                 yield Path("/") / path.relative_to(self.folder)

@@ -144,7 +144,6 @@ def multi_head_attention(call: NodeCall) -> Any:
 
 @onnx_operator("com.microsoft::Attention")
 def packed_attention(call: NodeCall) -> Any:
-    """Queries, keys and values in one product, then attention."""
     packed = call.aten("linear", call.tensor(0), flipped(call.recorder, call.tensor(1)), call.optional(2))
     return attended(call, packed, 4, call.optional(5) if call.given(5) else call.optional(3))
 

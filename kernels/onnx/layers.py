@@ -59,7 +59,6 @@ def conv_transpose(call: NodeCall) -> Any:
 
 
 def flipped(recorder: Recorder, x: Tensor) -> Tensor:
-    """Transposed view of a matrix."""
     if x.rank != 2:
         raise ShapeError(f"a matrix was expected, not a tensor of shape {show(x.shape)}")
     return recorder.tensor(x.shape[::-1], x.dtype, x.strides[::-1], parameter=x.parameter, of=x)

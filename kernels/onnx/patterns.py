@@ -150,7 +150,6 @@ class Rewriter:
         return self._needed([node for place in sorted(made) for node in made[place]]), silent
 
     def _needed(self, nodes: list[Node]) -> list[Node]:
-        """Nodes without unneeded ones, also within joined calls."""
         wanted, kept = set(self._kept), []
         left: dict[str, Node] = {}
         for node in reversed(nodes):
@@ -398,7 +397,6 @@ class Rewriter:
         return picked.inputs[1] in self._sizes and not self._is_number(picked.inputs[1])
 
     def _writes_slice(self, node: Node) -> bool:
-        """True if it writes into a slice, independent of data and masks."""
         if len(node.inputs) != 3 or node.inputs[1] not in self._sizes or node.attributes.get("reduction", "none") != "none":
             return False
         if node.operator == "ScatterElements":
@@ -485,7 +483,6 @@ class Rewriter:
                 self._fixed.update(node.outputs)
 
     def _silent(self) -> frozenset[int]:
-        """Nodes that only compute places of slices or packed weights."""
         silent: set[int] = set()
         for place in range(len(self._graph.nodes) - 1, -1, -1):
             node = self._graph.nodes[place]

@@ -228,7 +228,6 @@ def normalize(call: NodeCall) -> Any:
 
 @onnx_operator("MeanVarianceNormalization")
 def standardize(call: NodeCall) -> Any:
-    """By ONNX's own decomposition."""
     x, axes = call.tensor(0), call.attribute("axes", [0, 2, 3])
     mean = call.aten("mean", x, axes, True)
     squares = call.aten("mean", call.aten("pow", x, 2), axes, True)

@@ -349,7 +349,6 @@ def _spelled(node: Node) -> str:
 
 
 def _filled(node: Node, own: dict[str, Any]) -> Node:
-    """Node of a function with the call's attributes in place of references."""
     given = node.attributes.items()
     attributes = {name: own.get(value.name) if isinstance(value, AttributeReference) else value for name, value in given}
     return replace(node, attributes=attributes)

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Quantised networks in ONNX: an operator between a ``DequantizeLinear`` and a ``QuantizeLinear`` works in 8 bits.
 
-A graph has operators of their own (``QLinearConv`` and the like), or floating-point ones with conversions around them ("QDQ").
-Such an operator works in 8 bits if all its inputs come from 8 bits, as in engines; its inputs' conversions launch nothing. Its
-output has 8 bits if converted at once, or after elementwise operators; else it is floating-point. Other conversions are
-launched. Weights count in their stored bits, with scales.
+A graph has operators of their own (``QLinearConv`` and the like), or floating-point ones with conversions ("QDQ"). The latter
+work in 8 bits if all their inputs come from 8 bits, as in engines; these conversions launch nothing. The output has 8 bits if
+converted at once, or after elementwise operators. Weights count in their stored bits, with scales.
 """
 
 from __future__ import annotations
@@ -162,7 +161,6 @@ def _bits_of(call: NodeCall, place: int) -> str:
 
 
 def stored(call: NodeCall, x: Tensor, dtype: str = "") -> Tensor:
-    """Constant as stored in a few bits."""
     if not x.parameter:
         return x
     wanted = x.memory.packed or dtype or _TYPES.get(x.dtype, x.dtype)
@@ -207,7 +205,6 @@ def quantize_by_extremes(call: NodeCall) -> Any:
 
 
 def _operand(call: NodeCall, x: Tensor) -> Tensor:
-    """Constant as stored, or 8-bit numbers as quantised ones."""
     if x.parameter:
         return stored(call, x)
     return x if x.dtype not in _TYPES or x.is_quantized else call.recorder.tensor(x.shape, _TYPES[x.dtype], x.strides, of=x)
@@ -298,7 +295,6 @@ def softmax(call: NodeCall) -> Any:
 
 
 def _times_integers(call: NodeCall, x: Tensor, weight: Tensor, bias: Tensor | None) -> Any:
-    """Product of 8-bit numbers, written as floating point with its bias."""
     with call.recorder.as_floats():
         return call.aten("linear", _operand(call, x), flipped(call.recorder, _operand(call, weight)), bias)
 

@@ -38,7 +38,6 @@ _PERM = {"perm": ...}
 
 
 def _repeated(name: str) -> list[Template]:
-    """Heads shared by several queries, written out once for each."""
     spread: Template = ("Expand", ("Unsqueeze", name, ANY), ANY)
     return [("Reshape", ("Reshape", spread, ANY), ANY), ("Reshape", spread, ANY)]
 

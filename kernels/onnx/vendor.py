@@ -235,7 +235,6 @@ def gather_few_bits(call: NodeCall) -> Any:
 
 @onnx_operator("ai.onnx.ml::ZipMap")
 def zip_map(call: NodeCall) -> Any:
-    """Numbers with class names, assembled by the host."""
     call.recorder.host("zip_map")
     return call.value(0)
 

@@ -206,7 +206,6 @@ def glu(recorder: Recorder, self: Tensor, dim: int = -1) -> Tensor:
 def _no_drop(*names: str) -> None:
     @operator(*names)
     def rule(recorder: Recorder, input: Tensor, p: float = 0.5, train: bool = False, *_: Any) -> Tensor:
-        """Identity except in training."""
         if train and p > 0:
             raise ModelError("dropout in training mode: save the model after calling its eval()")
         recorder.host("dropout")

@@ -27,7 +27,6 @@ def reduced(x: Tensor, dim: Any, keepdim: bool) -> tuple[tuple[int, ...], Shape]
 
 
 def reduce(recorder: Recorder, kind: str, x: Tensor, dim: Any, keepdim: bool, dtype: str | None = None) -> Tensor:
-    """Launch one reduction, with a contiguous result."""
     dims, shape = reduced(x, dim, keepdim)
     params: dict[str, ParamValue] = {"dim": dims, "keepdim": bool(keepdim)}
     return recorder.launch(kind, [x], recorder.tensor(shape, dtype or x.dtype), params)

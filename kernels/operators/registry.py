@@ -110,7 +110,6 @@ def rule_of(name: str) -> Rule | None:
 
 @cache
 def _settled(name: str, rule: Rule, host: Rule | None) -> Rule:
-    """Rule preceded by the host's computation and followed by the record of writers."""
     in_place = name.endswith("_") and not name.endswith("__")
 
     def settled(recorder: Any, *args: Any, **kwargs: Any) -> Any:

@@ -79,8 +79,6 @@ class Joined:
 
 @dataclass
 class _Loop:
-    """Running loop, and the separation of its repetitions."""
-
     ordinals: Counter[tuple[str, str]] = field(default_factory=Counter)
     carried: list[Memory] = field(default_factory=list)
     start: int = 0

@@ -207,8 +207,6 @@ def tensors_in(value: Any, depth: int = 0) -> list[Tensor]:
 
 
 class ScriptObject:
-    """Module, or object of a class in the model."""
-
     __slots__ = ("attributes", "path", "state", "type_name")
 
     def __init__(self, type_name: str) -> None:
@@ -222,8 +220,6 @@ class ScriptObject:
 
 
 class Record(tuple[Any, ...]):
-    """NamedTuple of the model."""
-
     fields: tuple[str, ...]
 
     @classmethod

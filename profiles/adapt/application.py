@@ -110,7 +110,6 @@ class Application:
     def stream(
         self, network: str, *, fps: float | None = None, seconds: float | None = None, frames: int | None = None
     ) -> dict[str, Any]:
-        """Run frames, at a rate if given."""
         members = {"fps": fps, "seconds": seconds, "frames": frames}
         return self.request("run", network=network, **{name: value for name, value in members.items() if value is not None})
 

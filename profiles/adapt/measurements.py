@@ -189,7 +189,6 @@ def _things(record: Record, name: str) -> int:
 
 
 def _called(record: Record, name: str, what: int) -> str:
-    """Subject of a row, for messages; empty if there is only one."""
     if name in _NETWORKS:
         return f" of network {record.networks[what].name:.80}"
     if name == "warm_idle_mw":

@@ -186,7 +186,6 @@ def _axes(grid: FrequencyGrid) -> list[tuple[int, ...]]:
 def _on_grid(
     figures: NDArray[np.float32], theirs: FrequencyGrid, ours: FrequencyGrid, clocks: Sequence[float]
 ) -> NDArray[np.float32]:
-    """Values over one board's grid on another's, linear between clocks."""
     for axis, (levels, mine, factor) in enumerate(zip(_axes(theirs), _axes(ours), clocks, strict=True)):
         figures = _near(figures, levels, mine, factor, axis)
     return np.asarray(figures, np.float32)

@@ -63,8 +63,6 @@ class Carried:
 
 @dataclass(frozen=True)
 class _AtClocks:
-    """Model at other clocks, plus a constant in the logarithm."""
-
     model: Regressor
     clocks: tuple[float, float, float]
     more: float

@@ -39,7 +39,6 @@ class _HostFile:
 
 
 def stored_model(checksums: Collection[str], kind: str, what: str) -> str:
-    """File of a kind's ``time`` or ``power`` model."""
     compact, treelite = model_files(kind, what)
     return treelite if treelite in checksums and compact not in checksums else compact
 

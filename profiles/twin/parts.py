@@ -108,7 +108,6 @@ class Workshop:
         return memory
 
     def memory_files(self, memory: SimulatedMemoryClock) -> Iterator[Provider]:
-        """Files of the memory clock, by the ``emc`` section."""
         section = self.description.section("emc")
         ways: Sequence[str] = section["drivers"]
         if "bpmp" in ways:
@@ -156,7 +155,6 @@ class Workshop:
         return float(self.twin["thermal"]["ambient_c"])
 
     def thermal(self, rails: Sequence[str], idle_w: Sequence[float], fan: SimulatedFan, gpu: SimulatedGpu) -> ThermalModel:
-        """Thermal model after a long idle time."""
         section, twin = self.description.section("thermal"), self.twin["thermal"]
         zones = [Zone(name, tuple(section["trips_mc"].get(name, ())), **twin["zones"][name]) for name in section["zones"]]
         heating = self.description.total_rails

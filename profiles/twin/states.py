@@ -59,7 +59,6 @@ def _text(board: SimulatedBoard, path: str, text: str) -> None:
 
 @_state
 def no_passive_trip(board: SimulatedBoard) -> None:
-    """Thermal zones with a critical trip alone."""
     for path in _files(board, "/sys/devices/virtual/thermal/*/trip_point_0_*"):
         board.faults.vanish(path)
 
@@ -107,7 +106,6 @@ def gpu_limits_not_available(board: SimulatedBoard) -> None:
 
 @_state
 def gpu_clock_unreadable(board: SimulatedBoard) -> None:
-    """Unreadable GPU clock without a governor's setpoint."""
     for path in _files(board, "*gpu/devfreq/*/cur_freq"):
         board.faults.refuse(path, errno.EIO, access="read")
 
@@ -166,7 +164,6 @@ def debugfs_locked_down(board: SimulatedBoard) -> None:
 
 @_state
 def no_memory_clock(board: SimulatedBoard) -> None:
-    """No limits and no cap of the memory clock."""
     section = board.description.section("emc")
     for name in ("devfreq", "cap"):
         if name in section:
@@ -218,7 +215,6 @@ def throttle_alerts(board: SimulatedBoard) -> None:
 
 @_state
 def jetson_clocks_at_boot(board: SimulatedBoard) -> None:
-    """Operator's service that runs jetson_clocks at boot."""
     text = "[Unit]\nDescription=Fast\n[Service]\nType=oneshot\nExecStart=/bin/sh -c 'sleep 10; /usr/bin/jetson_clocks'\n"
     board.tree.put(f"{_UNITS}/jetson-perf.service", constant(text))
     board.tree.put(f"{_UNITS}/multi-user.target.wants/jetson-perf.service", Link(f"{_UNITS}/jetson-perf.service"))

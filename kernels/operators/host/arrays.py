@@ -75,7 +75,6 @@ def _too_many(shape: Sequence[int]) -> BudgetExceeded:
 
 
 def spread(x: Tensor, shape: Shape) -> Sequence[Number]:
-    """Numbers of an array broadcast to a shape."""
     if x.shape == shape:
         return numbers(x)
     lead = len(shape) - x.rank
@@ -137,7 +136,6 @@ def picked(x: Tensor, axis: int, indices: Iterable[int], shape: Sequence[int]) -
 
 
 def rows(x: Tensor, axis: int) -> tuple[Shape, list[Sequence[Number]]]:
-    """Shape without an axis, and the numbers along it."""
     place = dim_of(x.rank, axis)
     if not x.rank:
         return (), [numbers(x)]

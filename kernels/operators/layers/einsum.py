@@ -87,7 +87,6 @@ def _read(equation: str, tensors: Sequence[Tensor]) -> tuple[list[list[str]], li
 
 
 def _rank(letter: str) -> tuple[int, int]:
-    """Summation order of letters: an ellipsis's dimensions first, from the left."""
     return (1, _LETTERS.index(letter)) if letter in _LETTERS else (0, -int(letter[3:]))
 
 

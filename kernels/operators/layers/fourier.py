@@ -26,7 +26,6 @@ def _complex_of(dtype: str) -> str:
 
 
 def _places(x: Tensor, s: Any, dim: Any) -> tuple[list[int], list[int]]:
-    """Dimensions to transform and requested sizes, -1 if none."""
     sizes = [] if s is None else [s] if isinstance(s, int) else list(s)
     if dim is None:
         dim = list(range(x.rank - len(sizes), x.rank)) if sizes else list(range(x.rank))

@@ -104,7 +104,6 @@ def _euclidean(recorder: Recorder, x1: Tensor, x2: Tensor) -> Tensor:
 
 
 def _checked(recorder: Recorder, made: Tensor, matrix: Tensor) -> Tensor:
-    """Result with the host's check that each matrix was factorised."""
     recorder.launch(
         "any",
         [recorder.tensor(matrix.shape[:-2], "int32")],

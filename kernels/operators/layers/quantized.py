@@ -44,7 +44,6 @@ def quantize_per_tensor_dynamic(recorder: Recorder, self: Tensor, dtype: int, re
 
 
 def _measured(recorder: Recorder, x: Tensor, dtype: str) -> Tensor:
-    """Quantise by the extremes of the numbers."""
     recorder.launch("aminmax", [x], recorder.tensor((), x.dtype))
     return quantize(recorder, x, dtype)
 
@@ -87,8 +86,6 @@ def fake_quantize_per_channel_affine(
 
 
 class Packed:
-    """Weight, bias and a convolution's parameters."""
-
     __slots__ = ("bias", "options", "weight")
 
     def __init__(self, weight: Tensor, bias: Tensor | None, **options: Any) -> None:

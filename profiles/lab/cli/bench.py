@@ -130,7 +130,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _kept(path: Path, about: Mapping[str, Any]) -> list[Score]:
-    """Scores of an earlier run, or a new file. Raises InputError."""
     from ..networks.bench import Score
 
     try:

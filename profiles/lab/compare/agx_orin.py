@@ -60,8 +60,6 @@ MODES: Mapping[str, MeasuredMode] = {
 
 @dataclass(frozen=True)
 class Layer:
-    """Fused layer measured alone: launches, mean and least time."""
-
     model: str
     calls: tuple[KernelInvocation, ...]
     batch: int
@@ -73,7 +71,6 @@ class Layer:
 
     @property
     def kind(self) -> str:
-        """Kind that dominates its time: a convolution if present."""
         call = next((call for call in self.calls if call.kind == "conv2d"), self.calls[0])
         if call.kind != "conv2d":
             return call.kind

@@ -32,8 +32,6 @@ _NEAR = 0.02
 
 @dataclass(frozen=True)
 class Cell:
-    """Time and energy of a batch at a GPU clock."""
-
     batch: int
     gpu_hz: float
     latency_ms: float
@@ -83,7 +81,6 @@ def top(surface: Surface) -> FrequencyConfiguration:
 
 
 def seen(surface: Surface, measured: Sequence[Cell], batch: int) -> Observation | None:
-    """Observation from a batch's cell at the median clock."""
     own = sorted((cell for cell in measured if cell.batch == batch), key=lambda cell: cell.gpu_hz)
     if not own:
         return None

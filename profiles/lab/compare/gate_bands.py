@@ -59,7 +59,6 @@ def network_shapes(within: Sequence[float], source: str) -> Band:
 
 
 def random_shapes(within: Sequence[float], source: str) -> Band:
-    """Band of the other half of the convolutions."""
     whole = as_hard(within, 10.0, source)
     return Band(2.0 * whole.low - network_shapes(within, source).high, whole.high, f"{source}, section 6.3")
 
@@ -105,7 +104,6 @@ def over_whole() -> tuple[int, Band]:
 
 
 def sums_apart() -> Band:
-    """Band of our mean difference from the paper's shares."""
     shares = np.array([row.all_kernels for row in PAPER.values()])
     return Band(0.0, float(np.mean(np.abs(shares - np.median(shares)))), "MIRAGE, Table 1")
 

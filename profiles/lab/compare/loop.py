@@ -230,8 +230,6 @@ class _Loop:
 
 
 class _OwnTime:
-    """Virtual clock without waiting."""
-
     def __init__(self) -> None:
         self._now_s = 0.0
 

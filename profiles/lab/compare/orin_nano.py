@@ -40,7 +40,6 @@ def _rowwise(kind: str, *shape: int, inputs: int = 1) -> KernelInvocation:
 
 
 def _transformer(layers: int = 12, tokens: int = 197, width: int = 384, heads: int = 6) -> Network:
-    """ViT-S/16 with separate attention parts and bias additions."""
     depth = width // heads
     patches = KernelInvocation(
         "conv2d", "", ((1, 3, 224, 224),), (1, width, 14, 14), "float32",
@@ -183,7 +182,6 @@ def _power(folder: Path, silicon: Silicon) -> list[Fit]:
 
 
 def cell_watts(silicon: Silicon, cells: Sequence[_Cell], rows: Sequence[Mapping[str, str]]) -> dict[str, Array]:
-    """Mean power of every rail in each cell."""
     names = ("cpu_mhz_mean", "gr3d_mhz_mean", "emc_mhz", "gpu_temp_c", "cpu_util_mean", "emc_util_mean")
     cpu, gpu, emc, celsius, cpu_share, emc_share = (numbers(list(rows), name, POWER) for name in names)
     ours = Silicon(None, BOARD, chip=runtime(silicon.chip))

@@ -130,7 +130,6 @@ class NetworkResult:
 
 
 def untrained_nodes(bundle: Bundle, count: int) -> tuple[int, ...]:
-    """First boards, by number, outside a profile's training."""
     nodes = range(count + len(bundle.manifest.nodes))
     return tuple(node for node in nodes if node not in bundle.manifest.nodes)[:count]
 

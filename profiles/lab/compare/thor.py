@@ -20,7 +20,6 @@ _WARM_C = 55.0
 
 
 def _frame(chip: Chip) -> Pass:
-    """One frame of RT-DETR in half precision."""
     cycles = np.array([5.5e6])
     return Pass.of(1, cycles=cycles, l2_bytes=1.5e9, dram_bytes=0.6e9, overlap=3.0, operations=2.2 * cycles * chip.lanes)
 

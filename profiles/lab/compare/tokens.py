@@ -79,8 +79,6 @@ class Part:
 
 @dataclass(frozen=True)
 class Token:
-    """Cost of one token on any board."""
-
     parts: tuple[Part, ...]
     launches: int
 
@@ -242,8 +240,6 @@ def _llama(data: Path) -> Iterator[Row]:
 
 
 def _hydra(data: Path) -> Iterator[Row]:
-    """AGX Xavier, Orin and Thor, llama.cpp and transformers."""
-
     moved = {said["Model"]: said for said in read_rows(data, TRAFFIC)}
 
     def row(board: str, backend: str, form: str, model: str, watts: float, mj: float) -> Row:

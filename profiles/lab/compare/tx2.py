@@ -115,7 +115,6 @@ def _times(folder: Path, silicon: Silicon) -> list[Fit]:
 
 
 def _mixbench_power(folder: Path, silicon: Silicon) -> list[Fit]:
-    """Mean power over samples with a busy GPU."""
     rows = list(read_rows(folder, POWER))
     cpu, gpu, emc = (numbers(rows, name, POWER) for name in AXES)
     clocks = Clocks(cpu * 1e3, gpu, emc)

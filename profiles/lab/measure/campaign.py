@@ -207,7 +207,6 @@ def plan_campaign(
 
 
 def _some_of_each_name(calls: Sequence[Call], rng: np.random.Generator) -> list[Call]:
-    """Few different calls of each name, drawn by frequency."""
     names: dict[str, list[Call]] = {}
     for index in rng.permutation(len(calls)):
         same = names.setdefault(issue_key(calls[index])[0], [])

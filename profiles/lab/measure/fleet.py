@@ -72,8 +72,6 @@ def run_on_fleet(
 
 
 class _Fleet:
-    """Boards of a campaign and their steps."""
-
     def __init__(self, campaign: Campaign, client: Any, meter: MeterMaker, patience_s: float, done: set[int]) -> None:
         self._campaign, self._client, self._meter, self._patience_s = campaign, client, meter, patience_s
         names = sorted(worker_names(client))

@@ -42,8 +42,6 @@ class Column:
 
 @dataclass(frozen=True)
 class Guess:
-    """Draft mapping in YAML, and its open ``questions``."""
-
     text: str
     questions: tuple[str, ...]
 

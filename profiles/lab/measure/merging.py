@@ -70,7 +70,6 @@ class Part:
 
 
 def shareable(record: Measurements) -> Measurements:
-    """Record without private environment."""
     kept = {name: record.environment[name] for name in _TOLD if name in record.environment}
     parts = record.environment.get("parts")
     return replace(record, environment={"jetdvfs": __version__, **kept, **({"parts": parts} if parts else {})})
@@ -119,8 +118,6 @@ def merged(records: Mapping[str, Measurements]) -> tuple[Measurements, list[Part
 
 
 class _Union:
-    """Distinct items of several lists, and their places."""
-
     def __init__(self, key: Callable[[Any], Hashable], lists: Sequence[Sequence[Any]]) -> None:
         numbers: dict[Hashable, int] = {}
         self.items: list[Any] = []

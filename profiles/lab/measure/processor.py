@@ -119,7 +119,6 @@ def plan_processor(
 
 
 def about_s(campaign: Campaign, patience: Patience, switch_s: float = BETWEEN_S) -> float:
-    """Estimated duration of a campaign in s."""
     return sum(unit_s(campaign, unit, patience, switch_s) for unit in campaign.units)
 
 

@@ -191,7 +191,6 @@ def _measure_host_us(campaign: Campaign, unit: Unit, meter: Meter, rng: np.rando
 
 
 def _measure_host_active_mw(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:
-    """CPU power of a host that issues the smallest kernel without rest."""
     grid = campaign.grid
     repeats = max(unit.configurations // 8, 1)
     parts: list[Rows] = []

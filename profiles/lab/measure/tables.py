@@ -165,7 +165,6 @@ def _device(called: str, mapping: TableMapping) -> MeasuredDevice:
 
 
 def _nearest(levels: Levels, grid: FrequencyGrid) -> FrequencyConfiguration:
-    """Grid configuration for rounded clocks; clocks without a near level stay unchanged."""
     found = []
     for axis, level in zip(AXES, levels, strict=True):
         nearest = min(grid.levels(axis), key=lambda one: abs(one - level))

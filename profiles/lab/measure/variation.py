@@ -193,7 +193,6 @@ def spread_over_sizes(candidates: Sequence[KernelInvocation], count: int, by_int
 def _in_turns(
     candidates: Sequence[KernelInvocation], octaves: Callable[[KernelInvocation], tuple[int, ...]], count: int
 ) -> list[KernelInvocation]:
-    """Choose ``count`` candidates, one of each octave in turn."""
     alike: dict[tuple[int, ...], list[KernelInvocation]] = {}
     for kernel in candidates:
         alike.setdefault(octaves(kernel), []).append(kernel)

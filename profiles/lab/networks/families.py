@@ -42,8 +42,6 @@ def _blocks() -> Any:
             return total
 
     class Join(nn.Module):  # type: ignore[misc]
-        """Concatenation of branches along channels."""
-
         def __init__(self, *branches: Any) -> None:
             super().__init__()
             self.branches = nn.ModuleList(branches)
@@ -120,8 +118,6 @@ def _blocks() -> Any:
             return torch.roll(x, (self.shift, self.shift), (1, 2)) if self.shift else x
 
     class Tokens(nn.Module):  # type: ignore[misc]
-        """Image to a row or image of tokens, with positions added."""
-
         def __init__(self, channels: int, image: int, flat: bool) -> None:
             super().__init__()
             self.flat = flat
@@ -236,7 +232,6 @@ def mobilenet(rng: Random) -> Any:
 
 
 def _inverted(rng: Random, gated: bool, act: str, kernels: Sequence[int]) -> Any:
-    """Inverted residuals, as in MobileNetV2, MNASNet and EfficientNet."""
     channels = _width(32, rng)
     layers = _conv(3, channels, 3, 2, act=act)
     for base, most, stride in ((16, 1, 1), (24, 3, 2), (40, 3, 2), (80, 4, 2), (112, 3, 1), (192, 4, 2)):
@@ -352,7 +347,6 @@ def cells(rng: Random) -> Any:
 
 
 def _encoder(width: int, mixer: Any, hidden: int) -> list[Any]:
-    """Pre-norm transformer block: attention and a two-layer perceptron, with residuals."""
     dense = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, width))
     return [_blocks().Sum(nn.Identity(), nn.Sequential(nn.LayerNorm(width), mixer)), _blocks().Sum(nn.Identity(), dense)]
 
@@ -368,7 +362,6 @@ def vit(rng: Random, image: int) -> Any:
 
 
 def swin(rng: Random, image: int) -> Any:
-    """Swin transformer: windowed attention, shifted in every second block."""
     width, side, times = rng.choice((48, 64, 96, 128)), image // 4, rng.choice((2, 3, 4))
     layers = [nn.Conv2d(3, width, 4, 4), _blocks().Tokens(width, side, flat=False)]
     stages = rng.randint(2, 4)

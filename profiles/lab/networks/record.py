@@ -46,7 +46,6 @@ def device_features(
 
 
 def device_levels(chip: DeviceRates, grid: FrequencyGrid) -> list[NDArray[np.float64]]:
-    """Device features by level of each axis."""
     longest = [grid.configuration([min(at, size - 1) for size in grid.shape]) for at in range(max(grid.shape))]
     rates = device_features(chip, longest, 0.0)
     return [rates[:size, axis] for axis, size in enumerate(grid.shape)]
@@ -96,8 +95,6 @@ class MeasuredNetwork:
 
 @dataclass(frozen=True, eq=False)
 class Query:
-    """Network on a device at one configuration."""
-
     graph: PerformanceGraph
     device: tuple[float, ...]
     counters: Mapping[str, float] = field(default_factory=dict, kw_only=True)
@@ -165,7 +162,6 @@ class Recorder:
         self.done.add(name)
 
     def _cut(self) -> None:
-        """Drop a trailing incomplete line."""
         whole = max((end for _, end in _lines(self._folder)), default=0)
         path = self._folder / "networks.jsonl.gz"
         if path.exists() and path.stat().st_size > whole:
@@ -206,7 +202,6 @@ def _about(folder: Path) -> About:
 
 
 def _lines(folder: Path) -> Iterator[tuple[dict[str, Any], int]]:
-    """Every complete line and the end of its gzip member."""
     path = folder / "networks.jsonl.gz"
     if not path.exists():
         return

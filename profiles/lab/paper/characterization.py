@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Workload study as in MIRAGE (SEC '21, section 3.2): kernel kinds by their share of inference time.
 
-For each network: T, end-to-end inference time; T_K, summed time of launches of selected kinds, each timed alone; T_K', that of
-the rest. A selected kind is *significant*, among the largest that together make 95% of some network's kernel time, and
-*common*, launched by 40% of the networks.
+T is end-to-end inference time; T_K, summed time of launches of selected kinds, each timed alone; T_K', that of the rest. A
+selected kind is *significant*, among the largest that together make 95% of some network's kernel time, and *common*, launched
+by 40% of the networks.
 """
 
 from __future__ import annotations

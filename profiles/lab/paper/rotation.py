@@ -296,7 +296,6 @@ def _alone_ms(
     rows: Rows,
     logarithm: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Time of a kernel measured alone, with timing cost and without pause."""
     in_stream = np.exp(logarithm) * bounds_at_ms(calls, of_row, clocks, board, floor_of(known, board))
     timing_ms, gap_ms = stream_parts_ms(known, board, rows.configuration)
     return np.asarray(np.maximum(in_stream - gap_ms, _LEAST_OF_TIMED * in_stream) + timing_ms)

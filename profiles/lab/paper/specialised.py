@@ -140,7 +140,6 @@ def one_against_many(record: Measurements, tested: Sequence[int], progress: Prog
 
 
 def improvement(single: Accuracy, many: Accuracy) -> tuple[float, float, float, float]:
-    """Relative gain in percent of shares and errors."""
     least = 100.0 / single.count  # one prediction: where none is within, an improvement would be without bound
     shares = [100.0 * (better - worse) / max(worse, least) for worse, better in zip(single.within, many.within, strict=True)]
     rmse, mae = (100.0 * (1.0 - better / worse) for worse, better in ((single.rmse, many.rmse), (single.mae, many.mae)))

@@ -125,8 +125,6 @@ def compare(network: Network, calls: Sequence[TracedCall], recorder: str) -> Com
 
 
 class _Found:
-    """Call, possibly within another, and its own time."""
-
     def __init__(self, call: TracedCall, outer: _Found | None = None) -> None:
         self.call, self.outer, self.took_ms = call, outer, call.took_ms
 
@@ -184,7 +182,6 @@ def compare_nodes(network: Network, nodes: Iterable[tuple[str, str, float]], rec
 
 
 def label(launches: Sequence[KernelInvocation], place: int, nodes: bool) -> str:
-    """Kinds under which a launch's time counts."""
     scope = launches[place].scope
     if not nodes or not scope:
         return launches[place].kind

@@ -125,8 +125,6 @@ class Kineto:
 
 
 class _Taken:
-    """Counted call and its inner calls."""
-
     def __init__(self, began: float, call: TracedCall) -> None:
         self.began, self.call, self.inner = began, call, list(call.inner)
 

@@ -112,7 +112,6 @@ def board_cost(
     without_nodes: Collection[int] = (),
     inside: Inside = ALONE,
 ) -> BoardCost:
-    """Cost models of trained models and fitted host costs."""
     tables = {name: rows.where(~np.isin(rows.node, list(without_nodes))) for name, rows in measurements.tables.items()}
     measurements = replace(measurements, tables=tables)
     kernels = {
@@ -189,7 +188,6 @@ def left_out_uncertainty(
     options: TrainingOptions,
     progress: Progress,
 ) -> Uncertainty:
-    """Errors of left-out networks, training once per fold."""
     kinds = tuple(trained)
     residuals: dict[str, dict[str, list[NDArray[np.float64]]]] = {
         target: {kind: [] for kind in kinds} for target in ("time", "power")
@@ -278,7 +276,6 @@ def manifest_of(
     tools: Mapping[str, str],
     cost: BoardCost,
 ) -> Manifest:
-    """Manifest of a bundle, without evaluation and checksums."""
     dtypes = {kind: _types_of(measurements, kind) for kind in trained}
     return Manifest(
         name=name,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bounds for unseen networks, from errors on held-out families and boards.
 
-Errors of one board or network are correlated over configurations, so pooled errors cannot give a bound. Quantiles are taken per
-network over boards, configurations and single frames; 19 of 20 networks keep the bound as often as stated. Their families
+Errors of one board or network are correlated, so pooled errors cannot give a bound. Quantiles are taken per network over
+boards, configurations and frames; 19 of 20 networks keep the bound as often as stated. Their families
 (:func:`.listed_networks.calibrating_networks`) serve neither training nor evaluation.
 """
 
@@ -134,7 +134,6 @@ def _explained(
 
 
 def _tail(made: Mapping[str, Surface], measured: Sequence[NetworkMeasurement], figure: Figure, kept_by: float) -> Tail:
-    """Tail of errors in units of sigma, for ``kept_by`` of the networks."""
     by_network: dict[str, list[NDArray[np.float64]]] = {digest: [] for digest in made}
     for item in measured:
         predicted, sigma = (getattr(made[item.network.digest], name).ravel()[item.index] for name in _NAMES[figure])

@@ -111,7 +111,6 @@ def table(errors: Sequence[NetworkError]) -> str:
 
 
 def coverage(errors: Sequence[NetworkError], method: str = "timeline") -> str:
-    """Coverage of the 95% surfaces, in two lines."""
     own = [error for error in errors if error.method == method]
     lines = []
     for figure in ("latency", "energy"):

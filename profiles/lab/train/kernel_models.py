@@ -294,7 +294,6 @@ def _middle_power(measurements: Measurements, times: Table, options: TrainingOpt
 
 
 def train_model(table: Table, key: str, options: TrainingOptions, earlier: TrainedModel | None = None) -> TrainedModel:
-    """Train on everything, with a validated or given recipe."""
     if earlier is None:
         recipe, sigma = choose_recipe(table, options.recipes.get(key, options.recipes[""]), options)
     else:
@@ -326,7 +325,6 @@ def choose_recipe(table: Table, recipes: Sequence[Recipe], options: TrainingOpti
 
 
 def left_out_error(table: Table, left_out: NDArray[np.bool_], recipe: Recipe, options: TrainingOptions) -> NDArray[np.float64]:
-    """log(measured / predicted) of held-out rows."""
     import xgboost
 
     booster = _boost(table.where(~left_out), recipe, options, recipe.rounds)[0]

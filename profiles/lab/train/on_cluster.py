@@ -23,7 +23,6 @@ class Rows(NamedTuple):
 def boosted(
     client: Any, parameters: Mapping[str, Any], training: Rows, rounds: int, held: Rows | None = None, patience: int = 0
 ) -> Any:
-    """Result of ``xgboost.train`` on the workers of a ``distributed.Client``."""
     import dask.array
     from xgboost import dask as on_dask
 

@@ -77,7 +77,6 @@ def _pair(found: Sequence[float | None]) -> Pair:
 
 
 def _more(errors: NDArray[np.float64], inside: float) -> float | None:
-    """Excess deviation over that inside, in quadrature; None without errors."""
     return float(np.sqrt(max(float(np.mean(errors**2)) - inside**2, 0.0))) if len(errors) else None
 
 
@@ -100,7 +99,6 @@ def _numbered(table: Table) -> tuple[Table, NDArray[np.float32], NDArray[np.int6
 
 
 def _enough(names: Sequence[str]) -> NDArray[np.str_]:
-    """Names with enough kernels but at most half of all."""
     known, counts = np.unique(np.array(names), return_counts=True)
     return np.asarray(known[(counts >= LEAST_KERNELS) & (counts <= len(names) / 2)])
 

@@ -158,8 +158,6 @@ class Search:
 
 @dataclass(frozen=True)
 class Share:
-    """One worker's part of a study."""
-
     search: Search
     study: str
     kind: str

@@ -26,8 +26,6 @@ Columns: TypeAlias = Text | tuple[Text, ...]
 
 @dataclass(frozen=True)
 class Needs:
-    """Required and optional sizes of a form."""
-
     sizes: tuple[str, ...]
     usual: Mapping[str, int]
 

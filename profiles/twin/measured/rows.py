@@ -80,7 +80,6 @@ def power_elsewhere(mapping: TableMapping, data: Path) -> Mapping[Levels, float]
 
 
 def levels_of(row: Row, clocks: Mapping[Axis, Clock], held: Mapping[Axis, int], top: Sequence[int]) -> Levels:
-    """Clocks of a row in the axes' units."""
     cpu, gpu, emc = (
         _level(row, axis, clocks[axis]) if axis in clocks else held.get(axis, highest)
         for axis, highest in zip(AXES, top, strict=True)

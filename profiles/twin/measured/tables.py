@@ -54,7 +54,6 @@ class MeasuredTable:
         return self.latency_ms * self.power_mw / 1e3
 
     def nearest(self, index: tuple[int, ...]) -> tuple[int, int, int]:
-        """Nearest measured configuration, by grid index."""
         cells = np.argwhere(self.measured)
         cpu, gpu, emc = (int(place) for place in cells[np.abs(cells - np.array(index)).sum(axis=1).argmin()])
         return cpu, gpu, emc

@@ -120,7 +120,6 @@ class Behaviour:
         return 1.0 - operands.share * (1.0 - kept)
 
     def _supply(self, clocks: Clocks, around: Around) -> Array:
-        """Share of the bandwidth left by refresh, host and co-runners."""
         refresh = self._detail.refresh
         left = 1.0 - refresh.time * self._more_often(around.temperature_c) - around.bytes_s / self._peak(clocks)
         return np.asarray(np.maximum(left, _LEAST_SUPPLY))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Convolutions on the simulated GPU: algorithm choice, from shapes and the chip, and the passes of each.
 
-Eight algorithms: depthwise, direct, grouped, 1x1 as a plain product, implicit products with and without offset tables, Winograd
-(2x2 in one kernel, 4x4 in four), tiled FFT, and tensor cores, with copies to innermost channels for narrow types.
+Depthwise, direct, grouped, 1x1 as a plain product, implicit products with and without offset tables, Winograd (2x2 in one
+kernel, 4x4 in four), tiled FFT, and tensor cores, with copies to innermost channels for narrow types.
 """
 
 from __future__ import annotations

@@ -51,7 +51,6 @@ def compiled(network: Network, engine: Engine, dtype: str) -> Network:
 def _past_dropped(
     launches: tuple[KernelInvocation, ...], reads: tuple[tuple[int, ...], ...], engine: Engine
 ) -> list[list[tuple[int, ...]]]:
-    """Writer of each input of each launch, past dropped launches."""
     sources: list[list[tuple[int, ...]]] = []
     for number in range(len(launches)):
         places = []

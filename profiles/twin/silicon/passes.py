@@ -66,7 +66,6 @@ class Variation:
 
 
 def _steps(volts: Array, millivolts: float) -> Array:
-    """Voltage rounded up to the regulator's steps."""
     step = millivolts / 1e3
     return np.asarray(np.ceil(volts / step - _ROUNDING) * step)
 
@@ -252,7 +251,6 @@ class Pass:
         return Pass(*(getattr(self, name)[index] for name in Pass.__dataclass_fields__))
 
     def merged(self, where: NDArray[np.bool_], other: Pass) -> Pass:
-        """This pass, replaced by ``other`` at the invocations ``where``."""
         return Pass(*(np.where(where, getattr(other, name), getattr(self, name)) for name in Pass.__dataclass_fields__))
 
 

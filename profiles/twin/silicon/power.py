@@ -78,7 +78,6 @@ def issue_power_w(chip: Chip, clocks: Clocks, node: Variation) -> Array:
 
 
 def traffic_w(chip: Chip, clocks: Clocks, node: Variation, bytes_s: float) -> dict[str, Array]:
-    """Power above idle of memory traffic besides the GPU's."""
     soc = soc_volts(chip, clocks.emc_hz, node) ** 2
     costs = chip.energies
     dram = np.full(clocks.emc_hz.shape, node.dram_energy * costs.dram_byte_j * bytes_s)

@@ -114,7 +114,6 @@ def _whole(chip: Chip, product: Gemm, moved: Array, pattern: float) -> Pass:
 
 
 def attention(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
-    """Scaled dot-product attention, unfused: scores, softmax, weighted sum."""
     query = [call.inputs[0] for call in calls]
     keys = np.array([call.inputs[1][-2] if len(call.inputs) > 1 else call.inputs[0][-2] for call in calls], np.float64)
     heads = np.array([prod(shape[:-2]) for shape in query], np.float64)

@@ -279,7 +279,6 @@ class Silicon:
         return self._behaviour.host_bytes(issue_s / clock_factor(clocks, self.chip, self.variation))
 
     def waits(self, clocks: Clocks, bytes_s: Array) -> Array | float:
-        """Factor on issue time under this GPU traffic."""
         return self._behaviour.waits(clocks, bytes_s)
 
     def timing_s(self, clocks: Clocks) -> Array | float:

@@ -108,7 +108,6 @@ class SimulatedJetsonClocks:
         yield f"NV Power Mode: {mode.name if mode else '?'}"
 
     def stored(self) -> str:
-        """Present values of everything that :meth:`maximize` may change."""
         paths = [path for core in self._online() for path in self._core_files(core)]
         paths += [f"{self._gpu}/min_freq", self._railgate(), f"{_EMC}/mrq_rate_locked", f"{_OVERRIDE}/clk_state", self._fan()]
         found = ((path, self._system.find(path)) for path in paths if path)

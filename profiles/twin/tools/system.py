@@ -15,8 +15,6 @@ _LOOK_S = 0.05
 
 
 class System:
-    """Board files below ``root`` for program ``tool``."""
-
     def __init__(self, root: str, tool: str) -> None:
         self.root = root.rstrip("/")
         self._tool = tool

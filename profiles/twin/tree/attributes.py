@@ -103,8 +103,6 @@ def constant(value: object, *, present: Callable[[], bool] = lambda: True) -> At
 
 @dataclass(frozen=True)
 class Link:
-    """Symbolic link within the tree."""
-
     target: str
     present: Callable[[], bool] = lambda: True
 
@@ -144,7 +142,6 @@ class Tree:
                 path = parent
 
     def restrict(self, directory: str, mode: int) -> None:
-        """Give a directory other permission bits than 0755."""
         self._private[directory] = mode
 
     def exists(self, path: str) -> bool:

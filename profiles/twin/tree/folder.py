@@ -149,7 +149,6 @@ class FolderMirror:
         self._links = set(links)
 
     def _put(self, path: str, content: bytes) -> None:
-        """Update a value, unless a write to the file is pending."""
         place = self._place(path)
         if path not in self._shown:
             self._create(path, place, content)
@@ -226,8 +225,6 @@ def _leased(descriptor: int) -> bool:
 
 
 class _Watcher:
-    """inotify on directories, through the C library."""
-
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
         self.descriptor: int = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)

@@ -26,7 +26,6 @@ class Processes:
 
     @contextmanager
     def alive(self, pid: int, tree: Tree) -> Iterator[None]:
-        """Show a process in ``/proc`` within the context."""
         if pid not in self._spent_s:
             self._spent_s[pid] = 0.0
             for path in (f"/proc/{pid}/stat", f"/proc/{pid}/task/{pid}/stat"):

@@ -60,8 +60,6 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
 
 @dataclass(frozen=True)
 class _Study:
-    """Results of a study, and their origin."""
-
     board: str
     configuration: FrequencyConfiguration
     origin: str

@@ -113,7 +113,6 @@ def pairs_of(
 
 
 def _own_kinds(record: Measurements) -> list[str]:
-    """Kinds with models; the pointwise family if some lack one."""
     kinds = measured_kinds(record)
     own = {kernel.kind for kernel in record.invocations}
     return [kind for kind in kinds if kind != ELEMENTWISE or own & served_by(ELEMENTWISE) - set(kinds)]
@@ -128,7 +127,6 @@ def _options(threads: int, seed: int) -> TrainingOptions:
 
 
 def _pair(name: str, kind: str, record: Measurements, beside: Measurements, options: TrainingOptions) -> Pair:
-    """Errors on one kind; ``beside`` also has kernels that give the launch floor."""
     gpu = record.described.name
     table = table_of(beside, record.described, kind, "time", ())
     table = replace(table, features=np.column_stack([*_of_products(table, kind, gpu), table.features]))

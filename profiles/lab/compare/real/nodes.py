@@ -76,7 +76,6 @@ class LayerWork:
     widest: NDArray[np.float64]
 
     def described(self) -> NDArray[np.float64]:
-        """Features, shape ``(layers, features)``."""
         convolutions = self.operations[:, [KINDS.index(kind) for kind in ("pointwise", "conv", "depthwise")]]
         products = self.operations[:, [KINDS.index(kind) for kind in ("linear", "attention")]]
         whole = (self.operations.sum(1), self.elements)

@@ -118,7 +118,6 @@ class GpuMeter:
         measure: Callable[[int, FrequencyConfiguration], Found],
         nothing: Found,
     ) -> list[Found]:
-        """Measure at each configuration with its clocks set; ``nothing`` replaces rejected samples."""
         found = []
         for row, at in enumerate(configurations):
             taken: Found | None = self._counted(at, functools.partial(measure, row, at))

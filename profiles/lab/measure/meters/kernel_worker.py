@@ -336,8 +336,6 @@ def _matmul(worker: KernelWorker, kernel: dict[str, Any]) -> Run:
 
 
 def _short(arguments: Callable[[list[Any], dict[str, Any]], tuple[Any, ...]], *options: str) -> Callable[..., Run]:
-    """Maker of kernels whose functions have their kind's name."""
-
     def make(worker: KernelWorker, kernel: dict[str, Any]) -> Run:
         name, params, tensors = kernel["kind"].replace("_scalar", ""), kernel["params"], _tensors(worker, kernel)
         if name in _POSITIVE:
@@ -366,7 +364,6 @@ def _norm(worker: KernelWorker, kernel: dict[str, Any]) -> Run:
 
 
 def _clone(worker: KernelWorker, kernel: dict[str, Any]) -> Run:
-    """Copy between memory layouts, as in networks."""
     shape = list(kernel["inputs"][0])
     first, second = (1, 2) if len(shape) > 2 else (0, len(shape) - 1)
     if len(shape) > 1:

@@ -64,9 +64,7 @@ class NvmlLibrary(Protocol):
 
     def nvmlSystemGetDriverVersion(self) -> str | bytes: ...
 
-    def nvmlDeviceGetEnforcedPowerLimit(self, handle: Any, /) -> int:
-        """Limit in mW."""
-        ...
+    def nvmlDeviceGetEnforcedPowerLimit(self, handle: Any, /) -> int: ...
 
     def nvmlDeviceGetTemperature(self, handle: Any, sensor: int, /) -> int:
         """Degrees Celsius; sensor 0 is the die."""

@@ -37,9 +37,7 @@ class Architecture(Protocol):
 
     def initial(self, outputs: int, rng: np.random.Generator) -> Initial: ...
 
-    def forward(self, ops: Operations, weights: Weights, batch: Batch, outputs: int) -> Any:
-        """(samples, outputs)."""
-        ...
+    def forward(self, ops: Operations, weights: Weights, batch: Batch, outputs: int) -> Any: ...
 
 
 @dataclass(frozen=True)

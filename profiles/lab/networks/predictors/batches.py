@@ -81,7 +81,6 @@ class Scalings:
         )
 
     def scaled(self, encoded: Sequence[Encoded]) -> list[Encoded]:
-        """Graphs with scaled columns; shared graphs stay shared."""
         kept = {
             id(one): replace(
                 one, nodes=self.nodes(one.nodes), edges=self.edges(one.edges), whole=self.whole(one.whole[None])[0]

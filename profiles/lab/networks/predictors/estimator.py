@@ -28,9 +28,7 @@ class Estimator(Protocol):
         ...
 
     @property
-    def parameters(self) -> int:
-        """Number of learned values, or of trees."""
-        ...
+    def parameters(self) -> int: ...
 
     def fit(self, samples: Sequence[Sample], told: Told = silent) -> None:
         """Learn from samples. Raises RecordError."""

@@ -110,7 +110,6 @@ def dnnperf(**changes: Any) -> GraphNetwork:
 
 
 def dnnperf_own(**changes: Any) -> GraphNetwork:
-    """DNNPerf with an edge from each launch to itself."""
     made = dnnperf(**changes)
     made.architecture = Anee(own=True)
     return made

@@ -148,7 +148,6 @@ def _of_graphs(queries: Sequence[Query]) -> list[_Counted]:
 
 
 def _fit_time(counted: Sequence[_Counted], devices: Matrix, values: Matrix) -> Matrix:
-    """(parts, work) factors of time at the device's rates."""
     return _fit_work(_times(counted, devices), values)
 
 

@@ -35,8 +35,6 @@ def _ranges(cpus: Sequence[int]) -> str:
 
 
 class SimulatedCores:
-    """Online cores and their idle states."""
-
     def __init__(self, count: int, idle_states: Sequence[str]) -> None:
         self.online = [True] * count
         self._idle_states = tuple(idle_states)

@@ -81,7 +81,6 @@ class SimulatedMemoryClock:
         return self.clock.request(min(self.clock.at_least(wanted), ceiling))
 
     def lock(self, locked: bool) -> float:
-        """Lock the present rate, or serve requests again."""
         self.locked = locked
         return 0.0 if locked else self.serve()
 

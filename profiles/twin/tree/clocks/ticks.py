@@ -17,8 +17,6 @@ BACKGROUND_LOAD = 0.01  # assumed: busy share of a core on an idle system
 
 @dataclass
 class _Tick:
-    """A governor's timer, asleep at first."""
-
     period_s: float
     act: Callable[[float], bool]
     next_at: float = math.inf

@@ -21,8 +21,6 @@ _FAN_PERIOD_S = 1.0  # assumed: interval of the fan's control
 
 
 class Slowdown:
-    """Slowdown of one board's clocks."""
-
     def __init__(
         self,
         policies: Sequence[SimulatedCpuPolicy],
