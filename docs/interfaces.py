@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write ``docs/jetdvfs.varlink`` and ``docs/admin.varlink`` from ``daemon/wire/calls.py``.
+"""Write the daemon's varlink interfaces.
 
-python docs/interfaces.py
+    python docs/interfaces.py
+
+``daemon/wire/calls.py`` becomes ``docs/jetdvfs.varlink`` and ``docs/admin.varlink``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write the manual pages jetdvfs(1), jetdvfsd.yaml(5) and jetdvfsd(8), dated by ``SOURCE_DATE_EPOCH`` if set.
+"""Write the manual pages jetdvfs(1), jetdvfsd.yaml(5) and jetdvfsd(8).
 
-python docs/manual.py FOLDER
+    python docs/manual.py FOLDER
+
+Dates follow ``SOURCE_DATE_EPOCH``, if set.
 """
 
 from __future__ import annotations

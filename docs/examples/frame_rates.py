@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Energy of a frame at different rates: one prediction, and a plan per rate.
+"""Energy of a frame at different rates.
 
-python docs/examples/frame_rates.py MODEL SHAPE PROFILE [FPS...]
+    python docs/examples/frame_rates.py MODEL SHAPE PROFILE [FPS...]
+
+One prediction, and a plan per rate.
 """
 
 from __future__ import annotations

@@ -201,13 +201,11 @@ class Manifest:
         nodes: training boards.
         temperature_c: die temperature of its idle power; None without measured power.
         leakage_fold_c: rise that multiplies leakage by e; None if measured at one temperature.
-        sigma_latency, sigma_energy: relative standard deviation common to a network or board.
-        latency_shares, energy_shares: the same for host, computation and memory traffic.
+        sigma_latency, sigma_energy: relative standard deviation common to a network or board; ``_shares``: by component.
         floor: time of an almost empty launch.
         waiting, host_traffic: as in :class:`jetdvfs.kernels.cost.board.BoardCost`.
         evaluation: its errors on unseen boards.
-        command: command that reproduces it.
-        tools: versions of training programs, which determine the models' last digits.
+        command: command that reproduces it; ``tools`` are versions, which determine the models' last digits.
         checksums: SHA-256 of every other file.
         bounds: for unseen networks; None for log-normal errors.
         carried: origin of models trained for another board.

@@ -101,13 +101,7 @@ def named_networks(
 ) -> list[Network]:
     """Networks of model files or reference names; all reference networks by default.
 
-    Args:
-        inputs: of all models; optional for reference networks.
-        accepted: operators at which a list of launches may end early.
-
-    Raises:
-        InputError: no such file, or a network launches nothing.
-        UsageError, KernelsError: see :func:`jetdvfs.daemon.cli.model_arguments.read_model`.
+    ``accepted`` are operators at which a list of launches may end early. Raises InputError, UsageError, KernelsError.
     """
     names = reference_names()
     networks = []

@@ -47,10 +47,7 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Check the tables as ``jetdvfs-lab table import`` does, train, and print the errors.
 
-    Raises:
-        UsageError: --mapping is missing, or options conflict.
-        InputError: a profile was requested, or a training library is missing.
-        MeasurementError, ComparisonDataError: impossible rows, or none for training.
+    Raises UsageError, InputError for a requested profile or a missing library, MeasurementError, ComparisonDataError.
     """
     others = [name for name in _OF_OTHERS if getattr(args, name)]
     if others:

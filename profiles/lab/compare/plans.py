@@ -153,10 +153,7 @@ def evaluate_profile(
         temperature_c: die temperature, known to predictions; by default that of the profile's idle power.
         compiled: one of :data:`jetdvfs.kernels.engine.fusing.ENGINE_TYPES` for engines.
 
-    Raises:
-        TwinError: the silicon lacks one of a network's kinds, or its engine cannot be built.
-        ModelError: a network cannot be decomposed as an engine.
-        CostModelError: a network cannot be predicted, or not at that temperature.
+    Raises TwinError, ModelError or CostModelError for a network that cannot be simulated, decomposed or predicted.
     """
     manifest, cost = bundle.manifest, bundle.cost if temperature_c is None else bundle.cost.warmed(temperature_c)
     die_c = manifest.measured_at_c if temperature_c is None else temperature_c

@@ -47,11 +47,9 @@ class Guess:
 
 
 def guess(path: Path, board: str = "") -> Guess:
-    """Guess the meaning of the columns of a CSV or Parquet table. The clocks of ``board`` tell units that headings omit.
+    """Guess the meaning of the columns of a CSV or Parquet table; a board's clocks tell omitted units.
 
-    Raises:
-        MeasurementError: unreadable table.
-        BoardDescriptionError: no such board.
+    Raises MeasurementError, BoardDescriptionError.
     """
     columns = _columns(path)
     described = load_board(board) if board else None

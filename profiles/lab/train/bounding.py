@@ -71,14 +71,11 @@ class _Seen:
 
 
 def fit_bounds(cost: BoardCost, measured: Sequence[NetworkMeasurement], kept_by: float = _KEPT_BY) -> BoardCost:
-    """Cost with uncertainties and tails of unseen networks.
+    """Cost with uncertainties and tails of unseen networks. Raises MeasurementError.
 
     Args:
         measured: whole networks, of families and boards in neither training nor evaluation; frames show single errors.
         kept_by: share of the networks that keep a bound as often as stated.
-
-    Raises:
-        MeasurementError: too few networks, or no power.
     """
     networks = {item.network.digest: item.network for item in measured}
     if len(networks) < _LEAST_NETWORKS:

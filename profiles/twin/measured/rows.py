@@ -42,8 +42,7 @@ class WrongNumber(WrongRow):
 def read_table(path: Path, mapping: TableMapping) -> Iterator[tuple[int, Row]]:
     """Rows of a CSV (perhaps gzipped) or Parquet table with their lines, without ``==`` and ``#`` lines and unwanted rows.
 
-    Raises:
-        MeasurementError: unreadable, a column is missing, or times are in another unit than mapped.
+    Raises MeasurementError, also for another time unit than mapped.
     """
     for number, (line, row) in enumerate(read_lines(path, mapping.columns)):
         if number == 0 and mapping.units_row:

@@ -7,13 +7,12 @@ significant (among the largest kinds that together make 95% of some network's ke
 networks). Adaptive pooling to one element is the kind "mean", as PyTorch runs it.
 
 MODEL is a model file, the .json of 'jetdvfs decompose --json', or the name of a reference network; --input applies to all of
-them (reference networks have their own). By default the paper's ten networks are studied, with the eight kinds of its Table 1;
-'jetdvfs-lab paper table1' compares them.
+them (reference networks have their own). By default the paper's ten networks and eight kinds are studied; 'jetdvfs-lab paper
+table1' compares them.
 
 where the figures come from:
   without --profile   measured on simulated boards: medians over thirteen of them, without noise
-  with --profile      predicted: T by --method, kernels by the profile's models, a kind without one by the roofline;
-                      the output says if the profile was measured on simulated boards
+  with --profile      predicted: T by --method, kernels by the profile's models, a kind without one by the roofline
 
 examples:
   jetdvfs-lab paper characterize

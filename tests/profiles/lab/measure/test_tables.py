@@ -186,7 +186,7 @@ def test_the_tables_of_nvidias_profilers_become_launches_of_a_board(tmp_path: Pa
         '60.0,6000,2,3000.0,2900.0,2800,3200,10.0,"void gemm<float, 128>(int)"\n'
     )
     assert main(["table", "import", str(systems), "--mapping", "nsys", "--out", str(tmp_path)]) == 3
-    assert "say the board" in capsys.readouterr().err
+    assert "give the board" in capsys.readouterr().err
     command = ["table", "import", str(systems), "--mapping", "nsys", "--board", "tx2", "--out", str(tmp_path)]
     assert main(command) == 0
     record = Measurements.load(tmp_path / "tx2.npz")
