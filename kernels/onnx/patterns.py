@@ -279,7 +279,6 @@ class Rewriter:
         return next((number for number in plain or () if isinstance(number, (int, float))), None)
 
     def _is_factor(self, name: str) -> bool:
-        """True for a number: a constant, or one computed from sizes."""
         return name in self._sizes
 
     def _sensible(self, kind: str, bound: dict[str, str], used: set[int]) -> bool:
@@ -330,7 +329,6 @@ class Rewriter:
         return True
 
     def _noted(self, used: set[int]) -> re.Match[str] | None:
-        """Call of attention behind nodes, as noted by the newer exporter."""
         return next((found for place in sorted(used) if (found := _CALLED.search(self._graph.nodes[place].origin))), None)
 
     def _details(self, kind: str, bound: dict[str, str], used: set[int]) -> dict[str, Any]:

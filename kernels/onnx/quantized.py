@@ -82,7 +82,6 @@ class _Narrowing:
         return replace(self._graph, nodes=left)
 
     def _is_narrow(self, node: Node, narrow: set[str]) -> bool:
-        """True if all inputs of a node come from 8 bits."""
         if node.domain not in ("", "ai.onnx"):
             return False
         if node.operator in _PRODUCTS:

@@ -201,7 +201,7 @@ class Manifest:
         nodes: training boards.
         temperature_c: die temperature of its idle power; None without measured power.
         leakage_fold_c: rise that multiplies leakage by e; None if measured at one temperature.
-        sigma_latency, sigma_energy: relative standard deviation common to a network or board; ``_shares``: by component.
+        sigma_latency, sigma_energy: relative standard deviation common to a network or board; shares are by component.
         floor: time of an almost empty launch.
         waiting, host_traffic: as in :class:`jetdvfs.kernels.cost.board.BoardCost`.
         evaluation: its errors on unseen boards.

@@ -53,7 +53,8 @@ class Standing:
     """State after some observed configurations.
 
     Attributes:
-        latency_error, power_error: mean relative error at unobserved configurations within the deadline; ``_all``: at all.
+        latency_error, power_error: mean relative error at unobserved configurations within the deadline.
+        latency_error_all, power_error_all: at all unobserved configurations.
         regret: share of the plan's energy above the best within the deadline; ``missed``: True if it misses that.
     """
 
@@ -200,7 +201,6 @@ class _Loop:
             yield places[0], places[1], places[2]
 
     def _governed(self) -> list[Index]:
-        """Configurations chosen by the kernel's governors with a frame due every deadline."""
         shorter = min(1.0, _GOVERNED_MS / float(np.nanmin(self.table.latency_ms)))
         board = replay_board(replace(self.table, latency_ms=self.table.latency_ms * shorter), _OwnTime())
         # Which network it is told to run does not matter on a board that replays a table.

@@ -87,7 +87,6 @@ def runtime(chip: Chip) -> Chip:
 
 
 def _decoding(chip: Chip) -> Pass:
-    """Token of a language model of 1.5 billion 4-bit weights."""
     cycles = np.array([22.0e6])
     return Pass.of(1, cycles=cycles, l2_bytes=1.05e9, dram_bytes=1.05e9, overlap=2.3, operations=0.55 * cycles * chip.lanes)
 
@@ -108,7 +107,6 @@ class _Cell:
 
 
 def _cell(group: str, name: str) -> _Cell | None:
-    """State by the campaign's scripts; None if unknown."""
     if group == ".":  # MobileNetV2 at 100 Hz with stress-ng
         return _Cell("mobilenet", 100.0, loaded="baseline" not in name and "p3hi" not in name)
     workload = name.removeprefix("gov_").rpartition("_")[2].replace("cnn", "mobilenet")
@@ -128,7 +126,6 @@ def _cell(group: str, name: str) -> _Cell | None:
 
 
 def compare(folder: Path) -> Report:
-    """Compare with measurements in a folder. Raises ComparisonDataError."""
     silicon = Silicon(None, BOARD)
     return Report(
         BOARD,

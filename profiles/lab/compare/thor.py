@@ -25,7 +25,6 @@ def _frame(chip: Chip) -> Pass:
 
 
 def compare(folder: Path) -> Report:
-    """Compare with measurements in a folder. Raises ComparisonDataError."""
     silicon = Silicon(None, BOARD)
     rows = list(read_rows(folder, POWER))
     gpu, per_s, offered, watts = (

@@ -386,5 +386,4 @@ def judge(rows: Sequence[Row]) -> Iterator[Judged]:
 
 
 def _longer(*parts_ms: float) -> float:
-    """Time of concurrent parts: the longest, and a little of the rest."""
     return float(sum(part**OVERLAP for part in parts_ms) ** (1 / OVERLAP))

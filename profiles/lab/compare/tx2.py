@@ -77,7 +77,6 @@ def mixbench(chip: Chip, element: MixbenchType, iterations: Array) -> Pass:
 
 
 def compare(folder: Path) -> Report:
-    """Compare with measurements in a folder. Raises ComparisonDataError."""
     silicon = Silicon(None, BOARD)
     return Report(
         BOARD,

@@ -16,7 +16,7 @@ BOARD = "agx-xavier"
 
 
 def compare(_: Path) -> Report:
-    """Compare with the published table; no measurements needed."""
+    """Compare with the published table."""
     rows = {name: measure(reference_network(name)) for name in PAPER}
     measured = np.array([paper.time_ms for paper in PAPER.values()])
     simulated = np.array([rows[name].time_ms for name in PAPER])

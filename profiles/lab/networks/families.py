@@ -170,7 +170,6 @@ def _cell_operation(channels: int, rng: Random) -> Any:
 
 
 def _conv(read: int, written: int, kernel: int = 3, stride: int = 1, groups: int = 1, act: str | None = "ReLU") -> list[Any]:
-    """Convolution with batch norm and activation; only stride changes the image size."""
     layers: list[Any] = [nn.Conv2d(read, written, kernel, stride, kernel // 2, groups=groups, bias=False)]
     layers.append(nn.BatchNorm2d(written))
     return layers + ([getattr(nn, act)()] if act else [])

@@ -140,7 +140,6 @@ class _Found:
 def _match(
     wanted: Mapping[_Key, Sequence[int]], found: Mapping[_Key, Sequence[_Found]], matched: list[list[_Found]], inferences: int
 ) -> list[_Found]:
-    """Assign calls to launches of equal key, in order; return the rest."""
     left = []
     each = max(inferences, 1)
     for key, own in found.items():

@@ -149,7 +149,6 @@ def _jitter(measured: Sequence[NetworkMeasurement]) -> Tail:
 
 
 def _with_peaks(quantiles: NDArray[np.float64], every: NDArray[np.float64]) -> Tail:
-    """Quantiles continued by the pooled excess over the last; one network has too few."""
     from scipy.stats import genpareto
 
     quantiles = np.maximum.accumulate(np.maximum(quantiles, 0.0))

@@ -93,7 +93,6 @@ def _more_by_kind(
 
 
 def _numbered(table: Table) -> tuple[Table, NDArray[np.float32], NDArray[np.int64]]:
-    """Table with kernels renumbered from 0, features of each, and old numbers."""
     numbers, first, number = np.unique(table.kernel, return_index=True, return_inverse=True)
     return replace(table, kernel=number), table.features[first], numbers
 
