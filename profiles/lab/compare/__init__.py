@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Simulated boards compared with measurements of real ones, a module per source."""
+"""Simulated boards compared with real ones."""
