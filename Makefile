@@ -25,6 +25,8 @@ LINT   := build/lint
 BUILD  := setup.cfg setup.py pyproject.toml $(wildcard kernels/trees/*.[ch])
 BENCHES := correction decompose limits memory missed service surfaces sweep
 PIP    := $(BIN)/python systemd/install_packages.py
+# The daemon's workers write no compiled modules.
+COMPILE := $(BIN)/python -m compileall -q daemon kernels profiles
 
 SEEDS   ?= 2000
 SEED    ?= 0
@@ -165,11 +167,13 @@ uninstall:
 $(VENV)/.demo: $(VENV)/bin/pip $(BUILD)
 	@echo "installing jetdvfs into $(VENV)"
 	@$(PIP) --editable '.[plot,twin]'
+	@$(COMPILE)
 	@touch $@
 
 $(VENV)/.test: $(VENV)/bin/pip $(BUILD)
 	@echo "installing jetdvfs and what its tests need into $(VENV)"
 	@$(PIP) --editable '.[test]'
+	@$(COMPILE)
 	@touch $@
 
 # Types are read from the wheels of one Python and one machine, whichever these are: no library is run.

@@ -72,6 +72,7 @@ log = logging.getLogger(__name__)
 
 _WRITES_KEPT = 64
 _CHANGES_S = 1.0
+_PREPARED_AFTER_S = 1.0  # requests are answered first, and those that predict prepare at once
 _SUM_UP_S = 15.0
 _DEFAULT_S = 2.0
 _LAST_WORD_S = 8.0
@@ -199,7 +200,7 @@ class Resident:
         admin = AdminApi(self._context)
         server.listen(self._admin, admin, _ADMIN_LIMITS, only_uids=_operators(), inherited="jetdvfs-admin" in self._given)
         self._board.thread.start()
-        background = {loop.create_task(self._context.surfaces.prepare()), loop.create_task(self._say_how_it_is())}
+        background = {loop.create_task(self._prepare()), loop.create_task(self._say_how_it_is())}
         background.add(loop.create_task(self._sum_up_log()))
         background.add(loop.create_task(self._keep_default()))
 
@@ -228,6 +229,10 @@ class Resident:
         await server.close()
         self._context.memory.save()
         self._board.thread.stop()
+
+    async def _prepare(self) -> None:
+        await asyncio.sleep(_PREPARED_AFTER_S)
+        await self._context.surfaces.prepare()
 
     async def _sum_up_log(self) -> None:
         while True:

@@ -28,7 +28,7 @@ def pytest_configure() -> None:
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A profile of stumps: enough to predict with, no more."""
     folder = tmp_path_factory.mktemp("bundles") / "stumps"
-    make_bundle(folder)
+    make_bundle(folder, compact=True)
     return folder
 
 

@@ -14,7 +14,7 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -67,7 +67,7 @@ def main(arguments: list[str]) -> int:
         walls: tuple[str, ...] = ()
         try:
             crew = ThreadPoolExecutor(task.threads) if task.threads else None
-            job = _JOBS[name](crew)
+            job = _JOBS[name](crew, paths)
             for module in _NEEDED_LATER:
                 importlib.import_module(module)
             walls = sandbox.confine(
@@ -96,7 +96,7 @@ def _start(crew: Executor | None, threads: int) -> None:
         list(crew.map(lambda _: meeting.wait(), range(threads)))
 
 
-def _decomposer(_: Executor | None) -> _Job:
+def _decomposer(*_: object) -> _Job:
     from ...kernels.decompose import decompose
     from ...kernels.network import TensorSpec
     from .model_file import ModelFile
@@ -117,7 +117,7 @@ def _decomposer(_: Executor | None) -> _Job:
     return job
 
 
-def _checker(_: Executor | None) -> _Job:
+def _checker(*_: object) -> _Job:
     from ...kernels import inputs as _inputs  # noqa: F401  # used by the answer, which is made without the right to read it
     from ...kernels.network import Network
     from .packing import packed_network
@@ -138,7 +138,7 @@ def _refuse_constant(text: str) -> None:
     raise ValueError(f"{text} is not JSON")
 
 
-def _sweeper(crew: Executor | None) -> _Job:
+def _sweeper(crew: Executor | None, _: Sequence[Path]) -> _Job:
     from ...kernels.cost.model import surface
     from ...kernels.execution import Beside
     from ...profiles.bundle.bundle import load_bundle
@@ -158,14 +158,16 @@ def _sweeper(crew: Executor | None) -> _Job:
     return job
 
 
-def _preparer(_: Executor | None) -> _Job:
+def _preparer(_: Executor | None, folders: Sequence[Path]) -> _Job:
     from ...kernels.trees.ensemble import TreeEnsemble
     from ...profiles.bundle.bundle import load_bundle
+    from ...profiles.bundle.files import TREELITE_SUFFIX
     from ...profiles.bundle.tables import TableCache
     from . import answers
 
-    with contextlib.suppress(ImportError):  # only for models in its form; a message then names it as missing
-        importlib.import_module("treelite")
+    if any(path.name.endswith(TREELITE_SUFFIX) for path in folders[0].iterdir()):  # half of the start of this process
+        with contextlib.suppress(ImportError):  # a message then names it as missing
+            importlib.import_module("treelite")
 
     def job(work: _Work) -> tuple[Any, bytes]:
         bundle, cache, boards = work.folders
@@ -184,7 +186,7 @@ def _preparer(_: Executor | None) -> _Job:
     return job
 
 
-_JOBS: dict[str, Callable[[Executor | None], _Job]] = {
+_JOBS: dict[str, Callable[[Executor | None, Sequence[Path]], _Job]] = {
     "decompose": _decomposer,
     "check": _checker,
     "sweep": _sweeper,

@@ -21,6 +21,7 @@ from ..errors import BundleError
 
 ARRAYS = "board.npz"
 HOST = "host.json"
+TREELITE_SUFFIX = ".treelite.xz"
 _MAX_HOST_BYTES = 2 << 20
 _MAX_CALLS = 10_000
 
@@ -45,7 +46,7 @@ def stored_model(checksums: Collection[str], kind: str, what: str) -> str:
 
 def model_files(kind: str, what: str) -> tuple[str, str]:
     """Possible files of a kind's ``time`` or ``power`` model: compact, and treelite's."""
-    return f"{kind}.{what}.trees.xz", f"{kind}.{what}.treelite.xz"
+    return f"{kind}.{what}.trees.xz", f"{kind}.{what}{TREELITE_SUFFIX}"
 
 
 class BoardArrays(NamedTuple):

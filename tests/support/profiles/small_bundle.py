@@ -14,6 +14,7 @@ from jetdvfs.kernels.cost.host import HostModel
 from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.bundle.files import BoardArrays
 from jetdvfs.profiles.bundle.manifest import KindEntry, Manifest, RegionEntry
+from jetdvfs.profiles.lab.train.kernel_models import compacted
 from jetdvfs.profiles.lab.train.making import write_bundle
 
 BOARD = load_board("agx-xavier")
@@ -53,9 +54,17 @@ def stump(features: int, split: int, threshold: float, left: float, right: float
 
 
 def make_bundle(
-    folder: Path, *, time: bytes | None = None, region: RegionEntry | None = None, leakage_mw: float | None = None
+    folder: Path,
+    *,
+    time: bytes | None = None,
+    region: RegionEntry | None = None,
+    leakage_mw: float | None = None,
+    compact: bool = False,
 ) -> Manifest:
-    """A sound bundle with one kind, whose kernels take e times the roofline below 500 MHz of GPU clock, else twice e."""
+    """A sound bundle with one kind, whose kernels take e times the roofline below 500 MHz of GPU clock, else twice e.
+
+    Its models are in treelite's form, or compact as those of shipped profiles, which daemons read without treelite.
+    """
     n = len(FEATURES)
     manifest = Manifest(
         name=folder.name,
@@ -73,6 +82,10 @@ def make_bundle(
         leakage_fold_c=None if leakage_mw is None else 38.0,
     )
     models = {"relu": (time or stump(n, n - 2, 500.0, 1.0, 2.0), stump(n, n - 1, 500.0, 5.0, 6.0))}
+    if compact:
+        from treelite import Model
+
+        models = {"relu": tuple(compacted(Model.deserialize_bytes(model)) for model in models["relu"])}
     arrays = BoardArrays(
         idle_mw=np.full(BOARD.grid.shape, 4000, np.float32),
         host_active_mw=np.full(BOARD.grid.shape[0], 500, np.float32),
